@@ -31,7 +31,7 @@ from .core.text import amount
 from .door import session
 from .door.session import Session
 from .job import cluster, consent, values
-from .job.inventory import Host
+from .job.inventory import Host, typed_hosts
 from .report.console import Console
 
 __all__ = ["Hosts"]
@@ -222,4 +222,4 @@ class Hosts(ThreadingGroup):  # type: ignore[misc]
         self._opened = None
 
     def __str__(self) -> str:
-        return f"Hosts({shlex.quote(','.join(host.destination for host in self._hosts))})"
+        return f"Hosts({shlex.quote(typed_hosts(self._hosts))})"

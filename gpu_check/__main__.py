@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from .checks import ORDER, module
-from .finding import NOT_MET, Done, as_json, counts, exit_code, summary, table
+from .finding import Done, as_json, exit_code, summary, table
 from .schedule import Schedule
 
 SECONDS = 460.0
@@ -45,8 +45,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _REFUSED
         done = schedule.run(options.only or ORDER)
         _report(done, machine, time.monotonic() - began, options.json)
-        keep = bool(counts(done)[NOT_MET])
-        return _INTERRUPTED if schedule.interrupted else exit_code(done)
+        code = exit_code(done)
+        keep = bool(code)
+        return _INTERRUPTED if schedule.interrupted else code
     except subprocess.SubprocessError as fault:
         words = (getattr(fault, "stderr", "") or "").strip().splitlines()[-1:]
         print(f"error: torch of {sys.executable} does not start: {' '.join(words) or fault}", file=sys.stderr)
@@ -87,12 +88,16 @@ def _impossible() -> str:
 
 
 def _report(done: Sequence[Done], machine: dict[str, object], seconds: float, path: Path) -> None:
-    path.write_text(json.dumps(as_json(done, machine, seconds), indent=1) + "\n")
+    where = str(path)
+    try:
+        path.write_text(json.dumps(as_json(done, machine, seconds), indent=1) + "\n")
+    except OSError as fault:  # after minutes: what was found is told all the same
+        where += f" cannot be written: {fault.strerror}"
     print(table(done))
     missing = [name for name in ORDER if name not in {check.check for check in done}]
     if missing:
         print("left out: " + ", ".join(f"{name} ({module(name).TITLE})" for name in missing))
-    print(f"{summary(done, seconds)}; {path}", flush=True)
+    print(f"{summary(done, seconds)}; {where}", flush=True)
 
 
 def _say(text: str) -> None:

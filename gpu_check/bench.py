@@ -6,7 +6,7 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,21 @@ _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE":
 
 @dataclass(frozen=True)
 class Bench:
-    """The machine as `look` saw it, the check's own folder, and a folder that all checks share."""
+    """The machine as `look` saw it, and the check's own folder; the one above it is that of all checks."""
 
     machine: dict[str, Any]
     folder: Path
-    shared: Path
-    say: Callable[[str], None] = field(default=print)
+    say: Callable[[str], None]
 
     @property
     def torch(self) -> dict[str, Any]:
         """The facts of torch."""
-        return dict(self.machine["torch"] or {})
+        return dict(self.machine["torch"])
 
     @property
     def gpus(self) -> int:
         """How many GPUs there are."""
-        return len(self.torch.get("gpus", ()))
+        return len(self.torch["gpus"])
 
     @property
     def backend(self) -> str:

@@ -27,9 +27,7 @@ def main(name: str, folder: Path) -> None:
     """Run the check `name` in `folder`; the machine's facts are beside it."""
     die_with_parent(signal.SIGKILL)
     machine = json.loads((folder.parent / MACHINE).read_text())
-    shared = folder.parent / "shared"
-    shared.mkdir(exist_ok=True)
-    bench = Bench(machine, folder, shared, lambda text: print(text, flush=True))
+    bench = Bench(machine, folder, lambda text: print(text, flush=True))
     with (folder / FINDINGS).open("a") as file:
 
         def write(finding: Finding) -> None:
@@ -41,7 +39,7 @@ def main(name: str, folder: Path) -> None:
             for finding in module(name).run(bench):
                 write(finding)
         except Late as fault:
-            write(Finding(f"{name} to its end", NOT_MET, str(fault), words=fault.words))
+            write(fault.finding(f"{name} to its end"))
         except Exception as fault:
             after = f"after {time.monotonic() - began:.0f} s: {type(fault).__name__}: {fault}"
             write(Finding(f"{name} to its end", NOT_MET, after, words=traceback.format_exc()))

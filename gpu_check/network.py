@@ -60,7 +60,7 @@ def hosts_apart(count: int) -> Iterator[Network]:
         places = []
         for number, holder in enumerate(holders):
             address = f"10.77.0.{number + 1}"
-            _within(holder, lambda address=address, number=number: _settle(address, number))  # type: ignore[misc]
+            _within(holder, lambda address=address: _settle(address))  # type: ignore[misc]
             places.append(Place(address, INTERFACE, holder))
         yield Network(switch, places)
 
@@ -74,7 +74,7 @@ def _lay(holders: Sequence[int]) -> None:
         netlink.up(f"port{number}")
 
 
-def _settle(address: str, number: int) -> None:
+def _settle(address: str) -> None:
     netlink.up("lo")
     netlink.up(INTERFACE)
     netlink.add_address(INTERFACE, address, 24)

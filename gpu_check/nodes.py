@@ -20,6 +20,7 @@ from muster.files import read_lines
 from trainer.node.parent_death import die_with_parent
 
 from . import processes
+from .finding import NOT_MET, Finding
 from .network import Place
 
 HOME = Path(__file__).resolve().parents[1]
@@ -191,6 +192,10 @@ class Late(Exception):
     def __init__(self, message: str, words: str) -> None:
         super().__init__(message)
         self.words = words
+
+    def finding(self, what: str) -> Finding:
+        """What it leaves to say of an attempt that it ended."""
+        return Finding(what, NOT_MET, str(self), words=self.words)
 
 
 def environment(more: Variables) -> dict[str, str]:

@@ -62,8 +62,8 @@ before=$(docker image inspect --format '{{.Id}}' "$tag" 2>/dev/null || true)
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 started=$SECONDS
-# shellcheck disable=SC2046  # secrets.sh prints words
-if ! DOCKER_BUILDKIT=1 docker build --progress plain --tag "$tag" $(images/secrets.sh) ${arguments[@]+"${arguments[@]}"} . >"$log" 2>&1; then
+while read -r option; do arguments+=("$option"); done < <(images/secrets.sh)
+if ! DOCKER_BUILDKIT=1 docker build --progress plain --tag "$tag" ${arguments[@]+"${arguments[@]}"} . >"$log" 2>&1; then
     tail -n 20 "$log" >&2
     fail "$tag was not built" "the lines above are the build's last words; behind a proxy set PIP_CERT and pip's own configuration"
 fi

@@ -21,8 +21,9 @@ context=$(mktemp -d)
 log=$context/log
 trap 'rm -rf "$context"' EXIT
 cp "$requirements" "$context/requirements.txt"
-# shellcheck disable=SC2046  # secrets.sh prints words
-if ! DOCKER_BUILDKIT=1 docker build --progress plain --tag "$tag" $("$here/secrets.sh") --file - \
+secrets=()
+while read -r option; do secrets+=("$option"); done < <("$here/secrets.sh")
+if ! DOCKER_BUILDKIT=1 docker build --progress plain --tag "$tag" ${secrets[@]+"${secrets[@]}"} --file - \
     --build-arg "BASE=$base" "$context" >"$log" 2>&1 <<'DOCKERFILE'; then
 ARG BASE
 FROM ${BASE}

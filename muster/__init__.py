@@ -16,7 +16,6 @@ side at that moment, where that is installed; `import muster` alone loads nothin
 
 from os import path as _path
 
-_LIBRARY = {"Training": ".training"}
 _API = ("Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError")
 
 # A wheel and an image have the other halves in here. In a checkout they lie beside this folder, also behind a link.
@@ -27,13 +26,13 @@ if _path.isfile(_path.join(_CHECKOUT, "fabfile.py")):
 
 def __getattr__(name: str) -> object:
     """A name of the library or the API. Raises ImportError where the control side, or torch, is missing."""
-    if name not in (*_LIBRARY, *_API):
+    if name not in ("Training", *_API):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # Imported here, as below: the control side has no torch, and a training script no control side.
     from importlib import import_module
 
-    if name in _LIBRARY:
-        return getattr(import_module(_LIBRARY[name], __name__), name)
+    if name == "Training":
+        return getattr(import_module(".training", __name__), name)
     try:
         return getattr(import_module(".deploy.api", __name__), name)
     except ModuleNotFoundError as missing:

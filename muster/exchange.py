@@ -31,11 +31,11 @@ def broadcast(value: Any, source: int = 0, group: dist.ProcessGroup | None = Non
     rank, world = rank_and_world(group)
     if world == 1:
         return value
-    data = _dump(value) if rank == source else torch.empty(0, dtype=torch.uint8)
+    data = _dump(value) if rank == source else memoryview(b"")
     size = torch.tensor([len(data)])
     dist.broadcast(size, source, group)
-    data = data if rank == source else torch.empty(int(size), dtype=torch.uint8)
-    dist.broadcast(data, source, group)
+    data = data or memoryview(bytearray(int(size)))
+    dist.broadcast(_tensor(data), source, group)
     return value if rank == source else _load(data)
 
 
@@ -47,11 +47,10 @@ def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     data = _dump(value)
     sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(world)]
     dist.all_gather(sizes, torch.tensor([len(data)]), group)
-    padded = torch.zeros(int(max(sizes)), dtype=torch.uint8)
-    padded[: len(data)] = data
-    rows = [torch.empty_like(padded) for _ in sizes] if rank == 0 else None
-    dist.gather(padded, rows, 0, group)
-    return [_load(row[: int(size)]) for row, size in zip(rows or [], sizes, strict=False)]
+    most = int(max(sizes))
+    rows = [bytearray(most) for _ in sizes] if rank == 0 else []
+    dist.gather(_tensor(bytearray(data).ljust(most, b"\0")), [_tensor(row) for row in rows] or None, 0, group)
+    return [_load(row[: int(size)]) for row, size in zip(rows, sizes, strict=False)]
 
 
 def all_of(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
@@ -60,11 +59,16 @@ def all_of(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
     return values
 
 
-def _dump(value: Any) -> torch.Tensor:
+def _dump(value: Any) -> memoryview:
     file = io.BytesIO()
     torch.save(value, file)
-    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
+    return file.getbuffer()
 
 
-def _load(data: torch.Tensor) -> Any:
-    return torch.load(io.BytesIO(data.numpy().tobytes()), map_location="cpu", weights_only=True)
+def _tensor(data: bytearray | memoryview) -> torch.Tensor:
+    """The same memory. The other way a tensor would need NumPy, which not every image with torch has."""
+    return torch.frombuffer(data, dtype=torch.uint8)
+
+
+def _load(data: bytearray | memoryview) -> Any:
+    return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)

@@ -54,8 +54,9 @@ def write_own(path: Path, text: str, mode: int = 0o600) -> None:
 
 def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
     """The JSON value in `text`. Raises ValueError also for one that is too deep, or of more lists and objects."""
-    signs = (b"[", b"{") if isinstance(text, bytes) else ("[", "{")
-    if sum(map(text.count, signs)) > most:  # type: ignore[arg-type]
+    if isinstance(text, bytes):
+        text = text.decode()
+    if text.count("[") + text.count("{") > most:
         raise ValueError(f"the JSON has more than {most:,} lists and objects")
     try:
         value = json.loads(text)
@@ -80,7 +81,8 @@ def read(path: Path, most: int = MOST_BYTES) -> str:
 
     What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it may wait for ever.
     """
-    with os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb") as file:
+    # As its opener: of a folder, which is opened too, a descriptor of one's own would stay open.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no file")
         data = file.read(most + 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 try:
@@ -34,8 +35,8 @@ class OrderlyStop(Callback):  # type: ignore[misc]
         return self.path if self.path.exists() else None
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Take the signals from Lightning."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        """Take the signals from Lightning, which has them in the main thread alone."""
+        for number in (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ():
             signal.signal(number, signal.SIG_DFL)
         self._stop.listen()
         self._agreement, self._step = Agreement(self._stop, cpu_group()), trainer.global_step

@@ -15,7 +15,7 @@ try:
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
-except ImportError:  # in an image of the user's own
+except Exception:  # in an image of the user's own, where it may lie beside another protobuf than it knows
     EventsWriter = None
 
 _FLUSH_SECONDS = 10.0

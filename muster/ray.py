@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -90,35 +91,42 @@ def main(words: Sequence[str]) -> None:
         _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
     given = dict(os.environ)
     if "MUSTER_HEAD_ADDRESSES" not in given:
-        hint = "muster ray, or roles as docs/how-to/ray.md"
-        _end("MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port", hint)
-    _keep_token(given.get("MUSTER_ROLE_SECRET", ""))
-    memory = os.statvfs("/dev/shm")
+        what = "MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port"
+        _end(what, "muster ray, or roles as docs/how-to/ray.md")
+    if command and (command[0] in ("python", "python3", "-m") or command[0].endswith(".py")):
+        command = [sys.executable, *command[command[0] in ("python", "python3") :]]
+    if command and not shutil.which(command[0]):
+        _end(f"{command[0]}: no program of this host", "a program, or a file.py")
+    if secret := given.get("MUSTER_ROLE_SECRET"):
+        _keep_token(secret)
     # Ray Client cannot be turned off where it can run.
     client = _free_port() if part == HEAD and find_spec("grpc") else 0
-    start = start_words(part, given, memory.f_frsize * memory.f_bavail, len(os.sched_getaffinity(0)), client)
+    start = start_words(part, given, shutil.disk_usage("/dev/shm").free, len(os.sched_getaffinity(0)), client)
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
         _until(lambda: unreachable(_head(given)), _REACH_S, _FIREWALL)
         os.execve(sys.executable, ray, of_ray(given))
     # In a group of its own: a stop asks the command alone, which may still use Ray while it saves.
     started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
-    _wait_for_all(started, given)
-    if not command:
-        signal.signal(signal.SIGTERM, lambda *_: started.terminate())
-        sys.exit(started.wait())
-    if command[0].endswith(".py") or command[0] in ("python", "python3", "-m"):
-        command = [sys.executable, *command[command[0] in ("python", "python3") :]]
-    os.execvpe(command[0], command, of_driver(given))
+    try:
+        _wait_for_all(started, given)
+        if not command:
+            signal.signal(signal.SIGTERM, lambda *_: started.terminate())
+            sys.exit(started.wait())
+        os.execvpe(command[0], command, of_driver(given))
+    finally:  # not after a command has begun
+        started.terminate()
 
 
 def _keep_token(secret: str) -> None:
     """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
-    if secret:
-        path = Path.home() / ".ray" / "auth_token"
-        path.parent.mkdir(mode=0o700, exist_ok=True)
+    path = Path.home() / ".ray" / "auth_token"
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with suppress(FileExistsError):
             write_own(path, secret)
+    except OSError as fault:
+        _end(f"Ray reads its token in HOME/.ray, and it cannot be kept there: {fault}", "--env HOME=/tmp")
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
@@ -140,8 +148,7 @@ def unreachable(address: str) -> str:
     try:
         socket.create_connection((host.strip("[]"), int(port)), 5.0).close()
     except OSError as fault:
-        why = "no answer" if isinstance(fault, TimeoutError) else str(fault.strerror).lower()
-        return f"the head's port {address} cannot be reached from here ({why})"
+        return f"the head's port {address} cannot be reached from here ({(fault.strerror or 'no answer').lower()})"
     return ""
 
 

@@ -23,15 +23,14 @@ def reserve_room(folder: Path) -> None:
 
 def write_surely(write: Callable[[], object], folder: Path | None) -> bool:
     """Call `write`; if it fails, give back the room in `folder` and call it again. Returns whether it succeeded."""
-    for reserve in (folder / _NAME if folder else None, None):
-        try:
+    with suppress(OSError):
+        write()
+        return True
+    with suppress(OSError):
+        if folder:
+            (folder / _NAME).unlink(missing_ok=True)
             write()
             return True
-        except OSError:
-            if reserve is None:
-                return False
-            with suppress(OSError):
-                reserve.unlink()
     return False
 
 

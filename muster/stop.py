@@ -82,7 +82,7 @@ class Stop:
 
         Where every process is signalled, the agent may hear later.
         """
-        unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""), UNASKED)
+        unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", os.devnull), UNASKED)
         patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
         end = time.monotonic() + patience
         while unasked.is_file():
@@ -110,7 +110,8 @@ class Stop:
 def began(process: int) -> str:
     """When a process began, as the kernel counts: a later one may have its number. Empty if that is not known."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+        # Its name is cut after 15 bytes, perhaps in the middle of a letter.
+        return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     return ""
 
 

@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from . import ddp, exchange
 from .agreement import Agreement, cpu_group
@@ -54,21 +54,24 @@ class Training:
     def __init__(
         self, folder: str | Path = "training", *, save_every: int = 500, keep: int = 3, seed: int = 0, **parts: Part
     ) -> None:
+        if keep < 0 or save_every < 0:
+            raise Refused(
+                f"muster.Training(save_every={save_every}, keep={keep})", "save_every=0 saves at the end alone"
+            )
         _check(parts)
         self.step = 0
         self._consumed = 0
         self._folder, self._parts, self._save_every, self._seed = Path(folder), parts, save_every, seed
+        self._checkpoints = self._folder / "checkpoints"
         self._group = cpu_group()
         self._rank, self._world = exchange.rank_and_world(self._group)
         self._restored: dict[str, Any] = {}
         self._device = _device(parts)
         created = self._restore()
-        self._writer = open_writer(self._checkpoints, keep, False, _report, parts)
+        self._writer = open_writer(self._checkpoints, keep, False, _report, parts, self._rank == 0)
         if self._writer:
             self._writer.continue_after(created)
-        self._metrics: Metrics | None = None
-        if self._rank == 0:
-            self._metrics = Metrics(self._folder)
+        self._metrics = Metrics(self._folder) if self._rank == 0 else None
         self._values: tuple[int, dict[str, Any]] | None = None
         self._log_next = 0.0
         self._saved, self._finishes = -1, False
@@ -130,10 +133,7 @@ class Training:
                 self._consumed += batch
                 if self._agreement.all_stop():
                     self._end(size)
-                    if self._rank == 0:
-                        print(
-                            f"muster: stopped at step {self.step}, with a checkpoint in {self._folder}", file=sys.stderr
-                        )
+                    _say(f"stopped at step {self.step}, with a checkpoint in {self._folder}")
                     Stop.leave()
                 if self._save_every and self.step % self._save_every == 0:
                     self._save(size)
@@ -148,7 +148,7 @@ class Training:
     @property
     def epoch(self) -> int:
         """How many epochs are done."""
-        return int(self._consumed // self._restored["samples"]) if "samples" in self._restored else 0
+        return int(self._consumed // self._restored.get("samples", 1))
 
     def log(self, **values: Any) -> None:
         """Note numbers of this step, such as `loss=loss`: rank 0 writes its own twice a second.
@@ -160,17 +160,12 @@ class Training:
             self._write_values()
             self._log_next = time.monotonic() + _LOG_SECONDS
 
-    @property
-    def _checkpoints(self) -> Path:
-        return self._folder / "checkpoints"
-
     def _restore(self) -> float:
         """Continue from the newest checkpoint; returns when it was written, 0 if there is none."""
         looks = os.environ.get("LOCAL_RANK", "0") == "0"
         search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
-        if self._rank == 0:
-            for damaged in search.damaged:
-                print(f"muster: a damaged checkpoint is passed over: {damaged.reason}", file=sys.stderr)
+        for damaged in search.damaged:
+            _say(f"a damaged checkpoint is passed over: {damaged.reason}")
         if not (search.path and search.state):
             return 0.0
         if not {*_OWN} <= search.state.keys() or search.state["seed"] != self._seed:
@@ -180,19 +175,17 @@ class Training:
             )
         checkpoint_parts.apply(search.path, search.state, self._parts, search.shards)
         self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
-        self._restored = {"path": search.path, "rng": search.state["rng"], "samples": search.state["samples"]}
-        if self._rank == 0:
-            print(f"muster: continues at step {self.step} from {search.path}", file=sys.stderr)
+        self._restored = {name: search.state[name] for name in ("rng", "samples")}
+        _say(f"continues at step {self.step} from {search.path}")
         return search.created
 
     def _restore_randomness(self) -> None:
         """Before the first batch: what the script draws until then is not part of the training."""
-        saved = self._restored.get("rng", [])
+        saved = self._restored.pop("rng", [])
         if self._rank < len(saved):
             restore_random_state(saved[self._rank], self._device)
         elif saved:  # the world grew
             seed_all((self._seed * 1_000_003 + self.step * 1009 + self._rank) % 2**31)
-        self._restored["rng"] = []
 
     def _check_data(self, dataset: Dataset[Any], batch: int, micro_batches: int) -> int:
         if isinstance(dataset, DataLoader):
@@ -200,9 +193,10 @@ class Training:
                 "batches() takes the dataset, and got a DataLoader",
                 "training.batches(loader.dataset, batch=..., collate=..., workers=...)",
             )
-        if not hasattr(dataset, "__len__"):
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
             raise Refused(
-                "the dataset has no length, so there is no position in it to keep", "give it a map-style dataset"
+                "the dataset is iterable or has no length, so there is no position in it to keep",
+                "give it a map-style dataset",
             )
         size = len(dataset)
         if batch < self._world:
@@ -216,9 +210,9 @@ class Training:
         if not size:
             raise Refused("the dataset is empty")
         if (then := self._restored.get("samples", size)) != size:
-            where = self._restored.get("path", self._folder)
             raise CheckpointError(
-                f"{where}: the dataset had {then:,} samples then and has {size:,} now: a position in it is not valid",
+                f"{self._folder}: the dataset had {then:,} samples then and has {size:,} now: "
+                "a position in it is not valid",
                 "give it the same data, or another folder",
             )
         self._restored["samples"] = size
@@ -307,8 +301,10 @@ def _device(parts: dict[str, Part]) -> torch.device:
 
 
 def _report(written: WriteResult) -> None:
-    if written.error and exchange.rank_and_world()[0] == 0:
-        print(
-            f"muster: no checkpoint of step {written.step}, the one before is intact: {written.error.message}",
-            file=sys.stderr,
-        )
+    if written.error:
+        _say(f"no checkpoint of step {written.step}, the one before is intact: {written.error.message}")
+
+
+def _say(words: str) -> None:
+    if exchange.rank_and_world()[0] == 0:
+        print(f"muster: {words}", file=sys.stderr)

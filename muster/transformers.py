@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
 
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
 
 from .agreement import Agreement, cpu_group
 from .stop import Stop
@@ -26,15 +26,18 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
 
     @property
     def newest(self) -> str | None:
-        """The newest checkpoint of the Trainer that has this callback, if there is one."""
-        # Only rank 0 makes the folder, and get_last_checkpoint fails where it is missing.
-        return get_last_checkpoint(self._folder) if Path(self._folder).is_dir() else None
+        """The newest whole checkpoint of the Trainer that has this callback, if there is one."""
+        # The Trainer writes this file last: a kill leaves a folder without it, from which nothing can continue.
+        states = Path(self._folder).glob("checkpoint-*/trainer_state.json")
+        names = ((path.parent, re.fullmatch(r"checkpoint-(\d+)", path.parent.name)) for path in states)
+        steps = {int(match[1]): str(folder) for folder, match in names if match}
+        return steps[max(steps)] if steps else None
 
-    def on_init_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
         """Note where the checkpoints are."""
         self._folder = args.output_dir
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Listen from now on."""
         self._stop.listen()
         self._agreement = Agreement(self._stop, cpu_group())
@@ -54,6 +57,6 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
                 print(f"muster: stopped at step {state.global_step}, with the checkpoint {where}", file=sys.stderr)
             self._agreement.leave()
 
-    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+    def on_train_end(self, *_: Any, **__: Any) -> None:
         """Read the last message."""
         self._agreement.settle()

@@ -17,8 +17,8 @@ HOME = Path(__file__).resolve().parents[1]
 REQUIREMENTS = HOME / "requirements"
 # What lock.sh copies, for an installed Muster.
 HOSTS_LOCK = HOME / "deploy/send/packages/uv.txt"
-# Each has the pins of images by digest, `name:tag@sha256:...`.
-IMAGES = ("Dockerfile",)
+# It has the pins of images by digest, `name:tag@sha256:...`.
+DOCKERFILE = HOME / "Dockerfile"
 _EXACT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 _IMAGE = re.compile(r"([\w./-]+:[\w.-]+)@(sha256:[0-9a-f]{64})")
 
@@ -74,23 +74,20 @@ def renew_packages() -> list[str]:
 
 def renew_images() -> list[str]:
     """The digests that the tags of images have now. What cannot be asked stays, and is said."""
-    said = []
-    for name in IMAGES:
-        file = HOME / name
-        text = file.read_text()
-        for image, digest in dict(_IMAGE.findall(text)).items():
-            asked = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
-            try:
-                done = subprocess.run(asked, text=True, capture_output=True, check=False, timeout=120)
-                now = done.stdout.strip() if done.returncode == 0 else ""
-            except (OSError, subprocess.TimeoutExpired):
-                now = ""
-            if not re.fullmatch(r"sha256:[0-9a-f]{64}", now):
-                said.append(f"{image}: its registry was not reached, so it stays")
-            elif now != digest:
-                text = text.replace(digest, now)
-                said.append(f"{image} {digest[7:19]} -> {now[7:19]}")
-        file.write_text(text)
+    said, text = [], DOCKERFILE.read_text()
+    for image, digest in dict(_IMAGE.findall(text)).items():
+        asked = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
+        try:
+            done = subprocess.run(asked, text=True, capture_output=True, check=False, timeout=120)
+            now = done.stdout.strip() if done.returncode == 0 else ""
+        except (OSError, subprocess.TimeoutExpired):
+            now = ""
+        if not re.fullmatch(r"sha256:[0-9a-f]{64}", now):
+            said.append(f"{image}: its registry was not reached, so it stays")
+        elif now != digest:
+            text = text.replace(digest, now)
+            said.append(f"{image} {digest[7:19]} -> {now[7:19]}")
+    DOCKERFILE.write_text(text)
     return said
 
 

@@ -28,6 +28,9 @@ os.environ["XDG_CONFIG_HOME"] = f"{_STATE}/config"
 # A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
 # sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# The same for nohup, and a terminal that goes away.
+if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 # Fixtures that skip where there is no Docker engine, or no root.

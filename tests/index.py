@@ -33,13 +33,17 @@ _PROJECT = '[project]\nname = "{name}"\nversion = "{version}"\n[build-system]\nr
 _PROJECT += 'build-backend = "backend"\nbackend-path = ["."]\n'
 
 
-def wheel(name: str, version: str, code: str, needs: str = "") -> tuple[str, bytes]:
-    """A package of one module, as its file name and content. `needs`: a requirement of it."""
+def wheel(
+    name: str, version: str, code: str, needs: str = "", more: Mapping[str, str] | None = None
+) -> tuple[str, bytes]:
+    """A package of one module, as its file name and content. `needs`: a requirement of it. `more`: files of it."""
     info, written = f"{name}-{version}.dist-info/", io.BytesIO()
-    more = f"Requires-Dist: {needs}\n" if needs else ""
+    needed = f"Requires-Dist: {needs}\n" if needs else ""
     with zipfile.ZipFile(written, "w") as made:
         made.writestr(f"{name}.py", code)
-        made.writestr(f"{info}METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{more}")
+        for path, text in (more or {}).items():
+            made.writestr(path, text)
+        made.writestr(f"{info}METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needed}")
         made.writestr(f"{info}WHEEL", _WHEEL)
         made.writestr(f"{info}RECORD", "")
     return f"{name}-{version}-py3-none-any.whl", written.getvalue()

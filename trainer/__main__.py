@@ -34,7 +34,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _refuse(fault: Refused) -> int:
-    rank, local = int(os.environ.get("RANK", "0")), os.environ.get("LOCAL_RANK", "0")
+    number, local = os.environ.get("RANK", ""), os.environ.get("LOCAL_RANK", "0")
+    rank = int(number) if number.isdecimal() else 0  # it may be the fault
     publish_before_training(fault, rank, local)
     run_dir = os.environ.get("MUSTER_RUN_DIR")
     if rank == 0 or (local == "0" and not run_dir):

@@ -57,7 +57,7 @@ def _number(kind: type, low: float, high: float = math.inf) -> Callable[[str], A
             value = kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"not a {'whole ' if kind is int else ''}number: {text!r}") from None
-        if not (low <= value <= high) or not math.isfinite(value):
+        if not low <= value <= min(high, 1e300):  # neither NaN, nor what no float holds
             limit = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
             raise argparse.ArgumentTypeError(f"must be {limit}, got {text}")
         return value
@@ -147,7 +147,9 @@ def _check_defaults(defaults: dict[str, Any], name: str) -> dict[str, Any]:
     arguments: list[str] = []
     for key, value in defaults.items():
         option = "--" + key.replace("_", "-")
-        arguments += ([option] if value else []) if isinstance(value, bool) else [f"{option}={value}"]
+        if value is None or value is False:  # it is left out, as on the command line
+            continue
+        arguments.append(option if value is True else f"{option}={value}")
     try:
         return vars(parser().parse_args(arguments))
     except Refused as fault:
@@ -156,6 +158,16 @@ def _check_defaults(defaults: dict[str, Any], name: str) -> dict[str, Any]:
 
 def _check_together(config: Config) -> None:
     mesh.sizes(config.mesh)
+    try:
+        _check_places(config)
+    except OSError as fault:
+        what = f"--data or --resume: {fault.filename}: {fault.strerror}"
+        raise Refused(what, "give what this user can read on every node") from fault
+    if config.compile and config.recompute:
+        raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
+
+
+def _check_places(config: Config) -> None:
     if config.data is not None:
         folder = Path(config.data)
         if not folder.is_dir():
@@ -163,9 +175,7 @@ def _check_together(config: Config) -> None:
         if not any(folder.iterdir()):
             raise Refused(f"--data: the folder is empty: {folder}", "put the training files there, or leave out --data")
     if config.resume is not None and not Path(config.resume).exists():
-        raise Refused(f"--resume: no such checkpoint: {config.resume}", "`make runs` lists the runs")
-    if config.compile and config.recompute:
-        raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
+        raise Refused(f"--resume: no such checkpoint: {config.resume}", "give a run folder, or a checkpoint in one")
 
 
 def refuse_on(config: Config, ranks: mesh.Mesh, device: str) -> None:

@@ -6,6 +6,7 @@ layers `tp` ranks compute together. Ranks of one `tp` group are neighbours and r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -79,9 +80,7 @@ def parse(text: str, world: int) -> Mesh:
     if not text:
         return Mesh(dp_replicate=world)
     given = sizes(text)
-    product = 1
-    for size in given.values():
-        product *= abs(size)
+    product = math.prod(map(abs, given.values()))
     open_axis = next((axis for axis, size in given.items() if size == -1), None)
     if open_axis and world % product == 0:
         return Mesh(**{**given, open_axis: world // product})

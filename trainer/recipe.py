@@ -48,7 +48,6 @@ GUIDE = (
 class Recipe:
     """A loaded recipe: its functions (None for an optional one that is absent), and its defaults of trainer options."""
 
-    name: str
     path: Path
     defaults: dict[str, Any]
     model: Callable[[], nn.Module]
@@ -64,11 +63,11 @@ def defaults(name_or_path: str) -> dict[str, Any]:
     """The recipe's DEFAULTS, read without executing it; empty if it has none. Raises Refused if not a plain dict."""
     path = find(name_or_path)
     values: dict[str, Any] = {}
-    for node in _top_level(_parse(path).body):
-        if "DEFAULTS" not in _binds(node):
-            continue
+    for number, node in enumerate(node for node in _top_level(_parse(path).body) if "DEFAULTS" in _binds(node)):
         where = f"{_display(path)}:{node.lineno}: DEFAULTS"
         hint = 'write it as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
+        if number:
+            raise Refused(f"{where}: set a second time, and it is read without running the recipe", hint)
         try:
             values = ast.literal_eval(getattr(node, "value", None) or node)
         except (ValueError, TypeError):
@@ -116,14 +115,14 @@ def load(name_or_path: str) -> Recipe:
     """Check the recipe and execute its file. Raises Refused as `check` does, and TrainError if the file raises."""
     check(name_or_path)
     path = find(name_or_path)
-    with _blame(path, "on import"):
+    with blame(path, "on import"):
         built_in = name_or_path in BUILT_IN
         module = importlib.import_module(f"{__package__}.recipes.{name_or_path}") if built_in else _execute(path)
     functions = {name: getattr(module, name, None) for name in NEEDED | OPTIONAL}
     for name, function in functions.items():
         if not callable(function) and (name in NEEDED or function is not None):
             raise Refused(f"{_display(path)}: {name}: not a function, got {type(function).__name__}", GUIDE)
-    return Recipe(name=path.stem, path=path, defaults=defaults(name_or_path), **functions)  # type: ignore[arg-type]
+    return Recipe(path=path, defaults=defaults(name_or_path), **functions)  # type: ignore[arg-type]
 
 
 def build_model(recipe: Recipe) -> nn.Module:
@@ -133,7 +132,7 @@ def build_model(recipe: Recipe) -> nn.Module:
     """
     from torch import nn
 
-    with blame(recipe, "model"):
+    with blame(recipe.path, "model"):
         model = recipe.model()
     if not isinstance(model, nn.Module):
         raise _returned(recipe, "model", f"returned {_kind(model)}, not an nn.Module")
@@ -144,7 +143,7 @@ def build_plan(recipe: Recipe, model: nn.Module) -> dict[str, Any] | None:
     """The recipe's plan for tensor parallelism, by the names of modules; None if it has none."""
     if recipe.tensor_plan is None:
         return None
-    with blame(recipe, "tensor_plan"):
+    with blame(recipe.path, "tensor_plan"):
         plan = recipe.tensor_plan(model)
     if not isinstance(plan, dict):
         raise _returned(recipe, "tensor_plan", f"returned {_kind(plan)}, not a dict of module name: style")
@@ -153,7 +152,7 @@ def build_plan(recipe: Recipe, model: nn.Module) -> dict[str, Any] | None:
 
 def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dataset[Any]]:
     """The recipe's training set and held-out set, both map-style."""
-    with blame(recipe, "datasets"):
+    with blame(recipe.path, "datasets"):
         pair = recipe.datasets(data)
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise _returned(recipe, "datasets", f"returned {_kind(pair)}, not two datasets: training, held out")
@@ -174,14 +173,14 @@ def take_batches(
     """Batches of `dataset` on the CPU, ready to copy to `device`."""
     from muster.data import batches
 
-    with blame(recipe, "taking a sample out of datasets()"):
+    with blame(recipe.path, "taking a sample out of datasets()"):
         pin = device.type == "cuda"
         yield from batches(dataset, indices, collate=recipe.collate, workers=workers, pin=pin, seeds=seeds)
 
 
 def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:
     """The batch's mean loss, shape (). The error of a lost peer passes unchanged."""
-    with blame(recipe, "loss"):
+    with blame(recipe.path, "loss"):
         loss = recipe.loss(model, batch)
     if getattr(loss, "shape", None) != ():
         raise _returned(recipe, "loss", f"returned {_kind(loss)}, not a scalar tensor: the mean over the batch")
@@ -192,7 +191,7 @@ def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, T
     """Each metric's values, shape (batch,); empty if the recipe has no `metrics`."""
     if recipe.metrics is None:
         return {}
-    with blame(recipe, "metrics"):
+    with blame(recipe.path, "metrics"):
         metrics = recipe.metrics(model, batch)
     if not isinstance(metrics, dict):
         raise _returned(recipe, "metrics", f"returned {_kind(metrics)}, not a dict of name: tensor")
@@ -203,14 +202,8 @@ def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, T
 
 
 @contextmanager
-def blame(recipe: Recipe, function: str) -> Iterator[None]:
-    """Turn an exception of the recipe's `function` into a TrainError with its line; the error of a lost peer passes."""
-    with _blame(recipe.path, function):
-        yield
-
-
-@contextmanager
-def _blame(path: Path, action: str) -> Iterator[None]:
+def blame(path: Path, action: str) -> Iterator[None]:
+    """Turn an exception of the recipe's file into a TrainError with its line; the error of a lost peer passes."""
     try:
         yield
     except TrainError:
@@ -267,6 +260,8 @@ def _binds(node: ast.stmt) -> set[str]:
             return {alias.asname or alias.name for alias in aliases}
         case ast.Assign(targets=targets):
             return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
+        case ast.AugAssign(target=ast.Name(id=name)):
+            return {name}
         case ast.AnnAssign(target=ast.Name(id=name), value=value) if value is not None:
             return {name}
     return set()

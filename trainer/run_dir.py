@@ -36,12 +36,13 @@ class RankFolder:
         self.file = in_run(rank if file is None else file)
         self.metrics = f"metrics-{node}.jsonl" if file else "metrics.jsonl"
         self.checkpoints = path / "checkpoints"
-        self._events = Lines(path / "ranks" / f"rank-{self.file}.jsonl")
+        self.events = path / "ranks" / f"rank-{self.file}.jsonl"
+        self._lines = Lines(self.events)
 
     def event(self, kind: str, **fields: Any) -> None:
         """Append one event of this rank."""
         about = {name: _each_text(value, self._shown) for name, value in fields.items()}
-        self._events.add(**{"kind": kind, **about, **self._own, "rank": self.rank, "node": self.node})
+        self._lines.add(**{"kind": kind, **about, **self._own, "rank": self.rank, "node": self.node})
 
     def take_output(self) -> int:
         """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from muster.errors import DONE, REFUSED, STOPPED, TrainError
-from muster.files import read_object, replace
+from muster.files import replace
 from muster.reserve import note, write_surely
 
 from .node.rank.place import in_run
@@ -25,6 +25,8 @@ from .run_dir import RankFolder
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
+# The command that continues a run, where a control side has started it; that side says how it ended, too.
+RESUME = "MUSTER_RESUME_COMMAND"
 _KEY = "muster/verdict"
 _SEEN = "muster/verdict-seen"
 
@@ -57,19 +59,15 @@ def done(rank: int, node: str, step: int) -> Verdict:
     return Verdict("done", DONE, rank, node, step)
 
 
-def stopped(rank: int, node: str, step: int, message: str) -> Verdict:
-    """The verdict of a run that somebody asked to stop, and that wrote a checkpoint."""
-    command = os.environ.get("MUSTER_RESUME_COMMAND", "make up RESUME=latest")
+def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verdict:
+    """The verdict of a run that somebody asked to stop, and that wrote a checkpoint into its `folder`."""
+    plain = "make up RESUME=latest" if os.environ.get("MUSTER_RUN_DIR") else f"--resume {folder}"
+    command = os.environ.get(RESUME, plain)
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 
 
-def read_verdict(path: Path) -> Verdict | None:
-    """The verdict that a rank has written there; None for anything else."""
-    return verdict_of(read_object(path))
-
-
 def verdict_of(value: object) -> Verdict | None:
-    """The verdict that `row` has made; None for anything else, which a script may write."""
+    """The verdict whose `row` this is; None for anything else, which a script may write."""
     if not isinstance(value, dict):
         return None
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "str": str, "float": (int, float)}

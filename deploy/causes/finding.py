@@ -33,7 +33,6 @@ class Finding:
     fix: str = ""
     level: str = FAULT
     link: tuple[str, str] | None = None
-    direction: str = ""
     follows: tuple[str, ...] = ()
     cells: tuple[tuple[str, str], ...] = ()
     odd: tuple[str, ...] = ()
@@ -50,7 +49,6 @@ class _About(TypedDict, total=False):
 
     group: str
     link: tuple[str, str] | None
-    direction: str
     cells: tuple[tuple[str, str], ...]
 
 
@@ -70,19 +68,17 @@ def find(
     """
     row = row_of(cause)
     several = (hosts,) if isinstance(hosts, str) else tuple(hosts)
-    return Finding(
+    finding = Finding(
         cause,
-        about.get("group") or row.group,
+        row.group,
         several,
         f"{hosts}: {seen}" if isinstance(hosts, str) else seen,
         tuple(evidence),
         row.symptom if symptom is None else symptom,
         fix or row.command.format(host=listed(several)),
         level,
-        about.get("link"),
-        about.get("direction", ""),
-        cells=about.get("cells", ()),
     )
+    return replace(finding, **about)
 
 
 def unsure(finding: Finding, observed: str = "") -> Finding:

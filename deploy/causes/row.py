@@ -30,7 +30,7 @@ class Row:
     # What to type next, with `{host}` for the host; on this machine, if that differs.
     command: str = ""
     here: str = ""
-    # How a run would show it, and the group of checks.
+    # How a run would show it, and the group of checks where that is not the section's.
     symptom: str = ""
     group: str = ""
     # What else has the same outcome, where it is inferred from how calls fail or from a tool's last words.
@@ -69,8 +69,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page of causes: its title, its rows, and what stands before them."""
+    """A part of the page of causes: its title, its rows, what stands before them, the group of rows that name none."""
 
     title: str
     rows: tuple[Row, ...] = ()
     intro: str = ""
+    group: str = ""

@@ -7,6 +7,7 @@ makes docs/reference/causes.md from the rows, and `muster explain CAUSE` prints 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
 from .end_causes import Cause
 from .row import Row, Section
@@ -48,7 +49,9 @@ SECTIONS: tuple[Section, ...] = tuple(
     )
     for section in theme.SECTIONS
 )
-ROWS: Mapping[str, Row] = {row.slug: row for section in SECTIONS for row in section.rows}
+ROWS: Mapping[str, Row] = {
+    row.slug: replace(row, group=row.group or section.group) for section in SECTIONS for row in section.rows
+}
 # By cause, what is a consequence where it is found at one of the same hosts.
 EXPLAINS: Mapping[str, frozenset[str]] = {slug: frozenset(row.explains.split()) for slug, row in ROWS.items()}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, STOPPED, USAGE
 from ..job.again import command_of
-from ..job.load import read_run
 from ..job.options import FLAG, Options
 from .command import command
 
@@ -30,17 +30,18 @@ def attach(options: Options, console: Console) -> int:
     secrets, attach provides them again. If the run has
     ended, attach shows how, and exits with the run's own code.
     """
-    from ..hosts import recorded
     from ..hosts.look import attach as hosts_attach
     from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
-    from . import slurm as on_slurm
+    from . import where
 
-    if run_dir := recorded.here(options):
-        return local_attach.attach(run_dir, options.rank, console)
-    if known := on_slurm.of_run(options):
-        return slurm_runs.attach(known, options.rank, console)
-    return hosts_attach.attach(recorded.filled(options, console), console)
+    match where.run_of(options, console):
+        case Path() as run_dir:
+            return local_attach.attach(run_dir, options.rank, console)
+        case Options() as asked:
+            return hosts_attach.attach(asked, console)
+        case known:
+            return slurm_runs.attach(known, options.rank, console)
 
 
 @command(
@@ -49,19 +50,18 @@ def attach(options: Options, console: Console) -> int:
 )
 def stop(options: Options, console: Console) -> int:
     """Stop a run gracefully, with time to save, and say how it ended. Ctrl-C kills."""
-    from ..hosts import recorded
     from ..hosts.act import stop as hosts_stop
     from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
-    from . import slurm as on_slurm
+    from . import where
 
-    is_here = recorded.here(options)
-    if not is_here and (known := on_slurm.of_run(options)):
-        return slurm_runs.stop(known, options.now, console)
-    asked = options if is_here and options.run else recorded.to_stop(options, console, local_attach.going_on)
-    if run_dir := recorded.here(asked):
-        return local_attach.stop(run_dir, options.now, console)
-    return hosts_stop.stop(asked, options.now, console)
+    match where.to_stop(options, console, local_attach.going_on):
+        case Path() as run_dir:
+            return local_attach.stop(run_dir, options.now, console)
+        case Options() as asked:
+            return hosts_stop.stop(asked, options.now, console)
+        case known:
+            return slurm_runs.stop(known, options.now, console)
 
 
 @command(
@@ -76,22 +76,22 @@ def fetch(options: Options, console: Console) -> int:
 
     It does not copy again what is here already.
     """
-    from ..hosts import recorded
     from ..hosts.look import fetch as hosts_fetch
     from ..local import attach as local_attach
     from ..local import one_file
     from ..run.files import folders
     from ..slurm import runs as slurm_runs
-    from . import slurm as on_slurm
+    from . import where
 
     if options.state:
         one_file.refuse(options.state)
-    if run_dir := recorded.here(options):
-        folder = local_attach.fetch(run_dir, console)
-    elif known := on_slurm.of_run(options):
-        folder = slurm_runs.fetch(known, options.only, console)
-    else:
-        folder = hosts_fetch.fetch(recorded.filled(options, console), console)
+    match where.run_of(options, console):
+        case Path() as run_dir:
+            folder = local_attach.fetch(run_dir, console)
+        case Options() as asked:
+            folder = hosts_fetch.fetch(asked, console)
+        case known:
+            folder = slurm_runs.fetch(known, options.only, console)
     console.line(folders.display_path(folder), {"kind": "fetched", "run": folder.name, "folder": str(folder)})
     return one_file.gather(folder, options.state, console.note) if options.state else DONE
 
@@ -112,22 +112,22 @@ def down(options: Options, console: Console) -> int:
 
     What runs wrote stays, unless --delete is given.
     """
-    from ..hosts import recorded
     from ..hosts.act import delete as hosts_delete
     from ..hosts.look import attach as hosts_attach
     from ..local import attach as local_attach
     from ..local import delete as local_delete
+    from . import where
 
-    # Without --run it is about this machine, and what --delete removes must be named.
-    is_here = not options.run or options.delete or recorded.here(options)
-    asked = options if is_here else recorded.filled(options, console)
-    if not is_here or asked.hosts or asked.cluster:
-        return hosts_delete.delete(asked, console) if asked.delete else hosts_attach.down(asked, console)
-    if options.delete:
-        local_delete.delete(options.run, console)
-    else:
-        local_attach.stop_all(console, read_run(options.run))
-    return DONE
+    named = options.hosts or options.cluster
+    if options.delete:  # it takes no hosts that are not typed
+        if known := where.on_slurm(options):
+            where.refuse_slurm(known)
+        return hosts_delete.delete(options, console) if named else local_delete.delete(options.run, console)
+    # Without --run it is about this machine, or the hosts that are typed.
+    asked = where.beside(options, console) if options.run or named else None
+    if isinstance(asked, Options):
+        return hosts_attach.down(asked, console)
+    return local_attach.stop_all(console, asked.name if asked else "")
 
 
 @command(
@@ -146,11 +146,11 @@ def leave(options: Options, console: Console) -> int:
     a spare takes its place. The host's GPUs are free then, its files
     stay, and it does not come back by itself.
     """
-    from ..hosts import recorded
     from ..hosts.act import members
+    from . import where
 
     members.refuse_unnamed(options, "leave")
-    return members.leave(recorded.filled(options, console), console)
+    return members.leave(where.filled(options, console), console)
 
 
 @command(
@@ -168,8 +168,8 @@ def join(options: Options, console: Console) -> int:
     A host that has left it, or whose node was lost, takes a free place
     after the next checkpoint; where none is free, it waits as a spare.
     """
-    from ..hosts import recorded
     from ..hosts.act import members
+    from . import where
 
     members.refuse_unnamed(options, "join")
-    return members.join(recorded.filled(options, console), console)
+    return members.join(where.filled(options, console), console)

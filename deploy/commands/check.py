@@ -7,24 +7,13 @@ from typing import TYPE_CHECKING
 from ..core.errors import DONE, FAILED, REFUSED, USAGE
 from ..job.again import command_of
 from ..job.options import FLAG, Options
-from .command import Command, command
+from .command import command
 
 if TYPE_CHECKING:
     from ..report.console import Console
 
 
-class _OneObject(Command):
-    """With --json, standard output is the verdict alone."""
-
-    def asker(self, as_json: bool) -> Console:
-        """What the folder asks for stands on standard error."""
-        console = super().asker(as_json)
-        console.data = lambda value: None  # type: ignore[method-assign]
-        return console
-
-
 @command(
-    klass=_OneObject,
     example=(
         command_of("preflight", more="gpu-a,gpu-b"),
         command_of("preflight", backend="auto", workers="2"),

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError
+from ..core import program as command_line
+from ..core.errors import DONE, FAILED, STOPPED, USAGE, DeployError, UsageError, of_system
 from ..job import consent
 from ..job import options as table
 from ..job.options import FLAG, Options
@@ -35,6 +36,8 @@ MEANINGS = {
 _WIDEST, _NO_BREAK = 120, "\u2011"
 # Commands that look at hosts or at runs, and leave the terminal alone meanwhile.
 _ASKING = frozenset(["status", "gpus", "logs", "why", "runs", "fetch", "clean", "unlock", "leave", "join", "down"])
+# With --json, it writes one object: what the folder asks for stands on standard error alone.
+_ONE_OBJECT = "preflight"
 # More options than these do not all stand on the first screen of a help.
 _MANY = 14
 
@@ -139,17 +142,19 @@ class Command(click.Command):
             raise UsageError(f"{own[-1]} {program[0]}: leave out the blank after the comma", again)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
-        given["script"] = shlex.join(program)
+        given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
 
     def invoke(self, ctx: click.Context) -> int:
         """Do its work."""
+        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
+
         given, typed = dict(ctx.params), list(ctx.find_root().obj or ())
         allow = given.pop("allow_folder", False)
         names = {each.name for each in table.options_of(self.name or "")}
         options = read_options({name: given.pop(name) for name in names & given.keys()})
         how = shlex.join(["muster", *typed[:1], FLAG.allow_folder, *typed[1:]])
-        console = Command.asker(self, options.json)
-        with consent.asking(consent.Door(lambda: self.asker(options.json), allow, how)):
+        console = Console(options.json)
+        with consent.asking(consent.Door(lambda: Console(options.json and self.name != _ONE_OBJECT), allow, how)):
             return code_of(console, lambda: self._do(options, console, given))
 
     def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
@@ -159,12 +164,6 @@ class Command(click.Command):
         refuse_pairs(self.name or "", options, whole=not self._runs_script)
         with console.opening(lambda: "looking") if self.name in _ASKING else nullcontext():
             return self.work(options, console, **given)
-
-    def asker(self, as_json: bool) -> Console:
-        """Where the door shows and asks."""
-        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
-
-        return Console(as_json)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Its arguments and options; where these are many, also --help-all, which shows them all."""
@@ -195,7 +194,6 @@ def command(
     example: str | Sequence[str],
     codes: Mapping[int, str],
     words: Mapping[str, str] | None = None,
-    klass: type[Command] = Command,
     name: str = "",
     takes_more: bool = False,
     place: str = "",
@@ -211,7 +209,7 @@ def command(
 
     def made(work: Callable[..., int]) -> Command:
         doc = _doc(work.__doc__ or "", examples, {**MEANINGS, **codes})
-        return klass(name or work.__name__, work, doc, words or {}, takes_more, place)
+        return Command(name or work.__name__, work, doc, words or {}, takes_more, place)
 
     return made
 
@@ -221,11 +219,16 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
     try:
         code = work()
         if console.lost:
-            raise console.lost
+            raise OSError(console.lost.errno, console.lost.strerror, "standard output")
         return code
     except DeployError as fault:
         console.error(fault)
         return fault.code
+    except OSError as fault:
+        if (refused := of_system(fault)) is None:
+            raise
+        console.error(refused)
+        return refused.code
     except KeyboardInterrupt as stop:
         message = str(stop) or "stopped"
         console.warn(message)
@@ -250,12 +253,13 @@ def read_options(given: Mapping[str, Any]) -> Options:
 def _option(each: Field[Any], takes: str) -> click.Option:
     row, switch = table.row_of(each), each.default is False
     several = each.default == () and row.single != takes
-    start = () if several else False if switch else ""
+    joined = row.commas and not several
     return click.Option(
         [table.flag_of(each.name), *[f"-{row.letter}"] * bool(row.letter)],
         is_flag=switch,
-        multiple=several,
-        default=start,
+        multiple=several or joined,
+        default=() if several or joined else False if switch else "",
+        callback=(lambda ctx, param, texts: ",".join(texts)) if joined else None,
         help=row.helps[takes],
     )
 

@@ -57,11 +57,12 @@ def tell(whats: Sequence[str], console: Console) -> int:
     files = {name: str(place) for name, place in zip(sources.names_of(places), places, strict=True) if place}
     budget = Budget()
     explanation = judge(readings_of(places, console, budget), left_out)
-    if run := _own_run(whats, console):
+    folder = _folder_of(whats)
+    if folder and (run := _own_run(folder, console)):
         of_logs = explanation
         explanation = _at_its_line(of_run(of_logs, run), files, budget)
         explanation = replace(explanation, unread=of_logs.unread, left_out=of_logs.left_out)
-    script = _script_of(whats)
+    script = _script_of(folder) if folder else ""
     console.data({"kind": "explanation", **explanation.json(), "next": next_of(explanation, script, files)})
     console.text("\n".join(lines_of(explanation, script, files)))
     return DONE if explanation.cause else FAILED
@@ -197,19 +198,24 @@ def _first_of(pattern: re.Pattern[str], text: str) -> str:
     return next((group for group in match.groups() if group), "") if match else ""
 
 
-def _own_run(whats: Sequence[str], console: Console) -> OwnRun | None:
-    """What the folder of the run that is explained says of it; None if it is no run of Muster's here."""
+def _folder_of(whats: Sequence[str]) -> Path | None:
+    """The folder of the run that is explained; None if it is no run here."""
+    with suppress(DeployError):
+        if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
+            return record.find(whats[0])
+    return None
+
+
+def _own_run(folder: Path, console: Console) -> OwnRun | None:
+    """What a run's folder says of it; None if it is no run of Muster's."""
     from ..local import attach
 
-    with suppress(DeployError, ValueError):
-        if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
-            folder = record.find(whats[0])
-            if (folder / "record.json").is_file():
-                outcome = attach.settle(folder)
-                if not outcome and attach.lives(folder):
-                    console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
-                return OwnRun(folder.name, outcome, record.story_of(folder))
-    return None
+    if not (folder / "record.json").is_file():
+        return None
+    outcome = attach.settle(folder)
+    if not outcome and attach.lives(folder):
+        console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
+    return OwnRun(folder.name, outcome, record.story_of(folder))
 
 
 def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Budget) -> Explanation:
@@ -224,14 +230,12 @@ def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Bud
     return replace(explanation, evidence=tuple(lines))
 
 
-def _script_of(whats: Sequence[str]) -> str:
-    """The script of the run that is explained; empty if it is no run here, or not of a script that torchrun starts."""
-    with suppress(DeployError, ValueError):
-        folder = record.find(whats[0])
-        known = record.own(folder) if len(whats) == 1 else {}
-        words = [str(word) for word in known.get("arguments", ())]
-        if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
-            return shlex.join(as_given(words, known.get("bare") is True))
+def _script_of(folder: Path) -> str:
+    """The script of a run; empty if it is not one that torchrun starts."""
+    known = record.own(folder)
+    words = [str(word) for word in known.get("arguments", ())]
+    if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
+        return shlex.join(as_given(words, known.get("bare") is True))
     return ""
 
 
@@ -239,11 +243,15 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     """Files to read, of which None is standard input, and what is left out."""
     if what == _STDIN:
         return [None], ""
-    path = Path(what).expanduser()
-    if path.is_dir():
-        return _in_folder(path, what)
-    if path.exists():
-        return [path], ""
+    path = Path(os.path.expanduser(what))
+    try:
+        return _in_folder(path, what) if stat.S_ISDIR(path.stat().st_mode) else ([path], "")
+    except PermissionError as fault:
+        raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
+    except OSError:  # nothing has this name, or nothing could
+        if what.count(" ") > 1:
+            hint = "the words of an error go to standard input: echo '...' | muster explain -"
+            raise UsageError(f"{what[:40]}: no such file", hint) from None
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
     try:

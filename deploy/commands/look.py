@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..core.errors import DONE, FAILED, STOPPED, UsageError
 from ..job.again import command_of
 from ..job.load import value_of
 from ..job.options import FLAG, Options
-from .command import Command, command
+from .command import command
 
 if TYPE_CHECKING:
     from ..report.console import Console
@@ -21,20 +22,20 @@ if TYPE_CHECKING:
 )
 def status(options: Options, console: Console) -> int:
     """Show what runs on each host: state, step, rate, GPUs, last line."""
-    from ..hosts import recorded
     from ..hosts.look import status as hosts_status
     from ..local import attach as local_attach
     from ..slurm import runs as slurm_runs
-    from . import slurm as on_slurm
+    from . import where
 
-    if run_dir := recorded.here(options):
-        local_attach.list_all(console, run_dir.name)
-        console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
-        return DONE
-    if known := on_slurm.of_run(options):
-        return slurm_runs.status(known, console)
-    asked = recorded.filled(options, console)
-    return hosts_status.status(asked if options.run else replace(asked, run=""), console)
+    match where.run_of(options, console):
+        case Path() as run_dir:
+            local_attach.list_all(console, run_dir.name)
+            console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
+            return DONE
+        case Options() as asked:
+            return hosts_status.status(asked if options.run else replace(asked, run=""), console)
+        case known:
+            return slurm_runs.status(known, console)
 
 
 @command(
@@ -50,12 +51,12 @@ def gpus(options: Options, console: Console) -> int:
 
     Without hosts, and after a run on this machine: on this machine.
     """
-    from ..hosts import recorded
     from ..hosts.look import status as hosts_status
     from ..local import gpus as local_gpus
+    from . import where
 
-    asked = options if recorded.here(options) else recorded.filled(options, console)
-    if recorded.names_hosts(asked):
+    asked = where.beside(options, console)
+    if isinstance(asked, Options) and where.names_hosts(asked):
         return hosts_status.gpus(asked, console)
     return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
 
@@ -73,19 +74,19 @@ def logs(options: Options, console: Console) -> int:
 
     Without hosts: what the ranks of a run on this machine wrote.
     """
-    from ..hosts import recorded
     from ..hosts.look import logs as hosts_logs
     from ..local import within as local_within
     from ..slurm import runs as slurm_runs
-    from . import slurm as on_slurm
+    from . import where
 
-    is_here = recorded.here(options)
-    if not is_here and (known := on_slurm.of_run(options)):
-        return slurm_runs.logs(known, options, console)
     # If somebody followed a run to its end, what it printed is on this machine.
-    if not is_here and not recorded.ended_here(options, options.rank):
-        return hosts_logs.logs(recorded.filled(options, console), console)
-    return local_within.logs_here(options, console)
+    match where.run_of(options, console, copy=True):
+        case Path():
+            return local_within.logs_here(options, console)
+        case Options() as asked:
+            return hosts_logs.logs(asked, console)
+        case known:
+            return slurm_runs.logs(known, options, console)
 
 
 @command(
@@ -97,14 +98,15 @@ def why(options: Options, console: Console) -> int:
 
     It does not disturb the run.
     """
-    from ..hosts import recorded
     from ..hosts.look import why as hosts_why
     from ..local import attach as local_attach
+    from . import where
 
-    if run_dir := recorded.here(options):
-        local_attach.settle(run_dir)
-        return hosts_why.why_here(options, console)
-    return hosts_why.why_on_hosts(recorded.filled(options, console), console)
+    asked = where.beside(options, console)
+    if isinstance(asked, Options):
+        return hosts_why.why_on_hosts(asked, console)
+    local_attach.settle(asked)
+    return hosts_why.why_here(options, console)
 
 
 @command(
@@ -122,19 +124,10 @@ def runs(options: Options, console: Console) -> int:
     return DONE
 
 
-class _Optional(Command):
-    """Its own word may be left out."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.params[0].required = False
-
-
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
     codes={DONE: "you ended it by Ctrl-C"},
     words={"folder": "a project, or its folder of runs (default: this folder)"},
-    klass=_Optional,
 )
 def board(options: Options, console: Console, folder: str | None) -> int:
     """Show all runs in the browser, live, with curves to compare.
@@ -152,7 +145,7 @@ def board(options: Options, console: Console, folder: str | None) -> int:
         if folder:
             raise UsageError(f"{folder}: with hosts, the board shows this folder's runs", "leave one of them out")
         return hosts_board.serve(options, console)
-    port = int(value_of(options, "port") or 0)
+    port = value_of(options, "port") or 0
     return server.serve(folders.runs_of(folder) if folder else folders.RUNS, port, not options.no_open, console)
 
 
@@ -194,7 +187,6 @@ def compare(options: Options, console: Console, run: tuple[str, ...]) -> int:
     example=("muster docs", "muster docs resume", "muster docs it-hangs"),
     codes={},
     words={"page...": "the name of a page (default: list them)"},
-    klass=_Optional,
 )
 def docs(options: Options, console: Console, page: tuple[str, ...]) -> int:
     """Print a page of the tutorial or the how-to guides, offline.

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TextIO
 
 import click
 
-from ..core.errors import FULL, STOPPED, DeployError, UsageError
+from ..core import program as command_line
+from ..core.errors import STOPPED, UsageError, of_system
 from ..job.again import command_of
 from . import typos
 from .command import Command, Context
@@ -68,12 +69,6 @@ class Tree(click.Group):
         formatter.write("`muster --version` shows the version.\n")
 
 
-def _show_list(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
-    if asked:
-        click.echo(ctx.get_help())
-        ctx.exit()
-
-
 def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> None:
     if asked:
         from importlib.metadata import PackageNotFoundError, version
@@ -85,14 +80,11 @@ def _show_version(ctx: click.Context, param: click.Parameter, asked: bool) -> No
         ctx.exit()
 
 
-_FIRST: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+_VERSION = click.Option(["--version", "-V"], is_flag=True, is_eager=True, expose_value=False, callback=_show_version)
 TREE = Tree(
     "muster",
-    params=[
-        click.Option(["--list", "-l"], callback=_show_list, **_FIRST),
-        click.Option(["--version", "-V"], callback=_show_version, **_FIRST),
-    ],
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    params=[_VERSION],
+    context_settings={"help_option_names": ["-h", "--help", "-l", "--list"], "max_content_width": 120},
 )
 
 
@@ -118,6 +110,8 @@ def run(typed: Sequence[str]) -> int:
         refused = _refused(fault, words)
     except UsageError as fault:
         refused = fault
+    finally:
+        command_line.BEFORE.clear()  # of this line alone
     from ..report.console import Console
 
     Console().error(refused)
@@ -141,11 +135,10 @@ def end_quietly_when_nobody_reads() -> None:
     atexit.register(_drop_unread)
 
     def hook(kind: type[BaseException], value: BaseException, trace: TracebackType | None) -> None:
-        if isinstance(value, OSError) and value.errno in FULL:
+        if isinstance(value, OSError) and (refused := of_system(value, "standard output")):
             from ..report.console import Console
 
-            what = f"{value.filename or 'standard output'}: {value.strerror}"
-            Console().error(DeployError(what, "free some space: df -h"))
+            Console().error(refused)
         elif not issubclass(kind, BrokenPipeError):
             before(kind, value, trace)
             return

@@ -24,7 +24,6 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 
-COLLECTIVES = ("auto", "gloo", "nccl")
 UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
 _LOADED = time.monotonic()
 
@@ -37,7 +36,7 @@ def preflight(options: Options, console: Console) -> int:
     size, workers = value_of(options, "size") or LONG, value_of(options, "workers")
     for name, path in files.items():
         _refuse_unwritable(flag_of(name), path)
-    if options.backend in COLLECTIVES[1:]:  # torch's word for them
+    if options.backend in ("gloo", "nccl"):  # torch's word for them
         words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
         raise UsageError(words, f"{FLAG.collectives} {options.backend}")
     cluster = None if here else known_cluster(options)
@@ -89,14 +88,12 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
 
 def _request(options: Options) -> PreflightRequest:
     """The request that the options make. Raises UsageError for an unknown value."""
-    style, collectives = options.style or MUSTER, options.collectives or COLLECTIVES[0]
-    for name, value, known in (("style", style, STYLES), ("collectives", collectives, COLLECTIVES)):
-        if value not in known:
-            flag = flag_of(name)
-            words = f"{flag} {value}: not one of {', '.join(known)}"
-            raise UsageError(words, f"{flag} {near(value, known) or known[0]}")
-    port = value_of(options, "port") or PreflightRequest.port
-    return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=collectives)  # type: ignore[arg-type]
+    style = options.style or MUSTER
+    if style not in STYLES:
+        words = f"{FLAG.style} {style}: not one of {', '.join(STYLES)}"
+        raise UsageError(words, f"{FLAG.style} {near(style, STYLES) or STYLES[0]}")
+    port, backend = value_of(options, "port") or PreflightRequest.port, value_of(options, "collectives") or "auto"
+    return PreflightRequest(style=style, endpoint=options.endpoint, port=port, backend=backend)  # type: ignore[arg-type]
 
 
 def _refuse_unwritable(flag: str, name: str) -> None:

@@ -99,13 +99,6 @@ def continued(options: Options) -> tuple[Options, Known | None]:
     return replace(read_again(run.again), **{**typed, "shared": run.shared}), run
 
 
-def of_run(options: Options) -> Known | None:
-    """The run on Slurm that a command means: it names no hosts, and the run's record here says Slurm."""
-    if options.hosts or options.cluster:
-        return None
-    return known.find(options.run, newest=not Path("cluster.toml").is_file())
-
-
 def _variables(options: Options) -> dict[str, str]:
     own = {"MUSTER_SEPARATE": "1"} if options.separate else {}
     return {**own, "MUSTER_OBSERVE": "0"} if options.no_observe else own

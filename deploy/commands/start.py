@@ -125,9 +125,9 @@ def resume(options: Options, console: Console) -> int:
     Without RUN it takes the newest. Script and options are those of the
     run's record in runs/.
     """
-    from ..hosts import recorded
     from ..run import onward
     from ..run.files import record
+    from . import where
 
     run_dir = record.find(options.run or "latest")
     own = record.own(run_dir)
@@ -135,15 +135,15 @@ def resume(options: Options, console: Console) -> int:
     if own.get("backend") == record.SLURM:
         return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)
     if own.get("backend") == record.HOSTS:
-        known = recorded.filled(replace(options, run=run_dir.name), console, file_first=False)
+        known = where.filled(replace(options, run=run_dir.name), console, file_first=False)
         again = replace(again, hosts=known.hosts, cluster=known.cluster)
         return deploy.work(over(onward.options(own, len(load_cluster(again).hosts)), again), console)
     return up.work(over(onward.options(own, 0), _taken(again, "up")), console)
 
 
 def _taken(options: Options, task: str) -> Options:
-    """The options, all of which that command takes. Raises UsageError."""
-    known = {each.name for each in options_of(task)}
+    """The options, all of which that command takes for a run that is not on hosts. Raises UsageError."""
+    known = {each.name for each in options_of(task)} - {"hosts", "cluster"}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
         # A word that is no run's name here stands for hosts.

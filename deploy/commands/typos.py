@@ -17,7 +17,8 @@ from ..job import values
 from ..job.launchers import RUNNERS
 from ..job.options import FLAG
 
-_SCRIPT = re.compile(r".*\.(?:py|sh)|python3?|torchrun|accelerate|deepspeed")
+_STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
+_SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
 # What other programs call our commands.
 _ELSEWHERE = {
@@ -67,7 +68,7 @@ def options_of(words: Sequence[str], takes: Sequence[str], given: Container[str]
     Several hosts are one text. A word that stands for nothing has no name: "".
     """
     texts = dict[str, str]()
-    for word in words:
+    for word in map(_without_folder, words):
         name = _option_of(
             word, [each for each in takes if each not in given and (each == "hosts" or each not in texts)]
         )
@@ -94,13 +95,21 @@ def is_place(word: str) -> bool:
     return _is_run(word) or word in hosts_here()
 
 
+def _without_folder(word: str) -> str:
+    """A run as Tab completes it, `runs/NAME/`, by its name; other words as they are."""
+    from ..run.files import folders
+
+    path = Path(word)
+    return path.name if os.path.isdir(path) and path.parent.resolve() == folders.RUNS.resolve() else word
+
+
 def _is_run(word: str) -> bool:
     """Whether a word is a run's name: one that Muster gives, or one of this folder's runs."""
     if _RUN_ID.fullmatch(word):
         return True
     from ..run.files import record
 
-    return "/" not in word and word[:1] not in ("", ".") and record.path_of(RunId(word)).is_dir()
+    return "/" not in word and word[:1] not in ("", ".") and os.path.isdir(record.path_of(RunId(word)))
 
 
 def hosts_here() -> set[str]:
@@ -121,8 +130,6 @@ def refusal(
     """
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
     name = word.partition("=")[0]
-    if (task, name) == ("up", FLAG.env):
-        return UsageError(f"up has no option {FLAG.env}", f"the script has this shell's variables: {_in_front(typed)}")
     if not name.startswith("-"):
         takes = f"a script is for {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
         return UsageError(f"{task} {word}: {takes}", f"muster {task} --help")
@@ -223,21 +230,12 @@ def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[st
     return [meant, *rest] if meant else []
 
 
-def _in_front(typed: Sequence[str]) -> str:
-    """`up --env NAME=VALUE` as a shell has it. The value may be a secret, and is not repeated."""
-    at = next(at for at, word in enumerate(typed) if word.partition("=")[0] == FLAG.env)
-    own = typed[at].partition("=")[2]
-    name = (own or "".join(typed[at + 1 : at + 2])).partition("=")[0]
-    rest = [*typed[:at], *typed[at + (1 if own else 2) :]]
-    return f"{name or 'NAME'}=... {shlex.join(['muster', *rest])}"
-
-
 def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:
     """The words before an option, its value, which may be empty, and the words behind it."""
     at = next((at for at, word in enumerate(typed) if word.partition("=")[0] == name), len(typed))
     own = "".join(typed[at : at + 1]).partition("=")[2]
     behind = list(typed[at + 1 :])
-    value = own or next((word for word in behind[:1] if not word.startswith("-")), "")
+    value = own or next((word for word in behind[:1] if not (word.startswith("-") or _STARTER.fullmatch(word))), "")
     return list(typed[:at]), value, behind[1:] if value and not own else behind
 
 

@@ -34,17 +34,17 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
     It runs as the run's user, in the folder where the script works.
     For a run on this machine: once, beside a rank.
     """
-    from ..hosts import recorded
     from ..hosts.act import within
     from ..local import within as local_within
+    from . import where
 
-    here = recorded.here(options)
     if not words:
-        hosts = "" if here else options.hosts or _HOSTS
+        hosts = "" if where.here(options) else options.hosts or _HOSTS
         raise UsageError("no command is named", command_of("exec", options, "nvidia-smi", hosts=hosts))
-    if here:
-        return local_within.exec_here(options, words, console)
-    return within.exec_on_hosts(recorded.filled(options, console), words, console)
+    asked = where.beside(options, console)
+    if isinstance(asked, Options):
+        return within.exec_on_hosts(asked, words, console)
+    return local_within.exec_here(options, words, console)
 
 
 @command(
@@ -58,13 +58,12 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
     It runs as the run's user, in the folder where the script works.
     A command after the options is started instead of the shell.
     """
-    from ..hosts import recorded
     from ..hosts.act import within
     from ..local import within as local_within
+    from . import where
 
-    if recorded.here(options):
-        return local_within.shell_here(options, words)
-    return within.shell(recorded.filled(options, console), words)
+    asked = where.beside(options, console)
+    return within.shell(asked, words) if isinstance(asked, Options) else local_within.shell_here(options, words)
 
 
 @command(
@@ -80,17 +79,18 @@ def port(options: Options, console: Console, number: str) -> int:
 
     It listens on 127.0.0.1 alone, and ends with this command.
     """
-    from ..hosts import recorded
     from ..hosts.look import port as hosts_port
     from ..run.files import record
+    from . import where
 
-    if run_dir := recorded.here(options):
-        _, remote = hosts_port.numbers(number)
-        where = f"open 127.0.0.1:{remote}"
-        if record.facts(run_dir).get("backend") == "docker":
-            where = f"`muster exec --run {run_dir.name} -- hostname -i` says its address: open {remote} there"
-        raise UsageError(f"port: {run_dir.name} runs on this machine: its ports need no forwarding", where)
-    return hosts_port.port(recorded.filled(options, console), number, console)
+    asked = where.beside(options, console)
+    if isinstance(asked, Options):
+        return hosts_port.port(asked, number, console)
+    _, remote = hosts_port.numbers(number)
+    hint = f"open 127.0.0.1:{remote}"
+    if record.facts(asked).get("backend") == "docker":
+        hint = f"`muster exec --run {asked.name} -- hostname -i` says its address: open {remote} there"
+    raise UsageError(f"port: {asked.name} runs on this machine: its ports need no forwarding", hint)
 
 
 @command(
@@ -107,12 +107,11 @@ def tensorboard(options: Options, console: Console) -> int:
     On hosts it runs in the run's container, and this machine gets its
     port; else it runs here, on the run's folder.
     """
-    from ..hosts import recorded
     from ..hosts.look import port as hosts_port
-    from ..run.files import record
+    from . import where
 
     # If somebody followed or fetched an ended run, what it wrote is on this machine.
-    if not recorded.here(options) and not recorded.ended_here(options):
-        return hosts_port.tensorboard(recorded.filled(options, console), console)
-    folder = record.find(options.run or "latest")
-    return hosts_port.tensorboard_here(str(folder), options.port)
+    asked = where.beside(options, console, copy=True)
+    if isinstance(asked, Options):
+        return hosts_port.tensorboard(asked, console)
+    return hosts_port.tensorboard_here(str(asked), options.port)

@@ -15,7 +15,6 @@ class EngineFacts:
 
     answers: bool
     version: str = ""
-    compose: str = ""
     reason: str = ""
 
 

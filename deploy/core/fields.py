@@ -23,6 +23,7 @@ Reader = Callable[[object, str], T]
 MOST_DOCUMENT = 4 << 20  # characters of JSON
 MOST_WHOLE = (1 << 63) - 1
 MOST_WORDS = 2000
+_MOST_DECIMAL = 1e11
 _INTERFACE = r"[^\s/'\"`$;&|<>()\\%\x00-\x1f\x7f]+"
 _DIGITS = re.compile(r"-?[0-9]{1,19}")
 _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
@@ -106,13 +107,13 @@ def real(least: float = -1e300, most: float = 1e300) -> Reader[float]:
     return read
 
 
-def decimal(least: float = 0.0, most: float = 1e11) -> Reader[float]:
+def decimal(least: float = 0.0) -> Reader[float]:
     """A finite number written in ASCII digits."""
 
     def read(value: object, what: str) -> float:
-        if isinstance(value, str) and _NUMBER.fullmatch(value) and least <= float(value) <= most:
+        if isinstance(value, str) and _NUMBER.fullmatch(value) and least <= float(value) <= _MOST_DECIMAL:
             return float(value)
-        raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
+        raise BadAnswer(what, f"a number from {least:g} to {_MOST_DECIMAL:g}", value)
 
     return read
 

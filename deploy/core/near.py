@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import difflib
 import os
+import shlex
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import NoReturn
 
 from . import plain_file, toml_text
+from .errors import UsageError
 
 _MOST = 1 << 20  # bytes of a pyproject.toml
 
@@ -49,6 +52,14 @@ def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> st
         meant = alike.get(near(path.stem, alike, 0.6)) or next((name for name in usual if name in names), "")
         return str(place / meant) if meant else ""
     return ""
+
+
+def refuse_no_path(flag: str, text: str, instead: str, usual: Iterable[str] = (), folder: bool = False) -> NoReturn:
+    """Raise UsageError for an option's path that is no file, or no `folder`. `instead`: the hint if none is like it."""
+    meant = near_path(text, usual, folder)
+    is_other, other, none = (os.path.isfile, "a file", "folder") if folder else (os.path.isdir, "a folder", "file")
+    what = other if is_other(os.path.expanduser(text)) else f"no such {none}"
+    raise UsageError(f"{flag} {text}: {what}", f"{flag} {shlex.quote(meant)}" if meant else instead)
 
 
 def near_program(folder: Path, typed: str) -> str:

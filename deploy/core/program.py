@@ -9,3 +9,6 @@ COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray",
 
 # What stands before the user's script on this command line.
 SCRIPT = "--script" if any(word.partition("=")[0] == "--script" for word in sys.argv) else "--"
+
+# What was typed in front of the user's script, once the command line is read. Values of --env in it may be secrets.
+BEFORE = list[str]()

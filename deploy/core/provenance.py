@@ -45,8 +45,9 @@ def _key(make: bool) -> bytes:
     with suppress(OSError):
         if not path.is_absolute():
             return b""  # a user without a home
-        if make and not path.exists():
+        if make and not (path.exists() and path.stat().st_size):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            path.unlink(missing_ok=True)  # an empty one: power was lost while it was made
             aside = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
             with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
                 file.write(secrets.token_bytes(_BYTES))

@@ -77,16 +77,16 @@ def _described(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]
     hints = list(dict.fromkeys(fault.hint for fault in faults.values()))
     if len(faults) == 1:
         ((host, fault),) = faults.items()
-        return _named(host, fault), fault.hint
+        return named(host, fault), fault.hint
     shared = hints[0] if len(hints) == 1 else ""
     lines = [f"{len(faults)} of {asked} hosts failed"]
     for host, fault in faults.items():
         own = "" if shared or not fault.hint else f" ({fault.hint})"
-        lines.append(f"  {_named(host, fault)}{own}")
+        lines.append(f"  {named(host, fault)}{own}")
     return "\n".join(lines), shared
 
 
-def _named(host: str, fault: DeployError) -> str:
+def named(host: str, fault: DeployError) -> str:
     """The fault on one line that begins with the host's name."""
     line = " ".join(fault.message.split())
     return line if line.startswith(f"{host}: ") else f"{host}: {line}"

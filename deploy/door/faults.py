@@ -89,7 +89,7 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "refused": (
         "ssh-refused",
         "{at} refuses the connection: no SSH server listens there, or a firewall rejects it{detail}",
-        "start sshd there (`systemctl start ssh`), or give its port: --hosts {address}:PORT",
+        "start sshd there (`systemctl start ssh`), or give its port: --hosts {bracketed}:PORT",
     ),
     "unreachable": (
         "ssh-timeout",
@@ -221,7 +221,7 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     _, message, hint = _WORDS[kind]
     fields = {
         **where._asdict(),
-        "at": f"{bracketed}:{where.port}",
+        **{"at": f"{bracketed}:{where.port}", "bracketed": bracketed},
         # As known_hosts has it, which is what ssh-keygen -R looks for.
         "known_as": where.alias or (where.address if where.port == 22 else f"[{where.address}]:{where.port}"),
         # Without the file, ssh-keygen looks into the usual one.

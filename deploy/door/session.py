@@ -13,8 +13,8 @@ import queue
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -38,8 +38,10 @@ __all__ = [
     "Done",
     "Session",
     "SshFault",
+    "among",
     "on_all",
     "on_each",
+    "open_again",
     "open_all",
     "trust",
 ]
@@ -307,6 +309,17 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
             return session
 
         yield on_each(by_name, open_one)
+
+
+def open_again(before: ExitStack, host: Host) -> Session:
+    """A new session to a host in the place of what is open there: close `before` at the end. Raises DeployError."""
+    before.close()
+    return before.enter_context(open_all([host])).all()[host.name]
+
+
+def among(sessions: Iterable[Session], names: Container[str]) -> list[Session]:
+    """Those to the hosts of these names."""
+    return [session for session in sessions if session.name in names]
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:

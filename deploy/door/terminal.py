@@ -63,8 +63,7 @@ def _pump(channel: mux.Channel, marker: bytes, resized: int) -> None:
         if channel.err in ready and (shown := channel.err.take(_PIECE)) is not None:
             if not shown:
                 sources.remove(channel.err)
-            elif marker not in shown:
-                _write(2, shown.replace(b"\n", b"\r\n"))
+            _write(2, shown.rpartition(marker)[2].replace(b"\n", b"\r\n"))
         if channel.out in ready and (shown := channel.out.take(_PIECE)) is not None:
             if not shown:
                 sources.remove(channel.out)

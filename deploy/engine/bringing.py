@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import tarfile
@@ -63,12 +64,10 @@ def python_of(version: str) -> str:
 @cache
 def _packed() -> tuple[str, bytes]:
     """Its modules as an archive, and what names their content."""
-    packed, digest = io.BytesIO(), hashlib.sha256()
-    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in sorted(_FOLDER.glob("*.py")):
-            text = path.read_bytes()
-            digest.update(f"{path.name} {len(text)}\n".encode() + text)
-            entry = tarfile.TarInfo(f"bare/{path.name}")
+            entry, text = tarfile.TarInfo(f"bare/{path.name}"), path.read_bytes()
             entry.size, entry.mode = len(text), 0o600
             archive.addfile(entry, io.BytesIO(text))
-    return digest.hexdigest()[:32], packed.getvalue()
+    return hashlib.sha256(packed.getvalue()).hexdigest()[:32], gzip.compress(packed.getvalue())

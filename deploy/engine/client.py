@@ -56,9 +56,9 @@ def find_engine() -> EngineFacts:
     except DeployError as fault:
         return EngineFacts(False, reason=fault.message)
     compose = _compose_version()
-    if not compose.startswith(("2", "3", "4", "5")):
-        return EngineFacts(False, version, compose, "docker compose v2 is missing")
-    return EngineFacts(True, version, compose)
+    if not compose or compose.startswith("1."):
+        return EngineFacts(False, version, "docker compose v2 is missing")
+    return EngineFacts(True, version)
 
 
 def memory() -> int:

@@ -20,7 +20,7 @@ from ..causes import docker_faults
 from ..causes.docker_faults import DockerFault
 from ..core import fields
 from ..core.errors import BadAnswer, DeployError
-from ..core.fields import array, flag, optional, record, table, text, whole
+from ..core.fields import Reader, array, flag, optional, record, table, text, whole
 from ..core.text import amount
 from .inside import Ended, Inside
 from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connection, Excess, Stream, Wire, read_lines
@@ -31,9 +31,7 @@ _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 _DONE_ALREADY = (304, 404, 409)
 # 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
 _PULL_S = 4 * 3600.0
-_STATE = record(
-    {"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64), "OOMKilled": flag}
-)
+_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
 _MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)}), 1000))
 _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
@@ -64,29 +62,13 @@ _MADE = record({"Id": text(64, "[0-9a-f]+")})
 _ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
 _COUNT, _USED, _USES = whole(-1, 1 << 60), 409, {"RefCount": whole(-1, 1 << 32), "Size": whole(-1, 1 << 60)}
-_USAGE = record(
-    {
-        "Images": fields.default(
-            array(
-                record(
-                    {"RepoTags": fields.default(array(fields.words(300), 1000), []), "Size": _COUNT},
-                    {"Labels": read_labels, "Containers": _COUNT},
-                ),
-                _MOST_CONTAINERS,
-            ),
-            [],
-        ),
-        "Volumes": fields.default(
-            array(
-                record(
-                    {"Name": fields.words(300)},
-                    {"Labels": read_labels, "CreatedAt": text(64), "UsageData": fields.default(record({}, _USES), {})},
-                ),
-                _MOST_CONTAINERS,
-            ),
-            [],
-        ),
-    }
+_IMAGE = record(
+    {"RepoTags": fields.default(array(fields.words(300), 1000), []), "Size": _COUNT},
+    {"Labels": read_labels, "Containers": _COUNT},
+)
+_VOLUME = record(
+    {"Name": fields.words(300)},
+    {"Labels": read_labels, "CreatedAt": text(64), "UsageData": fields.default(record({}, _USES), {})},
 )
 _RUNS = ("created", "running", "paused")
 # Of a container in a list, the engine tells the code in words alone.
@@ -117,7 +99,6 @@ class Container(NamedTuple):
     variables: tuple[str, ...] = ()
     hostname: str = ""
     restarts: int = 0
-    oom_killed: bool = False
 
     @property
     def runs(self) -> bool:
@@ -238,14 +219,14 @@ class Engine:
 
     def stored(self, seconds: float) -> tuple[list[Stored], list[Stored]]:
         """Its images and its volumes. It counts each file of a volume, which may take minutes."""
-        seen = _USAGE(self._json("GET", "/system/df?type=image&type=volume", seconds=seconds), "what is stored")
+        seen = self._json("GET", "/system/df?type=image&type=volume&verbose=1", seconds=seconds)
         images = [
             Stored(tag, each.get("Labels", {}), each["Size"], each.get("Containers", 0) != 0)
-            for each in seen["Images"]
+            for each in _listed(seen, "Image", _IMAGE)
             for tag in each["RepoTags"]
         ]
         volumes = []
-        for each in seen["Volumes"]:
+        for each in _listed(seen, "Volume", _VOLUME):
             usage = each.get("UsageData", {})
             size = usage.get("Size", -1)
             used, made = usage.get("RefCount", -1) != 0, each.get("CreatedAt", "")
@@ -415,8 +396,14 @@ def read_container(value: object) -> Container:
         variables=tuple(config.get("Env", ())),
         hostname=config.get("Hostname", ""),
         restarts=seen.get("RestartCount", 0),
-        oom_killed=state.get("OOMKilled", False),
     )
+
+
+def _listed(seen: object, kind: str, item: Reader[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What an engine stores of a kind: `Images`, or as of Docker 29 `Items` beside their sums. Raises BadAnswer."""
+    several = fields.default(array(item, _MOST_CONTAINERS), list[dict[str, Any]]())
+    sums = record({}, {f"{kind}s": several, f"{kind}Usage": record({}, {"Items": several})})(seen, "what is stored")
+    return [*sums.get(f"{kind}s", ()), *sums.get(f"{kind}Usage", {}).get("Items", ())]
 
 
 def _mounts(about: Mapping[str, Any]) -> dict[str, str]:

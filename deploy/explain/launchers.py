@@ -74,7 +74,7 @@ class Report:
     """
 
     def __init__(self) -> None:
-        self._fields: dict[str, str] | None = None
+        self._fields: dict[str, str] = {}
         self._named = False
         self._until = 0
         self._line: Line | None = None
@@ -92,7 +92,6 @@ class Report:
         if heading or _OTHERS.match(text):
             root = self._complete()
             self._named, self._until = bool(heading), line.number + _LONGEST
-            self._fields = {}
             return True, root
         if not self.open:
             return False, None
@@ -104,9 +103,7 @@ class Report:
         field = _FIELD.match(text)
         if not field:
             return False, None
-        root = self._complete() if field[1] in (self._fields or {}) else None
-        if self._fields is None:
-            self._fields = {}
+        root = self._complete() if field[1] in self._fields else None
         self._fields[field[1]] = field[2].strip()
         if field[1] == "exitcode":
             self._line = line
@@ -119,7 +116,7 @@ class Report:
         return self._complete()
 
     def _complete(self) -> Root | None:
-        fields, self._fields = self._fields, None
+        fields, self._fields = self._fields, {}
         if not fields:
             return None
         rank = re.match(r"\d{1,6}", fields.get("rank", ""))

@@ -6,7 +6,6 @@ only in their numbers are examined a few times and then skipped. The start and t
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -53,7 +52,7 @@ _MOST_RANKS, _LONGEST_ERROR = 10_000, 1000
 _BEFORE = 16 << 10
 _BEHIND = 80  # lines before an exception in which we look for its time and place
 _SHORTENED = 400
-_PARTS = 200  # states of a progress bar in one line
+_PARTS = 200  # states of a progress bar in one line: what ends a run stands behind the last one
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
@@ -192,19 +191,19 @@ class _Reader:
         raw = lines[index]
         if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
-        for piece in itertools.islice(raw.split(b"\r", _PARTS), _PARTS):
+        for piece in raw.rsplit(b"\r", _PARTS)[-_PARTS:]:
             if self._budget.is_over:
                 self.reading.unread += 1
                 return
-            part = undress(piece[:LONGEST].decode(errors="replace"))
-            part = self._plain(part)
+            part = self._plain(piece)
             if self._who and not part.rank:
                 part = replace(part, rank=self._who)
             if part.whole:
                 self._judge(part, lines, index, number)
 
-    def _plain(self, part: LogLine) -> LogLine:
-        """The line without a prefix that an earlier traceback of this stream has shown."""
+    def _plain(self, raw: bytes) -> LogLine:
+        """A line without colours and prefixes, nor one that an earlier traceback of this stream has shown."""
+        part = undress(raw[:LONGEST].decode(errors="replace"))
         prefix = prefix_of(part.text) if len(self._prefixes) < _MOST_PREFIXES else None
         if prefix is not None:
             self._prefixes.setdefault(prefix.pattern, prefix)
@@ -261,10 +260,10 @@ class _Reader:
     def _after_frames(self, part: LogLine, lines: list[bytes], index: int) -> re.Match[str] | None:
         """The exception, by any name, with which the traceback of the lines before this one ends."""
         exception = ANY_CLASS.match(part.text)
-        if exception is None or not _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)[1]:
+        if exception is None or not self._place(lines, index, part.rank)[1]:
             return None
         for raw in reversed([*self._before, *lines[max(0, index - _BEHIND) : index]]):
-            before = self._plain(undress(raw[:LONGEST].decode(errors="replace")))
+            before = self._plain(raw)
             if before.rank in ("", part.rank) and before.text:
                 return exception if before.text.startswith("  ") else None
         return None
@@ -281,8 +280,7 @@ class _Reader:
 
     def _at(self, lines: list[bytes], index: int) -> LogLine:
         """The line at this place, without its prefix; empty behind the last one."""
-        raw = lines[index] if index < len(lines) else b""
-        return self._plain(undress(raw[:LONGEST].decode(errors="replace")))
+        return self._plain(lines[index] if index < len(lines) else b"")
 
     def _wraps(self, error: str, lines: list[bytes], index: int) -> bool:
         """Whether the words of an exception hold the traceback of another one, which is the error.
@@ -325,7 +323,7 @@ class _Reader:
         if full or self._hit_counts.get(key, 0) >= _SAME_SHAPE * 2 or not self._budget.keep(2):
             return
         self._hit_counts[key] = self._hit_counts.get(key, 0) + 1
-        time, frame = _behind([*self._before, *lines[max(0, index - _BEHIND) : index + 1]], part.rank)
+        time, frame = self._place(lines, index, part.rank)
         if sign is None and frame.endswith("/subprocess.py") and NO_PROGRAM.pattern.match(error):
             sign = NO_PROGRAM
         if sign is not None:
@@ -341,6 +339,22 @@ class _Reader:
         plain = bool(error) and (sign is None or sign.weight < Weight.CAUSE)
         quiet = warned or line.number <= thread or (plain and self._wraps(error, lines, index))
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
+
+    def _place(self, lines: list[bytes], index: int, rank: str) -> tuple[float | None, str]:
+        """The time of a line, and the innermost file of the rank's traceback before it; each may be unknown."""
+        time, frame = None, ""
+        before = [*self._before, *lines[max(0, index - _BEHIND) : index + 1]]
+        for line in before[: -_BEHIND - 1 : -1]:
+            text = line[:LONGEST].decode(errors="replace")
+            if time is None:
+                time = time_of(text)
+            if not frame and 'File "' in text:
+                part = undress(text)
+                file = FRAME.search(part.text)
+                frame = file[1] if file and part.rank in ("", rank) else ""
+            if time is not None and frame:
+                break
+        return time, frame
 
     def _reported(self, part: LogLine, line: Line) -> bool:
         """Note what a launcher says of a process that ended; whether this line says nothing else."""
@@ -370,7 +384,8 @@ class _Reader:
         for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
             if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
                 continue  # no time is in it, and it is not the last line
-            part = undress(lines[index][-LONGEST:].decode(errors="replace"))
+            state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last one of a progress bar
+            part = undress(state[-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue
             if seen.last is None or seen.last.number < start + index + 1:
@@ -390,19 +405,3 @@ class _Reader:
                 index = shown[-1][0]
                 part = undress(lines[index][:LONGEST].decode(errors="replace"))
                 self.reading.nan = self._line(part, start + index + 1)
-
-
-def _behind(lines: list[bytes], rank: str) -> tuple[float | None, str]:
-    """The time of the last line, and the innermost file of the rank's traceback before it; each may be unknown."""
-    time, frame = None, ""
-    for line in lines[: -_BEHIND - 1 : -1]:
-        text = line[:LONGEST].decode(errors="replace")
-        if time is None:
-            time = time_of(text)
-        if not frame and 'File "' in text:
-            part = undress(text)
-            file = FRAME.search(part.text)
-            frame = file[1] if file and part.rank in ("", rank) else ""
-        if time is not None and frame:
-            break
-    return time, frame

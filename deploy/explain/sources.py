@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import stat
@@ -21,8 +22,10 @@ from .words import compiled
 _BLOCK = 4096
 # A run has a log for each rank, and that of one rank names the cause: so more than a reader may read otherwise.
 MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
-# A run of Muster's: its consoles have everything that the files of its ranks have.
-_OWN = "logs/*.log"
+# A run of Muster's has one of these, and its consoles have everything that the files of its ranks have.
+_OF_A_RUN, _CONSOLES = ("record.json", "outcome.json"), "logs/*.log"
+# bzip2, xz, zstd, zip (also a checkpoint of torch) and UTF-16, as PowerShell's `>` writes it.
+_UNREADABLE = re.compile(rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04|\xff\xfe|\xfe\xff")
 _LOG = compiled(
     r"\.(?:log|txt|out|err|stdout|stderr|output)(?:\.\d+)?(?:\.gz)?$|^(?:stdout|stderr|slurm-\d+)\b|[._-]o\d+$"
 )
@@ -38,9 +41,12 @@ _STREAM = compiled(
 def in_folder(folder: Path) -> tuple[list[Path], str]:
     """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text.
 
-    Also what of the folder is left out, in words; empty if nothing is.
+    Also what of the folder is left out, in words; empty if nothing is. Raises OSError for a folder that cannot be read.
     """
-    logs = files = sorted(islice(filter(_plain, folder.glob(_OWN)), _MOST_LOOKED_AT + 1))
+    logs = files = list[Path]()
+    os.scandir(folder).close()
+    if any(os.path.isfile(folder / name) for name in _OF_A_RUN):
+        logs = files = sorted(islice(filter(_plain, folder.glob(_CONSOLES)), _MOST_LOOKED_AT + 1))
     if not logs:
         files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
         logs = [file for file in files if _LOG.search(file.name) and not _TEXT_OF_OTHERS.search(file.name)]
@@ -70,6 +76,8 @@ def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
     """
     budget = budget or Budget()
     first = stream.read(CHUNK)
+    if _UNREADABLE.match(first):
+        raise OSError(errno.EINVAL, "it is packed, and not by gzip, or in UTF-16: give its text, as UTF-8, to `-`")
     budget.add(max(len(first), _BLOCK))
     if first.startswith(b"\x1f\x8b"):
         yield from _unpacked(first, _read(stream, budget), budget)
@@ -121,7 +129,7 @@ def _below(folder: Path, depth: int) -> Iterator[Path]:
     for path in inside:
         if _plain(path):
             yield path
-        elif depth and not path.is_symlink() and path.is_dir() and not path.name.startswith("."):
+        elif depth and not os.path.islink(path) and os.path.isdir(path) and not path.name.startswith("."):
             yield from _below(path, depth - 1)
 
 

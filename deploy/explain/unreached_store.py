@@ -39,20 +39,21 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         what = f"{_node(unknown[0].speaker)} cannot resolve the name {host}"
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
     rest = " ".join(_rest(call.text) for call in calls)
-    lines = tuple(reached_not)
+    lines = tuple(reached_not[:2])
     if at_rendezvous or int(port) < _EPHEMERAL or _OF_RAY.search(lines[0].text):
-        nodes = at_rendezvous or list(dict.fromkeys(line.node for line in lines))
-        return _rendezvous(readings, nodes, lines, host, port, rest)
+        nodes = at_rendezvous or list(dict.fromkeys(line.node for line in reached_not))
+        of_nodes = tuple(line for line in reached_not if line.node in nodes)[:2]
+        return _rendezvous(readings, nodes, of_nodes or lines, host, port, rest)
     who = _node(lines[0].speaker)
     what = f"the nodes met, and then {who} did not reach {host} at port {port}, one that the system chose"
     if "No route to host" in rest or "Network is unreachable" in rest:
         what = f"no way leads from {who} to {host}, or a firewall there rejects"
         maybe = ("no-route", "rendezvous-rejected", "data-ports-rejected", "peer-name-wrong")
-        return "host-unreachable", what, maybe, lines[:2], PREFLIGHT
+        return "host-unreachable", what, maybe, lines, PREFLIGHT
     if _LITERAL.fullmatch(host):
-        return "data-ports-dropped", what, ("data-ports-rejected", "rendezvous-dropped"), lines[:2], PREFLIGHT
+        return "data-ports-dropped", what, ("data-ports-rejected", "rendezvous-dropped"), lines, PREFLIGHT
     maybe = ("peer-name-wrong", "name-loopback", "data-ports-rejected", "data-ports-dropped")
-    return "same-hostname", f"{what}, or its name leads elsewhere", maybe, lines[:2], PREFLIGHT
+    return "same-hostname", f"{what}, or its name leads elsewhere", maybe, lines, PREFLIGHT
 
 
 def _rendezvous(
@@ -62,20 +63,19 @@ def _rendezvous(
     if len(readings) > 1 and len(nodes) == len(readings):
         what = f"no node reached {host}:{port}, not even the one it should be on: none took itself for its host"
         if "No route to host" in rest:
-            return "endpoint-foreign", what, ("endpoint-nobody",), lines[:2], PREFLIGHT
-        return "name-loopback", what, ("endpoint-foreign", "endpoint-nobody", "other-network"), lines[:2], PREFLIGHT
+            return "endpoint-foreign", what, ("endpoint-nobody",), lines, PREFLIGHT
+        return "name-loopback", what, ("endpoint-foreign", "endpoint-nobody", "other-network"), lines, PREFLIGHT
     what = f"{_node(nodes[0])} did not reach the rendezvous at {host}:{port}"
-    lines = tuple(line for line in lines if line.node in nodes) or lines
     calls = [call for reading in readings for call in reading.calls]
     family = tuple(call for call in calls if NO_FAMILY.search(call.text))
     if family and ":" in host:
         what = f"{_node(family[0].speaker)} has no IPv6 to reach the rendezvous at {host} with"
         return "no-route", what, ("interface-no-address", "ipv6-blackhole"), family[:2], "ip -6 route"
     if "Network is unreachable" in rest:
-        return "no-route", f"{what}: it has no route there", ("interface-down",), lines[:2], "ip route"
+        return "no-route", f"{what}: it has no route there", ("interface-down",), lines, "ip route"
     if "No route to host" in rest:
         maybe = ("no-route", "endpoint-foreign", "rendezvous-rejected")
-        return "host-unreachable", f"{what}: no machine there answers at that address", maybe, lines[:2], PREFLIGHT
+        return "host-unreachable", f"{what}: no machine there answers at that address", maybe, lines, PREFLIGHT
     by_name = () if _LITERAL.fullmatch(host) else ("ipv6-blackhole", "endpoint-loopback")
     maybe = ("rendezvous-rejected", "host-unreachable", "duplicate-address", *by_name)
     if "Connection refused" in rest:
@@ -83,11 +83,11 @@ def _rendezvous(
             "rendezvous-rejected",
             f"{what}: nothing listens there, or a firewall rejects",
             ("rendezvous-dropped", *maybe[1:]),
-            lines[:2],
+            lines,
             PREFLIGHT,
         )
     # In the laboratory this was right in 20 of 47 failures that said no more.
-    return "", what, ("rendezvous-dropped", *maybe[:4]), lines[:2], PREFLIGHT
+    return "", what, ("rendezvous-dropped", *maybe[:4]), lines, PREFLIGHT
 
 
 def _node(name: str) -> str:

@@ -84,16 +84,19 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
             other = next(wait for wait in ranks if wait.number == usual)
             return ranks_in_words(wait.rank for wait in behind), what, (behind[0].line, other.line)
         same = [wait for wait in ranks if wait.number == usual]
-        kinds = Counter((wait.kind, wait.size if wait.kind in _SAME_SIZE else "") for wait in same)
+        kinds = Counter(map(_kind, same))
         if len(kinds) > 1 and (group or usual > _NEAR):
             most = kinds.most_common(1)[0][0]
-            odd = sorted(
-                (w for w in same if (w.kind, w.size if w.kind in _SAME_SIZE else "") != most), key=lambda w: w.rank
-            )
+            odd = sorted((wait for wait in same if _kind(wait) != most), key=lambda wait: wait.rank)
             other = next(wait for wait in same if wait not in odd)
             what = f"in {_call(odd[0].kind, odd[0].size)}, where the others are in {_call(*most)}, both number {usual}"
             return ranks_in_words(wait.rank for wait in odd), what, (odd[0].line, other.line)
     return None
+
+
+def _kind(wait: Wait) -> tuple[str, str]:
+    """What all ranks of a collective have alike."""
+    return wait.kind, wait.size if wait.kind in _SAME_SIZE else ""
 
 
 def _call(kind: str, size: str) -> str:

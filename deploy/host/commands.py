@@ -164,7 +164,7 @@ def gpus() -> tuple[str, ...]:
     return script("gpus", str(GPU_PATIENCE_S), GPU_COLUMNS)
 
 
-def console(container: str, since: str, mark: str = "", pattern: str = "") -> tuple[str, ...]:
+def console(container: str, since: str, mark: str, pattern: str) -> tuple[str, ...]:
     """A container's console, each line after its time. With a mark: follow it, and send the mark at times.
 
     `pattern`: only lines whose text this extended regular expression finds.

@@ -144,8 +144,7 @@ def parse(lines: Iterable[str]) -> Gpus:
     read = [(row, parse_gpu(row)) for row in rows.get("gpu", ())]
     unreadable = [row for row, gpu in read if gpu is None and row]
     containers = dict(_container_row(row) for row in rows.get("container", ()) if row)
-    users = {pid: _user(rest)[:100] for pid, rest in _pairs(rows.get("user", ()))}
-    cgroups = dict(_pairs(rows.get("cgroup", ())))
+    users, cgroups = (dict(row.partition(" ")[::2] for row in rows.get(word, ())) for word in ("user", "cgroup"))
     holders: dict[str, list[Holder]] = {}
     for row in rows.get("app", ()):
         uuid, holder = parse_app(row)
@@ -154,7 +153,7 @@ def parse(lines: Iterable[str]) -> Gpus:
             continue
         container, run = _container(cgroups.get(str(holder.pid), ""), containers)
         holders.setdefault(uuid, []).append(
-            replace(holder, user=users.get(str(holder.pid), ""), container=container, run=run)
+            replace(holder, user=_user(users.get(str(holder.pid), ""))[:100], container=container, run=run)
         )
     claims = parse_claims(rows.get("claim", ()))
     # The claim of a node that waits, or has waited, tells what it has; its container could have every GPU.
@@ -273,10 +272,6 @@ def _user(text: str) -> str:
     """Read `alice 1001`. A container's user often does not exist on the host, and has only a number."""
     name, _, number = text.partition(" ")
     return f"uid {number}" if name == "UNKNOWN" else name
-
-
-def _pairs(rows: Iterable[str]) -> list[tuple[str, str]]:
-    return [(key, value) for row in rows for key, _, value in (row.partition(" "),)]
 
 
 def _number(cell: str) -> int | None:

@@ -7,7 +7,7 @@ caller gives the commands that folder as their home (Session.at_home).
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..core import fields
@@ -73,7 +73,7 @@ ENDED = frozenset(
 
 
 def follow(
-    run: RunId, job: str, mark: str, every_s: float, ranks: Sequence[int] | None, sizes: Mapping[str, int]
+    run: RunId, job: str, mark: str, every_s: float, ranks: Collection[int] | None, sizes: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Report what changes in a job and its run's folder until the reader stops. `ranks`: whose logs; None: all."""
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"

@@ -22,7 +22,7 @@ from ..core.errors import BadAnswer, DeployError
 from ..core.fields import decimal, document, real, record, text, whole
 from ..core.results import Results
 from ..core.text import in_seconds
-from ..door.session import Session, on_all
+from ..door.session import Session, among, on_all
 from ..job.again import command_of
 from . import audit
 from .commands import script
@@ -114,7 +114,7 @@ def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -
         audit.note(session, audit.Action.UNLOCKED, standing.shown)
         return standing.shown
 
-    return on_all((session for session in sessions if session.name in standings), break_one)
+    return on_all(among(sessions, standings), break_one)
 
 
 def sweep(sessions: Iterable[Session]) -> Results[str]:

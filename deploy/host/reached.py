@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from ..causes.finding import Finding
-from ..door.session import Session
+from ..door.session import Session, among
 from ..job.cluster import Cluster
+from ..job.inventory import typed_hosts
 from ..job.options import Job
-from .facts import HostFacts
+from .facts import Container, HostFacts
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,16 @@ class ReachedHosts:
         """The facts of all hosts, in the user's order."""
         return [self.facts[host.name] for host in self.cluster.hosts]
 
+    @property
+    def containers_by_host(self) -> dict[str, tuple[Container, ...]]:
+        """Those of runs, by host."""
+        return {host: fact.containers for host, fact in self.facts.items()}
+
     def only(self, names: Collection[str]) -> Self:
         """Return these with the sessions to some of them alone."""
-        return replace(self, sessions=[session for session in self.sessions if session.name in names])
+        return replace(self, sessions=among(self.sessions, names))
+
+
+def as_typed(sessions: Iterable[Session]) -> str:
+    """The hosts of these sessions, as a user types them after --hosts."""
+    return typed_hosts(session.host for session in sessions)

@@ -98,7 +98,7 @@ def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> 
     Folders that are not runs are skipped. Raises BadAnswer for a line that no engine or tool writes.
     """
     rows = fields.rows(answer)
-    verdicts = _by_run(rows.get("verdict", ()))
+    verdicts = _by_run(rows, "verdict")
     runs: dict[RunId, HostRun] = {}
     for row in rows.get("folder", ()):
         cells = _FOLDER.fullmatch(row)
@@ -123,12 +123,12 @@ def parse(
     """
     rows = fields.rows(answer)
     now = fields.default(decimal(), 0.0)(fields.first(rows, "time"), "time")
-    by_run = {word: _by_run(rows.get(word, ())) for word in ("event", "verdict")}
+    happened, verdicts = _by_run(rows, "event"), _by_run(rows, "verdict")
     nodes = []
     for node in _nodes(containers, home):
         if not node.user:
-            node = _with_steps(node, by_run["event"].get(node.run, []), now)
-            node = replace(node, verdict=_verdict(by_run["verdict"].get(node.run, [])))
+            node = _with_steps(node, happened.get(node.run, []), now)
+            node = replace(node, verdict=_verdict(verdicts.get(node.run, [])))
         nodes.append(_with_last_line(node, (consoles or {}).get(node.container, b""), now))
     nodes.sort(key=lambda node: (not node.runs, -(node.created or 0), node.run))
     return HostStatus(tuple(nodes), gpu_facts.parse(answer.split("\n")))
@@ -214,9 +214,5 @@ def _verdict(rows: Sequence[str]) -> str:
     return next((word for word in ("refused", "failed", "stopped", "done") if word in verdicts), "")
 
 
-def _by_run(rows: Sequence[str]) -> dict[str, list[str]]:
-    by_run: dict[str, list[str]] = {}
-    for row in rows:
-        run, _, rest = row.partition(" ")
-        by_run.setdefault(run, []).append(rest)
-    return by_run
+def _by_run(rows: Mapping[str, list[str]], word: str) -> dict[str, list[str]]:
+    return fields.rows("\n".join(rows.get(word, ())))

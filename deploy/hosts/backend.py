@@ -11,7 +11,8 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,10 +21,11 @@ from ..causes.end_causes import Cause
 from ..core.errors import FAILED, BadAnswer, DeployError
 from ..core.facts import NodeState
 from ..core.names import NodeName
-from ..door.session import Session, open_all
+from ..core.results import HostsFailed, named
+from ..door.session import Session, open_again
 from ..host import commands
 from ..job.again import command_of
-from ..job.inventory import Host
+from ..job.inventory import Host, typed_hosts
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event
@@ -80,6 +82,7 @@ class HostsBackend(Backend):
         self._step, self._moved = 0, time.monotonic()
         self._silent, self._full, self._reported = set[str](), set[str](), set[str]()
         self._final, self._closed = FinalCodes(), threading.Event()
+        self._again = {host: ExitStack() for host in self._hosts}
 
     @property
     def sessions(self) -> list[Session]:
@@ -89,13 +92,16 @@ class HostsBackend(Backend):
     @property
     def where(self) -> str:
         """The run and its hosts, as a command takes them: users and ports are not those of nodes."""
-        hosts = ",".join(host.destination for host in self._hosts.values())
-        return f"--hosts {shlex.quote(hosts)} --run {self._id}"
+        return f"{FLAG.hosts} {shlex.quote(typed_hosts(self._hosts.values()))} {FLAG.run} {self._id}"
 
     @property
     def out_of_sight(self) -> list[str]:
         """Hosts that do not answer, or whose engine does not answer."""
         return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
+
+    def typed(self, names: Iterable[str]) -> list[str]:
+        """These hosts as a user types them, and a record names them."""
+        return [self._hosts[name].destination for name in names]
 
     def start(self) -> None:
         """Does nothing: another command has started the nodes."""
@@ -123,7 +129,7 @@ class HostsBackend(Backend):
         self._tell_silent(state, signs)
         self._tell_full(state)
         silent_s = min(of_host.silent_s for of_host in signs.values())
-        again = f"muster attach --hosts {','.join(self._mirrors)} --run {self._id}"
+        again = f"muster attach {self.where}"
         refuse_cut_off(f"no host of {self._id} has", silent_s, state.wait_lost_s, "the run", again)
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self.out_of_sight or waits or state.ranks.waiting:
@@ -162,22 +168,17 @@ class HostsBackend(Backend):
     def remove(self) -> list[str]:
         """Remove the run's containers; returns a warning for each host that may still have one."""
         faults = nodes.remove(self.sessions, self._id).faults
-        then = f"{FLAG.run} {self._id}"
-        return [
-            *(
-                f"{host}: {fault.message}; clean up with: {command_of('down', hosts=host)} {then}"
-                for host, fault in faults.items()
-            ),
-            *(
-                f"{host}: does not answer; when it is back: {command_of('down', hosts=host)} {then}"
-                for host in self.out_of_sight
-            ),
-        ]
+        whys = {host: f"{named(host, fault)}; clean up with" for host, fault in faults.items()}
+        whys |= {host: f"{host}: does not answer; when it is back" for host in self.out_of_sight}
+        downs = [command_of("down", hosts=host, run=self._id) for host in self.typed(whys)]
+        return [f"{why}: {down}" for why, down in zip(whys.values(), downs, strict=True)]
 
     def close(self) -> None:
         """Stop following. The run continues."""
         self._closed.set()
         self._handover.close()
+        for opened in self._again.values():
+            opened.close()
 
     def _signal(self, name: str) -> None:
         for host, fault in nodes.signal(self.sessions, self._id, name).faults.items():
@@ -203,9 +204,7 @@ class HostsBackend(Backend):
         """A full disk, where the ranks' own words about it cannot be written either."""
         full = {host for host, mirror in self._mirrors.items() if mirror.full}
         for host in sorted(full ^ self._full):
-            words = "has room again"
-            if host in full:
-                words = "is full: no checkpoint and no event can be written there"
+            words = "is full: no checkpoint and no event can be written there" if host in full else "has room again"
             state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 
@@ -245,9 +244,7 @@ class HostsBackend(Backend):
                 command = commands.follow(container_name(self._id), folder, mirror.mark, since, files, EVERY_S)
                 session.run(command, timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
-                if fault.message not in self._reported:
-                    self._reported.add(fault.message)
-                    self._say(f"{host}: {fault.message}")
+                self._once(f"{host}: {fault.message}")
             except DeployError as fault:
                 if self._closed.is_set():
                     return
@@ -257,23 +254,25 @@ class HostsBackend(Backend):
             self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
 
     def _reopen(self, host: str) -> None:
-        """Open a new session to the host in a thread of its own, which keeps it open while we follow."""
-        reopened = threading.Event()
+        """Open a new session to the host, as soon as it answers."""
+        while not self._closed.is_set():
+            try:
+                self._sessions[host] = open_again(self._again[host], self._hosts[host])
+            except HostsFailed:  # that it is silent is told already
+                pass
+            except (DeployError, OSError) as fault:  # the disk here is full, say
+                self._once(f"{host}: {fault}")
+            else:
+                self._say(f"{host}: connected again")
+                break
+            self._closed.wait(AGAIN_S)
+        if self._closed.is_set():
+            self._again[host].close()
 
-        def hold() -> None:
-            while not self._closed.is_set():
-                with open_all([self._hosts[host]]) as opened:
-                    for session in opened.values.values():
-                        self._sessions[host] = session
-                        self._say(f"{host}: connected again")
-                        reopened.set()
-                        self._closed.wait()
-                        return
-                self._closed.wait(AGAIN_S)
-
-        threading.Thread(target=hold, daemon=True, name=f"muster-hold-{host}").start()
-        while not reopened.wait(0.5) and not self._closed.is_set():
-            pass
+    def _once(self, words: str) -> None:
+        if words not in self._reported:
+            self._reported.add(words)
+            self._say(words)
 
 
 class Onlooker(HostsBackend):
@@ -283,9 +282,6 @@ class Onlooker(HostsBackend):
     """
 
     look_s = 0.5
-
-    def pass_on(self, number: signal.Signals) -> None:
-        """Send nothing."""
 
     def remove(self) -> list[str]:
         """Remove nothing."""

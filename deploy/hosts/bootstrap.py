@@ -6,6 +6,7 @@ What it cannot install this way, it leaves to the user. hosts/bootstrap_run.py p
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,25 +96,28 @@ def parse(answer: str) -> Machine:
 def decide(machine: Machine) -> Plan:
     """The plan for a host. Where bootstrap may not change the host, it leaves everything to the host's owner."""
     packages, by_hand = _packages(machine)
-    steps = [_refresh(machine), _install(machine, packages)] if packages else []
+    steps, words = _install(packages) if packages else [], tuple[str, ...]()
     if _TOOLKIT in packages:
-        steps.append(_service(machine, "restart", "the engine looks for NVIDIA's toolkit only when it starts"))
+        words = ("systemctl", "restart", "docker") if machine.systemd else ("service", "docker", "restart")
+        steps.append(Step(words, "the engine looks for NVIDIA's toolkit only when it starts"))
     elif not machine.answers:
-        steps.append(_service(machine, "start", "start the engine now and after every reboot"))
+        words = ("systemctl", "enable", "--now", "docker") if machine.systemd else ("service", "docker", "start")
+        steps.append(Step(words, "start the engine now and after every reboot"))
     if not machine.root and not machine.member:
         words = ("usermod", "--append", "--groups", "docker", machine.user)
-        steps.append(_step(machine, words, f"let {machine.user} use the engine; this is as powerful as root there"))
+        steps.append(Step(words, f"let {machine.user} use the engine; this is as powerful as root there"))
     if not steps:
         return Plan((), by_hand)
     if machine.os not in _KNOWN:
         what = machine.os or "an unknown system"
         return Plan((), (f"it runs {what}; bootstrap knows Debian and Ubuntu: install Docker as Docker's manual says",))
-    if not machine.root and not machine.sudo:
-        commands = "; ".join(" ".join(step.argv) for step in steps)
-        return Plan(
-            (), (f"{machine.user} is not root there, and sudo needs a password: as root run {commands}", *by_hand)
-        )
-    return Plan(tuple(steps), by_hand)
+    if machine.root:
+        return Plan(tuple(steps), by_hand)
+    if not machine.sudo:
+        commands = "; ".join(shlex.join(step.argv) for step in steps)
+        owner = f"{machine.user} is not root there, nor by sudo without a password: as root run {commands}"
+        return Plan((), (owner, *by_hand))
+    return Plan(tuple(Step(("sudo", "-n", *step.argv), step.why) for step in steps), by_hand)
 
 
 def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -157,24 +161,9 @@ def _client_apart(machine: Machine) -> bool:
     return release is None or release >= _DEBIAN_WITH_CLIENT_APART
 
 
-def _refresh(machine: Machine) -> Step:
-    return _step(machine, ("apt-get", "update", "-q"), "update the list of packages")
-
-
-def _install(machine: Machine, packages: tuple[str, ...]) -> Step:
+def _install(packages: tuple[str, ...]) -> list[Step]:
     words = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends", *packages)
-    return _step(machine, words, f"install {', '.join(packages)} from the host's distribution")
-
-
-def _service(machine: Machine, what: str, why: str) -> Step:
-    if not machine.systemd:
-        return _step(machine, ("service", "docker", what), why)
-    return _step(
-        machine,
-        ("systemctl", "enable", "--now", "docker") if what == "start" else ("systemctl", "restart", "docker"),
-        why,
-    )
-
-
-def _step(machine: Machine, words: tuple[str, ...], why: str) -> Step:
-    return Step(words if machine.root else ("sudo", "-n", *words), why)
+    return [
+        Step(("apt-get", "update", "-q"), "update the list of packages"),
+        Step(words, f"install {', '.join(packages)} from the host's distribution"),
+    ]

@@ -5,7 +5,6 @@ We tell the host what we have already, and it continues from there. A warning na
 
 from __future__ import annotations
 
-import fcntl
 import signal
 import threading
 import time
@@ -19,7 +18,7 @@ from ..core.names import NodeName
 from ..host import facts, logs
 from ..host.files.folder_copy import FolderCopy, allowed_path, growing
 from ..host.status import parse_time
-from ..run.files import apart, own_files
+from ..run.files import apart, locks, own_files
 from ..run.lost_host import Signs
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.
@@ -42,7 +41,7 @@ class Mirror(FolderCopy):
         say: Callable[[str], None],
         on_console_line: Callable[[str, float], None] = lambda words, t: None,
     ) -> None:
-        super().__init__(run_dir, host, say, f"muster fetch --hosts {host} copies the files")
+        super().__init__(run_dir, host, say)
         self._on_console_line, self._node = on_console_line, node
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")
@@ -53,8 +52,8 @@ class Mirror(FolderCopy):
         self._away_at: float | None = None
         self._died: int | None = None
         self._stamp, self._known, self._printed = "", "", 0.0
-        self._console, self._keeps_console = own_files.open_to_append(run_dir, f"logs/{node}.log"), False
-        if self._takes_console():
+        self._console = own_files.open_to_append(run_dir, f"logs/{node}.log")
+        if locks.keeps(self._console):
             self._console.truncate(0)
 
     def engine_s(self) -> float:
@@ -135,20 +134,8 @@ class Mirror(FolderCopy):
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)
         data = f"{words}\n".encode()
-        if self._takes_console() and self.has_room("console", len(data)):
+        if locks.keeps(self._console) and self.has_room("console", len(data)):
             self._console.write(data)
-
-    def _takes_console(self) -> bool:
-        """Whether this command keeps the console: of several that follow a run from one folder, the first does."""
-        if not self._keeps_console:
-            try:
-                fcntl.flock(self._console, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return False
-            except OSError:  # a disk without locks
-                pass
-            self._keeps_console = True
-        return True
 
     def _take_state(self, text: str) -> None:
         if text == "away":

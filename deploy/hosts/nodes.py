@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ..causes import docker_faults
 from ..causes.docker_faults import DockerFault
 from ..core.errors import FAILED, DeployError
-from ..core.results import Results
-from ..door.session import Session, on_all
+from ..core.results import Results, named
+from ..door.session import Session, among, on_all
 from ..engine import reach
 from ..engine.engine import Container as Seen
 from ..engine.engine import label_of
 from ..engine.inside import Ended
 from ..host import audit, commands, facts
+from ..host.reached import as_typed
+from ..job.again import command_of
 from .node.container import NodeContainer, container_name
 from .start import observe
 
@@ -38,26 +40,32 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
         on_all(sessions, lambda session: session.run(commands.script("clear", containers[0].run))).all()
-    first = [session for session in sessions if session.name == containers[0].host]
-    others = [session for session in sessions if session.name != containers[0].host]
-    for group in (first, others):
-        on_all(group, lambda session: _start_one(session, by_host[session.name])).all()
+    first, *others = by_host
+    for group in ([first], others):
+        on_all(among(sessions, group), lambda session: _start_one(session, by_host[session.name])).all()
     witnesses = {each.host: each.witness for each in containers if each.witness}
-    witnessed = [session for session in sessions if session.name in witnesses]
-    on_all(witnessed, lambda session: _start_one(session, witnesses[session.name])).all()
+    on_all(among(sessions, witnesses), lambda session: _start_one(session, witnesses[session.name])).all()
 
 
-def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> Results[str]:
-    """Remove what a failed start has made, and nothing else. A run folder that existed before stays."""
+def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: Callable[[str], None]) -> str:
+    """Remove what a failed start has made, and nothing else. A run folder that existed before stays.
+
+    Says, and returns, what may be left, with the command that removes it; empty: nothing is.
+    """
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
-    def undo_one(session: Session) -> str:
-        container = by_host[session.name]
-        return session.run(
-            commands.script("undo", container.start, container.folder, "fresh" * container.fresh), timeout_s=_END_S
-        ).out
+    def undo_one(session: Session) -> None:
+        made = by_host[session.name]
+        session.run(commands.script("undo", made.start, made.folder, "fresh" * made.fresh), timeout_s=_END_S)
 
-    return on_all(sessions, undo_one)
+    faults = on_all(sessions, undo_one).faults
+    for host, fault in faults.items():
+        say(named(host, fault))
+    if not faults:
+        return ""
+    hosts = as_typed(among(sessions, faults))
+    say(words := f"something may be left on {hosts}: {command_of('down', hosts=hosts, run=containers[0].run)}")
+    return words
 
 
 def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:

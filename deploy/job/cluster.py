@@ -18,7 +18,7 @@ from .inventory import Host, hosts_of_flag, named_hosts
 from .options import FLAG, KEYS, Job, Key, keys_of, rules_of
 from .roles import role
 from .toml import Table
-from .values import Data
+from .values import Data, Mount
 
 # The options whose keys a host may have, too.
 _OF_A_HOST = ("gpus", "image", "env", "mount")
@@ -36,6 +36,11 @@ class Cluster:
     hosts: tuple[Host, ...]
     job: Job = _USUAL
     fault: UsageError | None = field(default=None, compare=False)
+
+    @property
+    def mounts(self) -> tuple[Mount, ...]:
+        """What containers mount, on any host."""
+        return (*self.job.mounts, *(mount for host in self.hosts for mount in host.mounts))
 
 
 def from_flag(flag: str) -> Cluster:

@@ -61,6 +61,11 @@ def hosts_of_flag(flag: str) -> tuple[Host, ...]:
     return hosts
 
 
+def typed_hosts(hosts: Iterable[Host]) -> str:
+    """The hosts as --hosts takes them: the name of a host has neither its user nor its port."""
+    return ",".join(host.destination for host in hosts)
+
+
 def named_hosts(destinations: Sequence[Destination]) -> tuple[tuple[Host, ...], str]:
     """The hosts of a list, and the name that two of them have, if two do."""
     shared = Counter(each.host for each in destinations)

@@ -20,21 +20,26 @@ RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
     "sbatch": "Muster writes a cluster's job itself; give it what the job's srun starts",
     **dict.fromkeys(("mpirun", "mpiexec"), "Muster starts the ranks itself, without MPI"),
+    **dict.fromkeys(("composer", "torchx", "colossalai"), "Muster starts the ranks itself"),
     **dict.fromkeys(
         ("lightning", "fabric"), "Muster starts the ranks itself; Fabric() has its settings from variables"
     ),
     **dict.fromkeys(
-        ("uv", "poetry", "pipenv", "conda", "pdm", "hatch", "pixi"), "Muster installs the folder's packages itself"
+        ("uv", "uvx", "poetry", "pipenv", "conda", "pdm", "hatch", "pixi"),
+        "Muster installs the folder's packages itself",
     ),
     **dict.fromkeys(("nohup", "setsid", "screen", "tmux"), "a run continues without its terminal anyway"),
     **dict.fromkeys(("nice", "numactl", "taskset"), "it would not reach the ranks, which Muster starts"),
-    **dict.fromkeys(("docker", "podman"), f"a run is in a container anyway; {FLAG.image} names its image"),
+    **dict.fromkeys(
+        ("docker", "podman", "apptainer", "singularity"),
+        f"a run is in a container anyway; {FLAG.image} names its image",
+    ),
     "sudo": "a run's user is chosen by Muster",
     "env": f"a run's variables are given by {FLAG.env} NAME=VALUE",
     "time": "the run's page says how long it took",
     "stdbuf": "Python is started unbuffered",
     "exec": "no shell reads this command",
-    "ssh": f"{FLAG.hosts} says where a run is",
+    **dict.fromkeys(("ssh", "pdsh", "pssh", "clush"), f"{FLAG.hosts} says where a run is"),
     "rye": "a run has the packages of its image",
 }
 # Of these, the next word is a command already.

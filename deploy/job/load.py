@@ -15,7 +15,7 @@ from typing import Any
 
 from ..core.errors import UsageError
 from ..core.names import asked_run
-from ..core.near import near, near_path
+from ..core.near import near, refuse_no_path
 from ..core.program import COMMAND
 from . import script, script_file, secrets
 from . import values as values
@@ -64,10 +64,11 @@ def load_cluster(options: Options) -> Cluster:
     data = value_of(options, "data")
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
-    mounted = {mount.target for mounts in (job.mounts, *(host.mounts for host in hosts)) for mount in mounts}
+    cluster = Cluster(hosts, job)
+    mounted = {mount.target for mount in cluster.mounts}
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
-    return Cluster(hosts, job)
+    return cluster
 
 
 def refuse_unfit(cluster: Cluster) -> None:
@@ -157,7 +158,8 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
     if folder and not os.path.isdir(folder):
-        script_file.refuse_no_folder(options.folder or folder)
+        instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
+        refuse_no_path(FLAG.folder, options.folder or str(folder), instead, folder=True)
     if folder and folder.resolve() == Path("/"):
         where = os.path.dirname(first or "") or "PATH"
         raise UsageError("/: the whole machine would be sent", f"go to your project first: cd {shlex.quote(where)}")
@@ -166,7 +168,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     elif folder and first:
         script_file.refuse_outside(first, folder)
         script_file.refuse_folder(first, folder)
-        if not (folder / first).is_file():
+        if not os.path.isfile(folder / first):
             script_file.refuse_missing(first, folder)
         script_file.refuse_no_program(words, folder)
     return folder
@@ -176,8 +178,12 @@ def _cluster_of(options: Options) -> Cluster:
     """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
     if not options.spare and not options.arbiter:
         return find_cluster(options.hosts, options.cluster)
-    asked = [part.strip() for part in f"{options.spare},{options.arbiter}".split(",") if part.strip()]
-    others = [part for part in options.hosts.split(",") if part.strip() and part.strip() not in asked]
+    listed = [part.strip() for part in options.hosts.split(",") if part.strip()]
+    # `--hosts a,me@b --spare b`: that is one host, as --hosts has it.
+    by_address = {destination.host: part for part in listed if (destination := values.destination(part))}
+    typed = (part.strip() for part in f"{options.spare},{options.arbiter}".split(","))
+    asked = [by_address.get(part, part) for part in typed if part]
+    others = [part for part in listed if part not in asked]
     named = [host.name for host in hosts_of_flag(",".join(asked))]
     spares, arbiters = (named[:-1], named[-1:]) if options.arbiter else (named, [])
     if "," in options.arbiter:
@@ -196,7 +202,9 @@ def _cluster_of(options: Options) -> Cluster:
 def job_of(options: Options, job: Job) -> Job:
     """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
     if options.dockerfile:
-        _refuse_no_dockerfile(options.dockerfile)
+        if not os.path.isfile(options.dockerfile):
+            instead = f"leave out {FLAG.dockerfile}: Muster has an image"
+            refuse_no_path(FLAG.dockerfile, options.dockerfile, instead, ("Dockerfile",))
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
@@ -210,16 +218,6 @@ def job_of(options: Options, job: Job) -> Job:
             value = tuple(dict.fromkeys((*before, *value)))
         typed[key.name] = not value if key.negates else value
     return replace(job, **typed, secrets=hidden)
-
-
-def _refuse_no_dockerfile(text: str) -> None:
-    """Raise UsageError for a --dockerfile that is no file."""
-    if not os.path.isfile(text):
-        meant = near_path(text, ("Dockerfile",))
-        hint = (
-            f"{FLAG.dockerfile} {shlex.quote(meant)}" if meant else f"leave out {FLAG.dockerfile}: Muster has an image"
-        )
-        raise UsageError(f"{FLAG.dockerfile} {text}: {'a folder' if os.path.isdir(text) else 'no such file'}", hint)
 
 
 def value_of(options: Options, name: str) -> Any:
@@ -301,7 +299,7 @@ def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
 def refuse_no_folder(data: Sequence[Data]) -> None:
     """Raise UsageError for data whose folder is not there."""
     for each in data:
-        if not each.source.is_dir():
+        if not os.path.isdir(each.source):
             raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
 
 

@@ -106,7 +106,7 @@ class OptionRow:
     single: str = ""
     # Its short form: `-H`. A letter means the same to each command that has it.
     letter: str = ""
-    # Each of its texts may be several, with commas.
+    # Each of its texts may be several, with commas. Of one that is a text, several make one.
     commas: bool = False
     # Only a container engine grants it: a run on hosts without one is refused it.
     engine: bool = False
@@ -176,6 +176,7 @@ class Options:
         },
         python=None,
         letter="H",
+        commas=True,
         rules=(_on_slurm("Slurm chooses the nodes", "--sbatch=--nodelist=n1,n2 names them"), _OF_HOSTS),
     )
     cluster: str = option(
@@ -462,7 +463,7 @@ class Options:
         of={"export": "GPUs of each host, a number (default: as --slurm says)"},
         read=values.gpus_flag,
         refusal="neither auto, how many, nor which",
-        hint="--gpus 2 (any two), or --gpus 0,3 (these two)",
+        hint="--gpus auto (all), --gpus 2 (any two), or --gpus 0,3 (these two)",
         key=Key("gpus", values.gpus, values.GPUS, FREE),
         letter="g",
         rules=(_OF_A_SCRIPT_HERE,),
@@ -873,6 +874,9 @@ class Options:
         "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
         "preflight",
         again=False,
+        read=values.one_of("auto", "gloo", "nccl"),
+        refusal="neither auto, gloo nor nccl",
+        hint="--collectives nccl",
     )
     nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
     bandwidth: bool = option(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,7 +20,7 @@ from typing import Literal, NoReturn
 from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
-from ..core.program import COMMAND, SCRIPT
+from ..core.program import BEFORE, COMMAND, SCRIPT
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 from .options import EACH_EXAMPLE, FLAG, Options
@@ -53,8 +52,6 @@ _OF_LAUNCHERS = {
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
-# What may stand in front of a program's file.
-_IN_FRONT = re.compile(rf"{values.VARIABLE.pattern}=|{_PYTHON.pattern}$|-[OWX]")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
@@ -141,7 +138,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
         return ScriptCommand(words)
     read_command = _command(words, option)
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
-        _refusal(option)(shlex.join(words), "no script is named", _typed("train.py --lr 3e-4", option))
+        _refusal(option)(shlex.join(words), "no script is named", typed_again("train.py --lr 3e-4", option))
     _refuse_mistyped(read_command.words, folder, option)
     name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
     source = _text_of(name, folder) if folder else ""
@@ -253,7 +250,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
-        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (options, retyped(inner, option), note))))
+        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (retyped(inner, option, options), note))))
     if first.startswith("-") and first not in _KINDS:
         trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"
@@ -283,30 +280,20 @@ def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
 
 
 def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
-    """What gives the ranks these `NAME=VALUE`: options of a deploy; in front of other commands, which have the shell's.
+    """What gives the ranks these `NAME=VALUE`: options; of `muster agent`, whose ranks have the shell's, exports.
 
     It repeats no value that may be a secret.
     """
     pairs = [word.partition("=")[::2] for word in given]
     hidden = [name for name, value in pairs if is_likely(name, value)]
-    shown = [f"{name}={'...' if name in hidden else shlex.quote(value)}" for name, value in pairs]
-    again = retyped(words, option)
-    if COMMAND in ("up", "agent"):
-        return " ".join([*shown, "muster", shlex.join(_typed_before(words)), again])
-    options = [f"{FLAG.env} {word}" for word in shown if word.partition("=")[0] not in hidden]
-    typed = " ".join([*options, *(f"{FLAG.secret} {name}" for name in hidden), again])
-    return f"export {' '.join(f'{name}=...' for name in hidden)}; then: {typed}" if hidden else typed
-
-
-def _typed_before(words: Sequence[str]) -> list[str]:
-    """The command and its options on this command line, where `words` are the end of the program behind them."""
-    typed = sys.argv[1:]
-    if "--" in typed:
-        return typed[: typed.index("--")]
-    at = len(typed) - len(words) if [*words] == typed[len(typed) - len(words) :] else 1
-    while at > 1 and (typed[at - 1] in ("env", "-W", "-X") or _IN_FRONT.match(typed[at - 1])):
-        at -= 1
-    return typed[:at] or [COMMAND]
+    plain = [f"{name}={shlex.quote(value)}" for name, value in pairs if name not in hidden]
+    exported = [f"{name}=..." for name in hidden]
+    if COMMAND == "agent":
+        exported, again = [*exported, *plain], retyped(words, option)
+    else:
+        options = [*(f"{FLAG.env} {word}" for word in plain), *(f"{FLAG.secret} {name}" for name in hidden)]
+        again = retyped(words, option, " ".join(options))
+    return f"export {' '.join(exported)}; then: {again}" if exported else again
 
 
 def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
@@ -331,7 +318,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
         again = _with_variables(given, behind, option) if variable else retyped(behind, option)
         refuse(first, "options of Python are not passed on", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
-        refuse(shlex.join([python, *rest[:1]]), "no script is named", _typed("train.py --lr 3e-4", option))
+        refuse(shlex.join([python, *rest[:1]]), "no script is named", typed_again("train.py --lr 3e-4", option))
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
         return _command((*launcher, *rest[2:]), option)
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
@@ -344,7 +331,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
 def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     asked = TorchrunWords(
-        lambda why: refuse(launcher, why, _typed("torchrun --nproc-per-node 2 train.py", option))
+        lambda why: refuse(launcher, why, typed_again("torchrun --nproc-per-node 2 train.py", option))
     ).read(words)
     script = tuple(asked.script)
     own, typed = words[: len(words) - len(script)], script
@@ -356,13 +343,13 @@ def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCo
         wrong = what.rpartition(" ")[2]
         right = [re.sub(rf"(^|=){re.escape(wrong)}$", r"\g<1>2", word) for word in own]
         again = shlex.join([*launcher.split(), *right, *typed])
-        refuse(what, f"{why}; {hint}".removesuffix("; "), _typed(again, option))
+        refuse(what, f"{why}; {hint}".removesuffix("; "), typed_again(again, option))
 
     refused = {name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, attribute(name), None)}
     if names := ", ".join(refused):
         refuse(f"{launcher} {names}", "; ".join(dict.fromkeys(refused.values())), f"leave out {names}")
     if not script:
-        refuse(launcher, "no script is named", _typed("torchrun train.py --lr 3e-4", option))
+        refuse(launcher, "no script is named", typed_again("torchrun train.py --lr 3e-4", option))
     if asked.module:
         script = ("-m", *script)
     elif asked.no_python:
@@ -412,15 +399,18 @@ def _refusal(option: str) -> Refuse:
     return refuse
 
 
-def retyped(words: Sequence[str], option: str) -> str:
-    """A script's command, for a hint, as `option` takes it."""
-    if not words:
-        return _typed("train.py --lr 3e-4", option)
-    return f"-- {shlex.join(words)}" if option == "--" else f"{option} {shlex.quote(shlex.join(words))}"
+def retyped(words: Sequence[str], option: str, options: str = "") -> str:
+    """A script's command, for a hint, as `option` takes it, behind these `options` of ours."""
+    return typed_again(shlex.join(words) or "train.py --lr 3e-4", option, options)
 
 
-def _typed(command: str, option: str) -> str:
-    return f"-- {command}" if option == "--" else f'{option} "{command}"'
+def typed_again(command: str, option: str, options: str = "") -> str:
+    """A script's command as it was typed, in the command line that is to be typed instead."""
+    if option != "--":
+        return f"{options} {option} {shlex.quote(command)}".strip()
+    # Values of --env may be secrets.
+    before = [COMMAND] if {FLAG.env, "-e"} & {word.partition("=")[0] for word in BEFORE} else BEFORE
+    return " ".join(filter(None, (shlex.join(["muster", *before] if before else ()), options, "--", command)))
 
 
 def _inner(words: Sequence[str], runner: str) -> Sequence[str]:

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import NoReturn
 
 from ..core.errors import UsageError
-from ..core.near import near_file, near_path
+from ..core.near import near_file
 from ..core.program import COMMAND, SCRIPT
 from .options import FLAG
-from .script import PER_NODE, retyped
+from .script import PER_NODE, retyped, typed_again
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
 # Muster's own trainer is asked for by its options.
@@ -36,17 +36,6 @@ def file_of(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
 
 
-def refuse_no_folder(asked: str | Path) -> NoReturn:
-    """Raise UsageError for a --folder that is none."""
-    meant = near_path(str(asked), folder=True)
-    hint = (
-        f"{FLAG.folder} {shlex.quote(meant)}"
-        if meant
-        else f"leave out {FLAG.folder}: the folder that you are in is sent"
-    )
-    raise UsageError(f"{FLAG.folder} {asked}: {'a file' if os.path.isfile(asked) else 'no such folder'}", hint)
-
-
 def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative to {FLAG.folder}") -> NoReturn:
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
@@ -54,7 +43,7 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
         is_line = re.search(r"[;&|<>]", path)  # without quotes, the shell here would take a part of it for itself
         typed = f"bash -c {shlex.quote(path)}" if is_line else path
         how = "as a line of a shell" if is_line else "without the quotes"
-        hint = f"{how}: -- {typed}" if SCRIPT == "--" else f"with one pair of quotes: {SCRIPT} {shlex.quote(typed)}"
+        hint = f"{how if SCRIPT == '--' else 'with one pair of quotes'}: {typed_again(typed, SCRIPT)}"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
-from ..core.near import near_path
+from ..core.near import near_path, refuse_no_path
 from . import consent, values
 from .again import command_of
 from .options import FLAG, Job, Options, flag_of
@@ -123,11 +123,9 @@ def _env_file(text: str) -> Path:
         if equals:  # what stands after it may be the secret itself
             hint = f"export {name}=...; then: {FLAG.secret} {name}"
             raise UsageError(f"{FLAG.env_file} {name}=...: it takes a file", hint)
-        meant = near_path(text, (".env",))
         new = shlex.quote(str(path / ".env" if os.path.isdir(path) else text))
-        hint = f"{FLAG.env_file} {shlex.quote(meant or new)}"
-        hint = hint if meant else f"write it: echo NAME=VALUE > {new}; then: {hint}"
-        raise UsageError(f"{FLAG.env_file} {text}: {'a folder' if os.path.isdir(path) else 'no such file'}", hint)
+        instead = f"write it: echo NAME=VALUE > {new}; then: {FLAG.env_file} {new}"
+        refuse_no_path(FLAG.env_file, text, instead, (".env",))
     return path
 
 

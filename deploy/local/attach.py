@@ -18,14 +18,13 @@ from ..core.facts import NodeState
 from ..core.names import RunId
 from ..engine import client
 from ..job.again import command_of
-from ..job.options import FLAG
 from ..report import ending, tables
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import ShownRanks, shown_ranks
 from ..run import environment, follow, outcome
-from ..run.files import ends, folders, locks, record, resumable
+from ..run.files import ends, folders, locks, record
 from ..run.follower import Follower
 from ..run.output import RankLogs
 from ..run.progress import State
@@ -83,21 +82,16 @@ def fetch(run_dir: Path, console: Console) -> Path:
     return run_dir
 
 
-def stop_all(console: Console, run: str = "") -> int:
-    """`make down`: end every run of this checkout, or `run` alone, on any backend. Returns how many runs it ended.
-
-    Raises UsageError if nothing here knows a run of that name.
-    """
+def stop_all(console: Console, run: str) -> int:
+    """`muster down`: end every run of this folder, or `run` alone, on any backend. Returns the exit code."""
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
             backend.end(record.path_of(RunId(run_id)), console.note)
             count += 1
-    if run and not count and not record.path_of(RunId(run)).exists():
-        resumable.refuse_unknown(run, flag=FLAG.run)
-    left = f"down: nothing of {run or 'the runs of this folder'} is left running"
-    console.note(left if count else "nothing was running")
-    return count
+    left = f"down: nothing of {run or 'the runs of this folder'} is left on this machine"
+    console.note(left if count else "nothing was running on this machine")
+    return DONE
 
 
 def list_all(console: Console, named: str = "*") -> None:

@@ -61,6 +61,8 @@ LOGS_EVERY_S = 2.0
 _HANDED_ON = (LAUNCHER_RANKS, GRACE, RESTART_WITH, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
+# What builds the image, in a checkout.
+_BUILD = "images/build.sh"
 
 
 class LocalBackend(Backend):
@@ -381,18 +383,22 @@ def running(runs: Path, engine: EngineFacts) -> frozenset[str]:
 
 def has_build(home: Path) -> bool:
     """Whether the image for containers on this machine can be built: an installed wheel cannot."""
-    return (home / "images/build.sh").is_file()
+    return (home / _BUILD).is_file()
+
+
+def refuse_no_build(home: Path) -> None:
+    """Raise DeployError where no image can be built."""
+    if not has_build(home):
+        raise DeployError(
+            "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
+            f"{FLAG.backend} processes; or real hosts: {FLAG.hosts} a,b",
+        )
 
 
 def prepare_image(home: Path, say: Callable[[str], None]) -> None:
     """Bring the image up to date with the code; says something only if that takes a while. Raises DeployError."""
-    script = home / "images/build.sh"
-    if not script.is_file():
-        raise DeployError(
-            "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make image up`; from here: {FLAG.backend} processes, or real hosts: `muster deploy --hosts a,b`",
-        )
-    if processes.run((str(script),), home, say) != 0:
+    refuse_no_build(home)
+    if processes.run((str(home / _BUILD),), home, say) != 0:
         raise DeployError(
             "the image was not built",
             f"see the lines above; to train without it: {FLAG.backend} processes",

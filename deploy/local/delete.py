@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from ..core.errors import DeployError, UsageError
+from ..core.errors import DONE, DeployError, UsageError
 from ..core.names import asked, run_id
 from ..core.text import amount, several
 from ..engine import client
@@ -17,8 +17,8 @@ from ..run.files.folders import display_path
 from . import backends
 
 
-def delete(name: str, console: Console) -> None:
-    """Remove the folder of a run that has ended, and say how much that was.
+def delete(name: str, console: Console) -> int:
+    """Remove the folder of a run that has ended, and say how much that was; returns the exit code.
 
     Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is not a run of this
     machine.
@@ -56,3 +56,4 @@ def delete(name: str, console: Console) -> None:
         record.point_to_newest(folders.RUNS)
     console.note(f"deleted {run}: {several(files, 'file')}, {amount(size)}")
     console.data({"kind": "deleted", "run": run, "files": files, "bytes": size})
+    return DONE

@@ -103,12 +103,15 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     claim = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}
-    os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
-    os.fchmod(descriptor, 0o644)
     own = OwnGpus(choice.gpus, path, descriptor)
-    if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
+    try:
+        os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
+        os.fchmod(descriptor, 0o644)
+        if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
+            raise DeployError(f"this machine: {taken}", "try again")
+    except BaseException:
         own.release()
-        raise DeployError(f"this machine: {taken}", "try again")
+        raise
     return own
 
 

@@ -7,7 +7,8 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
-from ..core.errors import UsageError
+from ..core.errors import DeployError, UsageError
+from ..core.facts import ended_how
 from ..job.options import FLAG
 from ..run.files import folders
 from . import script
@@ -36,4 +37,7 @@ def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
         assert child.stdout is not None
         for line in child.stdout:
             say(line.decode(errors="replace").rstrip())
+    if child.returncode < 0:
+        hint = "it needs memory for the whole file: free -g; what the system did: dmesg | tail"
+        raise DeployError(f"{FLAG.state} {file}: not written: what joins it {ended_how(child.returncode)}", hint)
     return child.returncode

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,7 +14,7 @@ from ..report import packages as packages_shown
 from ..report.console import Console
 from ..run.environment import Packages
 from ..run.files import locks
-from ..run.files.folders import cache_folder
+from ..run.files.folders import cache_folder, user_name
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
 from ..send.packages.here import Here
@@ -48,7 +47,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs, for containers of the image. The image must be there."""
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, getpass.getuser(), machine.container_user(), mounts=source)
+    place = DockerPlace(HERE, Here(), IMAGE, user_name(), machine.container_user(), mounts=source)
     folder = locks.own_folder(cache_folder() / "packages")
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None

@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 
 from ..core.errors import DeployError, Refused
 from ..engine import client, compose
-from ..job.again import command_of
-from ..job.options import FLAG
 from ..preflight import Answers, PreflightRequest, Verdict, judge
 from ..preflight.judge import judge_rehearsed
 from ..preflight.probe import rehearsal, text
@@ -19,8 +17,8 @@ from ..preflight.probe.conversation import examine
 from ..preflight.rehearsal import Scene, judged
 from ..run import environment as spec
 from ..run.files import folders
+from . import backends, plan, up
 from . import machine as observe
-from . import plan, up
 from .probe import LocalProbe
 
 ONE_HOST = "this-machine"
@@ -87,13 +85,8 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
     """The nodes as compose would make them, on a temporary network: each one is a host to the others."""
     user, group = observe.container_user()
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
-    file = folders.CHECKOUT / "docker-compose.yml"
-    if not file.is_file():
-        raise DeployError(
-            "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
-            f"there: `make preflight`; from here: {command_of('preflight', backend='processes')}, or {FLAG.hosts} a,b",
-        )
-    service = compose.service(file, names[0], environment)
+    backends.refuse_no_build(folders.CHECKOUT)
+    service = compose.service(folders.CHECKOUT / "docker-compose.yml", names[0], environment)
     image, more = str(service["image"]), compose.options(service)
     if not client.image_exists(image):
         raise Refused(f"there is no image {image} yet, and preflight runs inside it", "make image preflight")

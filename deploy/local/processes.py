@@ -1,8 +1,8 @@
 """The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
 
-A process belongs to a run if MUSTER_RUN_DIR in its environment is that run's folder: the variable is the label, as
-`muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID is not enough:
-two checkouts can start runs of the same name in the same minute.)
+A process belongs to a run if MUSTER_RUN_DIR in its environment is that run's folder, without links: the variable is
+the label, as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID
+is not enough: two checkouts can start runs of the same name in the same minute.)
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class LocalNodes:
     ) -> None:
         self._secrets = {**secrets, SECRETS_PRESENT: ",".join(secrets)} if secrets else {}
         self._run_dir, self._command, self._home, self._script = run_dir, tuple(command), home, script
+        self._label = os.path.realpath(run_dir)
         self._most_restarts = most_restarts
         self._nodes: dict[str, _Node] = {}
 
@@ -133,7 +134,7 @@ class LocalNodes:
             try:
                 return subprocess.Popen(
                     (*self._command, *spec.arguments),
-                    env=self._with_agent(inherited | spec.environment | self._secrets),
+                    env=self._with_agent(inherited | spec.environment | self._secrets | {RUN_DIR: self._label}),
                     cwd=self._home,
                     stdin=subprocess.PIPE,
                     stdout=output,
@@ -146,16 +147,18 @@ class LocalNodes:
 
 def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
     """Every live process of a run, or of one node of it."""
+    label = os.path.realpath(run_dir)
     return [
         process
         for process, environment in _muster_processes()
-        if environment.get(RUN_DIR) == str(run_dir) and node in ("", environment.get(NODE))
+        if environment[RUN_DIR] == label and node in ("", environment.get(NODE))
     ]
 
 
 def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
     """Live processes by run, for runs whose folder is in `runs`: runs of another checkout are not ours."""
     alive: dict[str, list[psutil.Process]] = {}
+    runs = runs.resolve()
     for process, environment in _muster_processes():
         folder = Path(environment[RUN_DIR])
         if folder.parent == runs:
@@ -188,7 +191,7 @@ def heads(run_dir: Path) -> list[Head]:
 
 def drivers(run_dir: Path) -> list[psutil.Process]:
     """The command that drives a run: it holds the lock of the run's folder open, and is no process of the run."""
-    holding, lock = list[psutil.Process](), str(run_dir / ".lock")
+    holding, lock = list[psutil.Process](), os.path.realpath(run_dir / ".lock")
     if not os.path.lexists(lock):
         return holding
     members = {process.pid for process in labelled(run_dir)}

@@ -30,9 +30,12 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
     if not arguments:
         return
     command, variables = [sys.executable, *commands.options(arguments)], folders.with_muster(os.environ)
-    asked = subprocess.run(
-        command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
-    )
+    try:
+        asked = subprocess.run(
+            command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
+        )
+    except subprocess.TimeoutExpired:  # on a slow disk: each node refuses them itself
+        return
     if asked.returncode == USAGE:
         message, _, hint = asked.stdout.rstrip("\n").partition("\n")
         raise UsageError(message, hint)

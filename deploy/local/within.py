@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -58,12 +59,14 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
         raise DeployError(f"this machine: {fault.strerror}") from fault
     with child:
         try:
-            for line in child.stdout or ():
+            while line := child.stdout.readline(_PIECE):  # type: ignore[union-attr]
                 text = line.decode(errors="replace").rstrip("\n")
                 if console.as_json:
                     console.data({"kind": "line", "line": text})
                 else:
                     console.line(console_line(text))
+                if console.gone:  # as `| head` leaves
+                    raise KeyboardInterrupt
         except KeyboardInterrupt:
             child.terminate()
             return STOPPED
@@ -76,10 +79,13 @@ def shell_here(options: Options, words: Sequence[str]) -> int:
         raise UsageError("no terminal is here", "without one: muster exec -- COMMAND")
     beside = _beside(options, ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # a Ctrl-C in this terminal is the program's
     try:
         return subprocess.run(command, env=beside.environment, cwd=beside.folder, check=False).returncode
     except OSError as fault:
         raise DeployError(f"{command[0]}: {fault.strerror}") from fault
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _beside(options: Options, terminal: Sequence[str]) -> Beside:

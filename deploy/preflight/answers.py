@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 from ..core import formats
 from . import prediction
 from .probe.probe import WAIT_S
-from .request import PreflightRequest
+from .request import Facts, PreflightRequest
+
+# A host, and one that it calls.
+Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,14 @@ class Link:
     moved: int = 0
 
     @property
-    def ends(self) -> tuple[str, str]:
+    def ends(self) -> Pair:
         """Who called whom."""
         return self.source, self.target
 
     @property
-    def call(self) -> tuple[str, str, int]:
-        """Who called where: what two links of one call have in common."""
-        return self.source, self.address, self.port
+    def call(self) -> tuple[str, str, str, int]:
+        """Who called whom, and where: what two links of one call have in common."""
+        return *self.ends, self.address, self.port
 
     @property
     def pair(self) -> frozenset[str]:
@@ -110,7 +113,7 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all hosts. `faults`: the hosts that gave no facts, each with the cause and its words.
+    """The answers of all hosts. `facts`: in the order of the hosts. `faults`: those without, each with cause and words.
 
     clocks: the seconds that each host is ahead of this machine, and the possible error. networks: where the hosts have
     several, what each carries (networks.py), the one that the routes lead to first. often: a caller, whom
@@ -119,45 +122,45 @@ class Answers:
 
     request: PreflightRequest
     hosts: tuple[str, ...]
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
-    listens: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    facts: Mapping[str, Facts] = field(default_factory=dict)
+    listens: Mapping[str, Facts] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
-    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
-    control: Mapping[str, Mapping[str, Any]] = field(default_factory=dict, hash=False)
+    clocks: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    faults: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    control: Mapping[str, Facts] = field(default_factory=dict)
     seconds: float = 0.0
-    networks: tuple[Mapping[str, Any], ...] = field(default=(), hash=False)
+    networks: tuple[Facts, ...] = ()
     often: tuple[tuple[str, str, int, int], ...] = ()
 
     @property
     def master(self) -> str:
-        """The host that should have the rendezvous."""
-        return self.hosts[0]
+        """The host that should have the rendezvous: the first that gave facts."""
+        return (*self.hosts_with_facts, *self.hosts)[0]
 
     @cached_property
     def hosts_with_facts(self) -> tuple[str, ...]:
         """Hosts that gave facts, in order."""
-        return tuple(host for host in self.hosts if host in self.facts)
+        return tuple(self.facts)
 
     @cached_property
     def plan(self) -> prediction.Plan:
         """What torch will do on these hosts."""
         routes = {host: listen.get("routes", {}) for host, listen in self.listens.items()}
-        return prediction.plan(self.request, {host: self.facts[host] for host in self.hosts_with_facts}, routes)
+        return prediction.plan(self.request, self.facts, routes)
 
     @property
     def picks(self) -> Mapping[str, prediction.Pick]:
         """By host, the interface and the address that its gloo or NCCL will choose."""
         return self.plan.data
 
-    def card(self, host: str) -> Mapping[str, Any]:
+    def card(self, host: str) -> Facts:
         """What a host says of the interface that will be chosen; nothing if it has no such one."""
-        entry: Mapping[str, Any] = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
+        entry: Facts = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
         return entry
 
     @cached_property
-    def _by_pair(self) -> dict[tuple[str, str], list[Link]]:
-        by_pair: dict[tuple[str, str], list[Link]] = {}
+    def _by_pair(self) -> dict[Pair, list[Link]]:
+        by_pair: dict[Pair, list[Link]] = {}
         for link in self.links:
             by_pair.setdefault(link.ends, []).append(link)
         return by_pair
@@ -180,13 +183,13 @@ class Answers:
         """The links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
 
-    def both_ways(self, ends: tuple[str, str]) -> list[Link]:
+    def both_ways(self, ends: Pair) -> list[Link]:
         """The links between two hosts, those of the first one before the other's."""
         return self.between(*ends) + self.between(*ends[::-1])
 
-    def firewall(self, host: str) -> Mapping[str, Any]:
+    def firewall(self, host: str) -> Facts:
         """What a host's firewall has, as far as we may read it."""
-        rules: Mapping[str, Any] = self.control.get(host, {}).get("firewall", {})
+        rules: Facts = self.control.get(host, {}).get("firewall", {})
         return rules
 
     def grown(self, host: str) -> Sequence[str]:
@@ -198,15 +201,13 @@ class Answers:
         """Everything, for a recording; `Answers.of` reads it back."""
         return {
             "format": formats.ANSWERS,
-            **{name: value for name, value in vars(self).items() if name in self.__dataclass_fields__},
-            **{
-                "request": self.request.json(),
-                "links": [asdict(link) for link in self.links],
-            },
+            **{each.name: getattr(self, each.name) for each in fields(self)},
+            "request": asdict(self.request),
+            "links": [asdict(link) for link in self.links],
         }
 
     @classmethod
-    def of(cls, value: Mapping[str, Any], what: str = "the recording") -> Answers:
+    def of(cls, value: Facts, what: str = "the recording") -> Answers:
         """Read a recording; one without a format is of the first. Raises UsageError, with `what`, for a newer one."""
         formats.refuse_newer(what, value.get("format"), formats.ANSWERS)
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
@@ -217,11 +218,11 @@ class Answers:
         return cls(PreflightRequest(**value["request"]), tuple(value["hosts"]), links=links, clocks=clocks, **rest)
 
 
-def ends_of(links: Iterable[Link]) -> tuple[tuple[str, str], ...]:
+def ends_of(links: Iterable[Link]) -> tuple[Pair, ...]:
     """Who called whom in these links, each pair once."""
     return tuple(dict.fromkeys(link.ends for link in links))
 
 
-def pairs(hosts: Sequence[str]) -> list[tuple[str, str]]:
+def pairs(hosts: Sequence[str]) -> list[Pair]:
     """Every host with every other, both ways."""
     return [(source, target) for source in hosts for target in hosts if source != target]

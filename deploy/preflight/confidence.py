@@ -20,7 +20,7 @@ from ..causes.row import AIMLESS, LOST
 from ..causes.table import ROWS
 from ..core.text import binary, listed
 from . import reachability
-from .answers import Answers, Link
+from .answers import Answers, Link, Pair
 from .verdict import Verdict
 
 Observations = frozenset[Link]
@@ -45,7 +45,8 @@ def explained(finding: Finding, seen: Observations) -> Observations:
 
 def claimed(finding: Finding, seen: Observations) -> Observations:
     """The observations between the hosts that a finding is about."""
-    return frozenset(link for link in seen if link.ends in finding.cells)
+    cells = set(finding.cells)  # many hosts have thousands
+    return frozenset(link for link in seen if link.ends in cells)
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
@@ -81,18 +82,19 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
     mine = explained(finding, seen) or claimed(finding, seen)
-    seen_here = seen_in_words(answers, finding.cells, {link.outcome for link in mine})
+    seen_here = seen_in_words(answers, set(finding.cells), {link.outcome for link in mine})
     return unsure(finding, seen_here)
 
 
 def singled_out(finding: Finding, answers: Answers) -> bool:
     """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
-    about = [link for link in answers.links if link.ends in finding.cells and not link.ok]
-    tried = [link for link in answers.links if link.ends in finding.cells]
+    cells = set(finding.cells)
+    tried = [link for link in answers.links if link.ends in cells]
+    about = [link for link in tried if not link.ok]
     settled = SETTLES.get(ROWS[finding.cause].settled_by)
     if settled and (sure := settled(finding, answers, about, tried)) is not None:
         return sure
-    if any(_closed_to_itself(answers, host, link) for host in finding.hosts for link in about):
+    if any(_closed_to_itself(answers, link) for link in about if link.target in finding.hosts):
         return True
     rules = [rule for host in finding.hosts for rule in answers.grown(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
@@ -105,7 +107,7 @@ def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], trie
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
     """True if the interfaces of these hosts take packets of different sizes; else the firewalls may tell."""
-    hosts = {host for cell in finding.cells for host in cell if host in answers.hosts_with_facts}
+    hosts = {host for cell in finding.cells for host in cell if host in answers.facts}
     sizes = {answers.card(host).get("mtu", 0) for host in hosts}
     return len(sizes - {0}) > 1 or None
 
@@ -127,10 +129,9 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
 }
 
 
-def _closed_to_itself(answers: Answers, host: str, link: Link) -> bool:
+def _closed_to_itself(answers: Answers, link: Link) -> bool:
     """Whether the called host does not reach these ports itself either."""
-    kind = "self" if "data" in link.kinds else "rendezvous"
-    return host == link.target and reachability.closed_to_itself(answers, host, kind)
+    return reachability.closed_to_itself(answers, link.target, "self" if "data" in link.kinds else "rendezvous")
 
 
 def _may_drop(rule: str, port: int) -> bool:
@@ -193,11 +194,11 @@ def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int)
     )
 
 
-def _pairs(links: Iterable[Link]) -> set[tuple[str, str]]:
+def _pairs(links: Iterable[Link]) -> set[Pair]:
     return {link.ends for link in links}
 
 
-def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[Finding]:
+def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
     """Calls failed, and no rule knows why: what is odd, in order."""
     links = [link for link in answers.links if not link.ok and link.ends in unexplained]
     needed = [
@@ -208,13 +209,12 @@ def _not_known(answers: Answers, unexplained: set[tuple[str, str]]) -> Iterable[
     ]
     if needed:
         hosts = tuple(host for host in answers.hosts if any(host in pair for pair in unexplained))
-        shown = tuple(dict.fromkeys(link.describe() for link in needed))[:4]
         yield find(
             "not-known",
             hosts,
             f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd",
             level=UNKNOWN,
-            evidence=shown,
+            evidence=tuple(dict.fromkeys(link.describe() for link in needed))[:4],
             cells=tuple(sorted(unexplained)),
         )
 
@@ -246,7 +246,7 @@ _HOW = {
 _MOST_PORTS, _MOST_KINDS = 3, 2
 
 
-def seen_in_words(answers: Answers, cells: Collection[tuple[str, str]], outcomes: Collection[str] = ()) -> str:
+def seen_in_words(answers: Answers, cells: Collection[Pair], outcomes: Collection[str] = ()) -> str:
     """What the failed calls of these pairs have in common, and on which ports calls pass there; empty: none failed.
 
     `outcomes`: only calls that ended so, if there are any.

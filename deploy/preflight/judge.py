@@ -167,7 +167,7 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     levels = [finding.level for finding in findings if finding.group == group]
     if group == "proof" and not levels:
         return ""
-    nobody = len(answers.hosts_with_facts) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
+    nobody = len(answers.facts) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")

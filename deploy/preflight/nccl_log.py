@@ -56,9 +56,9 @@ class NcclLog:
     library: str = ""
     version: str = ""
     network: str = ""
-    devices: Mapping[int, str] = field(default_factory=dict, hash=False)
+    devices: Mapping[int, str] = field(default_factory=dict)
     interfaces: tuple[str, ...] = ()
-    ways: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False)
+    ways: Mapping[tuple[int, int], str] = field(default_factory=dict)
     reason: str = ""
     provider: str = ""
     no_direct: bool = False
@@ -97,26 +97,26 @@ def read(lines: Iterable[str]) -> NcclLog:
     Where one rank says that it uses sockets, the network is sockets.
     """
     text = [line[:LONGEST] for line in lines]
-    version = _first(_VERSION, text)
+    library, version = _first(_VERSION, text) or ("", "")
     listed = next(
         (line for line in text if ("Using [0]" in line or "NET/IB: [0]" in line) and _DEVICE.search(line)), ""
     )
     devices = {int(number): device for number, device, _ in _DEVICE.findall(listed)}
     devices = devices or {int(number): device for line in text for number, device in _HCA.findall(line)}
-    interfaces = tuple(_INTERFACE.findall(_first(_SOCKET, text)[0])) if _first(_SOCKET, text) else ()
+    interfaces = tuple(_INTERFACE.findall("".join(_first(_SOCKET, text))))
     named = [match[1] for line in text if (match := _NETWORK.search(line))]
     ways = _ways(text)
     provider = "".join(_first(_PROVIDER, text))
     return NcclLog(
-        library=version[0] if version else "",
-        version=version[1] if version else "",
+        library=library,
+        version=version,
         network=_network(named, ways, devices, interfaces) if named or not provider else "Libfabric",
         devices=devices,
         interfaces=interfaces,
         ways=ways,
         reason=next((words for known, words in REASONS if any(re.search(known, line) for line in text)), ""),
         provider=provider,
-        no_direct=bool([line for line in text if _NO_DIRECT.search(line)]),
+        no_direct=any(map(_NO_DIRECT.search, text)),
     )
 
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from ..core.text import listed
 from . import prediction
-from .answers import Answers, Link
-from .request import MUSTER
+from .answers import Answers, Link, Pair
+from .request import MUSTER, Facts
+from .targets import Call
 
-Pair = tuple[str, str]
 # What one call carries at first; if even that is fast, larger ones tell a fast network from a faster one: the best of
 # two, for a busy host holds a call up, and speeds none up.
 SIZES, WAIT_S, FAST_MBIT = (1 << 20, 8 << 20, 8 << 20), 1.5, 150.0
@@ -56,13 +55,9 @@ class Network:
         """`eth1 (10.0.0.0/24, 9.4 Gbit/s)`."""
         return f"{self.interfaces} ({self.name}{f', {rate_words(self.mbit)}' if self.mbit else ''})"
 
-    def json(self) -> dict[str, Any]:
-        """For a recording; `Network.of` reads it back."""
-        return asdict(self)
-
     @classmethod
-    def of(cls, value: Mapping[str, Any]) -> Network:
-        """Read a recording."""
+    def of(cls, value: Facts) -> Network:
+        """Read a recording, which has it as `asdict` makes it."""
         places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
         closed = tuple((first, other) for first, other in value["closed"])
         return cls(value["name"], places, closed, value["mbit"])
@@ -73,7 +68,9 @@ NONE = "no network connects all hosts"
 
 
 def rate_words(mbit: float) -> str:
-    """`9.4 Gbit/s`, `87 Mbit/s`."""
+    """`9.4 Gbit/s`, `87 Mbit/s`, `300 kbit/s`."""
+    if mbit < 1:
+        return f"{1000 * mbit:.0f} kbit/s"
     return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
 
 
@@ -135,7 +132,7 @@ def pairs_of(network: Network) -> list[Pair]:
     return list(zip(hosts, hosts[1:] + hosts[:1], strict=True))
 
 
-def call(answers: Answers, network: Network, target: str, size: int) -> dict[str, Any] | None:
+def call(answers: Answers, network: Network, target: str, size: int) -> Call | None:
     """The call that measures the way to a host; None if it listens on no port."""
     opened = answers.listened(target, "sampled")
     where = {"host": target, "address": network.places[target][1], "kinds": ["network"], "id": 0}

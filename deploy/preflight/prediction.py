@@ -7,15 +7,11 @@ ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7 (misc
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
 from ..host.facts import INNER
-from .request import MPI, MUSTER, SLURM, PreflightRequest
-
-Facts = Mapping[str, Any]
-OVERLAY = ("tailscale", "wg", "tun", "zt", "utun")
+from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
 
 
 @dataclass(frozen=True)
@@ -37,10 +33,10 @@ class Plan:
     owners: tuple[str, ...]
     first: str
     store_name: str
-    data: Mapping[str, Pick] = field(hash=False)
+    data: Mapping[str, Pick]
 
 
-def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Mapping[str, Any]]) -> Plan:
+def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Facts]) -> Plan:
     """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
     hosts = list(facts)
     endpoint, given = request.endpoint or _endpoint(request, facts), dict[str, dict[str, str]]()
@@ -51,8 +47,9 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
     elif request.by_c10d:
         owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
         # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
-        first = min(hosts, key=lambda host: str(facts[host].get("fqdn") or ""), default="")
-        name = str(facts[first].get("fqdn") or "") if first else ""
+        names = {host: str(facts[host].get("fqdn") or "") for host in hosts}
+        first = min(names, key=names.__getitem__, default="")
+        name = names.get(first, "")
     data = {}
     for host in hosts:
         variables = {**given.get(host, {}), **facts[host].get("environment", {}), **request.environment}
@@ -88,28 +85,26 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     """NCCL's bootstrap: the first interface that NCCL_SOCKET_IFNAME lets through; else ib*, else what is not docker,
     lo or virbr, else docker, lo, virbr."""
     rule = variables.get("NCCL_SOCKET_IFNAME", "")
-    usable = [(name, entry) for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
+    usable = [name for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
     family = variables.get("NCCL_SOCKET_FAMILY", "")
     if rule:
-        names = [name for name, _ in usable if rule_allows(rule, name)]
+        names = [name for name in usable if rule_allows(rule, name)]
         how = f"NCCL_SOCKET_IFNAME={rule}"
         if not names:
             return Pick("", "", how, "interface-missing")
         return _first_of(facts, names[0], how, family)
-    groups: Sequence[list[str]] = (
-        [name for name, _ in usable if name.startswith("ib")],
-        [name for name, _ in usable if not name.startswith(("docker", "lo", "virbr"))],
-        [name for name, _ in usable if name.startswith("docker")],
-        [name for name, _ in usable if name.startswith("lo")],
-    )
-    for group in groups:
-        for name in group:
-            picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
-            if picked.address:
-                return Pick(
-                    picked.address, name, picked.how, "container-bridge" if inner(facts, name) else picked.problem
-                )
+    for name in sorted(usable, key=_nccl_place):
+        picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
+        if picked.address:
+            return replace(picked, problem="container-bridge" if inner(facts, name) else picked.problem)
     return Pick("", "", "NCCL finds no interface", "interface-missing")
+
+
+def _nccl_place(name: str) -> int:
+    """Where NCCL looks for an interface of such a name, if no variable names one: at first, as any other, or last."""
+    if name.startswith("ib"):
+        return 0
+    return 1 + next((place for place, begin in enumerate(("docker", "lo", "virbr"), 1) if name.startswith(begin)), 0)
 
 
 def rule_allows(rule: str, name: str) -> bool:
@@ -248,7 +243,7 @@ def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
     return Pick(address, interface, how, problem)
 
 
-def _muster_variables(facts: Facts, routes: Mapping[str, Any], endpoint: str) -> dict[str, str]:
+def _muster_variables(facts: Facts, routes: Facts, endpoint: str) -> dict[str, str]:
     """What hosts/node/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""

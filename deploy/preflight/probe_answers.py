@@ -54,6 +54,11 @@ def _plain(most: int) -> Reader[str]:
     return read
 
 
+def _setting(value: object, what: str) -> str:
+    """The value of a variable, without the login of a proxy's address: findings are shown, and recorded."""
+    return re.sub(r"://[^/@\s]+@", "://***@", words()(value, what))
+
+
 def _network(value: object, what: str) -> list[Any]:
     """An address and the length of its network's prefix."""
     network = row(address, whole(0, 128))(value, what)
@@ -161,7 +166,7 @@ _FACTS = record(
         "names": _NAMES,
         "interfaces": table(interface, _INTERFACE, 4096),
         "port_range": _port_range,
-        "environment": table(text(200, r"\w+"), words(), 1000),
+        "environment": table(text(200, r"\w+"), _setting, 1000),
         "software": _instead(_SOFTWARE, {"python": ""}, _FAILED),
         "resources": _RESOURCES,
     },
@@ -247,8 +252,6 @@ _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "firewall": _FIREWALL,
     "rehearsal": _REHEARSAL,
 }
-
-QUESTIONS = frozenset(_SHAPES)
 
 
 def read(question: str, answer: object) -> dict[str, Any]:

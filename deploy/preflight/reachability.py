@@ -10,10 +10,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from . import prediction
-from .answers import Answers, Link, pairs
+from .answers import Answers, Link, Pair, pairs
 from .request import TORCHRUN
 
-Pair = tuple[str, str]
 MOST_LINKS = 3
 ALL, MEET, DATA = "all", "meet", "data"
 # Calls that were answered: other checks say what happened to their payload.
@@ -108,26 +107,35 @@ def _singles(bad: list[Pair]) -> list[Blame]:
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
-    pick, facts = answers.picks[target], answers.facts[target]
     # If an interface is down, its failed calls say nothing new about the link.
-    down = "interface-down" in (pick.problem, answers.picks[source].problem)
-    own = prediction.own_addresses(facts)
+    down = "interface-down" in (answers.picks[target].problem, answers.picks[source].problem)
 
     def outcome(kind: str) -> str:
         if down and kind in ("hint", "data"):
             return ""
-        tried = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
-        if kind == "other":
-            # A choice of interface gives no other way by another family on the same interface.
-            tried = [link for link in tried if prediction.interface_of(facts, link.address) != pick.interface]
-        if kind == "hint":
-            tried = [link for link in tried if link.address == pick.address] or tried
-        bad = [link.outcome for link in tried if not link.ok and link.outcome not in OPENED]
-        if kind != "data" and len(bad) < len(tried):
+        links = tried(answers, source, target, kind)
+        bad = [link.outcome for link in links if not is_open(link)]
+        if kind != "data" and len(bad) < len(links):
             return "ok"
-        return bad[0] if bad else "ok" if tried else ""
+        return bad[0] if bad else "ok" if links else ""
 
     return Cell(outcome("rendezvous"), outcome("hint"), outcome("data"), outcome("other"))
+
+
+def tried(answers: Answers, source: str, target: str, kind: str) -> list[Link]:
+    """The calls of a kind that show how a host is reached: at its own addresses, or at that of the rendezvous."""
+    pick, facts = answers.picks[target], answers.facts[target]
+    own = prediction.own_addresses(facts)
+    links = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
+    if kind == "other":
+        # A choice of interface gives no other way by another family on the same interface.
+        return [link for link in links if prediction.interface_of(facts, link.address) != pick.interface]
+    return [link for link in links if kind != "hint" or link.address == pick.address] or links
+
+
+def is_open(link: Link) -> bool:
+    """Whether a call was answered, whatever became of its payload."""
+    return link.ok or link.outcome in OPENED
 
 
 UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large this way; other collectives would hang"
@@ -150,7 +158,7 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
     """
     request, hosts = answers.request, answers.hosts
     ordered = request.style != TORCHRUN or request.rendezvous == "static"
-    if request.by_nccl or not ordered or request.processes > 1 or len(answers.hosts_with_facts) < len(hosts):
+    if request.by_nccl or not ordered or request.processes > 1 or len(answers.facts) < len(hosts):
         return True
     mine, theirs = hosts.index(source), hosts.index(target)
     ahead = theirs - mine
@@ -158,7 +166,7 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
     return (tree and not each_step) or theirs == (mine - 1) % len(hosts)
 
 
-def sender(link: Link) -> tuple[str, str]:
+def sender(link: Link) -> Pair:
     """From whom to whom the bytes went that stopped: a call sends its payload, then the called host returns it."""
     back = link.outcome == "stall-receive" or bool(link.send_s)
     return (link.target, link.source) if back else link.ends
@@ -166,7 +174,7 @@ def sender(link: Link) -> tuple[str, str]:
 
 def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[str, ...]:
     """The one host that all these pairs have in common; else every host of theirs."""
-    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    common = tuple(host for host in answers.facts if all(host in pair for pair in pairs))
     return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
 
 

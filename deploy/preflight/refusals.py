@@ -27,7 +27,7 @@ _OURS = ("this docker ", "this engine ", "no answer within", "docker: not found"
 
 def of_fault(host: str, slug: str, text: str, hint: str) -> Finding:
     """The finding for a host that gave no answer. `text`: what was seen, which says no more than that."""
-    text = text if text.startswith(host) else f"{host}: {text}"
+    text = text if text.startswith(f"{host}:") else f"{host}: {text}"
     finding = find(slug, (host,), text, hint, symptom=NOT_STARTED, group="hosts")
     # A time limit of ours shows no fault.
     late = "sent nothing for" in text

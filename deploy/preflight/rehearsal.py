@@ -10,7 +10,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from shlex import quote
-from typing import Any
 
 from ..causes import docker_faults
 from ..causes.finding import LOOKS, UNKNOWN, WARNING, Finding, find, unsure
@@ -21,6 +20,7 @@ from ..core.facts import ended_how
 from ..core.text import amount, in_seconds, listed, several
 from . import nccl_log, refusals
 from .networks import is_overlay
+from .request import Facts
 
 # Words of a rank that lost another one, or waited for it.
 VICTIM = re.compile(
@@ -50,15 +50,15 @@ class Outcome:
     `waits`: it was still waiting for another host when that one had failed.
     """
 
-    answer: Mapping[str, Any] = field(default_factory=dict)
+    answer: Facts = field(default_factory=dict)
     fault: str = ""
     kind: str = ""
     waits: bool = False
 
     @property
-    def ranks(self) -> Sequence[Mapping[str, Any]]:
+    def ranks(self) -> Sequence[Facts]:
         """What each rank of the host said."""
-        ranks: Sequence[Mapping[str, Any]] = self.answer.get("ranks", ())
+        ranks: Sequence[Facts] = self.answer.get("ranks", ())
         return ranks
 
     @property
@@ -176,7 +176,7 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
         return
     why = log.reason or "its log does not say why"
     by = f" ({', '.join(log.interfaces)})" if log.interfaces else ""
-    shown = tuple(sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()}))[:4]
+    shown = sorted({f"{sender} -> {receiver} by {way}" for (sender, receiver), way in log.between.items()})[:4]
     yield find(
         "fabric-unused",
         hosts,
@@ -194,7 +194,7 @@ def _own(outcome: Outcome) -> bool:
     return any(not VICTIM.search(words) for words in outcome.errors) or outcome.answer.get("phase") == "alone"
 
 
-def _died(rank: Mapping[str, Any]) -> str:
+def _died(rank: Facts) -> str:
     """How a rank, or a container, ended without words of its own."""
     how = ended_how(-rank["signal"] if rank.get("signal") else rank.get("code", -1))
     return f"{how}; its last words: {rank['words']}" if rank.get("words") else how
@@ -206,11 +206,11 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
         return _lost(host, outcome, scene)
     failed = [rank for rank in outcome.ranks if not rank.get("right")]
     own = [rank for rank in failed if not VICTIM.search(rank.get("error") or _died(rank))]
-    rank: Mapping[str, Any] = next(iter([*own, *failed]), {})
+    rank: Facts = next(iter([*own, *failed]), {})
     words = rank.get("error") or (_died(rank) if rank else outcome.answer.get("error", "no answer"))
     step = rank.get("step") or ("import torch" if not rank else "start")
     where = f"{host}, rank {rank['local']} of {len(outcome.ranks)} there" if len(outcome.ranks) > 1 and rank else host
-    evidence = tuple(f"{host}: {text}" for text in outcome.errors[:4] if text != words)
+    evidence = [f"{host}: {text}" for text in outcome.errors[:4] if text != words]
     return _finding(host, f"{where}: the rehearsal failed at `{step}`: {words}", words, step, evidence, scene)
 
 
@@ -254,13 +254,12 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             seen,
             f"on {host}: these are its last words; `muster preflight --hosts {host}` tries that host alone",
             UNKNOWN,
-            evidence=tuple(evidence),
+            evidence=evidence,
             symptom="training fails there the same way",
         )
     memory = scene.memory.get(host, "")
-    fix = sign.fix.format(
-        host=host, runs=scene.runs.get(host, "~/.muster/runs"), memory=f" (now {memory})" if memory else ""
-    )
+    runs = quote(scene.runs[host]) if host in scene.runs else "~/.muster/runs"
+    fix = sign.fix.format(host=host, runs=runs, memory=f" (now {memory})" if memory else "")
     sure = bool(sign.only.search(words))
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")
@@ -270,7 +269,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     """The finding where every host only lost others: a host that did not come, a pair, or no host."""
     outcomes = {host: outcome for host, outcome in bad.items() if not outcome.waits}
-    evidence = tuple(f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1])[:5]
+    evidence = [f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1]][:5]
     steps = {rank["step"] for outcome in outcomes.values() for rank in outcome.ranks if rank.get("step")}
     step = next(iter(steps)) if len(steps) == 1 else "the collectives"
     first = scene.hosts[0]
@@ -282,7 +281,6 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
             f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
         )
         port = scene.endpoint.rpartition(":")[2]
-        link = (absent[0], first) if len(absent) == 1 else None
         return find(
             "proof-failed",
             absent,
@@ -291,7 +289,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
             UNKNOWN,
             evidence=evidence,
             symptom="all nodes hang, then `timed out while trying to connect`",
-            link=link,
+            link=(absent[0], first) if len(absent) == 1 else None,
         )
     pairs = {frozenset((host, peer)) for host, outcome in outcomes.items() for peer in _named(host, outcome, scene)}
     if len(pairs) == 1:

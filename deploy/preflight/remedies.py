@@ -25,7 +25,7 @@ _IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
 
 def interface_of(answers: Answers, host: str) -> str:
     """The interface of a host that the run would use, as far as it is known."""
-    if host not in answers.hosts_with_facts:
+    if host not in answers.facts:
         return ""
     pick = answers.picks[host]
     return pick.interface if pick.address and not prediction.is_loopback(pick.address) else ""
@@ -50,7 +50,7 @@ def network_of(answers: Answers, host: str, like: str = "") -> str:
     mine = answers.picks[host].address
     same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
     rows = same or [row for row in rows if not like or (":" in row[1]) == (":" in like)] or rows
-    return str(prediction.network_of(*rows[0][1:])) if rows else mine
+    return str(prediction.network_of(*rows[0][1:])) if rows else mine or "<its network>"
 
 
 def let_in(interface: str, network: str, ports: str = "") -> str:
@@ -89,7 +89,7 @@ def name_is(name: str, address: str) -> str:
 
 def past_rules(finding: Finding, answers: Answers) -> Finding:
     """The finding; where rules have just lost packets of its hosts, its fix lets the cluster's network past them."""
-    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.hosts_with_facts}
+    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
@@ -108,7 +108,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
-    hosts = [host for host in finding.hosts if host in answers.hosts_with_facts and _tunnel(answers, host)]
+    hosts = [host for host in finding.hosts if host in answers.facts and _tunnel(answers, host)]
     if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
         return finding
     again = on(hosts, lambda host: _made_again(interface_of(answers, host)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 MUSTER, TORCHRUN, SLURM, MPI = "muster", "torchrun", "slurm", "mpi"
@@ -11,7 +11,10 @@ STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
 # torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default.
 # Measured: a node 14 s behind trains, 16 s behind not. Muster's rendezvous compares no clocks
 # (trainer/node/membership/all_nodes.py), and the ranks that Slurm or MPI start keep no such watch on each other.
-KEEP_ALIVE_S = {TORCHRUN: 14.5, MUSTER: 1e9, SLURM: 1e9, MPI: 1e9}
+KEEP_ALIVE_S = 14.5
+
+# What a host said, checked (probe_answers.py): a word, and what stands behind it.
+Facts = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,7 @@ class PreflightRequest:
         """Whether NCCL sums gradients, which has each rank reach each other one."""
         return self.backend == "nccl"
 
-    @property
-    def keep_alive_s(self) -> float:
-        """How many seconds a clock may be behind before torchrun takes a living node for dead."""
-        return KEEP_ALIVE_S[self.style]
-
-    def decided(self, facts: Mapping[str, Mapping[str, Any]]) -> PreflightRequest:
+    def decided(self, facts: Mapping[str, Facts]) -> PreflightRequest:
         """The request with `auto` replaced: nccl if a host shows GPUs and no torch lacks CUDA, else gloo.
 
         A single host without GPUs does not change this: the others would use nccl, and that host is the fault.
@@ -64,7 +62,3 @@ class PreflightRequest:
         gpus = [bool(entry.get("rows") or entry.get("count")) for entry in gpu_facts]
         without = [entry.get("software", {}).get("cuda") == "None" for entry in facts.values()]
         return replace(self, backend="nccl" if any(gpus) and not any(without) else "gloo")
-
-    def json(self) -> dict[str, Any]:
-        """The request as a value from which `PreflightRequest(**value)` makes it again."""
-        return asdict(self)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from . import prediction
-from .answers import Answers, Link, pairs
+from .answers import Answers, Link, Pair, pairs
 from .probe.probe import WAIT_S
 
 # One call that a probe is asked to make; and by caller, those that it makes.
@@ -36,11 +36,6 @@ OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
 # A kernel that finds no local port, or none of its addresses, for a call.
 NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
-
-
-def held_by_probes(listen: Mapping[str, Any]) -> list[str]:
-    """The ports that a probe did not get, since that of another preflight has them."""
-    return [port for port, failed in listen.get("failed", {}).items() if failed.get("probe")]
 
 
 def targets(answers: Answers, source: str) -> list[Call]:
@@ -191,9 +186,9 @@ def suspects(answers: Answers) -> Calls:
     return _calls_like(slow[:MOST_SUSPECTS], "rate", RATE_SIZE, RATE_WAIT_S)
 
 
-def long_call(answers: Answers, pair: tuple[str, str]) -> Call | None:
+def long_call(answers: Answers, pair: Pair) -> Call | None:
     """The call with a large payload, among few hosts between two that had no trouble with a small one."""
-    if len(answers.hosts_with_facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
+    if len(answers.facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
         for link in answers.between(*pair, "data")[:1]:
             return call_like(link, "long", LONG_SIZE, LONG_WAIT_S)
     return None

@@ -65,8 +65,8 @@ class Comparison:
     numbers: list[Compared]
     differences: list[tuple[str, list[Compared]]]
     curves: list[Curve]
-    left_out: int = 0
-    same: str = ""
+    left_out: int
+    same: str
 
 
 def require_number(runs: Sequence[str]) -> None:
@@ -96,9 +96,9 @@ def lines(comparison: Comparison) -> list[str]:
     """The comparison as lines of a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     curves = []
-    for curve in (curve for curve in comparison.curves if curve.axis == "step"):
+    for curve in comparison.curves:
         for name, points in zip(comparison.names, curve.runs, strict=True):
-            if points:
+            if points and curve.axis == "step":
                 bars = sparkline([y for _, y in points], BARS)
                 ends = f"{text.figure(points[0][1])} {bars} {text.figure(points[-1][1])} {curve.unit}".rstrip()
                 curves.append([curve.name, name, ends, f"{text.count(points[-1][0])} steps"])
@@ -121,10 +121,11 @@ def page(comparison: Comparison) -> str:
 
 
 def _chart(curve: Curve, names: Sequence[str]) -> Chart:
-    """Each run has a letter, a colour and a dash."""
+    """Each run has a letter, and a colour, which is dashed where another run has it."""
+    styles = [*STYLES, *(f"{style} dashed" for style in STYLES)]
     series = [
-        Series(f"{letter} {name}", points, f"{STYLES[at % len(STYLES)]} dash-{at}", letter)
-        for at, (letter, name, points) in enumerate(zip(LETTERS, names, curve.runs, strict=False))
+        Series(f"{letter} {name}", points, style, letter)
+        for letter, name, points, style in zip(LETTERS, names, curve.runs, styles, strict=False)
     ]
     title = f"{curve.name} by {'step' if curve.axis == 'step' else 'time'}"
     return Chart(title, curve.unit, series, log=curve.name == "loss", size="large", axis=curve.axis)
@@ -201,8 +202,6 @@ def _rows(runs: Sequence[Fields]) -> list[Compared]:
 
 
 def _text(value: object) -> str:
-    if value is None or value == "":
-        return ""
     shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text.shortened(shown, LONGEST)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import sys
 import threading
 import time
@@ -52,7 +53,7 @@ class Console:
     """The output of one command. `as_json`: print every event and the result as one JSON object per line."""
 
     def __init__(self, as_json: bool = False, out: RichConsole | None = None, err: RichConsole | None = None) -> None:
-        self._json = self.as_json = as_json
+        self.as_json = as_json
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
         self.gone = self._follows = False
@@ -76,12 +77,12 @@ class Console:
 
     def data(self, value: dict[str, Any]) -> None:
         """Print a JSON line with --json, otherwise nothing."""
-        if self._json:
+        if self.as_json:
             self._data(value)
 
     def text(self, text: str) -> None:
         """Print text for people to standard output; nothing with --json."""
-        if not self._json:
+        if not self.as_json:
             self._print(self._out, Text(text))
 
     def line(self, text: str, value: dict[str, Any] | None = None) -> None:
@@ -113,7 +114,7 @@ class Console:
         """Name the step of a command that has shown nothing for a while, on a terminal, until it shows something."""
         self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
         with ExitStack() as stack:
-            if self._err.is_terminal and not self._json:
+            if self._draws() and not self.as_json:
                 stack.enter_context(
                     self._passing(lambda _: [(step(), in_seconds(round(time.monotonic() - began)))], step)
                 )
@@ -124,7 +125,7 @@ class Console:
     def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
         """Show what lasts: on a terminal, after a while, names and words in so many rows; elsewhere a line."""
         self._opening.close()
-        if self._json or not self._err.is_terminal:
+        if self.as_json or not self._draws():
             with plain_view.ticking(line, self.note):
                 yield
             return
@@ -154,7 +155,7 @@ class Console:
         self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.set_in(fault.message)}"))
         if fault.hint:
             self.hint(lines.set_in(fault.hint))
-        if self._json:
+        if self.as_json:
             self._data({"kind": "error", "message": fault.message, "hint": fault.hint})
 
     @contextmanager
@@ -164,7 +165,7 @@ class Console:
         """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
         self._follows = True
         self._opening.close()
-        if self._json:
+        if self.as_json:
             shown = 0
 
             def tell_data(events: list[Event]) -> None:
@@ -175,7 +176,7 @@ class Console:
             yield tell_data
             tell_data([])
             return
-        live = self._live = LiveView(self._err, state, recipe, why) if self._err.is_terminal else None
+        live = self._live = LiveView(self._err, state, recipe, why) if self._draws() else None
         plain = None if live else PlainView(self._say, state, recipe, why)
         lines_of, above = ScriptLines(ranks, state), bool(live and self._out.is_terminal)
 
@@ -209,7 +210,7 @@ class Console:
         `fetch` is the command that copies the run's files from its hosts.
         """
         self.data({"kind": "result", **outcome, "report": where, "folder": folder})
-        if self._json:
+        if self.as_json:
             return
         if result.verdict in ("failed", "refused"):
             self.error(DeployError(lines.without_traceback(lines.fault_text(result), self._last_lines), result.hint))
@@ -230,7 +231,7 @@ class Console:
 
         A terminal gets a table of its width; elsewhere every row is one whole line.
         """
-        if self._json:
+        if self.as_json:
             self.values(values)
             return
         if not rows:
@@ -270,7 +271,7 @@ class Console:
     @property
     def asks(self) -> bool:
         """Whether a person at a terminal can answer."""
-        return self._err.is_terminal and sys.stdin.isatty() and not self._json
+        return self._err.is_terminal and sys.stdin.isatty() and not self.as_json
 
     def ask(self, question: str, hint: str = "type the command on a terminal") -> bool:
         """Ask a person on the terminal, below the view of a run; any answer but yes means no.
@@ -293,11 +294,23 @@ class Console:
         if live:
             self._safely(live.start)
 
+    def _draws(self) -> bool:
+        """Whether there is a terminal for a view, and nobody else writes on it: no `tee`, and no shell before us."""
+        with suppress(OSError, ValueError, AttributeError):  # a file of a program's own may have no number
+            out, err = (console.file.fileno() for console in (self._out, self._err))
+            if stat.S_ISFIFO(os.fstat(out).st_mode) or os.tcgetpgrp(err) != os.getpgrp():
+                return False
+        return self._err.is_terminal
+
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
 
     def _data(self, value: dict[str, Any]) -> None:
-        self._safely(lambda: print(json.dumps(value), file=self._out.file, flush=True))
+        try:
+            text = json.dumps(value, allow_nan=False)
+        except ValueError:  # JSON has no NaN, as a loss may be, and few readers take one
+            text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda word: None))
+        self._safely(lambda: print(text, file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
         """Write. If the output has gone, become silent instead of failing in the middle of a run."""
@@ -331,4 +344,9 @@ class _VisibleConsole(RichConsole):
 
 
 def _console(file: Any) -> RichConsole:
-    return _VisibleConsole(file=file, theme=THEME, markup=False, emoji=False, highlight=False)
+    # A pipe that FORCE_COLOR colours is no terminal: nothing cuts its lines, or draws over them.
+    draws = getattr(file, "isatty", bool)() and os.environ.get("TERM") not in ("dumb", "unknown")
+    own: dict[str, Any] = {"force_terminal": draws, "theme": THEME, "markup": False, "emoji": False, "highlight": False}
+    if os.environ.get("FORCE_COLOR") and not draws:
+        own["color_system"] = "standard"
+    return _VisibleConsole(file=file, **own)

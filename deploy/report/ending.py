@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
 from ..causes.end_causes import Cause
-from ..core.errors import DeployError
+from ..core.errors import DeployError, UsageError
 from ..explain import libraries
 from ..explain.signs.table import shows
 from ..job.again import command_of, read_again
@@ -106,12 +107,12 @@ def _hint(
     node_paths: Mapping[str, frozenset[str]],
 ) -> str:
     """What brings the file, the module or the variable that a failed rank missed."""
-    words, run, open_end = result.message, run_dir.name, result.cause in _OPEN
-    again = str(record.own(run_dir).get("again") or "")
+    words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN, record.facts(run_dir)
+    again: str = record.own(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
         return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):
-        return _with_library(library, str(record.facts(run_dir).get("backend")), again)
+        return _with_library(library, facts.get("backend"), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
         return _with(other, result)
     if sent is None:
@@ -119,7 +120,9 @@ def _hint(
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     named = read_again(again).requirements
-    needs = named if named and (folder / named).is_file() else requirements.find(folder, "", lists)[0]
+    needs = named if named and (folder / named).is_file() else ""
+    with suppress(UsageError):  # a pyproject.toml that is no TOML, say of a template
+        needs = needs or requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
     own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
     if fetch:
@@ -130,7 +133,6 @@ def _hint(
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
-    facts = record.facts(run_dir)
     alone = len(facts.get("nodes", ())) == len(state.ranks.began) == 1 and not facts.get("bare")
     if open_end and alone and _OF_SEVERAL.search(words.partition("\n")[0]):
         return _with(_ALONE, result)
@@ -153,7 +155,7 @@ def _of_words(error: str, traceback: str) -> str:
     return f"what does not hold: {asserted[-1]}" if asserted else ""
 
 
-def _with_library(library: str, backend: str, again: str) -> str:
+def _with_library(library: str, backend: str | None, again: str) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
         return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"

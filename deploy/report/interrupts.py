@@ -50,7 +50,9 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         # Only the main thread may set handlers; in another one of a program, signals are that program's.
         if threading.current_thread() is threading.main_thread():
-            numbers = (*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP)
+            numbers = {*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP}
+            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup asks: nothing ends with the terminal
+                numbers.remove(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._handle) for number in numbers}
         self._opening.enter_context(self._console.opening(lambda: self.doing))
         return self

@@ -55,27 +55,26 @@ def view(
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
     shown = state.names[:room]
-    nodes = {name: _node_row(name, state) for name in shown}
-    if (most := max(map(len, nodes.values()))) > 2:  # a rank trains
-        heads: list[RichText] = [
-            Text(f"{'  ' * (not at)}{head}", "quiet") for at, head in enumerate(lines.HEADS[:most])
-        ]
-        nodes = {"": heads, **nodes}
-    rows = lines.fitted(nodes, width)
+    cells = [_node_row(name, state) for name in shown]
+    most = max(map(len, cells))
+    heads: list[list[RichText]] = [
+        [Text(f"  {head}" if head == "node" else head, "quiet") for head in (*lines.HEADS[:most], "")]
+    ]
+    rows = [
+        [*row, *[Text()] * (most - len(row)), Text(lines.machine_cell(name, state), "quiet")]
+        for name, row in zip(shown, cells, strict=True)
+    ]
     table = Table.grid(padding=(0, lines.GAP, 0, 0))
-    widest = max(map(len, rows.values()))
-    for name, row in rows.items():
-        machine = lines.machine_cell(name, state) if name else ""
-        filled = [*row, *[Text("")] * (widest - len(row)), Text(machine, "quiet", no_wrap=True)]
-        table.add_row(*(filled if machine and lines.columns(rows.values()) + len(machine) <= width else row))
+    # Where a rank trains: its node, its number and its step.
+    for row in lines.fitted(heads * (most > 2) + rows, width, min(3, most)):
+        table.add_row(*row)
     parts: list[RenderableType] = [title, table]
     if len(shown) < len(state.names):
         more = len(state.names) - len(shown)
         parts.append(Text(f"  and {more} more nodes, the slowest rank at step {state.step}", "quiet"))
     if done := lines.bar(state, width - 9):
         parts.append(Text(f"  {done}", "ok"))
-    metrics = lines.metric_line(state, width - 1)
-    if metrics:
+    if metrics := lines.metric_line(state, width - 1):
         parts.append(Text(f"  {metrics}", overflow="ellipsis", no_wrap=True))
     parts.append(_story(state.story[-_STORY_LINES:], whole, len(shown) + _STORY_LINES <= room))
     if moving:
@@ -104,8 +103,6 @@ class LiveView:
             self._console.print(Text(line), soft_wrap=True, highlight=False)
         if lines_above or now - self._drawn >= _REFRESH_S:
             self._drawn = now
-            if not self._console.is_terminal:  # it existed when we began; rich would silently draw nothing
-                raise OSError("the terminal is gone")
             self._live.update(self._view(), refresh=True)
 
     def stop(self) -> None:
@@ -128,10 +125,9 @@ class LiveView:
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
-    cells = lines.rank_cells(state.ranks.view_of(name), state)
-    if not cells:
+    if (view := state.ranks.view_of(name)) is None:
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
-    mark = lines.mark_of(state.ranks.view_of(name), state)
+    cells, mark = lines.rank_cells(view, state), lines.mark_of(view, state)
     shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
     styles = ["", "", *["quiet"] * len(cells)]
     return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]

@@ -11,7 +11,7 @@ from ..core import plain_file
 from ..core.errors import DeployError
 from ..core.printable import visible
 from ..core.results import HostsFailed
-from ..core.text import amount, several
+from ..core.text import amount, listed, several
 from ..job import consent
 from ..job.options import FLAG
 from ..send.folder import folder_look
@@ -82,10 +82,10 @@ def bring(
     if words := other_python(source, installed.python):
         console.warn(words)
     if installed.empty:
-        names = requirements.reasons(installed.empty)
-        console.note(f"packages: no code came of {names}: its setup.py or pyproject.toml names no packages to install")
+        why = "its setup.py or pyproject.toml names no packages to install"
+        console.note(f"packages: no code came of {listed(installed.empty)}: {why}")
     if installed.lock.left_out:
-        console.note(f"packages: left out, the image has no CUDA: {requirements.reasons(installed.lock.left_out)}")
+        console.note(f"packages: left out, the image has no CUDA: {listed(installed.lock.left_out)}")
     row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}
     console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
     return installed

@@ -31,7 +31,7 @@ class PlainView:
         self._lines_shown = 0
         self._began = self._last = time.monotonic()
         self._opened = time.time()
-        self._step, self._shown, self._patience = 0, "", FIRST_S
+        self._shown, self._patience = "", FIRST_S
         say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
     def show_events(self, events: list[Event]) -> None:
@@ -42,8 +42,8 @@ class PlainView:
             self._say(f"{at}{line.text}", "warn" if line.grave else "")
         self._lines_shown = len(self._state.story)
         now = time.monotonic()
-        if self._state.step not in (0, self._step) and now - self._last >= _EVERY_S:
-            self._last, self._step = now, self._state.step
+        if self._state.step and now - self._last >= _EVERY_S:
+            self._last = now
             self._tell_numbers()
         elif now - self._last >= self._patience and not self._state.ranks.began and not self._state.step:
             self._last, self._patience = now, THEN_S

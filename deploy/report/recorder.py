@@ -27,6 +27,7 @@ class Recorder(Console):
     ) -> None:
         self._tell, self._show, self._over, self._gone = tell, show, over, False
         super().__init__(as_json=not show)
+        self._out.quiet = self._err.quiet = not show
 
     @property
     def gone(self) -> bool:
@@ -36,11 +37,6 @@ class Recorder(Console):
     @gone.setter
     def gone(self, value: bool) -> None:
         self._gone = value
-
-    def mute(self) -> None:
-        """Silence the output, as for a command; without `show` there is none."""
-        if self._show:
-            super().mute()
 
     def data(self, value: dict[str, Any]) -> None:
         """Hand an event on."""
@@ -63,7 +59,3 @@ class Recorder(Console):
             super()._say(text, style)
         else:
             _LOG.log(logging.WARNING if style == "warn" else logging.INFO, "%s", text)
-
-    def _print(self, console: Any, text: Any) -> None:
-        if self._show:
-            super()._print(console, text)

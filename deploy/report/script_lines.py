@@ -38,16 +38,19 @@ _MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \
 # What gloo says in a rank that lost another one.
 _LOST = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer")
 
+_SPAN = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 RANK_0 = ShownRanks(frozenset({0}))
 
 
 def shown_ranks(text: str) -> ShownRanks:
-    """The ranks of `--rank`; rank 0 by default. Raises UsageError."""
+    """The ranks of `--rank`, also as messages have them (`0-2, 5`); rank 0 by default. Raises UsageError."""
     if text == "all":
         return ShownRanks(None)
-    if not re.fullmatch(r"[0-9]{1,6}(,[0-9]{1,6})*", text or "0"):
+    spans = [_SPAN.fullmatch(part.strip()) for part in (text or "0").split(",")]
+    ranks = {rank for span in spans if span for rank in range(int(span[1]), int(span[2] or span[1]) + 1)}
+    if None in spans or not ranks:
         raise UsageError(f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks count from 0")
-    return ShownRanks(frozenset(map(int, (text or "0").split(","))))
+    return ShownRanks(frozenset(ranks))
 
 
 @dataclass
@@ -63,12 +66,12 @@ class _Traceback:
         bare = _SPEAKER.sub("", line)
         if len(self.lines) >= _MOST_HELD:
             return False
-        if not self.whole or bare.startswith((" ", "\t")) or not bare or _MORE.match(bare):
-            self.whole = self.whole or not (bare.startswith((" ", "\t")) or not bare)
-            self.whole &= not _CHAIN.match(bare)
-            self.lines.append(line)
-            return True
-        return False
+        is_within = not bare or bare.startswith((" ", "\t"))
+        if self.whole and not is_within and not _MORE.match(bare):
+            return False
+        self.whole = (self.whole or not is_within) and not _CHAIN.match(bare)
+        self.lines.append(line)
+        return True
 
 
 class ScriptLines:
@@ -77,7 +80,7 @@ class ScriptLines:
     A traceback waits until the `state` tells whose it is: that of a rank which only lost another one is a line.
     """
 
-    def __init__(self, shown: ShownRanks, state: State | None = None) -> None:
+    def __init__(self, shown: ShownRanks, state: State) -> None:
         self._shown, self._lines, self._state = shown, list[str](), state
         self._named = shown.numbers is None or len(shown.numbers) > 1
         self._held = dict[int, _Traceback]()
@@ -113,7 +116,7 @@ class ScriptLines:
             return
         if held and rank is not None:  # it goes on after its traceback: it lives
             self._lines += self._held.pop(rank).lines
-        if rank is not None and self._state and _BEGINS.match(bare):
+        if rank is not None and _BEGINS.match(bare):
             self._held[rank] = _Traceback(now, [line])
         else:
             self._lines.append(line)
@@ -121,10 +124,10 @@ class ScriptLines:
     def _settle(self, rank: int, now: float) -> None:
         """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
         held, state = self._held[rank], self._state
-        end = state.ranks.ends.get(rank) if state else None
+        end = state.ranks.ends.get(rank)
         # A launcher that another node's end has ended tells of no end of its own.
         is_victim = end.victim if end else any(_LOST.search(line) for line in held.lines)
-        why = _why_lost(state, rank) if state and is_victim else ""
+        why = _why_lost(state, rank) if is_victim else ""
         if why:
             lines = several(len(self._held.pop(rank).lines), "line")
             self._lines.append(f"(rank {rank} {why}: the {lines} of its traceback are in the logs)")

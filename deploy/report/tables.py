@@ -44,19 +44,16 @@ def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple
     return rows
 
 
-def waiting_words(claim: Claim, claims: Sequence[Claim]) -> str:
-    """What a node waits for on its host, since when, and in which place: `run r1 has GPU 0; since ..., place 1`."""
+def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
+    """What a node waits for, since when, and in which place: `run r1 has GPU 0; since ..., place 1`; empty: nothing."""
+    own = (claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS))
+    if not node.runs or (claim := next(own, None)) is None:
+        return ""
     before = sum(other.waits and other.number < claim.number for other in claims)
     why = "has its place here" if claim.state == HOLDS else one_line(claim.why) or "begins to wait"
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(claim.number / 1e9))
     place = f", place {before + 1}" if claim.waits else ""
     return f"{why}; since {began}{place}"
-
-
-def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
-    """What a node waits for; empty if it does not."""
-    own = [claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS)]
-    return waiting_words(own[0], claims) if node.runs and own else ""
 
 
 def _of(
@@ -128,21 +125,20 @@ def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]
     for host, host_runs in by_host.items():
         for run in host_runs:
             runs.setdefault(run.run, {})[host] = run
-    values = []
-    for run_id, parts in runs.items():
-        steps = [part.checkpoint for part in parts.values() if part.checkpoint is not None]
-        states = [state_word(part.node) if part.node else part.verdict or UNFINISHED for part in parts.values()]
-        values.append(
-            {
-                "run": run_id,
-                "state": next((word for word in _WORST_FIRST if word in states), states[0]),
-                "hosts": list(parts),
-                "checkpoint": max(steps, default=None),
-                "bytes": sum(part.bytes for part in parts.values()),
-                "changed": max(part.changed or 0.0 for part in parts.values()) or None,
-            }
-        )
+    values = [_run_value(run_id, [*parts], [*parts.values()]) for run_id, parts in runs.items()]
     return sorted(values, key=lambda value: (value["changed"] or 0.0, value["run"]))
+
+
+def _run_value(run_id: str, hosts: list[str], parts: Sequence[HostRun]) -> dict[str, Any]:
+    states = [state_word(part.node) if part.node else part.verdict or UNFINISHED for part in parts]
+    return {
+        "run": run_id,
+        "state": next((word for word in _WORST_FIRST if word in states), states[0]),
+        "hosts": hosts,
+        "checkpoint": max((part.checkpoint for part in parts if part.checkpoint is not None), default=None),
+        "bytes": sum(part.bytes for part in parts),
+        "changed": max(part.changed or 0.0 for part in parts) or None,
+    }
 
 
 def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:
@@ -184,9 +180,9 @@ def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = []
     for host, gpus in by_host.items():
         for gpu in gpus.gpus:
-            first = (host, str(gpu.index), gpu.name, _memory(gpu), "" if gpu.busy is None else f"{gpu.busy} %")
-            held = _held(gpu)
-            rows += [(*first, words) if number == 0 else (*first[:2], "", "", "", words) for number, words in held]
+            busy, (first, *others) = "" if gpu.busy is None else f"{gpu.busy} %", _held(gpu)
+            rows.append((host, str(gpu.index), gpu.name, _memory(gpu), busy, first))
+            rows += [(host, str(gpu.index), "", "", "", words) for words in others]
         if gpus.fault:
             rows.append((host, "", f"could not tell: {console_line(gpus.fault)}", "", "", ""))
         elif not gpus.gpus:
@@ -194,7 +190,7 @@ def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
     return rows
 
 
-def _held(gpu: GpuUse) -> list[tuple[int, str]]:
+def _held(gpu: GpuUse) -> list[str]:
     words = []
     for holder in gpu.holders:
         run = f" (run {holder.run})" if holder.run else ""
@@ -208,9 +204,7 @@ def _held(gpu: GpuUse) -> list[tuple[int, str]]:
         words.append("  ".join(filter(None, parts)))
     computing = tuple(f"run {holder.run} " for holder in gpu.holders if holder.run)
     words += [f"given to {one_line(who)}" for who in gpu.given if not f"{who} ".startswith(computing)]
-    if not words:
-        words.append("somebody who cannot be seen from here" if gpu.unseen else "free")
-    return list(enumerate(words))
+    return words or ["somebody who cannot be seen from here" if gpu.unseen else "free"]
 
 
 def _memory(gpu: GpuUse) -> str:
@@ -237,10 +231,10 @@ def _node_cells(node: NodeStatus, batch: int | None) -> Sequence[str]:
 
 
 def _state(node: NodeStatus) -> str:
-    if node.code is None:
-        return node.uptime.lower() if state_word(node) == "running" else state_word(node)
-    ago = node.uptime.partition(") ")[2]
     word = state_word(node)
+    if node.code is None:
+        return node.uptime.lower() if word == "running" else word
+    ago = node.uptime.partition(") ")[2]
     how = f" ({ended_how(node.code).removeprefix('ended with ')})" if word == "failed" else ""
     return f"{word}{how} {ago}".strip()
 

@@ -24,8 +24,9 @@ _MOST_DRAWN = 1e100  # sums and differences of larger numbers are not finite
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
-# Of a node's row: its name, its rank and its step; and the columns between two cells.
-_LEAST_CELLS, GAP = 3, 3
+GAP = 3  # between two cells
+# A node's row, whatever its ranks did before.
+_GONE = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank that tells nothing for so long is marked.
@@ -41,8 +42,8 @@ def sparkline(values: Sequence[float], width: int) -> str:
     shares = [finite[low : max(high, low + 1)] for low, high in itertools.pairwise(edges)]
     means = [sum(share) / len(share) for share in shares]
     low, high = min(means), max(means)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((mean - low) * scale)] for mean in means)
+    span = high - low or 1.0
+    return "".join(_BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means)
 
 
 NO_FILES = "it wrote no files into its folder or its home"
@@ -55,10 +56,8 @@ def headline(state: State, recipe: str, why: str) -> list[str]:
     return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 
 
-def rank_cells(view: RankView | None, state: State) -> list[str]:
+def rank_cells(view: RankView, state: State) -> list[str]:
     """A rank's cells of the live view, below HEADS: rank, step, ms a step, data, compute, waiting."""
-    if view is None:
-        return []
     cells = [f"{view.rank}"]
     if not view.training:
         return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
@@ -69,10 +68,10 @@ def rank_cells(view: RankView | None, state: State) -> list[str]:
     return cells
 
 
-def mark_of(view: RankView | None, state: State) -> str:
+def mark_of(view: RankView, state: State) -> str:
     """What is to be seen of a rank beside the others: `slow`, or `silent`; empty: nothing."""
-    others = [each for each in state.ranks.views.values() if view and each.rank != view.rank and each.training]
-    if view is None or not view.training or not others:
+    others = [each for each in state.ranks.views.values() if each.rank != view.rank and each.training]
+    if not view.training or not others:
         return ""
     if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
         return "silent"
@@ -91,18 +90,11 @@ def bar(state: State, width: int) -> str:
     return f"{'━' * round(share * room)}{'╌' * (room - round(share * room))} {100 * share:.0f} %"
 
 
-def fitted(rows: Mapping[str, Sequence[Cell]], width: int) -> Mapping[str, Sequence[Cell]]:
-    """Rows of cells that a terminal of that width shows whole: without the last cells if it is too narrow for all."""
-    most = max(map(len, rows.values()))
-    while columns(rows.values()) > width and most > _LEAST_CELLS:
-        most -= 1
-        rows = {name: row[:most] for name, row in rows.items()}
+def fitted(rows: Sequence[Sequence[Cell]], width: int, least: int) -> Sequence[Sequence[Cell]]:
+    """Rows of cells that a terminal of that width shows whole: if it is too narrow for all, the first ones, `least`."""
+    if len(rows[0]) > least and sum(max(map(len, column)) + GAP for column in zip(*rows, strict=True)) - GAP > width:
+        return fitted([row[:-1] for row in rows], width, least)
     return rows
-
-
-def columns(rows: Iterable[Sequence[Sized]]) -> int:
-    """The columns of a terminal that these rows take."""
-    return sum(max(map(len, column)) + GAP for column in itertools.zip_longest(*rows, fillvalue=""))
 
 
 def machine_cell(name: str, state: State) -> str:
@@ -111,7 +103,7 @@ def machine_cell(name: str, state: State) -> str:
     Empty if that is unknown, and once the node has ended.
     """
     seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
-    if node and node.state in ("exited", "lost"):
+    if node and node.state in _GONE:
         return ""
     if (use := gpu_use(seen)) is not None:
         what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
@@ -124,8 +116,8 @@ def machine_cell(name: str, state: State) -> str:
 def node_word(name: str, state: State) -> str:
     """A node without a reporting rank, in a word or two."""
     node = state.nodes.states.get(name)
-    if node and node.state == "exited":
-        return "ended"
+    if node and node.state in _GONE:
+        return _GONE[node.state]
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
         between = "to" if len(ranks) > 2 else "and"

@@ -7,6 +7,7 @@ trainer's half.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -54,6 +55,8 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 
 # The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
+# The trainer package in Muster's own image; in others it lies in a folder that was sent.
+TRAINER_HOME = "/muster"
 RUNS_IN_CONTAINER = "/muster/runs"
 # In the run folder: what a path of --keep is, below this folder.
 KEEP = "keep"
@@ -239,6 +242,12 @@ def local_spec(
     return RunSpec(run_dir.name, run_dir, start, tuple(words), tuple(nodes), script)
 
 
+def restarts_of(variables: Mapping[str, str]) -> int:
+    """How often a node's variables let its script start again; 0 for what torchrun would not take for a number."""
+    text = variables.get(MAX_RESTARTS_NAME, "")
+    return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
+
+
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
@@ -388,8 +397,13 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
     for position, argument in enumerate(arguments):
         option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
         names_recipe = option == "--recipe" or (not option and position > 0 and arguments[position - 1] == "--recipe")
-        path = here / Path(value).expanduser()
-        if value and not value.startswith("--") and path.exists() and (not names_recipe or value.endswith(".py")):
+        path = here / os.path.expanduser(value)
+        if (
+            value
+            and not value.startswith("--")
+            and os.path.exists(path)
+            and (not names_recipe or value.endswith(".py"))
+        ):
             paths.append(path.resolve())
             words.append(f"{option}{equals}{path.resolve()}")
         else:
@@ -401,6 +415,12 @@ def secrets_folder(user: str) -> str:
     """A folder in the container's memory for secrets that are files, as `docker run --tmpfs` takes it."""
     uid, gid = user.split(":")
     return f"/run/secrets:mode=0700,uid={uid},gid={gid},size=8m,noexec,nosuid,nodev"
+
+
+def finding_muster(variables: Mapping[str, str], home: str = TRAINER_HOME) -> dict[str, str]:
+    """These variables of the user's: a PYTHONPATH would replace the image's own, by which Python finds the agent."""
+    theirs = variables.get("PYTHONPATH")
+    return {**variables, **({} if theirs is None else {"PYTHONPATH": f"{home}:{theirs}".rstrip(":")})}
 
 
 def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
@@ -415,7 +435,7 @@ def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str
     mounts += [(f"{keep}{path}", path, False) for path in script.keep]
     mounts += [(script.cache, CACHE, False)] * bool(script.cache)
     volumes = [{"type": "bind", "source": own, "target": at, "read_only": only} for own, at, only in mounts]
-    node: dict[str, Any] = {"volumes": volumes, "environment": dict(script.own)}
+    node: dict[str, Any] = {"volumes": volumes, "environment": finding_muster(script.own)}
     if script.secret_files:
         node["tmpfs"] = [secrets_folder(user)]
     services = {"services": dict.fromkeys(("master", "worker"), node)}

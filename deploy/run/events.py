@@ -67,13 +67,13 @@ _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
-        {"pid": whole(0, 1 << 32), "attempt": _STEP, "world": _STEP, "backend": words(50), "step": _STEP},
+        {"world": _STEP, "backend": words(50), "step": _STEP},
     ),
-    "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "batch": _STEP, "start_step": _STEP}),
-    "resumed": ({"step": _STEP}, {"changes": array(words(), 1000), "path": words()}),
+    "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "start_step": _STEP}),
+    "resumed": ({"step": _STEP}, {"changes": array(words(), 1000)}),
     "step": (
         {"rank": _RANK, "step": _STEP},
-        {"steps": _STEP, "count": _STEP, "own": flag, "skipped": _STEP, "backward_ms": _MS, **_TIMES},
+        {"steps": _STEP, "count": _STEP, **_TIMES},
     ),
     "continues": (
         {"rank": _RANK, "step": _STEP, "before": _STEP, "known": flag},
@@ -84,17 +84,17 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"message": words(200)},
     ),
     "unseen": ({"what": text(50)}, {"message": words()}),
-    "checkpoint": ({"step": _STEP}, {"pause_ms": _MS, "write_ms": _MS, "bytes": _STEP, "path": words()}),
-    "copied": ({"step": _STEP}, {"write_ms": _MS, "bytes": _STEP}),
+    "checkpoint": ({"step": _STEP}, {"pause_ms": _MS}),
+    "copied": ({"step": _STEP}, {}),
     "checkpoint_failed": ({}, {"step": _STEP, "message": words()}),
-    "checkpoint_damaged": ({}, {"path": words(), "message": words()}),
+    "checkpoint_damaged": ({}, {"message": words()}),
     "evaluated": ({"values": table(text(100), _measured, 100)}, {"step": _STEP, "samples": default(_STEP, 0)}),
     "stopping": ({}, {"step": _STEP, "message": words()}),
     "stuck": ({**_OF_RANK, "doing": text(20, "[a-z]+")}, DOING),
     "moves": (_OF_RANK, {}),
     "links": ({**_OF_RANK, "unanswered": _PAIRS, "crowded": _PAIRS}, {"silent": _PAIRS, "answering": _PAIRS}),
     "throttled": ({**_OF_RANK, "percent": real(0.0, 100.0), "cpus": real(0.0, 1e5)}, {}),
-    "alone": ({**_OF_RANK, "why": words(500)}, {"hint": words(500), "world": _STEP, "waits": flag}),
+    "alone": ({**_OF_RANK, "why": words(500)}, {"hint": words(500), "waits": flag}),
     "weights": ({**_OF_RANK, "step": _STEP, "digest": text(40, "[0-9a-f]+")}, {}),
     "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
@@ -121,7 +121,7 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     ),
     "outside": ({**_OF_RANK, "paths": array(words(200), 20), "files": _STEP, "bytes": _STEP}, {}),
     "asked": ({**_OF_RANK, "grace_s": real(0.0, 86_400.0)}, {}),
-    "began": (_OF_RANK, {"attempt": _STEP, "world": _STEP, "pid": _STEP}),
+    "began": (_OF_RANK, {}),
     "ended": (
         {**_OF_RANK, "code": whole(-255, 255)},
         {
@@ -131,8 +131,6 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
             "victim": default(flag, False),
             "error": default(words(2_000), ""),
             "collectives": COLLECTIVES,
-            "attempt": _STEP,
-            "world": _STEP,
         },
     ),
 }

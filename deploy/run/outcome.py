@@ -13,9 +13,9 @@ from ..causes.end_causes import Cause
 from ..causes.table import READ
 from ..core.errors import DONE, FAILED, SIGNALLED, STOPPED, USAGE
 from ..core.facts import NodeState, ended_how
-from ..core.text import in_seconds
+from ..core.text import in_seconds, listed
 from .events import Event
-from .inquest.blame import MOST_NAMES, cause_of_error
+from .inquest.blame import cause_of_error
 from .inquest.causes import Finding
 from .lost_host import ends_run
 from .own_run import by_words
@@ -93,19 +93,16 @@ def all_ended(state: State) -> bool:
     return all(name in nodes.exited_at or name in away for name in state.names)
 
 
-def choose_verdict(verdicts: Sequence[Event]) -> Event:
-    """The verdict that counts: the worst one; among equals that of a node that trained alone, that says something, or
-    that failed first."""
+def from_verdicts(verdicts: Sequence[Event]) -> Result:
+    """The end of a run, as the verdict that counts says it: the worst one.
+
+    Among equals that of a node that trained alone, that says something, or that failed first.
+    """
 
     def order(each: Event) -> tuple[float, bool, bool, float]:
         return _weight(each), not _is_alone(each), not each.get("message"), each.get("since") or each.get("t", 0)
 
-    return min(verdicts, key=order)
-
-
-def from_verdicts(verdicts: Sequence[Event]) -> Result:
-    """The end of a run, as the verdict that counts says it."""
-    first = choose_verdict(verdicts)
+    first = min(verdicts, key=order)
     cause = _cause_in(first) or (cause_of_error(first.get("message", "")) if first["verdict"] == "failed" else "")
     same = {str(verdict.get("node")) for verdict in verdicts if verdict.get("verdict") == first["verdict"] == "failed"}
     return Result(
@@ -250,8 +247,7 @@ def _folded(message: str, others: list[str]) -> str:
     if not others:
         return message
     head, newline, rest = message.partition("\n")
-    more = f" and {len(others) - MOST_NAMES} more" if len(others) > MOST_NAMES else ""
-    return f"{head} ({', '.join(others[:MOST_NAMES])}{more} failed as well){newline}{rest}"
+    return f"{head} ({listed(others)} failed as well){newline}{rest}"
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:

@@ -91,10 +91,10 @@ class RankLogs:
         self._offsets[path.name] = size - len(rest) if end else size
         lines = [_last_drawn(line) for line in (whole if end else rest).split("\n")]
         if start > offset:  # what is before was not counted, and the first line begins somewhere
-            return [_left_out_event(None, now), *(_event(node, line, [rank], now) for line in lines[1:][-MOST_LINES:])]
-        return _left_out(len(lines[:-MOST_LINES]), now) + [
-            _event(node, line, [rank], now) for line in lines[-MOST_LINES:]
-        ]
+            left_out, lines = _left_out(None, now), lines[1:]
+        else:
+            left_out = _left_out(len(lines[:-MOST_LINES]), now)
+        return left_out + [_event(node, line, [rank], now) for line in lines[-MOST_LINES:]]
 
 
 def rank_of(words: str, ranks: Sequence[int]) -> tuple[int | None, str]:
@@ -114,12 +114,9 @@ def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
     return {"kind": "output", "t": now, "node": node, "rank": rank, "line": words.strip("\r"), "moving": moving}
 
 
-def _left_out(count: int, now: float) -> list[Event]:
-    return [_left_out_event(count, now)] if count else []
-
-
-def _left_out_event(count: int | None, now: float) -> Event:
-    return {"kind": "output_left_out", "t": now, "lines": count}
+def _left_out(count: int | None, now: float) -> list[Event]:
+    """The event that says how many lines are not shown; None: nobody has counted them."""
+    return [] if count == 0 else [{"kind": "output_left_out", "t": now, "lines": count}]
 
 
 def _last_drawn(line: str) -> str:

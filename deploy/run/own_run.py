@@ -41,7 +41,9 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
     verdict = run.outcome.get("verdict")
     page = f"muster report --run {run.name}"
     if verdict == "done":
-        what = f"the run ended well{_after_restarts(run)} (the run's own verdict)"
+        restarts = _restarted(run)
+        after = f", after {several(restarts, 'restart')}" * bool(restarts)
+        what = f"the run ended well{after} (the run's own verdict)"
         good = Explanation("", what, next=page, story=shown.story, ended_well=True)
         return replace(good, contradicted=_against(shown, good, run))
     if verdict == "stopped" or run.outcome.get("cause") == Cause.ENDED:
@@ -147,11 +149,6 @@ def _next(run: OwnRun, explanation: Explanation) -> str:
 def _restarted(run: OwnRun) -> int:
     restarts = run.outcome.get("restarts")
     return max(restarts if isinstance(restarts, int) else 0, sum(line.restart for line in run.story))
-
-
-def _after_restarts(run: OwnRun) -> str:
-    restarts = _restarted(run)
-    return f", after {several(restarts, 'restart')}" if restarts else ""
 
 
 def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:

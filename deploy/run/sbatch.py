@@ -25,6 +25,7 @@ from ..job.options import FLAG
 from . import sbatch_options
 from .environment import GRACE, RUN_DIR, RUN_ID
 
+# How long before its time limit the job is asked to stop: so long, and at least what its ranks get to save and this.
 _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 # So long the other nodes may take to leave their verdicts once the first has ended.
 _WAIT_S = 120
@@ -64,7 +65,7 @@ class SlurmJob:
 
 def batch_script(job: SlurmJob) -> str:
     """The text of the batch script. Raises UsageError for a time limit that is over when the job begins."""
-    before = _before_limit(job.variables.get(GRACE, ""))
+    before = max(_BEFORE_LIMIT_S, ceil(float(job.variables.get(GRACE) or 0)) + _AFTER_GRACE_S)
     sbatch_options.refuse_short(job.options, before)
     own = (
         f"--job-name={job.name}",
@@ -87,11 +88,6 @@ def batch_script(job: SlurmJob) -> str:
         *([f'export {RUN_DIR}="$PWD"/runs/{job.run} {RUN_ID}={job.run}'] if job.run else []),
     ]
     return "\n".join(lines) + _life(job)
-
-
-def _before_limit(grace: str) -> int:
-    """How many seconds before its time limit the job is asked to stop. `grace`: what its ranks get to save, if set."""
-    return max(_BEFORE_LIMIT_S, ceil(float(grace or 0)) + _AFTER_GRACE_S)
 
 
 def _or_end(setup: str) -> str:

@@ -17,7 +17,7 @@ _WITHOUT_VALUE = frozenset(
 # Each of them asks for CPUs, or for whole nodes.
 _FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
 # The value of the option, in words with a NUL between them.
-_TIME = re.compile(r"(?:^|\0)(?:-t|--time)[=\0]?([0-9:-]+)")
+_TIME = re.compile(r"(?:^|\0)(?:-t|--time)[=\0]?([0-9][0-9:-]*)")
 # What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
 _OWN = {
     **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),

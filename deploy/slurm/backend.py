@@ -7,8 +7,9 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from ..core import plain_file
@@ -26,7 +27,7 @@ from ..run.output import RankLogs
 from ..run.progress import State
 from ..run.sbatch import batch_script
 from ..send.folder import folder_look
-from ..send.folder.content import TIME
+from ..send.folder.content import TIME, unreadable
 from ..send.folder.folder_stream import FolderStream
 from . import plan
 from .login import ASK_S, Login, Unknown
@@ -48,14 +49,13 @@ class SlurmBackend(Backend):
         run_dir: Path,
         number: str,
         say: Callable[[str], None],
-        ranks: Sequence[int] | None = (0,),
+        ranks: Collection[int] | None = (0,),
         order: plan.JobRequest | None = None,
         tell: Callable[[int, int], None] = lambda sent, total: None,
     ) -> None:
         self.login, self.run_dir, self.number, self._order = login, run_dir, number, order
         self._say, self._ranks, self._tell = say, ranks, tell
-        self._copy: JobCopy | None = None
-        self._logs, self._closed, self._reported = RankLogs(run_dir), threading.Event(), set[str]()
+        self._closed, self._reported = threading.Event(), set[str]()
 
     @property
     def run(self) -> RunId:
@@ -95,18 +95,18 @@ class SlurmBackend(Backend):
     @property
     def job(self) -> Job | None:
         """What Slurm said of the job last; None before it said anything."""
-        return self._watched().job
+        return self._watched.job
 
     @property
     def same_s(self) -> float:
         """Seconds since the job is in this state, or since it was first seen in it."""
-        copied = self._watched()
+        copied = self._watched
         return copied.heard - copied.since
 
     @property
     def unseen_s(self) -> float:
         """Seconds since the login node last said anything."""
-        return time.monotonic() - self._watched().heard
+        return time.monotonic() - self._watched.heard
 
     def states(self, state: State) -> list[NodeState]:
         """The state of each node: Slurm knows the job's alone."""
@@ -139,9 +139,11 @@ class SlurmBackend(Backend):
     def _bring(self) -> None:
         assert self._order
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
-        text = batch_script(plan.job_of(self._order, login.shared, self.run))
-        entries = folder_look.look_at(self._order.folder, self._order.choice).entries if self._order.folder else []
-        stream = FolderStream(self._order.folder or Path(), entries)
+        text, ours = batch_script(plan.job_of(self._order, login.shared, self.run)), self._order.folder or Path()
+        entries = folder_look.look_at(ours, self._order.choice).entries if self._order.folder else []
+        # Before they are sent: the stream refuses a file that changes from now on.
+        sent = {entry.path: [_digest(ours / entry.path), entry.size, TIME] for entry in entries if entry.isreg()}
+        stream = FolderStream(ours, entries)
         total = stream.size
         take_in = script("make-job", login.shared, self.run)
         if self._after:
@@ -150,11 +152,6 @@ class SlurmBackend(Backend):
         if paths := jobs.parse_kept(answer):
             names = ", ".join(console_line(name) for name in paths[:_MOST_KEPT])
             self._say(f"{several(len(paths), 'file')} of {folder}/work stay as the script wrote them: {names}")
-        sent = {}
-        for entry in entries:
-            if entry.isreg() and self._order.folder:
-                with os.fdopen(plain_file.open_plain(self._order.folder / entry.path), "rb") as file:
-                    sent[entry.path] = [hashlib.file_digest(file, "sha256").hexdigest(), entry.size, TIME]
         # What the script wrote is all but this (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         login.session.put(text.encode(), f"{folder}/job.sbatch", 0o700)
@@ -169,13 +166,12 @@ class SlurmBackend(Backend):
         except DeployError as fault:
             self._say(f"the request to stop did not arrive: {fault.message}")
 
+    @cached_property
     def _watched(self) -> JobCopy:
         """What the login node tells, from the first question on."""
-        if self._copy is None:
-            self._logs = RankLogs(self.run_dir)
-            self._copy = JobCopy(self.run_dir, self.login.host.name, self._say)
-            threading.Thread(target=self._follow, args=(self._copy,), daemon=True, name="muster-job").start()
-        return self._copy
+        self._logs, copied = RankLogs(self.run_dir), JobCopy(self.run_dir, self.login.host.name, self._say)
+        threading.Thread(target=self._follow, args=(copied,), daemon=True, name="muster-job").start()
+        return copied
 
     def _follow(self, copied: JobCopy) -> None:
         while not self._closed.is_set():
@@ -194,8 +190,8 @@ class SlurmBackend(Backend):
         while not self._closed.is_set():
             try:
                 self.login.connect()
-            except DeployError as fault:
-                self._once(fault.message)
+            except (DeployError, OSError) as fault:  # the disk here is full, say
+                self._once(str(fault))
                 self._closed.wait(AGAIN_S)
             else:
                 self._reported.clear()
@@ -206,3 +202,12 @@ class SlurmBackend(Backend):
         if words not in self._reported:
             self._reported.add(words)
             self._say(words)
+
+
+def _digest(path: Path) -> str:
+    """What names a file's content. Raises DeployError."""
+    try:
+        with os.fdopen(plain_file.open_plain(path), "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as fault:
+        raise unreadable(path, fault) from fault

@@ -95,11 +95,9 @@ class _OnSlurm(Start[SlurmBackend]):
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[SlurmBackend]:
         """The job, and the view of what is sent for it."""
-        console, host, shown = self._console, self._host.name, self._ranks.numbers
+        console, host, ranks = self._console, self._host.name, self._ranks.numbers
         with console.transferring([host]) as tell:
-            ranks = None if shown is None else sorted(shown)
-            sending = partial(tell, host)
-            yield SlurmBackend(self._login, run_dir, "", console.warn, ranks, self._order, sending)
+            yield SlurmBackend(self._login, run_dir, "", console.warn, ranks, self._order, partial(tell, host))
 
     def record_start(self, backend: SlurmBackend) -> dict[str, bytes]:
         """Write this start into the run's folder, before its job is submitted."""

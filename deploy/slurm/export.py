@@ -49,14 +49,13 @@ def export(options: Options, console: Console) -> int:
     refuse_open_secrets(options, {})
     words, own = planned(replace(options, run=""))
     own = {**own, **environment_of(options)}
+    asked, count, gpus = read_run(options.run), read_text("nodes", options.nodes or "1"), gpus_of_each_node(options)
+    name, made_by = asked or _name(words), shlex.join(["muster", *sys.argv[1:]])
     if to != SBATCH:
-        print(pods.manifest(to, _pods(options, words, own)), end="")
+        made = _pods(options, words, own, name, count, gpus)
+        print(pods.manifest(to, replace(made, made_by=made_by)), end="")
         return DONE
-    asked = read_run(options.run)
-    name = asked or _name(words)
-    count: int = read_text("nodes", options.nodes or "1")
     container = value_of(options, "container") or ""
-    gpus = gpus_of_each_node(options)
     sbatch = _sbatch_options(options.slurm, gpus, words)
     job = SlurmJob(
         name,
@@ -70,7 +69,7 @@ def export(options: Options, console: Console) -> int:
         options.image,
         options.mount,
         run=asked,
-        made_by=shlex.join(["muster", *sys.argv[1:]]),
+        made_by=made_by,
     )
     print(batch_script(job), end="")
     if few := sbatch_options.note_of_cpus(FLAG.slurm, sbatch):
@@ -78,17 +77,18 @@ def export(options: Options, console: Console) -> int:
     return DONE
 
 
-def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pods.PodSet:
+def _pods(
+    options: Options, words: Sequence[str], own: Mapping[str, str], name: str, nodes: int, gpus: int
+) -> pods.PodSet:
     """What is asked of a cluster. Raises UsageError."""
-    gpus, nodes = gpus_of_each_node(options), read_text("nodes", options.nodes or "1")
     acted = roles.read(read_what_runs(options), ())
-    name = pods.name_of(read_run(options.run) or _name(words), [each.role.name for each in acted])
+    name = pods.name_of(name, [each.role.name for each in acted])
     if acted:
         of_script = nodes if options.script or options.each else 0
         groups, main = _of_roles(name, acted, of_script, gpus), first_of([each.role for each in acted]).name
     else:
-        restarts = int(own.get(environment.MAX_RESTARTS_NAME) or 0)
-        groups, main = (pods.Group(tuple(words), nodes, int(own.get(_RANKS) or gpus or 1), gpus, restarts),), pods.ONLY
+        ranks, restarts = int(own.get(_RANKS) or gpus or 1), environment.restarts_of(own)
+        groups, main = (pods.Group(tuple(words), nodes, ranks, gpus, restarts),), pods.ONLY
     for group in groups:
         _refuse_absent(group.words)
     # A role has its own number of ranks, and says itself whether it is one rank alone.
@@ -103,7 +103,6 @@ def _pods(options: Options, words: Sequence[str], own: Mapping[str, str]) -> pod
         mounts=value_of(options, "mount"),
         claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
-        made_by=shlex.join(["muster", *sys.argv[1:]]),
     )
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..core.errors import DETACHED, DeployError
-from ..core.names import NodeName
+from ..core.names import NodeName, RunId
 from ..core.text import several
 from ..host import jobs, last_words
 from ..host.jobs import Job
@@ -29,6 +29,7 @@ from ..run.progress import State
 from ..run.state import times
 from . import job_end, known, plan, words
 from .backend import SlurmBackend
+from .login import Login
 
 _POLL_S = 0.2
 # A shared file system may show a verdict this much later than Slurm shows the job's end.
@@ -37,11 +38,10 @@ _VERDICTS_S = 20.0
 _READ_S = 120.0
 
 
-def last_verdicts(backend: SlurmBackend) -> tuple[list[events.Event], str]:
+def last_verdicts(login: Login, run: RunId, number: str) -> tuple[list[events.Event], str]:
     """The verdicts that the last start left on the cluster, and the job's last words."""
-    login, run = backend.login, backend.run
     verdicts = [event for event in last_words.of_run(login.reading, run) if event["kind"] == "verdict"]
-    return verdicts, login.state(run, backend.number)[2]
+    return verdicts, login.state(run, number)[2]
 
 
 class Following:
@@ -129,11 +129,11 @@ class Following:
         tell([*new, *self._backend.output(state)])
 
     def _end(self, job: Job, state: State) -> Result:
-        began = time.monotonic()
+        began, backend = time.monotonic(), self._backend
         output, until = "", began + (_VERDICTS_S if state.nodes.up else 0.0)
         while True:
             try:
-                state.verdicts, output = last_verdicts(self._backend)
+                state.verdicts, output = last_verdicts(backend.login, backend.run, backend.number)
             except DeployError as fault:  # the watch opens a lost connection again
                 if time.monotonic() < began + _READ_S:
                     self._interrupts.requests()
@@ -146,7 +146,7 @@ class Following:
                     name: state.nodes.remains[first] if name == first else none for name in state.names
                 }
             if state.verdicts or time.monotonic() > until:
-                return job_end.end_of(self._backend.number, job, state, output, bool(self._asked))
+                return job_end.end_of(backend.number, job, state, output, bool(self._asked))
             time.sleep(1.0)
 
     def _look(self) -> Job | None:
@@ -166,8 +166,8 @@ class Following:
         if text != self._last_note:
             self._last_note = text
             self._console.note(text)
-            about = {"job": self._backend.number, "state": job.state, "nodes": list(job.hosts), "message": text}
-            self._console.data({"kind": kind, **about})
+            about = {"kind": kind, "job": self._backend.number, "state": job.state}
+            self._console.data({**about, "nodes": list(job.hosts), "message": text})
 
 
 def clear(run_dir: Path) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 
 from ..core.errors import DeployError
 from ..core.names import RunId
-from ..door.session import Session, SshFault, open_all
+from ..door.session import Session, SshFault, open_again
 from ..host import jobs
 from ..host.commands import script
 from ..host.jobs import ClusterLook, Job
@@ -34,13 +33,12 @@ class Login:
         self.connect()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stack.close()
 
     def connect(self) -> None:
-        """Open a connection in the place of the one before. Raises SshFault."""
-        self._stack.close()
-        (self._session,) = self._stack.enter_context(open_all([self.host])).all().values()
+        """Open a connection in the place of the one before. Raises DeployError."""
+        self._session = open_again(self._stack, self.host)
 
     @property
     def session(self) -> Session:

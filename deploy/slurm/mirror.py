@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from ..host import jobs
 from ..host.files.folder_copy import FolderCopy
 from ..host.jobs import Job
-from ..run.files import own_files
+from ..run.files import locks, own_files
 
 # The job's own output, and its ranks': of these, the end alone is copied.
 _LOG = re.compile(r"logs/rank-[0-9]{1,9}\.log|job\.out")
@@ -20,7 +22,7 @@ class JobCopy(FolderCopy):
     """Takes the lines of follow-job. `job`: what Slurm said last; `since`: when it said so first."""
 
     def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
-        super().__init__(run_dir, host, say, f"muster fetch --run {run_dir.name} copies the files")
+        super().__init__(run_dir, host, say)
         self.job: Job | None = None
         self.since = self.heard = time.monotonic()
         self._lines, self._ends = list[str](), dict[str, int]()
@@ -50,6 +52,11 @@ class JobCopy(FolderCopy):
                 self.since = time.monotonic()
             self.job = job
 
+    @cached_property
+    def _out(self) -> BinaryIO:
+        """What of several commands that follow the job from one folder only one has locked."""
+        return own_files.open_to_append(self._dir, "job.out")
+
     def allowed(self, name: str) -> Path | None:
         """The path of a file that may be copied under that name: logs as well."""
         return Path(name) if _LOG.fullmatch(name) else super().allowed(name)
@@ -59,11 +66,12 @@ class JobCopy(FolderCopy):
         if what != "add" or not _LOG.fullmatch(name):
             super()._write(path, what, offset, data)
             return
-        fresh = name not in self._ends
-        with own_files.open_to_append(self._dir, name, empty=fresh) as file:
-            if fresh and offset:
-                file.write(f"({offset} bytes before this stay on the cluster)\n".encode())
-            have = self._ends.get(name, offset) - offset
-            if 0 <= have < len(data):
-                file.write(data[have:])
+        if locks.keeps(self._out):
+            fresh = name not in self._ends
+            with own_files.open_to_append(self._dir, name, empty=fresh) as file:
+                if fresh and offset:
+                    file.write(f"({offset} bytes before this stay on the cluster)\n".encode())
+                have = self._ends.get(name, offset) - offset
+                if 0 <= have < len(data):
+                    file.write(data[have:])
         self._ends[name] = max(self._ends.get(name, 0), offset + len(data))

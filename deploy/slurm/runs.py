@@ -6,9 +6,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..core.errors import DONE, DeployError, UsageError
+from ..core.errors import DONE, FAILED, DeployError, UsageError
+from ..core.printable import console_line, is_redrawn
 from ..core.results import all_faults
-from ..core.text import in_seconds
+from ..core.text import in_seconds, last_line
 from ..host import commands, jobs, last_words
 from ..host.files import gather
 from ..job.again import command_of, stop_wait_s
@@ -20,6 +21,7 @@ from ..report.page import run as page
 from ..report.script_lines import shown_ranks
 from ..run.files import ends, folders, record
 from ..run.progress import State
+from ..run.state import times
 from . import follow, job_end, words
 from .backend import SlurmBackend
 from .known import Known, number_of
@@ -41,8 +43,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
         return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        shown = None if ranks.numbers is None else sorted(ranks.numbers)
-        backend = SlurmBackend(login, known.run_dir, number, console.warn, shown)
+        backend = SlurmBackend(login, known.run_dir, number, console.warn, ranks.numbers)
         interrupts.hold()
         return follow.Following(backend, known.script, known.words, console, interrupts, ranks).until_done()
 
@@ -51,7 +52,6 @@ def stop(known: Known, now: bool, console: Console) -> int:
     """Stop the run with a checkpoint, or `now`, and say how it ended. Raises DeployError if its job still runs then."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        backend = SlurmBackend(login, known.run_dir, number, console.warn)
         job = login.job(known.run, number)
         if job.state not in jobs.ENDED:
             login.stop(known.run, number, now)
@@ -69,13 +69,13 @@ def stop(known: Known, now: bool, console: Console) -> int:
                     since = time.monotonic()
                 say(f"job {number}: {job.state}")
         state = State(tuple(job.hosts), script=known.script)
-        state.verdicts, output = follow.last_verdicts(backend)
+        state.verdicts, output = follow.last_verdicts(login, known.run, number)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
         if not (known.run_dir / "outcome.json").exists():
             record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
         console.note(f"{known.run}: {result.message or result.verdict}")
-        about = {"run": known.run, "job": number, "verdict": result.verdict, "message": result.message}
-        console.data({"kind": "ended", **about})
+        ended = {"kind": "ended", "run": known.run, "job": number}
+        console.data({**ended, "verdict": result.verdict, "message": result.message})
         return DONE
 
 
@@ -84,7 +84,10 @@ def status(known: Known, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
-        step = min((int(event["step"]) for event in seen if event["kind"] == "step"), default=None)
+        # An earlier start may have had more ranks.
+        since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S if job.state in jobs.LIVES and job.ran_s else 0.0
+        steps = (int(event["step"]) for event in seen if event["kind"] == "step" and event["t"] >= since)
+        step = min(steps, default=None)
         waits = job.state in jobs.WAITS
         text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
         text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""
@@ -116,18 +119,24 @@ def logs(known: Known, options: Options, console: Console) -> int:
         )
     numbers = shown_ranks(rank or "all").numbers
     name = f"logs/rank-{min(numbers)}.log" if numbers else "job.out"
+    about = {"rank": min(numbers)} if numbers else {}
+    printed = False
+
+    def take(line: str) -> None:
+        nonlocal printed
+        printed = True
+        if console.as_json:
+            console.data({**about, "line": line})
+        elif not is_redrawn(line):
+            console.block([console_line(line)])
+
     with Login(known.login, known.shared) as login:
-        rest = b""
-
-        def take(data: bytes) -> None:
-            nonlocal rest
-            *lines, rest = (rest + data).split(b"\n")
-            if lines:
-                console.block([line.decode(errors="replace") for line in lines])
-
-        done = login.reading.receive(commands.script("job-log", known.run, name, options.grep), take)
-        if rest:
-            console.block([rest.decode(errors="replace")])
-        if done.code:
-            raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+        command = commands.script("job-log", known.run, name, options.grep)
+        done = login.reading.run(command, on_line=take, check=False, moving=True)
+    if done.code not in (DONE, FAILED):
+        raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
+    if done.code:
+        raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+    if not printed:
+        console.note(f"no line matches {options.grep}" if options.grep else "nothing was printed")
     return DONE

@@ -24,7 +24,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     yield judge("torch", good, f"{torch['version']}, {cuda}", ">= 2.8", version=torch["version"])
     yield from _gpus(bench)
     now = gpu_use()
-    (bench.shared / BEFORE).write_text(json.dumps(now))
+    (bench.folder.parent / BEFORE).write_text(json.dumps(now))
     if bench.gpus and now["pids"] is not None:
         yield judge("processes on the GPUs", True, f"{', '.join(now['pids']) or 'none'}; {now['used_mib']} MiB in use")
     if not bench.has("tensorboardX"):
@@ -44,7 +44,7 @@ def _gpus(bench: Bench) -> Iterator[Finding]:
     yield judge("NCCL", bool(nccl), ".".join(map(str, nccl)) if nccl else "torch is built without", "there")
     fields = ["driver_version", "mig.mode.current", "compute_mode", "ecc.mode.current"]
     answer = ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
-    if answer is None:
+    if not answer:
         yield untried("driver and MIG", "nvidia-smi does not answer")
         return
     first = dict(zip(fields, map(str.strip, answer.splitlines()[0].split(",")), strict=False))

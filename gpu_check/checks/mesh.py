@@ -17,7 +17,7 @@ from typing import Any
 from muster.files import read_lines
 
 from ..bench import Bench
-from ..finding import NOT_MET, Finding, judge, untried
+from ..finding import Finding, judge, untried
 from ..network import Place
 from ..nodes import HOME, Late, Run
 
@@ -128,7 +128,7 @@ def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
         os.kill(victim, signal.SIGKILL)
         back = run.wait(lambda: _again(run), "training to go on", _START_S)
     except Late as fault:
-        yield Finding("FSDP2, a rank killed: training goes on", NOT_MET, str(fault), words=fault.words)
+        yield fault.finding("FSDP2, a rank killed: training goes on")
         return
     seconds, step = back["t"] - moment, begun(run, 0)[1]["step"]
     yield judge(
@@ -149,7 +149,7 @@ def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
     try:
         run.finish(_END_S)
     except Late as fault:
-        yield Finding(what, NOT_MET, str(fault), words=fault.words)
+        yield fault.finding(what)
         return
     losses = noted(run) or logged(run) or printed(run)
     far = apart(losses, expected)
@@ -165,7 +165,7 @@ def _memory(fsdp: Run, ddp: Run) -> Finding:
         for run in (fsdp, ddp):
             run.finish(_END_S)
     except Late as fault:
-        return Finding(what, NOT_MET, str(fault), words=fault.words)
+        return fault.finding(what)
     mine, other = (max(rank["peak_mb"] for rank in run.seen()) for run in (fsdp, ddp))
     measured = f"{mine:.0f} MB a rank, DDP {other:.0f} MB: {mine / other:.2f}x"
     return judge(what, mine <= MOST_RATIO * other, measured, f"<= {MOST_RATIO}x", fsdp_mb=mine, ddp_mb=other)

@@ -22,7 +22,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     folders = [path for path in bench.folder.parent.iterdir() if path.is_dir() and path != bench.folder]
     left = [pid for folder in folders for pid in labelled(LABEL, str(folder))]
     yield judge("processes of the checks", not left, f"{len(left)} {left[:5] or ''}".strip(), "0")
-    before = bench.shared / BEFORE
+    before = bench.folder.parent / BEFORE
     if not bench.gpus or not before.exists():
         yield untried("the GPUs as before", "no GPU" if not bench.gpus else "the check `facts` was left out")
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 from ..bench import Bench
-from ..finding import NOT_MET, Finding, judge, untried
+from ..finding import Finding, judge, untried
 from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
@@ -37,7 +37,7 @@ def run(bench: Bench) -> Iterator[Finding]:
             try:
                 node.finish(_END_S)
             except Late as fault:
-                yield Finding(mode, NOT_MET, str(fault), words=fault.words)
+                yield fault.finding(mode)
                 continue
             yield from _findings(bench, mode, node)
     if lacking:

@@ -22,6 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import TensorDataset
 
 import muster
+from gpu_check.scripts.joined import joined
 
 WORDS, LENGTH, HEADS, BATCH, SAMPLES = 64, 16, 4, 8, 256
 TENSOR_PLAN = {
@@ -72,7 +73,7 @@ def main() -> None:
     """Train to step STEPS, from the newest checkpoint on."""
     backend, plan, steps, save_every, width, layers = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7])
     pause = float((sys.argv[7:] or ["0"])[0])
-    device = joined(backend, plan)
+    device = joined(backend, alone=plan == "one")
     torch.manual_seed(5)
     model = cut(Transformer(width, layers), plan, device)
     # In a tensor parallel model some weights are cut and some are whole: torch's foreach takes no such mixture.
@@ -94,17 +95,6 @@ def main() -> None:
     (FOLDER / f"seen-{os.environ['RANK']}.json").write_text(json.dumps(seen))
     if dist.is_initialized():
         dist.destroy_process_group()
-
-
-def joined(backend: str, plan: str) -> torch.device:
-    """This rank's device; all ranks have joined."""
-    on_gpu = backend == "nccl"
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    if plan != "one":
-        dist.init_process_group(backend, device_id=device if on_gpu else None)
-    return device
 
 
 def cut(model: Transformer, plan: str, device: torch.device) -> nn.Module:

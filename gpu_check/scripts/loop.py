@@ -22,6 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data.distributed import DistributedSampler
 
+from gpu_check.scripts.joined import joined
+
 WARM = 20
 
 
@@ -30,10 +32,7 @@ def main() -> None:
     backend, steps = sys.argv[1], int(sys.argv[2])
     on_gpu, strict = backend == "nccl", "strict" in sys.argv
     torch.use_deterministic_algorithms(True, warn_only=True)
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, device_id=device if on_gpu else None)
+    device = joined(backend)
     torch.manual_seed(0)
     random.seed(0)
     images = TensorDataset(torch.randn(2048, 1, 16, 16), torch.randint(0, 10, (2048,)))
@@ -68,7 +67,8 @@ def main() -> None:
 def end(model: nn.Module, loss: torch.Tensor) -> None:
     """Leave the digest."""
     changed = [*model.parameters(), loss, torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
-    state = b"".join(tensor.detach().cpu().numpy().tobytes() for tensor in changed) + repr(random.getstate()).encode()
+    numbers = [tensor.detach().cpu().reshape(-1).view(torch.uint8).tolist() for tensor in changed]
+    state = repr((numbers, random.getstate())).encode()
     seen = Path(os.environ["MUSTER_RUN_DIR"], f"seen-{dist.get_rank()}.json")
     seen.write_text(json.dumps(hashlib.sha256(state).hexdigest()))
     dist.destroy_process_group()

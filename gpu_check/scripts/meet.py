@@ -11,6 +11,8 @@ from pathlib import Path  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
+from gpu_check.scripts.joined import joined  # noqa: E402
+
 COUNT = 1 << 20
 
 
@@ -28,12 +30,8 @@ def addresses() -> list[str]:
 
 def main() -> None:
     """Join, sum, and say so."""
-    backend, on_gpu = sys.argv[1], sys.argv[1] == "nccl"
     before = torch.cuda.is_initialized()
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
-    if on_gpu:
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, device_id=device if on_gpu else None)
+    device = joined(sys.argv[1])
     rank, world = dist.get_rank(), dist.get_world_size()
     values = torch.full((COUNT,), rank + 1.0, device=device)
     dist.all_reduce(values)

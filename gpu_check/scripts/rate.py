@@ -9,6 +9,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from gpu_check.scripts.joined import joined
+
 BYTES = {"nccl": 256 << 20, "gloo": 8 << 20}
 WARM, TIMES = 3, 10
 
@@ -16,10 +18,7 @@ WARM, TIMES = 3, 10
 def main() -> None:
     """The bus rate is nccl-tests' own: what each link carried, whatever the number of ranks."""
     backend = sys.argv[1]
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if backend == "nccl" else torch.device("cpu")
-    if backend == "nccl":
-        torch.cuda.set_device(device)
-    dist.init_process_group(backend, device_id=device if backend == "nccl" else None)
+    device = joined(backend)
     rank, world = dist.get_rank(), dist.get_world_size()
     values = torch.ones(BYTES[backend] // 4, device=device)
     for _ in range(WARM):

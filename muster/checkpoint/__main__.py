@@ -7,16 +7,15 @@ import importlib
 import os
 import pickle
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..errors import DONE, CheckpointError, Refused, TrainError
+from ..errors import DONE, FAILED, CheckpointError, Refused, TrainError
 from ..files import amount
 from . import store
-
-_WEIGHTS = ".safetensors"
 
 
 def main() -> int:
@@ -38,13 +37,17 @@ def main() -> int:
     except TrainError as fault:
         print(fault.report(), file=sys.stderr)
         return fault.code
+    except OSError as fault:  # a name that is too long, or a folder of another user
+        print(f"error: {fault.filename}: {fault.strerror}", file=sys.stderr)
+        return FAILED
     return DONE
 
 
 def _write(folder: Path, file: Path) -> None:
     if file.exists():
         raise Refused(f"{file}: exists", "name another file")
-    save = _safetensors() if file.suffix == _WEIGHTS else store.HashingFile().save
+    alone = file.suffix == ".safetensors"
+    save = _safetensors() if alone else store.HashingFile().save
     path, damaged = store.locate(_checkpoints(folder))
     for checkpoint in damaged:
         print(f"passed over: {checkpoint.reason}", file=sys.stderr)
@@ -53,7 +56,7 @@ def _write(folder: Path, file: Path) -> None:
         state, manifest = store.load(path)
     except (RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
         raise CheckpointError(f"{path}: cannot be put together: {error}", "give the step before it") from error
-    what = _weights(path, state) if file.suffix == _WEIGHTS else state
+    what = _weights(path, state) if alone else state
     beside = file.with_name(f".{file.name}.new")
     try:
         save(what, beside)
@@ -61,8 +64,9 @@ def _write(folder: Path, file: Path) -> None:
     except Exception as error:  # of a full disk safetensors has an error of its own
         raise TrainError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     finally:
-        beside.unlink(missing_ok=True)
-    reader = "safetensors" if file.suffix == _WEIGHTS else "torch.load"
+        with suppress(OSError):
+            beside.unlink()
+    reader = "safetensors" if alone else "torch.load"
     print(f"{file}: step {manifest.step}, {amount(file.stat().st_size)}; {reader} reads it")
 
 

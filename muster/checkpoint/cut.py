@@ -55,7 +55,7 @@ def is_cut(value: Any) -> bool:
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
     """A copy of a nested state with `each(path, tensor)` for every tensor, and for every `Absent` that is marked."""
-    if type(value) is tuple and len(value) == 4 and value[0] == MARK:
+    if type(value) is tuple and len(value) == 4 and type(value[0]) is str and value[0] == MARK:
         return each(path, Absent(value[1], tuple(value[2]), value[3]))
     if isinstance(value, dict):
         copied = type(value)()

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,14 @@ class Manifest:
             "step": self.step,
             "created": self.created,
             "metric": self.metric,
-            "files": {name: _facts(file) for name, file in self.files.items()},
+            "files": {
+                name: {what: fact for what, fact in asdict(file).items() if fact != ""}
+                for name, file in self.files.items()
+            },
             "summary": self.summary,
         }
         facts["check"] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
         return json.dumps(facts, indent=1) + "\n"
-
-
-def _facts(file: File) -> dict[str, Any]:
-    return {"sha256": file.sha256, "bytes": file.bytes, **({"host": file.host} if file.host else {})}
 
 
 def parse_manifest(text: str) -> Manifest:

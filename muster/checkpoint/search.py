@@ -8,7 +8,6 @@ checkpoint each host verifies the files that it has; it is usable if every file 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ class _Candidate:
     owner: int
     path: str
     manifest: str
-    owners: Mapping[int, str]
+    owners: dict[int, str]
 
 
 def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup | None = None) -> Search:
@@ -63,7 +62,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     incomplete = False
     for candidate in _candidates(exchange.all_of(mine, group)):
         if candidate.manifest:
-            search = _sharded(candidate, folder, rank, group)
+            search = _sharded(candidate, rank, group)
             if isinstance(search, Search):
                 return Search(search.path, search.state, damaged, search.shards, candidate.created)
             damaged.append(store.Damaged(Path(candidate.path), search))
@@ -92,18 +91,14 @@ def _entry(created: float, path: Path) -> tuple[float, str, str]:
 
 def _candidates(everyone: list[list[tuple[float, str, str]]]) -> list[_Candidate]:
     """All checkpoints, the newest first; a sharded one once."""
-    whole: list[_Candidate] = []
+    candidates: list[_Candidate] = []
     parted: dict[str, _Candidate] = {}
     for owner, own in enumerate(everyone):
         for created, path, manifest in own:
+            if manifest not in parted:
+                candidates.append(_Candidate(created, owner, path, manifest, {}))
             if manifest:
-                known = parted.get(manifest)
-                owners = {**(known.owners if known else {}), owner: path}
-                first = known or _Candidate(created, owner, path, manifest, {})
-                parted[manifest] = _Candidate(created, first.owner, first.path, manifest, owners)
-            else:
-                whole.append(_Candidate(created, owner, path, "", {}))
-    candidates = [*whole, *parted.values()]
+                parted.setdefault(manifest, candidates[-1]).owners[owner] = path
     return sorted(candidates, key=lambda candidate: (candidate.created, -candidate.owner, candidate.path), reverse=True)
 
 
@@ -116,7 +111,7 @@ def _read(path: Path) -> dict[str, Any]:
         return {"damaged": error.message}
 
 
-def _sharded(candidate: _Candidate, folder: Path, rank: int, group: dist.ProcessGroup | None) -> Search | str:
+def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) -> Search | str:
     """What the ranks can read of a sharded checkpoint; or why they cannot."""
     manifest = parse_manifest(candidate.manifest)
     own = Path(candidate.owners.get(rank) or candidate.path)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from collections import Counter, OrderedDict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -110,6 +111,6 @@ def _huge_pages(size: int) -> mmap.mmap:
     In a virtual machine the first access to 300 MiB took 0.5 s with ordinary pages and 0.08 s with huge pages.
     """
     slab = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    if hasattr(mmap, "MADV_HUGEPAGE"):
+    with suppress(AttributeError, OSError):
         slab.madvise(mmap.MADV_HUGEPAGE)
     return slab

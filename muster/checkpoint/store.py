@@ -119,11 +119,10 @@ def locate(path: Path) -> tuple[Path, list[Damaged]]:
 
     If `path` is a step folder, this does not verify it; `load` does. Raises CheckpointError if there is none.
     """
-    if not path.is_dir() or (path / MANIFEST).exists() or _STEP_FOLDER.fullmatch(path.name):
+    if not path.is_dir() or _is_one(path):
         read_manifest(path)
         return path, []
-    folder = path / "checkpoints" if (path / "checkpoints").is_dir() else path
-    newest, damaged = newest_usable(folder)
+    newest, damaged = _first_usable([each for _, each in listed(path)])
     if newest is None:
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         raise CheckpointError(f"{path}: no usable checkpoint in it{':' if reasons else ''}{reasons}", ACCEPTED)
@@ -144,10 +143,15 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
 
     `folder` may also be a run folder, or a checkpoint itself.
     """
-    if _STEP_FOLDER.fullmatch(folder.name) or (folder / MANIFEST).exists():
+    if _is_one(folder):
         return [(_creation(folder), folder)] if folder.is_dir() else []
     folder = folder / "checkpoints" if (folder / "checkpoints").is_dir() else folder
     return _dated(folder)
+
+
+def _is_one(path: Path) -> bool:
+    """Whether this is a checkpoint itself."""
+    return bool(_STEP_FOLDER.fullmatch(path.name)) or (path / MANIFEST).exists()
 
 
 def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
@@ -247,14 +251,8 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
 def _complete(checkpoint: Checkpoint) -> bool:
     """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
     manifest = checkpoint.manifest
-    sizes = ((_size(checkpoint.path / name), file.bytes) for name, file in manifest.files.items())
-    return all(here == whole or (here is None and manifest.sharded) for here, whole in sizes)
-
-
-def _size(path: Path) -> int | None:
-    with suppress(OSError):
-        return path.stat().st_size
-    return None
+    files = ((checkpoint.path / name, file.bytes) for name, file in manifest.files.items())
+    return all(path.stat().st_size == whole if path.is_file() else manifest.sharded for path, whole in files)
 
 
 def _dated(folder: Path) -> list[tuple[float, Path]]:
@@ -319,10 +317,10 @@ def clean_up(folder: Path) -> None:
     """Remove what a killed writer left. If it was killed between two renames, put the old checkpoint back."""
     for path in folder.glob(".*-step-*"):
         target = path.with_name(path.name.partition("-")[2])
-        if path.name.startswith((".new-", ".del-")) or (path.name.startswith(".old-") and target.exists()):
-            shutil.rmtree(path, ignore_errors=True)
-        elif path.name.startswith(".old-"):
+        if path.name.startswith(".old-") and not target.exists():
             path.rename(target)
+        elif path.name.startswith((".new-", ".del-", ".old-")):
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _delete(path: Path) -> None:
@@ -351,10 +349,14 @@ def sync_folder(folder: Path) -> None:
 
 def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
     """The fault of a checkpoint of `needed` bytes that cannot be written."""
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+    words = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota of this disk is used up"}
+    if error.errno not in words:
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
-    free = shutil.disk_usage(next(filter(Path.exists, (folder, *folder.parents)))).free
+    room = os.statvfs(next(filter(Path.exists, (folder, *folder.parents))))
+    free, what = amount(room.f_bavail * room.f_frsize), words[error.errno]
+    if room.f_files and room.f_favail < 3:  # what was begun is removed by now; some file systems have no limit
+        what = "the disk has as many files as it can hold (df -i)"
     return TrainError(
-        f"{folder}: the disk is full: the checkpoint of step {step} needs {amount(needed)}, {amount(free)} are free",
+        f"{folder}: {what}: the checkpoint of step {step} needs {amount(needed)}, {free} are free",
         "free some space or keep fewer checkpoints; the earlier checkpoints are intact",
     )

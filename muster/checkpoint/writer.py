@@ -47,19 +47,16 @@ def open_writer(
     keep_best: bool,
     on_done: Callable[[WriteResult], None],
     parts: Mapping[str, Part],
-    writes: bool | None = None,
+    writes: bool,
     alone: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> BackgroundWriter | None:
-    """The writer of `parts`: of rank 0 alone, or of all ranks if they have cut the parts. All ranks call this.
+    """The writer of `parts` on this rank; of all ranks together if they have cut the parts. All ranks call this.
 
     None on a rank that writes nothing. All ranks of a joint writer submit the same steps. `writes`: whether this rank
-    writes a state that no rank has cut; None: as rank 0 does. `alone`: entered for each write of such a state.
+    writes a state that no rank has cut. `alone`: entered for each write of such a state.
     """
-    rank, _ = exchange.rank_and_world()
-    if cut.is_cut(collect(parts)):
-        return BackgroundWriter(folder, keep_last, keep_best, on_done, Joint(folder))
-    writes = rank == 0 if writes is None else writes
-    return BackgroundWriter(folder, keep_last, keep_best, on_done, alone=alone) if writes else None
+    joint = Joint(folder) if cut.is_cut(collect(parts)) else None
+    return BackgroundWriter(folder, keep_last, keep_best, on_done, joint, alone) if joint or writes else None
 
 
 class BackgroundWriter:

@@ -132,8 +132,7 @@ def test_what_needs_an_engine_is_refused_by_name_before_anything_is_sent(control
 KEEPER = "pgrep -f 'import main.* keep '"
 PHASES = {
     "the agent is killed": "pkill -9 -f '[m]uster.trainer.node agent'",
-    "the watcher is killed": f"kill -9 $({KEEPER} | tail -n 1)",
-    "the guard is killed, then the watcher": f"kill -9 $({KEEPER} | head -n 1); sleep 0.2; kill -9 $({KEEPER})",
+    "its keeper is killed": f"kill -9 $({KEEPER})",
     "all that keeps it is killed at once": f"kill -9 $({KEEPER}) $(pgrep -f '[m]uster.trainer.node agent')",
 }
 

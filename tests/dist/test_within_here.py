@@ -1,5 +1,9 @@
 """`muster exec` and `muster logs` for a run on this machine: beside its ranks, with the command's own code."""
 
+import contextlib
+import os
+import pty
+import shlex
 import shutil
 import subprocess
 import sys
@@ -66,6 +70,33 @@ def test_a_command_ends_with_who_asked_for_it(run):
     asked.kill()
     asked.wait()
     waiting.until(lambda: not waiting.alive(pid), "the command to be gone")
+
+
+def test_a_command_ends_where_nobody_reads_what_it_prints(run):
+    line = f"{shlex.join([str(FAB), 'exec', '--run', run, '--', 'yes'])} | head -1"
+    assert subprocess.run(line, shell=True, cwd=HOME, capture_output=True, timeout=60).stdout == b"y\n"
+
+
+def test_ctrl_c_in_a_shell_is_the_program_s(run):
+    """As in `python` at a prompt: it stops what goes on there, and nothing else."""
+    program = "import time\ntry: print('up', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('goes on')"
+    line = ["muster", "shell", "--run", run, "--", sys.executable, "-c", program]
+    pid, terminal = pty.fork()
+    if not pid:
+        os.chdir(HOME)
+        os.execv(FAB, line)
+    seen = b""
+    with contextlib.suppress(OSError):  # the terminal's other end is closed
+        while piece := os.read(terminal, 1 << 16):
+            if b"up" in piece:
+                os.write(terminal, b"\x03")
+            seen += piece
+    os.close(terminal)
+    assert (os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), b"goes on" in seen, b"stopped" in seen) == (
+        0,
+        True,
+        False,
+    )
 
 
 def test_the_logs_of_a_rank_and_of_a_pattern(run):

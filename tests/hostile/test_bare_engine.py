@@ -1,6 +1,7 @@
 """The engine of bare hosts, attacked: by what it is asked, by what lies in its places, by its containers' processes."""
 
 import csv
+import fcntl
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from deploy.engine import bringing
+from deploy.host import logs
 from lab.waiting import until
 
 ENGINE = Path(__file__).resolve().parents[2] / "deploy/engine"
@@ -149,6 +151,13 @@ def test_a_variable_of_the_user_keeps_its_path_and_one_of_ours_gets_the_hosts(en
     assert engine(*words).stdout == f"/workspace/data {tmp_path}/sent {tmp_path}/sent:/x\n"
 
 
+def test_a_variable_keeps_a_carriage_return_in_it(engine, tmp_path):
+    (tmp_path / "variables").write_bytes(b"A=x\ry=2\n")
+    show = "import os; print(repr(os.environ['A']), 'y' in os.environ)"
+    words = ("--env-file", tmp_path / "variables", "--entrypoint", "python", "muster-bare:python", "-c", show)
+    assert engine("run", "--rm", *words).stdout == "'x\\ry=2' False\n"
+
+
 def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
     """Also where its place in a container is a part of a path of the host."""
     above, mounts, names = f"/{tmp_path.parts[1]}", [], ["corpus", "odd, more"]
@@ -167,6 +176,17 @@ def test_a_container_says_which_volume_it_has_as_who_joins_a_run_asks(engine):
     start(engine, "pass", "--mount", "type=volume,source=muster-packages-1,target=/muster/packages")
     where = '{{range .Mounts}}{{if eq .Destination "/muster/packages"}}{{.Name}}{{end}}{{end}}'
     assert engine("inspect", "--format", where, "c1").stdout.strip() == "muster-packages-1"
+
+
+def test_an_environment_that_no_container_has_can_be_removed_and_its_image_goes_with_it(engine):
+    """It has torch: gigabytes, and one for each version that was ever used."""
+    engine("volume", "create", "v1")
+    engine("image", "add", "muster-bare:torch", "", "v1")
+    id = engine("create", "muster-bare:torch", "true").stdout.strip()
+    assert "in use" in engine("volume", "rm", "v1", check=False).stderr
+    engine("rm", id)
+    engine("volume", "rm", "v1")
+    assert "No such image" in engine("image", "inspect", "muster-bare:torch", check=False).stderr
 
 
 def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
@@ -221,6 +241,15 @@ def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engin
     assert numbers == [*range(lines)]
 
 
+def test_a_long_line_is_one_line_and_what_had_no_end_has_one(engine):
+    """As Docker has it: the times before the pieces of a long line are taken out by who reads them."""
+    start(engine, "print('x' * 40_000); print('end', end='')")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    long, short = engine("logs", "--timestamps", "c1").stdout.splitlines()
+    assert logs.split(long)[1] == "x" * 40_000
+    assert logs.split(short)[1] == "end"
+
+
 @pytest.fixture
 def small_home(tmp_path):
     """A home on a disk of 2 MB, and a way to fill it to the last byte."""
@@ -248,6 +277,36 @@ def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_h
     (small_home / "checkpoint").unlink()
 
 
+def test_on_a_disk_that_takes_no_other_file_a_node_can_be_stopped_and_removed(small_home, engine):
+    start(engine, "import sys, time; time.sleep(600)", "--restart", "on-failure:3")
+    seen = os.statvfs(small_home)
+    full = f"remount,size=2m,nr_inodes={seen.f_files - seen.f_ffree}"
+    subprocess.run(["mount", "-o", full, small_home], check=True)
+    with pytest.raises(OSError, match="No space left"):
+        (small_home / "checkpoint").touch()
+    engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGTERM HTTP/1.1\r\nHost: x\r\n\r\n")
+    until(lambda: state(engine)["Status"] == "exited", "its end", 20)
+    engine("rm", "--force", "c1")
+    assert not engine("ps", "--all", "--quiet").stdout
+
+
+def test_what_removes_old_files_from_tmp_leaves_those_of_a_long_run_alone(engine):
+    """Else its secrets and its TMPDIR are gone after ten days: systemd-tmpfiles skips a folder that is locked."""
+    id = start(engine, "import time; time.sleep(600)")
+    scratch = os.open(f"/tmp/muster-{id[:12]}", os.O_RDONLY)
+    with pytest.raises(BlockingIOError):
+        fcntl.flock(scratch, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    os.close(scratch)
+
+
+def test_the_list_of_containers_says_when_each_was_made(engine):
+    """Else `muster status` shows the step of a rank that only an earlier start of the run had."""
+    start(engine, "import time; time.sleep(600)")
+    answer = engine("system", "dial-stdio", text="GET /containers/json HTTP/1.1\r\nHost: x\r\n\r\n").stdout
+    (listed,) = json.loads(answer.split("\n\n")[1])
+    assert abs(listed["Created"] - time.time()) < 60
+
+
 def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
     """`muster stop` asks with SIGINT, and a node that has stopped ends with 75."""
     lives = tmp_path / "lives"
@@ -258,6 +317,14 @@ def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
     engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGINT HTTP/1.1\r\nHost: x\r\n\r\n")
     until(lambda: state(engine)["Status"] == "exited", "its end", 20)
     assert (state(engine)["ExitCode"], lives.read_text()) == (75, "x")
+
+
+def test_a_node_that_an_earlier_version_keeps_gets_the_mark_by_which_it_stops(engine):
+    id = start(engine, "import time; time.sleep(600)", "--restart", "on-failure:3")
+    (folder,) = (engine.home / ".muster/bare").glob(f"*/containers/{id}")
+    (folder / "wanted").unlink()
+    engine("system", "dial-stdio", text="POST /containers/c1/kill?signal=SIGTERM HTTP/1.1\r\nHost: x\r\n\r\n")
+    assert (folder / "stopped").exists()
 
 
 def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(engine, tmp_path):
@@ -292,6 +359,20 @@ def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its
     at_work = [sys.executable, "-I", "-S", "-c", CODE, place / "first", "exec", "c1", "echo", "well"]
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
     assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
+
+
+def test_an_engine_that_does_not_work_takes_no_other_s_place(engine, tmp_path):
+    """As on a full disk: the engine that is there has runs, and one must be able to stop them."""
+    (tmp_path / "bare").mkdir()
+    (tmp_path / "bare/main.py").write_text("def main(): return 3\n")
+    broken = subprocess.run(["tar", "-cz", "-C", tmp_path, "bare"], capture_output=True, check=True).stdout
+    given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
+    for digest, archive, code in (("first", bringing._packed()[1], 0), ("second", broken, 3)):
+        words = bringing._SCRIPT("bring-bare", digest, "")
+        assert subprocess.run(words, env=given, input=archive, capture_output=True).returncode == code
+    place = engine.home / ".muster/bin"
+    assert subprocess.run([place / "docker", "ps"], env=given).returncode == 0
+    assert not list(place.glob(".docker.*"))
 
 
 def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(engine):

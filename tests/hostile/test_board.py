@@ -25,7 +25,7 @@ class Asking:
     """A board that listens, and what a browser or a program sends to it."""
 
     def __init__(self, server):
-        self.server, self.port = server, server.server_port
+        self.server, self.port = server, server.server_address[1]
 
     def ask(self, path="", method="GET", token=None, host=None, **headers):
         """Status, headers and body of an answer; `path` stands behind the token."""

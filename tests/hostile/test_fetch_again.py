@@ -68,6 +68,14 @@ def test_what_was_written_comes_and_downloads_and_unchanged_sent_files_stay(rig)
     assert "--only home/.cache/huggingface brings it" in done.err
 
 
+def test_what_is_in_a_record_that_somebody_else_wrote_keeps_no_file_from_coming(rig):
+    rig.home_run.mkdir(parents=True)
+    (rig.home_run / "record.json").write_text('{"nodes": 7}')
+    done = fetch(rig, "--only", "logs")
+    assert done.code == 0, done.output
+    assert "logs/rank-0.log" in files(rig)
+
+
 @pytest.mark.parametrize(
     ("patterns", "come"),
     [

@@ -452,3 +452,13 @@ def test_a_run_that_has_just_written_is_not_old_though_its_folder_is(host):
         os.utime(path, (began, began))
     (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
     assert kept.age_s < 3600
+
+
+@pytest.mark.parametrize("name", ["lost+found", "my folder", "with\nline"])
+def test_a_folder_that_is_none_of_a_push_keeps_nobody_from_cleaning(host, name):
+    """As where a disk was mounted in their place."""
+    there = host.home / ".muster/folders" / os.uname().nodename
+    for each in ("0123456789", ".coming.0123456789", name):
+        (there / each).mkdir(parents=True)
+    kept = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    assert sorted(each.name for each in kept if each.kind == "folders") == ["0123456789", "coming.0123456789"]

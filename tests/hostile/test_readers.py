@@ -18,11 +18,12 @@ from deploy.run.follower import Follower
 from muster.checkpoint import store
 from muster.checkpoint.manifest import parse_manifest, read_manifest
 from muster.errors import CheckpointError
+from muster.files import read_object
 from muster.reserve import JOURNAL
 from tests.hostile.fuzz import near, readers, samples
 from trainer.node.ending.rank_lives import Ends
 from trainer.node.hang import stacks, stuck_ranks
-from trainer.verdict import read_verdict
+from trainer.verdict import verdict_of
 
 # Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.
 SHARE, TEXTS, LONGEST, MOST_S = 2, 5, 4096, 0.15
@@ -158,7 +159,7 @@ def test_a_line_that_is_no_note_of_a_rank_is_passed_over(tmp_path, line) -> None
     (tmp_path / JOURNAL).write_text(f"{line}\n{json.dumps(good)}\n")
     assert [life.pid for life in ends.read()] == [7]
     (tmp_path / "0.json").write_text(line)
-    assert read_verdict(tmp_path / "0.json") is None
+    assert verdict_of(read_object(tmp_path / "0.json")) is None
 
 
 def test_a_follower_who_comes_late_takes_the_first_and_the_last_of_very_much(tmp_path) -> None:

@@ -192,6 +192,8 @@ def test_a_build_is_told_which_credentials_it_could_copy(folder):
     assert folder_look.exposed_credentials(dockerfile) == []
     (folder / "Dockerfile.dockerignore").write_text(".git\n")
     assert ".env" in {entry.path for entry in folder_look.exposed_credentials(dockerfile)}
+    (folder / "Dockerfile.dockerignore").write_text("# Docker reads this one, and not the other\n")
+    assert ".env" in {entry.path for entry in folder_look.exposed_credentials(dockerfile)}
 
 
 @pytest.mark.holds("build-context")

@@ -117,7 +117,6 @@ def test_a_runs_life(image, run_id, run_folder):
     ended = {state.node: state for state in client.states(run_id)}
     assert {state.as_node().state for state in ended.values()} == {"exited"}
     assert {state.seen.code for state in ended.values()} == {75}, "stopped with a checkpoint, and not started again"
-    assert not any(state.seen.oom_killed for state in ended.values())
     assert list(run_folder.glob("checkpoints/step-*/manifest.json"))
 
     assert b"digits" in b"".join(client.logs(run_id, "master"))

@@ -82,6 +82,21 @@ def test_what_git_cannot_fetch_is_named(repository, serve, more):
             git.fetch(url + more)
 
 
+@pytest.mark.parametrize("named", ["core.sshCommand", "GIT_SSH"])
+def test_ssh_is_the_users_own_and_its_words_are_told(tmp_path, monkeypatch, named):
+    own = tmp_path / "own"
+    own.write_text("#!/bin/sh\necho 'git@example.org: Permission denied (publickey).' >&2\nexit 255\n")
+    own.chmod(0o755)
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
+    monkeypatch.delenv("GIT_SSH_COMMAND", raising=False)
+    if named == "GIT_SSH":
+        monkeypatch.setenv(named, str(own))
+    else:
+        (tmp_path / "gitconfig").write_text(f"[core]\n\tsshCommand = {own} -i key\n")
+    with pytest.raises(DeployError, match=r"git cannot fetch it on this machine: .*Permission denied \(publickey\)"):
+        git.fetch("git+ssh://git@example.org/a/b@main")
+
+
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("address", ["git+file://{}", "git+{}", "git+http://127.0.0.1:9/x", "git+ext::sh -c true"])
 def test_git_reaches_nothing_but_servers_of_https_and_ssh(repository, monkeypatch, address):

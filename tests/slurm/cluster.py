@@ -78,7 +78,7 @@ def image() -> str:
         for source in (HERE / "Dockerfile", HERE / "boot.sh", lock):
             shutil.copy(source, context)
         Path(context, "boot.sh").chmod(0o755)
-        line = ["docker", "build", "--quiet", "--tag", tag, *secrets.split(), context]
+        line = ["docker", "build", "--quiet", "--tag", tag, *secrets.splitlines(), context]
         done = subprocess.run(line, capture_output=True, text=True, env={**os.environ, "DOCKER_BUILDKIT": "1"})
     assert done.returncode == 0, done.stderr
     return tag

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from gpu_check import finding, schedule, turns
+from gpu_check.__main__ import _report as report
 from gpu_check.__main__ import main
 from gpu_check.bench import Bench, ask
 from gpu_check.checks import ORDER, facts, hosts, mesh, module, orphans, precision, telemetry
@@ -49,6 +50,17 @@ def test_json_has_every_finding_with_its_values():
     assert json.loads(json.dumps(output))["counts"] == {MET: 1, NOT_MET: 1, NOT_TRIED: 0}
     assert output["checks"][0]["findings"][0]["values"] == {"bus_gb_s": 3.0}
     assert Finding(**output["checks"][0]["findings"][1]) == BAD
+
+
+def test_what_minutes_have_found_is_told_where_its_file_cannot_be_written(tmp_path, capsys):
+    for place in ("nowhere/gpu-check.json", "."):
+        report([done(GOOD, BAD)], {"cores": 2}, 400.0, tmp_path / place)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split()[-1] for line in lines[1:3]] == ["met", "met"]
+        assert lines[-1].startswith("1 met, 1 NOT met")
+        assert f"{tmp_path / place} cannot be written: " in lines[-1]
+    report([done(GOOD)], {"cores": 2}, 4.0, tmp_path / "gpu-check.json")
+    assert json.loads((tmp_path / "gpu-check.json").read_text())["counts"][MET] == 1
 
 
 def test_every_check_says_what_it_is_and_how_long_it_may_take():
@@ -160,7 +172,7 @@ def test_losses_are_compared_step_by_step_and_none_may_be_missing(losses, far):
 def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False, capability="9.0"):
     """A machine with so many GPUs."""
     torch = {"gpus": [{"capability": capability}] * gpus, "nccl": nccl, "triton": triton}
-    return Bench({"torch": torch, "compilers": list(compilers), "packages": {}}, tmp_path, tmp_path)
+    return Bench({"torch": torch, "compilers": list(compilers), "packages": {}}, tmp_path, print)
 
 
 def test_a_node_sees_one_gpu_and_it_is_the_first_of_those_we_may_use(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pytest
 from tests.sources import parsed
 
 HOME = Path(__file__).resolve().parents[2]
-# Of ssh, Docker, uv, the kernel, Python, torch, NCCL, nvidia-smi and exceptions.
+# Of ssh, Docker, git, uv, the kernel, Python, torch, NCCL, nvidia-smi and exceptions.
 OTHERS = {
     "no such container", "OCI runtime", "no such file", "docker run --help", "not responding", "tdio forwarding",
     "Too many authentication failures", "Permission denied", "partial success", "Offering public key:", "Too many",
@@ -23,6 +23,7 @@ OTHERS = {
     "No module named", "Traceback (most recent call last)", "HTTP status", "does not satisfy python", "reset by peer",
     "NVLS multicast support is", "Last error:", "direct shared memory", "is not", "\nFatal Python error: ",
     "Fatal Python error: ", "from multiprocessing.", "Download complete", "[GPU is lost]", "[GPU requires reset]",
+    "fatal: Could not read from remote repository",
 }  # fmt: skip
 # Our own, in what is still to be written anew. It only falls.
 OURS = {

@@ -71,8 +71,7 @@ def test_the_control_side_has_nothing_to_speak_http_with():
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             known = {"http"} if path.parent.name == "engine" else set()
-            known = {"urllib"} if path.name == "sdists.py" else known
-            known = {"http", "urllib"} if path.name == "registry.py" else known
+            known = {"http", "urllib"} if path.name in ("registry.py", "sdists.py") else known
             # The board listens: it opens a browser, and connects to nobody.
             known = {"http", "webbrowser"} if path.parent.name == "board" and "http.client" not in names else known
             spoken = {name.split(".")[0] for name in names if name != "urllib.parse"}

@@ -57,9 +57,12 @@ class Journal:
         return value if isinstance(value, dict) else {}
 
     def _lines(self) -> list[str]:
-        new, flags = b"", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-        # A script may have put a pipe there: nobody waits for it, and no reader can seek in it.
-        with suppress(OSError), open(os.open(self.folder / JOURNAL, flags), "rb") as file:
+        path, new = self.folder / JOURNAL, b""
+        # A script may have put a pipe there: nobody waits for it, and no reader can seek in it; or a folder.
+        with (
+            suppress(OSError),
+            open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
+        ):
             file.seek(self._offset)
             new = file.read(_MOST_BYTES)
         whole = new[: new.rfind(b"\n") + 1]

@@ -24,8 +24,6 @@ class Ranks:
     rank: int
     local_rank: int
     world: int
-    local_world: int
-    attempt: int
     node: str
     disks: int = 2
     file: int | None = None
@@ -54,8 +52,6 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         rank=_whole(environment, "RANK"),
         local_rank=_whole(environment, "LOCAL_RANK"),
         world=_whole(environment, "WORLD_SIZE"),
-        local_world=_whole(environment, "LOCAL_WORLD_SIZE", "1"),
-        attempt=_whole(environment, "TORCHELASTIC_RESTART_COUNT", "0"),
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
         file=_file(environment),
     )
@@ -75,7 +71,7 @@ def _file(environment: Mapping[str, str]) -> int | None:
 
 def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
     nodes = environment.get("PET_NNODES", "")
-    if not nodes.isdigit():  # unset, or an elastic range: no fixed plan
+    if not nodes.isdecimal():  # unset, or an elastic range: no fixed plan
         return
     joined = _whole(environment, "GROUP_WORLD_SIZE", nodes)
     if joined != int(nodes):
@@ -83,7 +79,7 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
             f"{joined} of {nodes} planned nodes joined: Muster does not train with fewer", "start the missing nodes"
         )
     ranks = environment.get("PET_NPROC_PER_NODE", "")
-    if ranks.isdigit() and int(nodes) * int(ranks) != place.world:
+    if ranks.isdecimal() and int(nodes) * int(ranks) != place.world:
         raise Refused(  # `muster explain` recognises this sentence
             f"the world has {place.world} ranks, planned were {nodes} nodes x {ranks}",
             "start every node with the same PET_NPROC_PER_NODE",
@@ -92,7 +88,7 @@ def _check_planned(place: Ranks, environment: Mapping[str, str]) -> None:
 
 def _whole(environment: Mapping[str, str], name: str, default: str = "") -> int:
     text = environment.get(name, default)
-    if not text.isdigit():
+    if not text.isdecimal():
         raise Refused(
             f"{name} must be a whole number, got {text!r}", "torchrun sets it; does something else set it too?"
         )

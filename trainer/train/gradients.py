@@ -41,11 +41,6 @@ def scale(parameters: Iterable[nn.Parameter], norm: float, limit: float) -> None
             (gradient.to_local() if isinstance(gradient, DTensor) else gradient).mul_(factor)
 
 
-def clip(parameters: Iterable[nn.Parameter], limit: float) -> Tensor:
-    """Clip gradients that every rank has whole, and return the norm that they had: a number that may still be ahead."""
-    return nn.utils.clip_grad_norm_(parameters, limit)
-
-
 def fit_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """An optimizer whose fused and batched kernels would get weights of several kinds takes each weight alone."""
     for group in optimizer.param_groups:

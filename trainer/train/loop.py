@@ -266,7 +266,7 @@ class Training:
         words = f"{at}, checkpoint: {self._settle(f'{at}, but its checkpoint failed')}"
         if why := why_stopped(self.folder.path, self.ranks.node, os.environ.get("PET_RDZV_ID", "-")):
             words = f"{why}: {words}"
-        return stopped(self.ranks.rank, self.ranks.node, self.position.step, words)
+        return stopped(self.ranks.rank, self.ranks.node, self.position.step, words, self.folder.path)
 
     def _settle(self, failed: str) -> str:
         """Wait for the last checkpoint, and return which one is good. Raises TrainError with what has `failed`."""

@@ -70,7 +70,12 @@ def run(config: Config, ranks: Ranks) -> int:
     try:
         with joined(config, ranks) as group:
             verdicts = VerdictStore(group.store, ranks.rank, ranks.world)
-            folder = _open_folder(config, ranks, group, console)
+            try:
+                folder = _open_folder(config, ranks, group, console)
+            except OSError as fault:  # of another user, or read-only
+                raise TrainError(
+                    f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
+                ) from fault
             try:
                 end = _train(config, ranks, group, folder, console)
             except Exception as fault:
@@ -84,7 +89,7 @@ def run(config: Config, ranks: Ranks) -> int:
         verdicts.linger()
     except Exception as fault:
         if lost_peer(fault):
-            _end_without_verdict(fault, ranks)
+            _end_without_verdict(fault)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
             console.say_on_any_rank(traceback.format_exc())
@@ -94,7 +99,7 @@ def run(config: Config, ranks: Ranks) -> int:
     return 0 if os.environ.get("MUSTER_OUTCOME_DIR") else end.code
 
 
-def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
+def _end_without_verdict(fault: Exception) -> NoReturn:
     words = str(fault).strip()
     # Without its name: a victim may be heard before anybody names the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
@@ -109,7 +114,7 @@ def _end_without_verdict(fault: Exception, ranks: Ranks) -> NoReturn:
 
 def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, console: Console) -> Verdict:
     stop = Stop()
-    stop.listen(ranks.local_rank)
+    stop.listen()
     attempt = _count_starts(folder)
     folder.event(
         "started",
@@ -130,7 +135,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         )
         stop.before_restart = partial(_before_restart, training)
         try:
-            with ended_when_stuck(stop, partial(_end_stuck, training, ranks)):
+            with ended_when_stuck(stop, partial(_end_stuck, training)):
                 return training.run()
         except Exception as fault:
             if lost_peer(fault):
@@ -148,9 +153,9 @@ def _before_restart(training: Training) -> bool:
     return True
 
 
-def _end_stuck(training: Training, ranks: Ranks) -> None:
+def _end_stuck(training: Training) -> None:
     if _before_restart(training):
-        _end_without_verdict(RuntimeError("torch still waits for it in a call"), ranks)
+        _end_without_verdict(RuntimeError("torch still waits for it in a call"))
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
@@ -193,7 +198,7 @@ def _environment(group: Group) -> dict[str, Any]:
 
 def _count_starts(folder: RankFolder) -> int:
     """How often this rank started before. Raises TrainError if its last five starts died without a single step."""
-    kinds = [line.get("kind") for line in read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")]
+    kinds = [line.get("kind") for line in read_lines(folder.events)]
     # A start with a verdict was no death: somebody has read it since, and started the run again.
     last = max((i for i, kind in enumerate(kinds) if kind in ("step", "outcome")), default=-1)
     fruitless = kinds[last + 1 :].count("started")
@@ -222,8 +227,7 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
 
 
 def _last_step(folder: RankFolder) -> int:
-    lines = read_lines(folder.path / "ranks" / f"rank-{folder.file}.jsonl")
-    return max((int(line["step"]) for line in lines if line.get("kind") == "step"), default=0)
+    return max((int(line["step"]) for line in read_lines(folder.events) if line.get("kind") == "step"), default=0)
 
 
 def _print_end(end: Verdict, console: Console) -> None:

@@ -86,7 +86,7 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
             f"{path}: not a checkpoint of this trainer", "give a run folder or one of its checkpoints"
         )
     then = state["config"]
-    if then["recipe"] != config.recipe:
+    if Path(then["recipe"]) != Path(config.recipe):
         raise CheckpointError(
             f"{path}: recipe {then['recipe']} wrote it, this run's recipe is {config.recipe}",
             f"--recipe {then['recipe']}",

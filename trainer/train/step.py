@@ -21,7 +21,7 @@ from ..config import Config, refuse_on
 from ..mesh import Mesh
 from ..recipe import Recipe, blame, build_model, build_plan, compute_loss
 from .device_timer import DeviceTimer
-from .gradients import clip, fit_optimizer, scale, squares
+from .gradients import fit_optimizer, scale, squares
 from .process_group import Group
 from .strategy import build_on, choose
 from .strategy.units import recompute
@@ -91,7 +91,7 @@ class Stepper:
 
     def _make_optimizer(self) -> torch.optim.Optimizer:
         if self.recipe.optimizer is not None:
-            with blame(self.recipe, "optimizer"):
+            with blame(self.recipe.path, "optimizer"):
                 return self.recipe.optimizer(self.model, self.config.lr)
         return torch.optim.AdamW(self.model.parameters(), lr=self.config.lr, weight_decay=0.01, fused=True)
 
@@ -191,7 +191,7 @@ class Stepper:
             scale(self._parameters, float(norm), self.config.clip)
         elif self.config.clip:
             self.scaler.unscale_(self.optimizer)
-            norm = clip(self._parameters, self.config.clip)
+            norm = nn.utils.clip_grad_norm_(self._parameters, self.config.clip)
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()

@@ -11,8 +11,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-MOST = 2
-
 
 class Totals:
     """Sums a few numbers over all ranks, one sum at a time."""
@@ -21,10 +19,10 @@ class Totals:
         self._stream: torch.cuda.Stream | None = None
         if device.type == "cuda":
             self._stream, self._arrived = torch.cuda.Stream(device), torch.cuda.Event()
-            self._host = torch.empty(MOST, pin_memory=True)
+            self._host = torch.empty(2, pin_memory=True)
 
     def send(self, values: Tensor) -> None:
-        """Begin to sum `values`, at most MOST numbers of type float32 on this rank's device."""
+        """Begin to sum `values`, two numbers of type float32 on this rank's device."""
         self._values, self._work = values, dist.all_reduce(values, async_op=True)
         if self._stream:
             with torch.cuda.stream(self._stream):

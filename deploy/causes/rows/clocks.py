@@ -21,9 +21,9 @@ SECTIONS = (
                 fix="`sudo timedatectl set-ntp true`",
                 source="pytorch/pytorch #76287",
                 command="on {host}: sudo timedatectl set-ntp true (or: sudo chronyc makestep)",
-                group="clocks",
                 ends=Cause.CLOCK,
             ),
         ),
+        group="clocks",
     ),
 )

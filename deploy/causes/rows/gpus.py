@@ -18,7 +18,6 @@ SECTIONS = (
                 what="the GPU driver does not answer containers",
                 command="on {host}: nvidia-smi; reboot, or reload the driver's module",
                 symptom="torch.cuda.is_available() is False",
-                group="gpus",
                 others=(
                     "a requirement of the image that the driver does not meet",
                     "rights of the devices",
@@ -40,7 +39,6 @@ SECTIONS = (
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
                 command="muster bootstrap --hosts {host} (installs nvidia-container-toolkit and sets Docker up for it)",
-                group="gpus",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
             ),
@@ -51,7 +49,6 @@ SECTIONS = (
                 fix="Leave the host out, or repair it.",
                 command="on {host}: nvidia-smi; lspci | grep -i nvidia",
                 symptom="`no CUDA-capable device is detected`",
-                group="gpus",
             ),
             Row(
                 "gpu-busy",
@@ -60,7 +57,6 @@ SECTIONS = (
                 fix="End the other process, or use other GPUs.",
                 command="muster gpus --hosts {host} shows who has its GPUs",
                 symptom="`CUDA out of memory`",
-                group="gpus",
             ),
             Row(
                 "gpu-faulty",
@@ -73,7 +69,6 @@ SECTIONS = (
                 fix="Reset the GPU (`nvidia-smi -r`). If the errors return, take it out of use and replace it.",
                 source="NVIDIA Xid catalogue",
                 symptom="a rank that dies in the middle of a run",
-                group="gpus",
                 explains="gpu-xid",
                 ends=Cause.GPU_LOST,
             ),
@@ -84,7 +79,6 @@ SECTIONS = (
                 fix="Name GPUs per host in cluster.toml.",
                 command="name GPUs per host in cluster.toml",
                 symptom="the slowest sets the pace",
-                group="gpus",
             ),
             Row(
                 "gpu-silent",
@@ -98,7 +92,6 @@ SECTIONS = (
                     "Otherwise reboot."
                 ),
                 source="docs.nvidia.com/deploy/driver-persistence",
-                group="gpus",
                 explains="gpu-missing gpu-xid",
                 symptom="torch.cuda.is_available() is False",
                 command="on {host}: nvidia-smi; dmesg | grep NVRM; sudo nvidia-smi -pm 1",
@@ -112,7 +105,6 @@ SECTIONS = (
                 by_hand="`nvidia-smi`, `dmesg | grep -i xid`, `lspci | grep -i nvidia`",
                 fix="Reboot. If it happens again, check power, cooling and the seat of the card, or replace it.",
                 source="docs.nvidia.com/deploy/xid-errors",
-                group="gpus",
                 explains="gpu-missing gpu-xid",
                 ends=Cause.GPU_LOST,
                 symptom="torch.cuda.is_available() is False",
@@ -126,7 +118,6 @@ SECTIONS = (
                 source="docs.nvidia.com/deploy/driver-persistence",
                 command="on {host}: sudo systemctl enable --now nvidia-persistenced, or sudo nvidia-smi -pm 1",
                 symptom="a slow first CUDA call",
-                group="gpus",
             ),
             Row(
                 "gpu-slow",
@@ -141,7 +132,6 @@ SECTIONS = (
                 fix="Check the cooling, the power supply and the seat of the card.",
                 source="docs.nvidia.com/deploy/nvml-api (clocks event reasons)",
                 symptom="the slowest sets the pace",
-                group="gpus",
             ),
             Row(
                 "gpu-hidden",
@@ -158,7 +148,6 @@ SECTIONS = (
                 source="docs.nvidia.com/cuda/cuda-c-programming-guide (CUDA environment variables)",
                 command="unset CUDA_VISIBLE_DEVICES, or correct it",
                 symptom="`no CUDA-capable device is detected`",
-                group="gpus",
                 ends=Cause.GPU_LOST,
             ),
             Row(
@@ -168,7 +157,6 @@ SECTIONS = (
                 fix="`sudo nvidia-smi -i INDEX -c 0`",
                 source="nvidia-smi(1), compute mode",
                 symptom="`all CUDA-capable devices are busy or unavailable`",
-                group="gpus",
             ),
             Row(
                 "gpu-xid",
@@ -185,7 +173,6 @@ SECTIONS = (
                 source="docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html",
                 command="on {host}: sudo nvidia-smi -r, or reboot; look up the number in NVIDIA's Xid catalogue",
                 symptom="a rank that dies, or a hang",
-                group="gpus",
                 ends=Cause.GPU_LOST,
             ),
             Row(
@@ -205,7 +192,6 @@ SECTIONS = (
                 ),
                 source="docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html",
                 symptom="`The NVIDIA driver on your system is too old`",
-                group="gpus",
             ),
             Row(
                 "fabric-manager",
@@ -220,7 +206,6 @@ SECTIONS = (
                     "on {host}: sudo systemctl enable --now nvidia-fabricmanager (of exactly the driver's version)"
                 ),
                 symptom="`Error 802: system not yet initialized`",
-                group="gpus",
             ),
             Row(
                 "torch-without-cuda",
@@ -249,7 +234,6 @@ SECTIONS = (
                 "`Duplicate GPU detected`: two ranks use one GPU.",
                 fix=('Call `torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))`, and start no more ranks than GPUs.'),
                 symptom="`Duplicate GPU detected`, `invalid device ordinal`",
-                group="gpus",
             ),
             Row(
                 "gpu-arch",
@@ -258,8 +242,8 @@ SECTIONS = (
                 fix="Use an image whose torch was built for that GPU.",
                 command="an image whose CUDA knows the GPU",
                 symptom="`no kernel image is available for execution on the device`",
-                group="gpus",
             ),
         ),
+        group="gpus",
     ),
 )

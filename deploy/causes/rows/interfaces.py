@@ -19,7 +19,6 @@ SECTIONS = (
                 by_hand="`ip addr`, `env | grep IFNAME`, in the container",
                 fix="Set the right name for each host (`interface` in cluster.toml).",
                 source=LAB,
-                group="interfaces",
                 what="has no interface {name}",
                 symptom="`Unable to find address for: {name}`, or NCCL's `no socket interface found`",
             ),
@@ -33,7 +32,6 @@ SECTIONS = (
                 by_hand="`ip addr show DEV`: does `valid_lft` grow again?",
                 fix="Give it an address, or name another interface. For a lease: start the DHCP client again.",
                 source=LAB,
-                group="interfaces",
                 explains="all-ports-dropped arp-unanswered arp-wrong host-unreachable no-route",
                 what="has no address on {name}",
                 symptom="`Unable to find address for: {name}`",
@@ -44,7 +42,6 @@ SECTIONS = (
                 by_hand="`ip link`. Loopback (`lo`) must be up too: a host calls itself over it.",
                 fix="`sudo ip link set DEV up`",
                 source=LAB,
-                group="interfaces",
                 explains="arp-unanswered arp-wrong host-unreachable no-route",
                 symptom="`No route to host`, or a hang",
                 what="has the interface {name} down",
@@ -55,7 +52,6 @@ SECTIONS = (
                 by_hand="`env | grep IFNAME`",
                 fix="Name the interface that leads to the peers.",
                 source=LAB,
-                group="interfaces",
                 symptom="`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
                 what="would use loopback ({name})",
             ),
@@ -66,7 +62,6 @@ SECTIONS = (
                 fix="Set `NCCL_SOCKET_IFNAME==FAST`, the name of the fast interface.",
                 source=LAB,
                 symptom="slow steps",
-                group="interfaces",
             ),
             Row(
                 "link-local",
@@ -86,7 +81,6 @@ SECTIONS = (
                 fix="Use one address family on all hosts, by `GLOO_SOCKET_IFNAME` or /etc/hosts.",
                 source=LAB,
                 symptom="`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes",
-                group="interfaces",
                 ends=Cause.CUT_OFF,
             ),
             Row(
@@ -111,7 +105,6 @@ SECTIONS = (
                 by_hand="`NCCL_DEBUG=INFO`, `ip addr`",
                 fix="Set `NCCL_SOCKET_IFNAME==eth0` (with `=`: exactly that name).",
                 source="NVIDIA/nccl #286, #941",
-                group="interfaces",
                 ends=Cause.CUT_OFF,
                 symptom="`NET/Socket: Connect to ... failed`, or a hang",
                 what="would use {name}, a container engine's bridge",
@@ -126,7 +119,6 @@ SECTIONS = (
                 ),
                 source="NVIDIA/nccl #331; pytorch/pytorch #12527",
                 command="docker run --network host (bridge networks do not forward the random ports)",
-                group="interfaces",
                 explains=(
                     "all-ports-dropped arp-unanswered arp-wrong endpoint-nobody host-unreachable no-route other-network"
                 ),
@@ -145,7 +137,6 @@ SECTIONS = (
                 ),
                 source=LAB,
                 symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
-                group="interfaces",
                 explains=(
                     "all-ports-dropped all-ports-rejected arp-unanswered bridge-network container-bridge "
                     "data-ports-dropped data-ports-rejected duplicate-address endpoint-nobody host-unreachable "
@@ -176,7 +167,6 @@ SECTIONS = (
                 by_hand="`ip addr` on both; `ip neigh`, `arping -D`",
                 fix="Give each host its own address.",
                 source=LAB,
-                group="interfaces",
                 explains=(
                     "all-ports-dropped arp-unanswered arp-wrong endpoint-twice host-unreachable interface-loopback "
                     "wrong-machine"
@@ -194,7 +184,6 @@ SECTIONS = (
                 fix="Run `sudo ip link set dev DEV address ...`; clone machines with new addresses.",
                 source=LAB,
                 symptom="connections between healthy hosts that hang, or come and go",
-                group="interfaces",
                 explains=(
                     "all-ports-dropped arp-unanswered arp-wrong host-unreachable link-loss rendezvous-dropped "
                     "wrong-machine"
@@ -214,9 +203,9 @@ SECTIONS = (
                 source=LAB,
                 command="on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
                 symptom="the rendezvous' own host hangs, or prints `The client socket has timed out`",
-                group="interfaces",
                 explains="rendezvous-dropped rendezvous-rejected",
             ),
         ),
+        group="interfaces",
     ),
 )

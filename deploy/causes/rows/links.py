@@ -15,7 +15,6 @@ SECTIONS = (
                 by_hand="while something listens on 29500 there: `nc -vz HOST 29500`",
                 fix="Open the port in ufw, firewalld or the cloud's security group.",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -37,7 +36,6 @@ SECTIONS = (
                 by_hand="`nc -vz HOST 29500` while a program listens there (otherwise `refused` is normal)",
                 fix="Open the port.",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -60,7 +58,6 @@ SECTIONS = (
                     "50200`)."
                 ),
                 source="NVIDIA/nccl, networking troubleshooting",
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -79,7 +76,6 @@ SECTIONS = (
                 by_hand="as above",
                 fix="as above",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -96,7 +92,6 @@ SECTIONS = (
                 by_hand="`nc -vz`, `sudo iptables -S`, `sudo nft list ruleset`",
                 fix="Allow connections from the cluster's network.",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -114,7 +109,6 @@ SECTIONS = (
                 by_hand="as above",
                 fix="as above",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -135,7 +129,6 @@ SECTIONS = (
                 by_hand="`ping`, `ip neigh`, `sudo iptables -S`",
                 fix="Repair the network; compare the host's security group with those of its peers.",
                 source=LAB,
-                group="links",
                 others=(
                     "a firewall of either host or between them",
                     "a security group",
@@ -154,7 +147,6 @@ SECTIONS = (
                 by_hand="`ip route get ADDRESS`",
                 fix="Add the route, or name the interface that has one.",
                 source=LAB,
-                group="links",
                 others=(
                     "a rule of routing (ip rule)",
                     "a firewall of its own that rejects what it sends",
@@ -175,7 +167,6 @@ SECTIONS = (
                 by_hand="`ip route get ADDRESS`, then `ip neigh show`: `INCOMPLETE` or `FAILED`",
                 fix="Repair the cable, the VLAN of the switch port, or the route.",
                 source=LAB,
-                group="links",
                 others=(
                     "another VLAN",
                     "a filter of ARP (arp_ignore, arptables)",
@@ -196,7 +187,6 @@ SECTIONS = (
                 by_hand="`ip neigh show ADDRESS` here, `ip link` there",
                 fix="`sudo ip neigh del ADDRESS dev DEV`; find who else answers (`arping ADDRESS`).",
                 source=LAB,
-                group="links",
                 others=(
                     "proxy ARP",
                     "another owner of the address",
@@ -215,7 +205,6 @@ SECTIONS = (
                 by_hand="compare `nc -6 -vz NAME 29500` and `nc -4 -vz NAME 29500`",
                 fix="Give the endpoint as an IPv4 address, or let IPv6 through.",
                 source=LAB,
-                group="links",
                 explains="all-ports-dropped data-ports-dropped one-way rendezvous-dropped",
                 symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
             ),
@@ -230,7 +219,6 @@ SECTIONS = (
                 source=LAB,
                 silent=True,
                 symptom="none with gloo, which opens connections from the larger address to the smaller one",
-                group="links",
             ),
             Row(
                 "wrong-machine",
@@ -238,7 +226,6 @@ SECTIONS = (
                 by_hand="`ip neigh show ADDRESS`; `sudo iptables -t nat -S`",
                 fix="Find it and stop it.",
                 source=LAB,
-                group="links",
                 others=(
                     "another program at that address",
                     "a middlebox that lets only the handshake pass",
@@ -260,7 +247,6 @@ SECTIONS = (
                 fix="Check the cable, the transceiver, the switch port and the duplex mode.",
                 source=LAB,
                 symptom="everything works, many times slower; now and then a timeout",
-                group="links",
                 others=(
                     "a limit of packets or of new connections",
                     "one dead way of several",
@@ -278,7 +264,6 @@ SECTIONS = (
                 fix="Use the route, or the network, that is direct.",
                 source=LAB,
                 command="on {host}: is this the route you want? ip route get <a peer>; tracepath <a peer>",
-                group="links",
                 others=(
                     "a long way",
                     "a queue that is full",
@@ -301,7 +286,6 @@ SECTIONS = (
                 source=LAB,
                 command="on {host}: ip -s link; ethtool and its interface (speed, duplex); then the switch port",
                 symptom="each step takes so long, or a rank gives up waiting",
-                group="links",
                 others=(
                     "a limit of rate",
                     "small windows of TCP (tcp_rmem, tcp_wmem)",
@@ -329,7 +313,6 @@ SECTIONS = (
                 ),
                 source="iptables-extensions(8); measured in the laboratory (docs/evidence/preflight-score.md)",
                 symptom="the rendezvous connects, and hangs until its timeout",
-                group="links",
                 others=(
                     "a limit of bytes or of time",
                     "an inspecting firewall",
@@ -342,6 +325,7 @@ SECTIONS = (
                 ends=Cause.CUT_OFF,
             ),
         ),
+        group="links",
     ),
     Section(
         "Packet sizes",
@@ -352,7 +336,6 @@ SECTIONS = (
                 by_hand="`ping -M do -s 1472 HOST` (8972 for jumbo frames)",
                 fix="Set one MTU on hosts and switches, or run `ip link set DEV mtu 1400`; let ICMP through.",
                 source="NVIDIA/nccl #1524, #1957",
-                group="mtu",
                 others=(
                     "a tunnel or a switch with a smaller MTU",
                     "a rule that drops by length or by bytes",
@@ -371,8 +354,8 @@ SECTIONS = (
                 fix="Set one MTU on all hosts.",
                 command="set one MTU on all hosts",
                 symptom="none, as long as large payloads pass",
-                group="mtu",
             ),
         ),
+        group="mtu",
     ),
 )

@@ -22,7 +22,6 @@ SECTIONS = (
                     "`--rdzv-conf is_host=1` on the first host and `0` elsewhere. `muster deploy` does the latter."
                 ),
                 source="pytorch/pytorch #79388, #85300",
-                group="names",
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 ends=Cause.CUT_OFF,
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
@@ -38,7 +37,6 @@ SECTIONS = (
                 by_hand="`getent ahosts $(hostname)`",
                 fix="`echo 'ADDRESS NAME' | sudo tee -a /etc/hosts`",
                 source=LAB,
-                group="names",
                 explains="endpoint-nobody family-mixed peer-name-unresolvable proof-failed",
                 symptom="`socket.gaierror: Name or service not known`",
                 what="it cannot resolve its own name {name}",
@@ -52,7 +50,6 @@ SECTIONS = (
                 by_hand="compare `getent ahosts $(hostname)` with `ip addr`",
                 fix="Correct /etc/hosts or DNS.",
                 source=LAB,
-                group="names",
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
                 what="its own name {name} resolves to an address that it does not have ({address})",
@@ -70,7 +67,6 @@ SECTIONS = (
                     "all nodes hang after rendezvous; `The IPv6 network addresses of (...) cannot be retrieved` "
                     "misleads"
                 ),
-                group="names",
             ),
             Row(
                 "peer-name-wrong",
@@ -85,7 +81,6 @@ SECTIONS = (
                     "all nodes hang after rendezvous; `The IPv6 network addresses of (...) cannot be retrieved` "
                     "misleads"
                 ),
-                group="names",
             ),
             Row(
                 "same-hostname",
@@ -94,7 +89,6 @@ SECTIONS = (
                 fix="`sudo hostnamectl set-hostname NAME`",
                 source="pytorch/pytorch #73656",
                 symptom="all nodes hang after rendezvous",
-                group="names",
                 explains="endpoint-twice peer-name-wrong",
                 ends=Cause.CUT_OFF,
             ),
@@ -105,7 +99,6 @@ SECTIONS = (
                 fix="Give the endpoint as an IP.",
                 source=LAB,
                 symptom="most nodes hang without an error; some print `The client socket has timed out after 60000ms`",
-                group="names",
                 explains="endpoint-nobody peer-name-unresolvable",
             ),
             Row(
@@ -115,7 +108,6 @@ SECTIONS = (
                 fix="Give an address that all nodes reach.",
                 source=LAB,
                 symptom="every node trains, or waits, alone",
-                group="names",
                 explains="endpoint-nobody endpoint-twice",
             ),
             Row(
@@ -127,7 +119,6 @@ SECTIONS = (
                 by_hand="`getent ahosts $(hostname)` on the endpoint's host",
                 fix="Set `--rdzv-conf is_host=1` there and `is_host=0` elsewhere.",
                 source="torch 2.13, elastic/rendezvous/utils.py",
-                group="names",
                 symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
             ),
             Row(
@@ -141,7 +132,6 @@ SECTIONS = (
                     "is_host=0 else"
                 ),
                 symptom="every node waits alone",
-                group="names",
             ),
             Row(
                 "endpoint-foreign",
@@ -149,11 +139,11 @@ SECTIONS = (
                 by_hand="`ip addr` on the first host",
                 fix="Give an address of the first host. A public address behind NAT needs `is_host=1`.",
                 source=LAB,
-                group="names",
                 explains="no-route rendezvous-dropped rendezvous-rejected wrong-machine",
                 ends=Cause.CUT_OFF,
                 symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
             ),
         ),
+        group="names",
     ),
 )

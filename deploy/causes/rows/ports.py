@@ -19,7 +19,6 @@ SECTIONS = (
                 fix="End that process, or use another port.",
                 source="pytorch/pytorch #85604",
                 what="a port that another program has",
-                group="ports",
                 others=("a security module",),
                 explains="wrong-machine",
                 symptom=(
@@ -39,7 +38,6 @@ SECTIONS = (
                 source="ip-sysctl of the kernel",
                 command="on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
                 symptom="`Permission denied` on the first node; the others wait until the timeout",
-                group="ports",
                 others=(
                     "a seccomp profile",
                     "AppArmor or SELinux",
@@ -54,7 +52,6 @@ SECTIONS = (
                 by_hand="`nc -vz gpu-b 29600` from each other host: `refused` is well, no answer is not",
                 fix="Allow the two ports that the message names between the hosts (firewall, security group).",
                 symptom="a node that the others do not reach on these ports counts as lost",
-                group="ports",
             ),
             Row(
                 "leftovers",
@@ -62,7 +59,6 @@ SECTIONS = (
                 by_hand="`pgrep -af torchrun`; `muster status --hosts ...`",
                 fix="`muster down --hosts ...`, or end the process.",
                 symptom="busy ports or GPUs",
-                group="ports",
             ),
             Row(
                 "few-ports",
@@ -71,7 +67,6 @@ SECTIONS = (
                 fix="Set a range of at least 200 ports, more for many ranks.",
                 source=LAB,
                 symptom="`Address already in use` or `Cannot assign requested address`, or a hang",
-                group="ports",
                 explains="data-ports-rejected host-unreachable local-ports-used no-route",
                 tried=True,
             ),
@@ -86,11 +81,11 @@ SECTIONS = (
                 fix="End that program, or widen `net.ipv4.ip_local_port_range`.",
                 source=LAB,
                 symptom="`Cannot assign requested address`, or a hang",
-                group="ports",
                 others=("a source address that the host does not have",),
                 explains="few-ports",
                 inferred=True,
             ),
         ),
+        group="ports",
     ),
 )

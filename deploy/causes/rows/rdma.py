@@ -22,7 +22,6 @@ SECTIONS = (
                     "on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that no manager answers)"
                 ),
                 symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
-                group="interfaces",
                 ends=Cause.CUT_OFF,
             ),
             Row(
@@ -33,7 +32,6 @@ SECTIONS = (
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca",
                 command="name a device that the host has",
                 symptom="`Failed to initialize any NET plugin`",
-                group="interfaces",
             ),
             Row(
                 "rdma-hidden",
@@ -50,7 +48,6 @@ SECTIONS = (
                 what="the host has no RDMA devices",
                 command="on {host}: sudo modprobe ib_uverbs",
                 symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
-                group="interfaces",
                 others=("rights of the devices",),
                 explains="memlock",
             ),
@@ -61,7 +58,6 @@ SECTIONS = (
                 fix="Use the same network on all hosts (`NCCL_IB_HCA`), or set `NCCL_IB_DISABLE=1` on all.",
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
                 symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
-                group="interfaces",
                 explains="rdma-gid",
             ),
             Row(
@@ -78,7 +74,6 @@ SECTIONS = (
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-gid-index",
                 command="on {host}: ip addr (give its interface an address); unset NCCL_IB_GID_INDEX; show_gids",
                 symptom="`ibv_modify_qp failed`, `wc error 12`",
-                group="interfaces",
             ),
             Row(
                 "rdma-library",
@@ -95,7 +90,6 @@ SECTIONS = (
                 source="NVIDIA/nccl, src/misc/ibvwrap.cc (it loads libibverbs.so.1 when it starts)",
                 command="an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
                 symptom="`NET/Socket` in `NCCL_DEBUG=INFO`",
-                group="interfaces",
             ),
             Row(
                 "rdma-slow",
@@ -105,12 +99,12 @@ SECTIONS = (
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
                 command="on {host}: ibstat (state, rate); the cable and the switch's port",
                 symptom="the slowest sets the pace",
-                group="interfaces",
             ),
         ),
         intro=(
             "Preflight checks these if the run uses NCCL (`--collectives nccl`) and does not turn RDMA off "
             "(`NCCL_IB_DISABLE=1`)."
         ),
+        group="interfaces",
     ),
 )

@@ -29,7 +29,6 @@ SECTIONS = (
                     "host"
                 ),
                 fix="Use an image with torch; with another `--style`, name your Python: `--python ~/venv/bin/python`.",
-                group="proof",
             ),
             Row(
                 "proof-failed",
@@ -44,7 +43,6 @@ SECTIONS = (
                 ),
                 fix="on the named host, what its last words say; between a pair, the firewalls of both.",
                 symptom="the run does not start there",
-                group="proof",
             ),
             Row(
                 "fabric-unused",
@@ -62,7 +60,6 @@ SECTIONS = (
                 source=("the excerpts in `tests/unit/preflight/*_logs.txt`, with their addresses"),
                 command="no NCCL_DEBUG and NCCL_DEBUG_FILE in the run's environment; then: muster preflight again",
                 symptom="steps 10 to 50 times slower",
-                group="proof",
             ),
         ),
         intro=(
@@ -72,5 +69,6 @@ SECTIONS = (
             "`inodes-full`, `home-readonly`, `process-limits`, `open-files`, `memory-low`, `gpu-busy`, "
             "`port-busy`, `interface-missing`. The entries below are for the rest."
         ),
+        group="proof",
     ),
 )

@@ -23,7 +23,6 @@ SECTIONS = (
                     "`unable to allocate shared memory(shm)`, `Bus error` in data loaders, NCCL's `failed to "
                     "extend /dev/shm`"
                 ),
-                group="resources",
                 others=(
                     "a full disk behind a mapped file",
                     "a memory error of the machine",
@@ -38,7 +37,6 @@ SECTIONS = (
                 what="the limit of open files is too low",
                 command="docker run --ulimit nofile=1048576",
                 symptom="`Too many open files` with many ranks or workers",
-                group="resources",
                 others=(
                     "a limit of the whole machine (fs.file-max)",
                     "a limit of inotify",
@@ -66,7 +64,6 @@ SECTIONS = (
                 what="the limit of processes is too low",
                 command="on {host}: ulimit -u; ulimit -s; systemctl show user-$(id -u).slice docker -p TasksMax",
                 symptom="`cannot set up timer`: no start",
-                group="resources",
                 others=(
                     "a seccomp profile that forbids new threads",
                     "too little memory for a stack",
@@ -86,7 +83,6 @@ SECTIONS = (
                 fix="Raise or remove the quota; end the other programs.",
                 source="measured on the rack (docs/evidence/preflight-score.md)",
                 symptom="all ranks wait for those of this host in each step",
-                group="resources",
             ),
             Row(
                 "memlock",
@@ -97,7 +93,6 @@ SECTIONS = (
                 what="the engine cannot raise memlock",
                 command="on {host}: systemctl edit docker, LimitMEMLOCK=infinity",
                 symptom="`ibv_reg_mr failed ... Cannot allocate memory`",
-                group="resources",
             ),
             Row(
                 "memory-low",
@@ -107,7 +102,6 @@ SECTIONS = (
                 what="there is not enough memory",
                 command="on {host}: free -h; ps aux --sort -rss | head",
                 symptom="exit code -9 (SIGKILL) without a message",
-                group="resources",
                 others=(
                     "a limit of address space (ulimit -v)",
                     "a limit of a control group",
@@ -127,7 +121,6 @@ SECTIONS = (
                 source="mount(8)",
                 what="a folder that the run may not write to",
                 symptom="`mkdir: cannot create directory`: the run does not start there",
-                group="resources",
                 others=(
                     "a seccomp profile",
                     "AppArmor or SELinux",
@@ -147,7 +140,6 @@ SECTIONS = (
                     "a host in `cluster.toml`)."
                 ),
                 symptom="`No such file or directory` or `Not a directory` on that host alone, or a rank without data",
-                group="resources",
             ),
             Row(
                 "mount-closed",
@@ -160,7 +152,6 @@ SECTIONS = (
                 fix="Run `sudo chown -R UID /data`. If the run only reads it, mount it with `:ro`.",
                 command="on {host}: look at the mounted folder; if the run only reads it, mount it with :ro",
                 symptom="`Permission denied`",
-                group="resources",
             ),
             Row(
                 "folder-readonly",
@@ -177,7 +168,6 @@ SECTIONS = (
                     "written to>"
                 ),
                 symptom="`/var/tmp is not root's, or not sticky`: the run does not start there",
-                group="resources",
                 others=(
                     "a seccomp profile",
                     "AppArmor or SELinux",
@@ -192,7 +182,6 @@ SECTIONS = (
                 what="the disk is full",
                 command="on {host}: df -h /var/lib/docker; docker system df",
                 symptom="`No space left on device`, at the start or at the first checkpoint",
-                group="resources",
                 others=(
                     "a quota of the disk",
                     "no inodes left",
@@ -206,7 +195,6 @@ SECTIONS = (
                 by_hand="`df -i`",
                 fix="Remove many small files.",
                 symptom="`No space left on device`",
-                group="resources",
             ),
             Row(
                 "conntrack-full",
@@ -215,8 +203,8 @@ SECTIONS = (
                 fix="Raise nf_conntrack_max.",
                 source="kernel, nf_conntrack-sysctl",
                 symptom="connections time out at random",
-                group="resources",
             ),
         ),
+        group="resources",
     ),
 )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
-import selectors
 import signal
 import sys
 from collections.abc import Callable
@@ -22,9 +22,8 @@ _UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r
 
 def serve() -> None:
     """Answer one request after the other, until the input ends."""
-    while head := _read_head():
-        line, *rows = head.split("\r\n")
-        method, target, _ = line.split(" ", 2)
+    while rows := _read_head():
+        method, target, _ = rows[0].split(" ", 2)
         size = next((int(row.split(":")[1]) for row in rows if row.lower().startswith("content-length:")), 0)
         body = json.loads(_exactly(min(size, _MOST_BODY)) or b"null")
         parts = urlsplit(target)
@@ -37,13 +36,12 @@ def serve() -> None:
         _send(f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
 
-def _read_head() -> str:
-    data = b""
-    while not data.endswith(b"\r\n\r\n") and len(data) < _MOST_HEAD:
-        if not (piece := os.read(0, 1)):
-            return ""
-        data += piece
-    return data.decode("latin-1").rstrip("\r\n")
+def _read_head() -> list[str]:
+    """Its lines. Not one byte more is read: what comes behind may be a command's."""
+    rows = list[str]()
+    while row := io.FileIO(0, closefd=False).readline(_MOST_HEAD).decode("latin-1").rstrip("\r\n"):
+        rows.append(row)
+    return rows
 
 
 def _exactly(size: int) -> bytes:
@@ -53,9 +51,9 @@ def _exactly(size: int) -> bytes:
     return data
 
 
-def _send(data: bytes, to: int = 1) -> None:
+def _send(data: bytes) -> None:
     while data:
-        data = data[os.write(to, data) :]
+        data = data[os.write(1, data) :]
 
 
 def _frame(stream: int, data: bytes) -> None:
@@ -76,7 +74,8 @@ def _list(query: dict[str, str], *_: Any) -> Any:
     for each in store.matching([["label", label] for label in labels]):
         about = each.about()
         row = {"Id": each.id, "Names": [about["Name"]], "State": about["State"]["Status"], "Mounts": about["Mounts"]}
-        rows.append({**row, "Labels": about["Config"]["Labels"], "Status": store.status_words(each.state)})
+        row |= {"Labels": about["Config"]["Labels"], "Status": store.status_words(each.state)}
+        rows.append({**row, "Created": int(os.path.getmtime(f"{each.folder}/config.json"))})
     return rows
 
 
@@ -114,27 +113,13 @@ def _run_command(_: Any, __: Any, id: str) -> None:
     about = _command(id)
     container = store.find(about["Container"])
     container.require_running()
-    pipes = {stream: os.pipe() for stream in (1, 2)}
-    pid = keeper.spawn(container, about["Words"], about["Input"], {stream: end for stream, (_, end) in pipes.items()})
-    for _, end in pipes.values():
-        os.close(end)
+    pid, ready = keeper.spawn_read(container, about["Words"], about["Input"])
     _send(_UPGRADED)
-    _carry({reading: stream for stream, (reading, _) in pipes.items()})
+    while ready.get_map():
+        for stream, data in keeper.arrived(ready):
+            _frame(stream, data)
     write(store.command(id), {**about, "Code": keeper.wait_for(pid)})
     os._exit(0)
-
-
-def _carry(readers: dict[int, int]) -> None:
-    """Send frames of what these have, by their streams, until all have ended."""
-    with selectors.DefaultSelector() as ready:
-        for reading in readers:
-            ready.register(reading, selectors.EVENT_READ)
-        while ready.get_map():
-            for key, _ in ready.select():
-                if data := os.read(key.fd, _PIECE):
-                    _frame(readers[key.fd], data)
-                else:
-                    ready.unregister(key.fd)
 
 
 def _usage(*_: Any) -> Any:
@@ -142,7 +127,7 @@ def _usage(*_: Any) -> Any:
     for about in store.volumes():
         size = _size(f"{store.root()}/volumes/{about['Name']}")
         volumes.append({**about, "UsageData": {"RefCount": int(store.has_volume(about["Name"])), "Size": size}})
-    return {"Images": [{**about, "Containers": 0} for about in store.images()], "Volumes": volumes}
+    return {"Images": [], "Volumes": volumes}
 
 
 def _size(place: str) -> int:
@@ -175,7 +160,5 @@ _ROUTES: list[tuple[str, str, Callable[..., Any]]] = [
     ("GET", f"/exec/{_NAME}/json", _command_ended),
     ("POST", f"/exec/{_NAME}/start", _run_command),
     ("GET", "/system/df", _usage),
-    ("GET", "/images/(.+)/json", _by_name(store.image)),
-    ("DELETE", "/images/(.+)", _by_name(store.drop_image)),
     ("DELETE", f"/volumes/{_NAME}", _by_name(store.drop_volume)),
 ]

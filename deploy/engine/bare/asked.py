@@ -4,37 +4,29 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from . import store
 from .processes import BASE
 from .store import Any, Refused, pairs
 
-# Options with a value, and without. What an engine would grant or keep away, nobody does here.
-_VALUES = (
-    "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
-    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt"
-)
-_FLAGS = "detach d rm interactive i init no-healthcheck read-only"
+# Options without a value. What an engine would grant or keep away, nobody does here.
+_FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 # As `store.now` writes times, to the billionth.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
+Options = dict[str, list[str]]
 _AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
-def split(words: list[str], values: Collection[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """Options by name, and the words behind them. `values`: the options that have one."""
-    options: dict[str, list[str]] = {}
-    at = 0
-    while at < len(words) and words[at].startswith("-") and words[at] != "-":
-        name, equals, value = words[at].lstrip("-").partition("=")
-        at += 1
-        if name in values:
-            if not equals:
-                value, at = words[at], at + 1
-            options.setdefault(name, []).append(value)
-        else:
-            options.setdefault(name, []).append("")
-    return options, words[at:]
+def split(words: Sequence[str]) -> tuple[Options, list[str]]:
+    """Options by name, and the words behind them."""
+    options, rest = Options(), [*words]
+    while rest and rest[0].startswith("-"):
+        name, equals, value = rest.pop(0).lstrip("-").partition("=")
+        if not equals and name not in _FLAGS.split():
+            value = rest.pop(0)
+        options.setdefault(name, []).append(value)
+    return options, rest
 
 
 def moment(text: str) -> str:
@@ -53,59 +45,46 @@ def moment(text: str) -> str:
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
 
 
-def container(words: list[str]) -> tuple[dict[str, Any], dict[str, list[str]]]:
-    """The configuration of a container, and the options of the command. Raises Refused."""
-    options, rest = split(words, _VALUES.split())
-    if unknown := options.keys() - {*_FLAGS.split(), *_VALUES.split()}:
-        raise Refused(f"unknown flag: --{min(unknown)}: this host has no container engine")
-    if not rest:
-        raise Refused("docker run requires at least 1 argument")
-    image = store.image(rest[0])
-    settings, entrypoint = image["Config"], options.get("entrypoint")
-    labels = {**(settings.get("Labels") or {}), **pairs(options.get("label", []))}
-    mounts, memory = _mounts(options)
-    if image["Base"]:
-        mounts.append({"Type": "bind", "Source": image["Base"], "Target": BASE})
-    name = (options.get("name") or [f"muster-{os.urandom(6).hex()}"])[0]
+def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
+    """The configuration of a container. Raises Refused."""
+    image, given = store.image(rest[0]), {name: values[0] for name, values in options.items()}
+    settings = image["Config"]
+    name = given.get("name", f"muster-{os.urandom(6).hex()}")
     if not re.fullmatch(store.NAME, name):
         raise Refused(f"Invalid container name ({name})")
-    gpus, devices = _gpus(options.get("gpus", [""])[0])
-    restarts = re.fullmatch("on-failure:([0-9]{1,9})", options.get("restart", [""])[0])
-    config = {
+    return {
         "Name": name,
-        "Labels": labels,
+        "Labels": {**settings.get("Labels", {}), **pairs(options.get("label", []))},
         "Image": rest[0],
         "ImageId": image["Id"],
-        "Entrypoint": entrypoint if entrypoint else settings.get("Entrypoint") or [],
-        "Cmd": rest[1:] or ([] if entrypoint else settings.get("Cmd") or []),
-        "Env": [*(settings.get("Env") or []), *_variables(options)],
-        "WorkingDir": options.get("workdir", [settings.get("WorkingDir") or "/"])[0],
+        "Entrypoint": options.get("entrypoint", []),
+        "Cmd": [*rest[1:]],
+        "Env": [*settings["Env"], *_variables(options)],
+        "WorkingDir": given.get("workdir", "/"),
         "User": str(os.getuid()),
-        "Mounts": mounts,
-        "Memory": memory,
-        "Limits": _limits(options.get("ulimit", [])),
-        "Gpus": gpus,
-        "Devices": devices,
-        "Restarts": int(restarts[1]) if restarts else 0,
+        "Mounts": [*_mounts(options), {"Type": "bind", "Source": image["Base"], "Target": BASE}],
+        "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
+        "Devices": _devices(given.get("gpus", "")),
+        # on-failure:NUMBER
+        "Restarts": int(given.get("restart", ":0").partition(":")[2]),
         "AutoRemove": "rm" in options,
     }
-    return config, options
 
 
-def _variables(options: dict[str, list[str]]) -> list[str]:
+def _variables(options: Options) -> list[str]:
     """The lines of the variables that the command has, and of its files."""
     lines = list(options.get("env", []))
     for path in options.get("env-file", []):
-        with open(path) as file:
+        with open(path, newline="\n") as file:
             lines += [line for line in file.read().split("\n") if "=" in line and not line.startswith("#")]
     return lines
 
 
-def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[str]]:
-    """The mounts, and the folders in memory among them. Raises Refused for a folder that is not there."""
+def _mounts(options: Options) -> list[dict[str, str]]:
+    """The mounts. Raises Refused for a folder that is not there."""
     import csv
 
-    mounts, memory = [], []
+    mounts = []
     for text in options.get("volume", []):
         source, target = text.split(":")[:2]
         mounts.append({"Type": "bind", "Source": source, "Target": target})
@@ -118,23 +97,15 @@ def _mounts(options: dict[str, list[str]]) -> tuple[list[dict[str, str]], list[s
             mounts.append({"Type": kind, "Source": source, "Target": target})
     for text in options.get("tmpfs", []):
         place = f"/dev/shm/muster-{os.urandom(8).hex()}"
-        memory.append(place)
         mounts.append({"Type": "tmpfs", "Source": place, "Target": text.split(":")[0]})
     for mount in mounts:
         if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
             raise Refused(f'invalid mount config for type "bind": bind source path does not exist: {mount["Source"]}')
-    return mounts, memory
+    return mounts
 
 
-def _limits(texts: list[str]) -> list[tuple[str, int]]:
-    return [(name, int(text.partition(":")[0])) for name, text in (each.split("=", 1) for each in texts)]
-
-
-def _gpus(text: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """The GPUs that a container sees, where they are not all; and what an engine says of them."""
-    if not text:
-        return [], []
-    if text == "all":
-        return [], [{"Count": -1, "DeviceIDs": None}]
-    names = text.strip('"').removeprefix("device=").split(",")
-    return names, [{"Count": 0, "DeviceIDs": names}]
+def _devices(gpus: str) -> list[dict[str, Any]]:
+    """The GPUs that a container sees, as an engine says it."""
+    if gpus in ("", "all"):
+        return [{"Count": -1, "DeviceIDs": None}] if gpus else []
+    return [{"Count": 0, "DeviceIDs": gpus.strip('"').removeprefix("device=").split(",")}]

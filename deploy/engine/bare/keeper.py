@@ -1,11 +1,12 @@
 """The life of a container: started, watched, its output kept, started again as its policy says, and ended whole.
 
-Two processes keep it: the watcher has the log and the restarts; the guard above it ends all that is left if the watcher
-is killed. If both are, the kernel ends the first process of the container, and the next command finds the rest.
+One process keeps it. If that is killed, the kernel ends the first process of the container, and the next command that
+looks finds the rest.
 """
 
 from __future__ import annotations
 
+import fcntl
 import io
 import os
 import re
@@ -21,11 +22,12 @@ from . import processes
 from .store import RUNS, Any, Container, Refused, ended, now, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
+_RUNS = "ok"
 _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
 
 
 class Log:
-    """What a container writes: lines of a time, the stream (1 or 2), E where a line ends there or C, and the text."""
+    """What a container writes: lines of a time, the stream (1 or 2), E or C where its line goes on, and the text."""
 
     def __init__(self, container: Container) -> None:
         self._path = f"{container.folder}/log"
@@ -46,15 +48,15 @@ class Log:
         """Write what had no end."""
         for stream, rest in self._rest.items():
             if rest:
-                self._write(stream, b"C", rest)
+                self._write(stream, b"E", rest)
             self._rest[stream] = b""
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
         with suppress(OSError):  # on a full disk, lines are lost, and nothing else
             self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
-                os.replace(self._path, f"{self._path}.1")
-                self._file.close()
+                with suppress(FileNotFoundError):  # on a disk without room for another file it goes on in this one
+                    os.replace(self._path, f"{self._path}.1")
                 self._file = io.FileIO(self._path, "ab")
 
 
@@ -70,48 +72,27 @@ def start(container: Container) -> None:
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
-    with suppress(FileNotFoundError):
-        os.unlink(f"{container.folder}/stopped")
-    reading, writing = os.pipe()
+    os.close(os.open(container.wanted, os.O_CREAT, 0o600))
     # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
-    line = [*itself(), "keep", container.id, str(writing)]
+    line = [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0], "keep", container.id]
     nothing = subprocess.DEVNULL
-    subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=nothing, pass_fds=[writing], start_new_session=True)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as answer:
-        if (words := answer.read().decode()) != "ok":
-            raise Refused(words or "the container's keeper ended", 500)
+    begun = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True)
+    assert begun.stderr
+    if (words := begun.stderr.read().decode(errors="replace")) != _RUNS:
+        raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
 
 
-def itself() -> list[str]:
-    """The words that start this program."""
-    return [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0]]
-
-
-def guard(container: Container, writing: int) -> None:
-    """Let a watcher work, and end what is left if it is killed. Does not return."""
-    if container.hold() is None:
-        os._exit(1)
-    os.set_inheritable(writing, False)
+def keep(container: Container) -> None:
+    """Keep a container until it has ended for good. Who started it gets _RUNS once it runs, or why it does not."""
+    container.hold()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     processes.adopt()
-    watcher = os.fork()
-    if watcher == 0:
-        try:
-            Watcher(container, writing).run()
-        finally:
-            os._exit(0)
-    os.close(writing)
-    wait_for(watcher)
-    with suppress(Refused):
-        processes.sweep(container, os.getpid())
-    state = container.noted()
-    if state["Status"] in RUNS:
-        container.keep(ended(state, 137))
+    # What removes old files from /tmp leaves a folder alone that somebody keeps locked (systemd-tmpfiles).
+    fcntl.flock(os.open(container.scratch, os.O_RDONLY), fcntl.LOCK_SH)
+    Keeper(container).run()
     if container.config["AutoRemove"]:
         remove(container)
-    os._exit(0)
 
 
 def wait_for(pid: int, how: int = 0) -> int:
@@ -125,55 +106,57 @@ def wait_for(pid: int, how: int = 0) -> int:
     return 137
 
 
-class Watcher:
-    """The process that watches a container; `writing` gets `ok` once it runs, or why it does not."""
+class Keeper:
+    """The process that keeps a container."""
 
-    def __init__(self, container: Container, writing: int) -> None:
-        self._container, self._writing = container, writing
-        self._log, self._pause_s = Log(container), _PAUSE_S
+    def __init__(self, container: Container) -> None:
+        self._container, self._log = container, Log(container)
+        self._state: dict[str, Any] = {**container.noted(), "Restarts": 0}
         self._noted, self._hidden = 0.0, dict[str, str]()
 
     def run(self) -> None:
         """Run it until it ends for good."""
-        processes.adopt()
-        processes.end_with_parent()
-        state: dict[str, Any] = {**self._container.noted(), "Restarts": 0}
+        pause_s, most = _PAUSE_S, self._container.config["Restarts"]
         while self._is_wanted():
-            code, lasted_s = self._live(state)
-            state = {**self._container.noted(), "Restarts": state["Restarts"]}
-            with suppress(Refused):
-                processes.sweep(self._container, os.getpid())
+            began = time.monotonic()
+            code = self._live()
             self._log.end()
-            if not code or state["Restarts"] >= self._container.config["Restarts"] or not self._is_wanted():
-                self._container.keep(ended(state, code))
-                return
-            self._pause_s = _PAUSE_S if lasted_s > 10 else min(2 * self._pause_s, _MOST_PAUSE_S)
-            state = {**ended(state, code), "Status": "restarting", "Restarts": state["Restarts"] + 1}
-            self._container.keep(state)
-            until = time.monotonic() + self._pause_s
+            self._state = ended(self._state, code)
+            if not code or self._state["Restarts"] >= most or not self._is_wanted():
+                break
+            pause_s = _PAUSE_S if time.monotonic() > began + 10 else min(2 * pause_s, _MOST_PAUSE_S)
+            self._keep({"Status": "restarting", "Restarts": self._state["Restarts"] + 1})
+            until = time.monotonic() + pause_s
             while self._is_wanted() and time.monotonic() < until:
                 time.sleep(0.1)
-        self._container.keep({**state, "Status": "exited"})
+        self._keep({"Status": "exited"})
 
     def _is_wanted(self) -> bool:
         """Whether nobody has stopped or removed it."""
-        return os.path.exists(self._container.folder) and not os.path.exists(f"{self._container.folder}/stopped")
+        return os.path.exists(self._container.wanted)
 
-    def _live(self, state: dict[str, Any]) -> tuple[int, float]:
-        """One life: its code, and how long it took."""
-        pipes = {1: os.pipe(), 2: os.pipe()}
-        pid = spawn(self._container, words_of(self._container), False, {n: end for n, (_, end) in pipes.items()})
-        for _, end in pipes.values():
-            os.close(end)
-        started = time.monotonic()
-        running = {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}
-        self._container.keep({**state, **running})
-        if self._writing >= 0:
-            os.write(self._writing, b"ok")
-            os.close(self._writing)
-            self._writing = -1
-        code = self._carry(pid, {reading: stream for stream, (reading, _) in pipes.items()})
-        return code, time.monotonic() - started
+    def _keep(self, more: dict[str, Any]) -> None:
+        self._state |= more
+        self._container.keep(self._state)
+
+    def _live(self) -> int:
+        """One life: its code. The output goes into the log until the first process has ended, and a moment longer."""
+        pid, ready = spawn_read(self._container, words_of(self._container), False)
+        self._keep(running(pid))
+        os.write(2, _RUNS.encode())
+        os.dup2(0, 2)
+        code, end = -1, 0.0
+        with ready:
+            while code < 0 or (ready.get_map() and time.monotonic() < end):
+                self._note()
+                for stream, data in arrived(ready, 0.05 if code < 0 else 0.01):
+                    self._log.feed(stream, data)
+                if code < 0 and (code := wait_for(pid, os.WNOHANG)) >= 0:
+                    # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
+                    with suppress(Refused):
+                        processes.sweep(self._container, os.getpid())
+                    end = time.monotonic() + _DRAIN_S
+        return code
 
     def _note(self) -> None:
         """Write down which processes hide their mark, for who looks after this one was killed."""
@@ -185,30 +168,6 @@ class Watcher:
                     write(f"{self._container.folder}/hidden.json", hidden)
                     self._hidden = hidden
 
-    def _carry(self, pid: int, readers: dict[int, int]) -> int:
-        """Carry the output into the log until the first process has ended, and a moment longer."""
-        code, end = -1, 0.0
-        with selectors.DefaultSelector() as ready:
-            for reading in readers:
-                os.set_blocking(reading, False)
-                ready.register(reading, selectors.EVENT_READ)
-            while code < 0 or (ready.get_map() and time.monotonic() < end):
-                self._note()
-                for key, _ in ready.select(0.05 if code < 0 else 0.01):
-                    with suppress(BlockingIOError):
-                        if data := os.read(key.fd, _PIECE):
-                            self._log.feed(readers[key.fd], data)
-                        else:
-                            ready.unregister(key.fd)
-                if code < 0 and (code := wait_for(pid, os.WNOHANG)) >= 0:
-                    # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
-                    with suppress(Refused):
-                        processes.sweep(self._container, os.getpid())
-                    end = time.monotonic() + _DRAIN_S
-        for reading in readers:
-            os.close(reading)
-        return code
-
 
 def run_here(container: Container, interactive: bool) -> int:
     """Run a container whose input and output are this process's own; its code."""
@@ -216,7 +175,7 @@ def run_here(container: Container, interactive: bool) -> int:
     processes.make_root(container)
     processes.adopt()
     pid = spawn(container, words_of(container), interactive)
-    container.keep({"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now(), "Restarts": 0})
+    container.keep({**running(pid), "Restarts": 0})
     _pass_on(pid)
     code = wait_for(pid)
     processes.sweep(container, os.getpid())
@@ -232,6 +191,30 @@ def run_inside(container: Container, words: Sequence[str], interactive: bool) ->
     pid = spawn(container, words, interactive)
     _pass_on(pid)
     return wait_for(pid)
+
+
+def running(pid: int) -> dict[str, Any]:
+    """The state of a container with this first process."""
+    return {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}
+
+
+def spawn_read(container: Container, words: Sequence[str], interactive: bool) -> tuple[int, selectors.BaseSelector]:
+    """Start a program of a container, whose output `arrived` reads."""
+    pipes, ready = {stream: os.pipe() for stream in (1, 2)}, selectors.DefaultSelector()
+    pid = spawn(container, words, interactive, {stream: end for stream, (_, end) in pipes.items()})
+    for stream, (reading, end) in pipes.items():
+        os.close(end)
+        ready.register(io.FileIO(reading), selectors.EVENT_READ, stream)
+    return pid, ready
+
+
+def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Iterator[tuple[int, bytes]]:
+    """What has come by now, with its stream."""
+    for key, _ in ready.select(wait_s):
+        if data := os.read(key.fd, _PIECE):
+            yield key.data, data
+        else:
+            ready.unregister(key.fileobj)
 
 
 def spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from . import asked, keeper, processes, store
+from .asked import Options
 from .store import Any, Refused
 from .template import filled
-
-Options = dict[str, list[str]]
 
 
 def main() -> int:
@@ -22,10 +21,7 @@ def main() -> int:
     try:
         if name not in _COMMANDS:
             raise Refused(f"docker: '{name}' is not a command here: this host has no container engine")
-        valued, work = _COMMANDS[name]
-        words = words[len(name.split()) :]
-        options, rest = ({}, words) if valued is None else asked.split(words, valued.split())
-        return work(options, rest) or 0
+        return _COMMANDS[name](*asked.split(words[len(name.split()) :])) or 0
     except Refused as refused:
         return _refuse(refused, 125 if name in ("run", "create") else 1)
     except BrokenPipeError:
@@ -65,11 +61,10 @@ def _ps(options: Options, _: list[str]) -> None:
         _say(row, options, id)
 
 
-def _run(_: Options, words: list[str]) -> int:
-    config, options = asked.container(words)
-    container = store.add(config)
-    if not {"detach", "d"} & options.keys():
-        return keeper.run_here(container, bool({"interactive", "i"} & options.keys()))
+def _run(options: Options, words: list[str]) -> int:
+    container = store.add(asked.container(options, words))
+    if "detach" not in options:
+        return keeper.run_here(container, "interactive" in options)
     print(container.id, flush=True)
     try:
         keeper.start(container)
@@ -80,14 +75,13 @@ def _run(_: Options, words: list[str]) -> int:
 
 
 def _exec(options: Options, rest: list[str]) -> int:
-    return keeper.run_inside(store.find(rest[0]), rest[1:], bool({"interactive", "i"} & options.keys()))
+    return keeper.run_inside(store.find(rest[0]), rest[1:], "interactive" in options)
 
 
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = asked.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
     for at, _, text in keeper.lines(store.find(names[0]), "follow" in options, since, tail):
-        line = f"{at} ".encode() + text if "timestamps" in options else text
-        sys.stdout.buffer.write(line if line.endswith(b"\n") or "timestamps" not in options else line + b"\n")
+        sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
         sys.stdout.buffer.flush()
 
 
@@ -102,7 +96,7 @@ def _events(options: Options, _: list[str]) -> None:
 def _rm(options: Options, names: list[str]) -> int:
     def remove(name: str) -> None:
         container = store.find(name)
-        if container.state["Status"] in store.RUNS and not {"force", "f"} & options.keys():
+        if container.state["Status"] in store.RUNS and "force" not in options:
             raise Refused(f"cannot remove container {name}: it is running: stop it, or force its removal", 409)
         keeper.end(container)
         print(name)
@@ -148,11 +142,8 @@ def _load(*_: Any) -> None:
     """An archive with the settings of an image whose layers are here already."""
     import tarfile
 
-    entries: dict[str, bytes] = {}
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
-        for entry in archive:
-            if entry.isreg() and entry.size < 1 << 20 and (file := archive.extractfile(entry)):
-                entries[entry.name] = file.read()
+        entries = {entry.name: file.read() for entry in archive if (file := archive.extractfile(entry))}
     (about,) = json.loads(entries["manifest.json"])
     config = json.loads(entries[about["Config"]])
     layers = config["rootfs"]["diff_ids"]
@@ -175,14 +166,7 @@ def _volume_create(options: Options, names: list[str]) -> int:
 
 
 def _volume_rm(options: Options, names: list[str]) -> int:
-    def remove(name: str) -> None:
-        try:
-            store.drop_volume(name)
-        except Refused as refused:
-            if refused.status != 404 or "force" not in options:
-                raise
-
-    return _each(names, remove)
+    return _each(names, lambda name: store.drop_volume(name, "force" in options))
 
 
 def _serve(*_: Any) -> None:
@@ -192,26 +176,26 @@ def _serve(*_: Any) -> None:
 
 
 # By the words of a command: its options that have a value (None: it reads all itself), and what does it.
-_COMMANDS: dict[str, tuple[str | None, Callable[[Options, list[str]], int | None]]] = {
-    "info": ("format", lambda options, _: _say(store.about_engine(), options)),
-    "version": ("format", lambda options, _: _say(store.about_engine(), options)),
-    "ps": ("format filter", _ps),
-    "inspect": ("format", lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options))),
-    "create": (None, lambda _, words: print(store.add(asked.container(words)[0]).id)),
-    "run": (None, _run),
-    "start": ("", lambda _, names: _each(names, lambda name: keeper.start(store.find(name)))),
-    "exec": ("", _exec),
-    "logs": ("since tail", _logs),
-    "events": ("since until filter format", _events),
-    "rm": ("", _rm),
-    "load": ("", _load),
-    "image inspect": ("format", lambda options, names: _each(names, lambda name: _say(store.image(name), options))),
-    "image ls": ("", lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()})))),
-    "image rm": ("", lambda _, names: _each(names, store.drop_image)),
-    "image add": ("", _image_add),
-    "volume create": ("label", _volume_create),
-    "volume ls": ("filter format", _volume_ls),
-    "volume rm": ("", _volume_rm),
-    "keep": ("", lambda _, words: keeper.guard(store.find(words[0]), int(words[1]))),
-    "system dial-stdio": ("", _serve),
+_COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
+    "info": lambda options, _: _say(store.about_engine(), options),
+    "version": lambda options, _: _say(store.about_engine(), options),
+    "ps": _ps,
+    "inspect": lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options)),
+    "create": lambda options, words: print(store.add(asked.container(options, words)).id),
+    "run": _run,
+    "start": lambda _, names: _each(names, lambda name: keeper.start(store.find(name))),
+    "exec": _exec,
+    "logs": _logs,
+    "events": _events,
+    "rm": _rm,
+    "load": _load,
+    "image inspect": lambda options, names: _each(names, lambda name: _say(store.image(name), options)),
+    "image ls": lambda *_: print("\n".join(sorted({about["Id"] for about in store.images()}))),
+    "image rm": lambda _, names: _each(names, store.drop_image),
+    "image add": _image_add,
+    "volume create": _volume_create,
+    "volume ls": _volume_ls,
+    "volume rm": _volume_rm,
+    "keep": lambda _, words: keeper.keep(store.find(words[0])),
+    "system dial-stdio": _serve,
 }

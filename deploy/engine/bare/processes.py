@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import re
 import resource
 import signal
@@ -18,8 +17,12 @@ MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
 # Where the image's Python lies in a container.
 BASE = "/muster/base"
-# Of the login's own variables those that lead to the network, to drivers and to words; a container gets no others.
-_OF_HOST = r"(?i)(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|LC_\w+|TZ"
+# Of the login's own variables those that say who it is, and that lead to the network, to drivers and to words; a
+# container gets no others.
+_OF_HOST = (
+    r"(?i)HOME|USER|LOGNAME|(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|TZ|"
+    r"LC_\w+"
+)
 # Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
 _PATHS = r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV"
 # What libraries leave in shared memory, by their own names.
@@ -45,15 +48,15 @@ def end_with_parent() -> None:
 
 def variables(container: Container) -> dict[str, str]:
     """The variables of each process of a container."""
-    config, user = container.config, pwd.getpwuid(os.getuid())
+    config = container.config
     own = {name: value for name, value in os.environ.items() if re.fullmatch(_OF_HOST, name)}
-    own |= {"HOME": os.path.expanduser("~"), "USER": user.pw_name, "LOGNAME": user.pw_name}
-    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch}
-    own |= {"PYTHONPYCACHEPREFIX": bytecode()}
+    own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
     paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATHS, name)}
-    gpus = {"CUDA_VISIBLE_DEVICES": ",".join(config["Gpus"])} if config["Gpus"] else {}
-    return {**own, **gpus, **paths, MARK: container.id}
+    for device in config["Devices"]:
+        if device["DeviceIDs"]:
+            own["CUDA_VISIBLE_DEVICES"] = ",".join(device["DeviceIDs"])
+    return {**own, **paths, MARK: container.id}
 
 
 def _places(container: Container) -> list[tuple[str, str]]:
@@ -88,8 +91,8 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
     """Become the program `words` of a container; returns only by an exception. For a new process alone."""
     os.setsid()
     os.closerange(3, 4096)
-    for name, soft in container.config["Limits"]:
-        kind = getattr(resource, f"RLIMIT_{name.upper()}")
+    for name, text in container.config["Limits"]:
+        kind, soft = getattr(resource, f"RLIMIT_{name.upper()}"), int(text)
         hard = resource.getrlimit(kind)[1]
         most = soft if hard == resource.RLIM_INFINITY else hard if soft < 0 else min(soft, hard)
         with suppress(OSError, ValueError):
@@ -109,26 +112,44 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
 
 def hidden(id: str, parent: int) -> dict[str, str]:
     """Those below `parent` that have no mark of the container, by their numbers, with their beginnings."""
-    marked, below = _seen(id)
-    return {str(pid): began(pid) for pid in _below(below, [parent]) - marked}
+    living = _living()
+    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent}}
 
 
-def members(container: Container, *parents: int) -> list[int]:
+def members(container: Container, *parents: int) -> set[int]:
     """The living processes that have the mark of a container, and those below them or below `parents`.
 
     A program may write over its own variables, which hides the mark: then its parents tell, or what was noted.
     """
-    marked, below = _seen(container.id)
-    noted = read(f"{container.folder}/hidden.json") or {}
-    marked |= {int(pid) for pid, at in noted.items() if at and began(int(pid)) == at}
-    return [pid for pid in marked | _below(below, [*marked, *parents]) if pid != os.getpid() and _lives(pid)]
+    living, noted = _living(), read(f"{container.folder}/hidden.json") or {}
+    known = {int(pid) for pid, at in noted.items() if living.get(int(pid), (0, ""))[1] == at}
+    return _with_below(_marked(container.id, living) | known | {*parents}, living) & living.keys() - {os.getpid()}
 
 
-def _lives(pid: int) -> bool:
-    return _stat(pid)[:1] not in ([], ["Z"], ["X"])
+def _living() -> dict[int, tuple[int, str]]:
+    """The living processes by their numbers: the parent of each, and when it began."""
+    stats = {int(name): _stat(name) for name in os.listdir("/proc") if name.isdigit()}
+    return {pid: (int(cells[1]), cells[19]) for pid, cells in stats.items() if cells and cells[0] not in "ZX"}
 
 
-def _stat(pid: int) -> list[str]:
+def _marked(id: str, pids: Iterable[int]) -> set[int]:
+    """Those that have the mark of a container."""
+    marked, mark = set[int](), f"\0{MARK}={id}\0".encode()
+    for pid in pids:
+        with suppress(OSError):
+            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
+                marked.add(pid)
+    return marked
+
+
+def _with_below(above: set[int], living: Mapping[int, tuple[int, str]]) -> set[int]:
+    """These, and all whose parents are among them."""
+    while below := {pid for pid, (parent, _) in living.items() if parent in above} - above:
+        above = above | below
+    return above
+
+
+def _stat(pid: int | str) -> list[str]:
     """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
     with suppress(OSError):
         return _proc_file(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
@@ -139,29 +160,6 @@ def _proc_file(pid: int | str, what: str) -> bytes:
     """What the kernel says of a process. Raises OSError where there is none, or it is somebody else's."""
     with open(f"/proc/{pid}/{what}", "rb") as file:
         return file.read()
-
-
-def _below(below: dict[int, list[int]], parents: Iterable[int]) -> set[int]:
-    todo, mine = list(parents), set[int]()
-    while todo:
-        fresh = set(below.get(todo.pop(), ())) - mine
-        mine |= fresh
-        todo += fresh
-    return mine
-
-
-def _seen(id: str) -> tuple[set[int], dict[int, list[int]]]:
-    """The living processes that have the mark, and of each process its children."""
-    below, mine, mark = dict[int, list[int]](), set[int](), f"{MARK}={id}\0".encode()
-    for pid in map(int, filter(str.isdigit, os.listdir("/proc"))):
-        with suppress(OSError, ValueError):
-            state, parent = _stat(pid)[:2]
-            if state in "ZX":
-                continue
-            below.setdefault(int(parent), []).append(pid)
-            if mark in b"\0" + _proc_file(pid, "environ") + b"\0":
-                mine.add(pid)
-    return mine, below
 
 
 def sweep(container: Container, *parents: int) -> None:
@@ -175,7 +173,7 @@ def sweep(container: Container, *parents: int) -> None:
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
         if pids and time.monotonic() > end:
-            raise Refused(f"cannot kill container: {container.id}: process {pids[0]} does not end", 500)
+            raise Refused(f"cannot kill container: {container.id}: process {min(pids)} does not end", 500)
         time.sleep(0.01)
     _drop_segments(container)
 
@@ -218,9 +216,12 @@ def send(container: Container, number: int) -> None:
     if state["Status"] not in RUNS:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        # Whoever stops a container does not want it to start again.
-        with open(f"{container.folder}/stopped", "w"):
-            pass
+        # Whoever stops a container does not want it to start again. A full disk takes no new file, but gives one.
+        try:
+            os.unlink(container.wanted)
+        except FileNotFoundError:  # the keeper of an earlier version looks for this
+            with suppress(OSError):
+                os.close(os.open(f"{container.folder}/stopped", os.O_CREAT, 0o600))
     if pid and began(pid) == state.get("Began"):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import suppress
 
 # pathlib, typing and what is compiled ahead would be a third of each start.
@@ -61,13 +61,10 @@ def about_engine() -> dict[str, Any]:
     seen = os.uname()
     version = f"bare-{os.path.basename(sys.path[0])}-{python_version()}"
     return {
-        "Version": version,
         "ServerVersion": version,
         "Server": {"Version": version},
         "Architecture": seen.machine,
-        "Arch": {"x86_64": "amd64", "aarch64": "arm64"}.get(seen.machine, seen.machine),
         "OSType": "linux",
-        "Os": "linux",
         "DriverStatus": [],
         "DockerRootDir": root(),
         "SecurityOptions": ["name=bare"],
@@ -114,7 +111,9 @@ class Container:
         self.folder, self.id = folder, os.path.basename(folder)
         self.config: dict[str, Any] = read(f"{folder}/config.json") or {}
         self.name = str(self.config.get("Name", ""))
-        self.scratch: str = self.config.get("Scratch", "/nonexistent")
+        self.scratch = f"/tmp/muster-{self.id[:12]}"
+        # A file as long as nobody has stopped it.
+        self.wanted = f"{folder}/wanted"
 
     @property
     def state(self) -> dict[str, Any]:
@@ -146,25 +145,23 @@ class Container:
                 with open(path, "rb+", buffering=0) as file:
                     file.write(json.dumps(state).ljust(os.path.getsize(path)).encode())
 
-    def hold(self) -> int | None:
-        """Take its lock, which ends with this process and its copies; None if another one has it."""
+    def hold(self) -> int:
+        """Take its lock, which ends with this process and its copies. Raises BlockingIOError if another one has it."""
         descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             os.close(descriptor)
-            return None
+            raise
         return descriptor
 
     def is_kept(self) -> bool:
         """Whether somebody looks after its processes."""
         try:
-            held = self.hold()
-        except OSError:
-            return False
-        if held is not None:
-            os.close(held)
-        return held is None
+            os.close(self.hold())
+        except OSError as held:
+            return isinstance(held, BlockingIOError)
+        return False
 
     def require_running(self) -> None:
         """Raise Refused unless it runs."""
@@ -183,7 +180,6 @@ class Container:
             "State": {
                 "Running": state["Status"] in RUNS,
                 "ExitCode": state.get("ExitCode", 0),
-                "OOMKilled": False,
                 **{name: state.get(name, "") for name in ("Status", "StartedAt", "FinishedAt")},
             },
             "RestartCount": state.get("Restarts", 0),
@@ -271,7 +267,7 @@ def add(config: dict[str, Any]) -> Container:
             raise Refused(f'Conflict. The container name "/{name}" is already in use', 409)
         part = f"{place}/.{id}"
         os.mkdir(part, 0o700)
-        write(f"{part}/config.json", {**config, "Created": now(), "Scratch": f"/tmp/muster-{id[:12]}"})
+        write(f"{part}/config.json", {**config, "Created": now()})
         os.rename(part, f"{place}/{id}")
     return Container(f"{place}/{id}")
 
@@ -280,24 +276,22 @@ def remove(container: Container) -> None:
     """Remove what there is of a container that does not run."""
     import shutil
 
-    for secret in container.config.get("Memory", []):
-        shutil.rmtree(secret, ignore_errors=True)
+    for mount in container.config.get("Mounts", []):
+        if mount["Type"] == "tmpfs":
+            shutil.rmtree(mount["Source"], ignore_errors=True)
     shutil.rmtree(container.scratch, ignore_errors=True)
     shutil.rmtree(container.folder, ignore_errors=True)
 
 
-def images() -> Iterator[dict[str, Any]]:
-    """All images: of each name one."""
-    for path in _paths("images"):
-        if about := read(path):
-            yield about
+def images() -> list[dict[str, Any]]:
+    """All images: of each name one. Where its environment was removed, there is none."""
+    return [about for path in _paths("images") if (about := read(path)) and os.path.isdir(about["Base"])]
 
 
 def image(name: str) -> dict[str, Any]:
     """The image of that name or id. Raises Refused."""
-    whole = name if ":" in name.rsplit("/", 1)[-1] else f"{name}:latest"
     for about in images():
-        if whole in about["RepoTags"] or name in (about["Id"], about["Id"].removeprefix("sha256:")):
+        if name in (about["Id"], *about["RepoTags"]):
             return about
     raise Refused(f"No such image: {name}", 404)
 
@@ -308,8 +302,9 @@ def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: 
 
     id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
     about = {"Id": f"sha256:{id}", "RepoTags": [name], "Created": created, "Size": 0, "RootFS": {"Layers": layers}}
-    engine = about_engine()
-    write(_place(name), {**about, "Os": engine["Os"], "Architecture": engine["Arch"], **settings})
+    machine = os.uname().machine
+    architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
+    write(_place(name), {**about, "Os": "linux", "Architecture": architecture, **settings})
 
 
 def _place(image: str) -> str:
@@ -330,12 +325,10 @@ def volume(name: str, labels: dict[str, str] | None = None) -> str:
     if not re.fullmatch(NAME, name):
         raise Refused(f"{name!r} includes invalid characters for a local volume name")
     place = f"{root()}/volumes/{name}"
-    data, about = f"{place}/data", f"{place}/volume.json"
-    os.makedirs(place, 0o755, exist_ok=True)
-    os.makedirs(data, exist_ok=True)
-    if not os.path.exists(about):
-        write(about, {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
-    return data
+    os.makedirs(f"{place}/data", exist_ok=True)
+    if not os.path.exists(f"{place}/volume.json"):
+        write(f"{place}/volume.json", {"Name": name, "Labels": labels or {}, "CreatedAt": now()})
+    return f"{place}/data"
 
 
 def volumes() -> list[dict[str, Any]]:
@@ -344,16 +337,17 @@ def volumes() -> list[dict[str, Any]]:
 
 
 def has_volume(name: str) -> bool:
-    """Whether a container or an image has the volume."""
+    """Whether a container has the volume."""
     at = f"{root()}/volumes/{name}/data"
-    mounted = any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
-    return mounted or any(about["Base"] == at for about in images())
+    return any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
 
 
-def drop_volume(name: str) -> None:
-    """Remove a volume. Raises Refused if there is none, or a container or an image has it."""
+def drop_volume(name: str, force: bool = False) -> None:
+    """Remove a volume. Raises Refused if a container has it, and without `force` if there is none."""
     folder = f"{root()}/volumes"
     if not re.fullmatch(NAME, name) or not os.path.isdir(f"{folder}/{name}"):
+        if force:
+            return
         raise Refused(f"get {name}: no such volume", 404)
     if has_volume(name):
         raise Refused(f"remove {name}: volume is in use", 409)

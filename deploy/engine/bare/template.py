@@ -10,79 +10,68 @@ from .store import Any
 
 _PARTS = r"(?s)\{\{(.*?)\}\}"
 _WORDS = r'\(|\)|"(?:[^"\\]|\\.)*"|[^\s()"]+'
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "json": lambda value: json.dumps(value, separators=(",", ":")),
+    "index": lambda value, key: (value or {}).get(key, ""),
+    "or": lambda *values: next(filter(None, values), ""),
+    "eq": lambda left, right: left == right,
+}
 
 
 def filled(template: str, value: Any) -> str:
     """The template with the value."""
-    pieces = [(number % 2 == 1, part) for number, part in enumerate(re.split(_PARTS, template))]
-    return _block(iter(pieces), value, True)
+    return _shown(_block(iter(re.split(_PARTS, template))), value)
 
 
-def _block(pieces: Iterator[tuple[bool, str]], value: Any, shown: bool) -> str:
-    """The text up to the `end` of this block."""
-    text = ""
-    while piece := next(pieces, None):
-        is_action, part = piece
-        if not is_action:
-            text += part
-            continue
-        word, _, rest = part.strip().partition(" ")
-        if word == "end":
-            break
-        if word == "if":
-            holds = shown and bool(_expression(rest, value))
-            inner = _block(pieces, value, holds)
-            text += inner if holds else ""
-        elif word == "range":
-            rest_of_it = list(pieces)
-            items = (_expression(rest, value) if shown else None) or [None]
-            for item in items:
-                pieces = iter(rest_of_it)
-                inner = _block(pieces, item, item is not None)
-                text += inner if item is not None else ""
-        elif shown:
-            text += _shown(_expression(part.strip(), value))
-    return text if shown else ""
-
-
-def _expression(text: str, value: Any) -> Any:
-    return _call(_parsed(iter(re.findall(_WORDS, text))), value)
-
-
-def _parsed(words: Iterator[str]) -> list[Any]:
+def _block(parts: Iterator[str]) -> list[Any]:
+    """The parts up to the `end` of this block: texts, and between them words with the block that is theirs."""
     tree: list[Any] = []
-    for word in words:
-        if word == ")":
+    for text in parts:
+        words = next(parts, "end").strip()
+        tree.append(text)
+        if words == "end":
             break
-        tree.append(_parsed(words) if word == "(" else word)
+        tree.append((words, _block(parts) if words.startswith(("if ", "range ")) else []))
     return tree
 
 
-def _call(tree: list[Any], value: Any) -> Any:
-    first, rest = tree[0], tree[1:]
-    functions: dict[str, Callable[..., Any]] = {
-        "json": lambda x: json.dumps(x, separators=(",", ":")),
-        "index": lambda x, key: (x or {}).get(key, ""),
-        "or": lambda *x: next((each for each in x if each), ""),
-        "eq": lambda a, b: a == b,
-        ".Label": lambda key: (value.get("Labels") or {}).get(key, ""),
-    }
-    if isinstance(first, str) and first in functions:
-        return functions[first](*(_value(each, value) for each in rest))
-    return _value(first, value)
+def _shown(tree: list[Any], value: Any) -> str:
+    text = ""
+    for part in tree:
+        if isinstance(part, str):
+            text += part
+            continue
+        words, inner = part
+        kind, _, rest = words.partition(" ")
+        seen = _result(iter(re.findall(_WORDS, rest if inner else words)), value)
+        if not inner:
+            text += _text(seen)
+        elif seen:
+            text += "".join(_shown(inner, each) for each in (seen if kind == "range" else [value]))
+    return text
 
 
-def _value(word: Any, value: Any) -> Any:
-    if isinstance(word, list):
-        return _call(word, value)
+def _result(words: Iterator[str], value: Any) -> Any:
+    """What the words up to a closing bracket are: a value, or a function with the values behind it."""
+    first, *others = [
+        _result(words, value) if word == "(" else _named(word, value) for word in iter(lambda: next(words, ")"), ")")
+    ]
+    return first(*others) if callable(first) else first
+
+
+def _named(word: str, value: Any) -> Any:
+    if word == ".Label":
+        return lambda key: (value.get("Labels") or {}).get(key, "")
     if word.startswith('"'):
         return json.loads(word)
+    if word in _FUNCTIONS:
+        return _FUNCTIONS[word]
     for name in filter(None, word.split(".")):
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
-def _shown(value: Any) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, list):
-        return f"[{' '.join(map(_shown, value))}]"
+        return f"[{' '.join(map(_text, value))}]"
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)

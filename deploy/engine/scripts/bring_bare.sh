@@ -20,12 +20,11 @@ mkdir -p -- "$place" || exit
 }
 # Beside it nothing may stand: a folder of this name that another start brought is the same.
 printf '#!/bin/sh\nexec "%s" -I -S -c "import sys; sys.path.insert(0, sys.argv.pop(1)); from bare.main import main; sys.exit(main())" "%s" "$@"\n' \
-    "$found" "$place/$1" >"$place/.docker.$$" && chmod 700 "$place/.docker.$$" && mv -f -- "$place/.docker.$$" "$place/docker" || exit
+    "$found" "$place/$1" >"$place/.docker.$$" && chmod 700 "$place/.docker.$$" || exit
+# One that makes no image takes no other's place: a run may be at work, which is ended by that.
+"$place/.docker.$$" image add muster-bare:python "" "" && mv -f -- "$place/.docker.$$" "$place/docker" && echo ready; code=$?
+rm -f -- "$place/.docker.$$"
 # A command of another version may be at work, and starts itself from its own.
 find "$place" -mindepth 1 -maxdepth 1 ! -name docker ! -name "$1" -mtime +7 -exec rm -rf -- {} +
-"$place/docker" image add muster-bare:python "" ""; code=$?
-# Else the next start would take it for whole.
-[ "$code" -eq 0 ] || rm -f -- "$place/docker"
 [ "$code" -ne 126 ] || { echo noexec; exit; }
-[ "$code" -ne 0 ] || echo ready
 exit "$code"

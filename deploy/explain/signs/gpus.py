@@ -115,7 +115,8 @@ GPU = (
     sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",
          "the script is written for a newer Python", "python --version"),
     # The words of the compiler come before these, or are not there. Ranks that did not compile miss the result.
-    several(r"Command '\['ninja'|Error building extension|torch_extensions/\S{1,200}\.so: cannot open shared",
+    several(r"Command '\['(?:ninja|[^']{0,200}(?:gcc|g\+\+|cc|nvcc))'|Error building extension|"
+            r"torch_extensions/\S{1,200}\.so: cannot open shared",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
             "exception", "compiler-missing", "library-mismatch", "gpu-arch"),
     sign("library-missing", libraries.PATTERN, "the system, or the image, does not have the library {0}",
@@ -151,8 +152,8 @@ GPU = (
          r"Ninja is required|Unable to find (?:the )?nvcc|"
          r"Command '\['which', '(?:[cg]\+\+|gcc|cc|clang\S*|nvcc|ninja)'|"
          r"/(?:nvcc|[cg]\+\+|gcc|cc|ninja)\b.{0,9}: (?:not found|No such file)|"
-         r"fatal error: (?:cuda\w*|Python)\.h: No such",
-         "a library compiles kernels at first use, and the compiler, CUDA's toolkit or a header is missing",
+         r"fatal error: (?:cuda\w*|Python)\.h: No such|\bld: cannot find -l|libcuda\.so cannot found",
+         "a library compiles kernels at first use, and the compiler, CUDA's toolkit, a header or a library is missing",
          "which gcc nvcc ninja"),
     sign("library-mismatch", r"(unsupported GNU version|too old version of GCC|Value 'c\+\+\d\d' is not defined|"
          r"current installed version of \S{1,80} \([\d.]+\) is (?:less|greater) than)",

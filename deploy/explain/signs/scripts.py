@@ -64,7 +64,8 @@ SCRIPT = (
            "device (init_process_group('cpu:gloo,cuda:nccl')), or a package with that backend is not there", ALONE),
     script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
            r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
-           r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded",
+           r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded|"
+           r"Size mismatch between saved|MetadataIndex\(.{1,400} mismatch sizes",
            "the checkpoint does not fit the model", ALONE),
     script("checkpoint-broken", r"PytorchStreamReader failed|unpickling stack underflow|pickle data was truncated|"
            r"Error while deserializing header(?!.{0,9}(?i:header ?too ?large))|MetadataIncompleteBuffer|"

@@ -22,6 +22,7 @@ from ...core.errors import BadAnswer
 from ...core.fields import digits, json_object
 from ...core.names import node_name
 from ...core.text import amount
+from ...job.again import command_of
 from ...run import events
 from ...run.files import own_files
 
@@ -39,11 +40,12 @@ _ALLOWED = re.compile(
 class FolderCopy:
     """Writes what one host reports of a run's folder into the local one.
 
-    `say` gets one warning for each reason why something is not written. `fetch`: the command that copies the files.
+    `say` gets one warning for each reason why something is not written.
     """
 
-    def __init__(self, run_dir: Path, host: str, say: Callable[[str], None], fetch: str) -> None:
-        self._dir, self._host, self._say, self._fetch = run_dir, host, say, fetch
+    def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
+        self._dir, self._host, self._say = run_dir, host, say
+        self._fetch = f"{command_of('fetch', run=run_dir.name)} copies the files"
         self._warned, self._sizes, self._check_disk_at = set[str](), dict[str, int](), 0
         self._paths = set[str]()
         self.mark = secrets.token_hex(8)

@@ -21,7 +21,7 @@ from ...core.errors import DeployError
 from ...core.names import RunId, node_of
 from ...core.results import Results
 from ...core.text import amount, several
-from ...door.session import CommandFailed, Session, on_all
+from ...door.session import CommandFailed, Session, among, on_all
 from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files import folders, record
@@ -66,10 +66,14 @@ class _Order:
     links: Sequence[str] = ()
 
     @property
+    def size(self) -> int:
+        """The bytes that the host is expected to send, headers included."""
+        return (self.selection.size + BLOCK * len(self.selection.wanted)) * 11 // 10
+
+    @property
     def room(self) -> int:
-        """The most bytes that the host may send, headers included."""
-        size = self.selection.size + BLOCK * len(self.selection.wanted)
-        return size + size // 10 + _GROWS
+        """The most bytes that the host may send."""
+        return self.size + _GROWS
 
     @property
     def members(self) -> int:
@@ -100,8 +104,8 @@ def gather(
             answered = {node_of(host) for host in listings.values}
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
-        nodes = [str(node) for node in record.read_json(run_dir / "record.json").get("nodes", ())]
-        senders = [session for session in members if session.name in ready.values]
+        nodes = record.facts(run_dir).get("nodes", ())
+        senders = among(members, ready.values)
         with listener.transferring([session.name for session in senders], then="") as tell:
             parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
         with listener.waiting("fetch") as say:
@@ -139,7 +143,7 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
     """The orders that fit on the disk here, in the order of the hosts."""
     left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
     for host, order in orders.values.items():
-        if order.room > left:
+        if order.size and order.room > left:
             if not order.staged:
                 incoming.unstage(order.folder)
             ready[host] = DeployError(
@@ -147,7 +151,8 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
                 f"free some space, then: {command_of('fetch', hosts=host)}",
             )
         else:
-            ready[host], left = order, left - order.room
+            # Not each of many hosts grows by that much meanwhile.
+            ready[host], left = order, left - order.size
     return Results({host: ready[host] for host in orders})
 
 

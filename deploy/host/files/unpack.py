@@ -55,7 +55,7 @@ class Unpacker:
     whole archive, is larger than `room`, or does not fit on this machine's disk.
     """
 
-    def __init__(self, root: int, room: int, refuse: Callable[[Path], str], most: int = MOST_MEMBERS) -> None:
+    def __init__(self, root: int, room: int, refuse: Callable[[Path], str], most: int) -> None:
         self._root, self._room, self._announced, self._refuse = root, room, room, refuse
         self._most = most
         self.left_out, self.files = LeftOut(), 0

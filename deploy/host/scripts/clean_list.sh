@@ -24,9 +24,9 @@ fi
 for kind in folders data; do
     place=$(cd -P -- "$HOME/.muster/$kind/$(uname -n)" 2>/dev/null && env pwd -P) || continue
     for folder in "$place"/* "$place"/.coming.*; do
-        [ ! -L "$folder" ] && [ -d "$folder" ] || continue
-        name=${folder##*/}
-        echo "$kind ${name#.} $(stat -c %Z -- "$folder") $(size "$folder")"
+        name=${folder##*/}; name=${name#.}
+        plain "$name" && [ ! -L "$folder" ] && [ -d "$folder" ] || continue
+        echo "$kind $name $(stat -c %Z -- "$folder") $(size "$folder")"
     done
 done
 # What of a push that was cut waits for the next one.

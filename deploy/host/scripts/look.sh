@@ -104,6 +104,8 @@ case $goes in '' | *unix:///var/run/docker.sock | *unix:///run/docker.sock | *[\
     socket=${DOCKER_HOST:-unix:///var/run/docker.sock}
     [ -n "$why" ] || why="\`docker version\` ended with code $code and said nothing"
     [ ! -d "${socket#unix://}" ] || why="${socket#unix://} is a folder, not a socket: the engine cannot listen there"
+    # An engine that we brought has lost its Python, as where a rented box comes back with another image: it is brought again.
+    [ "$(command -v docker)" != "$HOME/.muster/bin/docker" ] || echo no-engine
     echo "engine-error $why"
     exit 0
 }

@@ -10,12 +10,13 @@ cd -P -- "$1" || exit
 exec 9>.submit.lock || exit
 flock -w 60 9 || { echo busy; exit 0; }
 known() { [ ! -s job ] || { echo "job $(head -n 1 job | cut -b 1-100)"; exit 0; }; }
-keep() { printf '%s\n' "$1" >.job.part && mv -f -- .job.part job; known; }
+# Some sites print more than the id, which is last.
+keep() { echo "$1" | tail -n 1 >.job.part && mv -f -- .job.part job; known; }
 find_job() {
     found=$(squeue --noheader --states=all --format=%i --name="$name" --user="$(id -un)") || { echo unknown; exit 0; }
     found=$(echo "$found" | not_earlier)
     [ -n "$found" ] || found=$(sacct --noheader --parsable2 --allocations --name "$name" --starttime now-2days --format JobID 2>/dev/null | not_earlier)
-    [ -z "$found" ] || keep "$(echo "$found" | tail -n 1)"
+    [ -z "$found" ] || keep "$found"
     # A job that ran and was forgotten has left its nodes' names.
     [ -z "$(ls nodes)" ] || { echo unknown; exit 0; }
 }

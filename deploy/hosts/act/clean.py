@@ -11,7 +11,7 @@ from ...core.errors import DONE, STOPPED, DeployError, UsageError
 from ...core.names import run_id
 from ...core.results import Results
 from ...core.text import amount, duration, several, shortened
-from ...door.session import Session, SshFault, on_all, open_all
+from ...door.session import Session, SshFault, among, on_all, open_all
 from ...engine import reach
 from ...host import audit, commands, leftovers
 from ...host import lock as host_lock
@@ -51,7 +51,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
         if not options.yes and not _agreed(goes, console):
             console.note("nothing was removed")
             return STOPPED
-        busy = [session for session in sessions if session.name in goes]
+        busy = among(sessions, goes)
         # A deploy holds the same lock until its nodes run.
         with host_lock.take(busy, "clean"):
             removed = on_all(busy, lambda session: _remove(session, goes[session.name]))

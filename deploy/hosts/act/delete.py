@@ -5,15 +5,16 @@ It deletes only a run that has ended, and only the run's folder in the home of t
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from ...core.errors import DONE, BadAnswer, DeployError, UsageError
-from ...core.fields import digits
 from ...core.names import RunId, asked, run_id
 from ...core.text import amount, several
 from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
+from ...host.reached import as_typed
 from ...job.again import command_of
 from ...job.load import known_cluster
 from ...job.options import FLAG, Options
@@ -22,7 +23,7 @@ from .. import nodes
 from ..start import observe
 
 _DELETE_S = 3600.0
-_MOST = 1 << 40
+_DELETED = re.compile("deleted ([0-9]{1,13}) ([0-9]{1,13})")
 
 
 class Deleted(NamedTuple):
@@ -60,7 +61,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
-        hosts = ",".join(session.name for session in sessions)
+        hosts = as_typed(sessions)
         raise UsageError(
             f"{run} still runs on {', '.join(running)}: nothing was deleted",
             f"stop it first: {command_of('stop', hosts=hosts, run=run)}",
@@ -71,7 +72,8 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
     """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
     if any(each.ours for each in observe.containers_of(session, run)):
         raise DeployError(
-            "a container of the run exists again, so nothing was deleted", command_of("down", hosts="...", run="ID")
+            "a container of the run exists again, so nothing was deleted",
+            command_of("down", hosts=session.host.destination, run=run),
         )
     done = session.run(commands.script("delete", run), timeout_s=_DELETE_S, check=False)
     if done.code:
@@ -85,8 +87,7 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
 
 def deleted_of(answer: str) -> Deleted:
     """Read the answer of the script delete. Raises BadAnswer."""
-    word, files, kilobytes = [*answer.split()[:3], "", "", ""][:3]
-    if word != "deleted":
+    match = _DELETED.fullmatch(answer.strip())
+    if match is None:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])
-    count = digits(most=_MOST)
-    return Deleted(count(files, "what was deleted"), count(kilobytes, "what was deleted") << 10)
+    return Deleted(int(match[1]), int(match[2]) << 10)

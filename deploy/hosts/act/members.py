@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -25,6 +25,7 @@ from ...host import audit, commands
 from ...host.facts import Container
 from ...host.gpus import parse_claims
 from ...job.again import command_of
+from ...job.inventory import Host
 from ...job.load import known_cluster, read_run
 from ...job.options import FLAG, Options
 from ...report.console import Console
@@ -58,19 +59,20 @@ def leave(options: Options, console: Console) -> int:
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
-        containers = observe.containers(list(sessions.values())).all()
-        run, members = ended.choose(read_run(options.run), containers, list(sessions.values()))
+        containers = observe.containers(sessions.values())
+        containers.all()
+        run, members = ended.choose(read_run(options.run), opened, containers)
         for host, session in sessions.items():
-            refuse_leave(run, host, members.get(host))
+            refuse_leave(run, session.host, members.get(host))
             if options.dry_run:
                 argv = ("docker", "exec", container_name(run), *commands.node_program("leave"))
                 _show(host, "ask its node to leave", "wait until it has ended", argv, console)
                 continue
             answer = _ask_to_leave(session, run)
             if answer.why:
-                raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(host, run, answer.needed))
+                raise UsageError(f"{host} cannot leave {run}: {answer.why}", _instead(session.host, run, answer.needed))
             audit.note(session, audit.Action.LEFT, host, run)
-            if not _wait(partial(_ended_well, session, run), _END_S):
+            if not _wait(partial(_has_ended, session, run), _END_S):
                 console.warn(f"{host}: its node has not ended within {in_seconds(_END_S)}; muster status shows it")
             rest = answer.members
             text = f": {subject(rest, 'continues', 'continue', len(rest))}" if rest else ""
@@ -95,7 +97,7 @@ def join(options: Options, console: Console) -> int:
         members = runs.get(run, {})  # none on a host that is new to it
         for host, session in sessions.items():
             if host in members:
-                _bring_back(session, run, refuse_join(run, host, members[host]), options.dry_run, console)
+                _bring_back(session, run, refuse_join(run, session.host, members[host]), options.dry_run, console)
             else:
                 newcomer.join(run, session.host, console, options.dry_run)
                 if not options.dry_run:
@@ -112,38 +114,42 @@ def refuse_unnamed(options: Options, task: str) -> None:
         raise UsageError(f"{task}: no hosts", f"name the host: muster {task} --hosts gpu-b --run ID")
 
 
-def refuse_leave(run: str, host: str, node: Container | None) -> None:
+def refuse_leave(run: str, asked: Host, node: Container | None) -> None:
     """Raise UsageError for a host that has no node to leave, or whose node the others cannot spare. Pure."""
+    host = asked.name
     if node is None:
         raise UsageError(f"{host} has no node of {run}", "muster status shows who has")
     if not node.least:
         hint = "muster stop ends the whole run with a checkpoint; the next one: muster deploy --min-nodes N"
         raise UsageError(f"{host} cannot leave {run}: without --min-nodes it needs all of its nodes", hint)
     if node.code is not None:
-        hint = f"muster join --hosts {host} --run {run} brings it back; muster down removes its container"
+        back = command_of("join", hosts=asked.destination, run=run)
+        hint = f"{back} brings it back; muster down removes its container"
         how = "its node " + ended_how(node.code) if node.code else "it has left"
         raise UsageError(f"{host} is not in {run} any more: {how}", hint)
 
 
-def refuse_join(run: str, host: str, node: Container) -> Container:
+def refuse_join(run: str, asked: Host, node: Container) -> Container:
     """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
+    host = asked.name
     if not node.least:
         hint = f"muster stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
         raise UsageError(f"{host} cannot join {run}: it runs without {FLAG.min_nodes}", hint)
     if node.code is None:
-        raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=host))
+        raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=asked.destination))
     return node
 
 
-def refuse_answer(run: str, host: str, answer: str) -> None:
+def refuse_answer(run: str, asked: Host, answer: str) -> None:
     """Raise UsageError if a host has not started its node, as it says why (scripts/join.sh). Pure."""
-    rows = fields.rows(answer)
+    host, rows = asked.name, fields.rows(answer)
     if "overlay" in rows:
         hint = f"{command_of('stop', run=run)}, then muster deploy {FLAG.resume} {run} {FLAG.overlay}"
         raise UsageError(f"{host} cannot join {run}: its part of the overlay network was removed with its node", hint)
     if having := parse_claims(rows.get("claim", ())):
         others = ", ".join(claim.shown for claim in having)
-        raise UsageError(f"{host} cannot join {run}: its GPUs are taken by {others}", command_of("gpus", hosts=host))
+        what = f"{host} cannot join {run}: its GPUs are taken by {others}"
+        raise UsageError(what, command_of("gpus", hosts=asked.destination))
     if "started" not in rows:
         raise BadAnswer("the start of a node", "started", answer[:200])
 
@@ -166,17 +172,17 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
     done = nodes.ask(session, run, "leave", _ANSWER_S)
     if not done.code:
         return read(done.out)
-    if _ended_well(session, run):  # it had left before its answer was on the way
+    if _has_ended(session, run, (DONE,)):  # it had left before its answer was on the way
         return Answer("", ())
     why = last_line(done.err, f"code {done.code}")
     host = session.name
     raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
 
 
-def _instead(host: str, run: str, needed: bool) -> str:
+def _instead(asked: Host, run: str, needed: bool) -> str:
     if needed:
         return f"bring back one that was lost or has left; or end the whole run: muster stop --run {run}"
-    return f"try again, or see how it goes: muster status --hosts {host}"
+    return f"try again, or see how it goes: {command_of('status', hosts=asked.destination)}"
 
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:
@@ -186,7 +192,7 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
         _show(host, "start its node again", "wait until it hears from the others", argv, console)
         return
     known = _epoch(session, run, node.node)
-    refuse_answer(run, host, session.run(argv).out)
+    refuse_answer(run, session.host, session.run(argv).out)
     audit.note(session, audit.Action.JOINED, host, run)
     if node.secrets:
         hint = f"if no command follows the run: {command_of('attach', run=run)}, with the secrets in this shell"
@@ -213,7 +219,9 @@ def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
     _wait(hears_or_is_over, _HEARS_S)
     if why:
         nodes.signal([session], run, "SIGKILL")  # or its engine tries again
-        raise DeployError(f"{host} did not join {run}: {why}", command_of("logs", hosts=host, run=run))
+        raise DeployError(
+            f"{host} did not join {run}: {why}", command_of("logs", hosts=session.host.destination, run=run)
+        )
 
 
 def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
@@ -228,9 +236,9 @@ def _node_on(session: Session, run: str) -> Container | None:
     return which_run.nodes_of(run, [session]).get(session.name)
 
 
-def _ended_well(session: Session, run: str) -> bool:
+def _has_ended(session: Session, run: str, codes: Collection[int] = range(256)) -> bool:
     node = _node_on(session, run)
-    return node is None or node.code == DONE
+    return node is None or node.code in codes
 
 
 def _epoch(session: Session, run: RunId, node: str) -> str:

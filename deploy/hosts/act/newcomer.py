@@ -7,15 +7,13 @@ newcomer_plan.py says what of them counts.
 
 from __future__ import annotations
 
-import secrets
 import shlex
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, node_of
-from ...door.session import Session, open_all
+from ...door.session import Session, among, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
@@ -70,14 +68,14 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
             facts.all()
             raise DeployError(f"{last}: does not answer", f"ssh {last}")
         # Those that answer, the newcomer last.
-        present = tuple(each for each in cluster.hosts if each.name in facts.values)
-        reached = [sessions[each.name] for each in present]
-        _join(run, options, ReachedHosts(replace(cluster, hosts=present), reached, facts.values), console, words)
+        reached = among(sessions.values(), facts.values)
+        cluster = replace(cluster, hosts=tuple(session.host for session in reached))
+        _join(run, options, ReachedHosts(cluster, reached, facts.values), console, words)
 
 
 def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, recorded: Sequence[str] | None) -> None:
     new = hosts.sessions[-1]
-    members = which_run.runs_of({name: fact.containers for name, fact in hosts.facts.items()}).get(run, {})
+    members = which_run.runs_of(hosts.containers_by_host).get(run, {})
     running = [session for session in hosts.sessions[:-1] if (node := members.get(session.name)) and node.code is None]
     if not running:
         raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")
@@ -115,7 +113,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         try:
             nodes.start([new], [made])
         except BaseException:
-            nodes.undo([new], [made])
+            nodes.undo([new], [made], console.warn)
             raise
     audit.note(new, audit.Action.JOINED, name, run)
     run_dir = record_of_run.path_of(run)
@@ -191,9 +189,7 @@ def _container(
     observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
     met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
     made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
-    began = time.time() + facts.clock_ahead_s
-    queue = waits.Queue((way.source,), 0, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-    (made,) = waits.claimed((made,), (host,), (facts,), request.work, queue)
+    (made,) = waits.claimed((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(

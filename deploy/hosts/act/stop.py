@@ -13,11 +13,13 @@ from dataclasses import replace
 from ...core.errors import DONE, DeployError
 from ...core.facts import ended_how
 from ...core.names import RunId
+from ...core.results import named
 from ...core.text import in_seconds
-from ...door.session import Session, on_all, open_all
+from ...door.session import Session, among, on_all, open_all
 from ...host import last_words
 from ...host.facts import Container
-from ...job.again import stop_wait_s
+from ...host.reached import as_typed
+from ...job.again import command_of, stop_wait_s
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -46,21 +48,18 @@ def stop(options: Options, now: bool, console: Console) -> int:
     Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes run on for too long,
     or if no host has the run.
     """
-    wanted = read_run(options.run)
+    wanted, cluster = read_run(options.run), known_cluster(options)
     with (
         Interrupts(console, "looking for the run", "the run continues") as interrupts,
-        open_all(known_cluster(options).hosts) as opened,
+        open_all(cluster.hosts) as opened,
     ):
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         faults = {**opened.faults, **containers.faults}
-        if not containers.values:
-            opened.all()
-            containers.all()
-        run, nodes = known_end.choose(wanted, containers.values, sessions)
+        run, nodes = known_end.choose(wanted, opened, containers)
         for host, fault in faults.items():
-            console.warn(f"{host}: {fault.message}; Muster could not ask its node to stop")
-        members = [session for session in sessions if session.name in nodes]
+            console.warn(f"{named(host, fault)}; Muster could not ask its node to stop")
+        members = among(sessions, nodes)
         interrupts.hold()
         if now:
             _tell_followers(run)
@@ -74,13 +73,13 @@ def stop(options: Options, now: bool, console: Console) -> int:
             nodes, [event for event in ended if event["t"] >= since]
         )  # earlier starts may have had more ranks
         result = _result(state, nodes, killed=now or interrupts.requests() > 1)
-    result = _keep(run, result, state, list(faults))
+    result = _keep(run, result, state, [host.destination for host in cluster.hosts if host.name in faults])
     where = f", at {state.ranks.step_words}" if state.script and result.from_ranks and state.step else ""
     console.note(f"{run}: {result.message or result.verdict}{where}")
     if result.hint:
         console.note(result.hint)
     files = "its files" if outcome.may_continue(state) else f"{NO_FILES}; its logs"
-    console.note(f"{files}: muster fetch --hosts {','.join(nodes)} --run {run}")
+    console.note(f"{files}: {command_of('fetch', hosts=as_typed(members), run=run)}")
     console.data({"kind": "ended", "run": run, "verdict": result.verdict, "message": result.message})
     return DONE
 
@@ -100,7 +99,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
     killed = now
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     patience_s = stop_wait_s(record.facts(record.path_of(run)))
-    deadline = time.monotonic() + patience_s
+    deadline, hosts = time.monotonic() + patience_s, as_typed(members)
     try:
         while running := [host for host, node in which_run.nodes_of(run, members).items() if node.code is None]:
             if interrupts.requests() > 1 and not killed:
@@ -109,7 +108,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
             if time.monotonic() > deadline:
                 raise DeployError(
                     f"{run}: still running {in_seconds(patience_s)} after the stop on {', '.join(running)}",
-                    f"kill it: muster stop --hosts {','.join(running)} --run {run} --now",
+                    f"kill it: {command_of('stop', hosts=hosts, run=run, now=True)}",
                 )
             time.sleep(_LOOK_EVERY_S)
     except Detached:
@@ -142,7 +141,7 @@ def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Resul
 def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Result:
     """Write the outcome, unless a follower of the run has. Returns the result with paths on hosts and a hint.
 
-    `lost`: hosts that do not answer.
+    `lost`: hosts that do not answer, as the record names them.
     """
     try:
         run_dir = record.folder_of(run)

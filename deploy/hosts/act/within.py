@@ -7,7 +7,7 @@ or the connection is lost, so that nothing of them stays on a host.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,12 +44,15 @@ def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> i
     """
     with places(known_cluster(options), options.run, options.rank) as chosen:
         several = len(chosen) > 1
-        by_host = {place.session.name: place for place in chosen}
+        by_host = {place.session.name: place.container for place in chosen}
 
         def work(session: Session) -> int:
-            name = session.name
-            command = commands.node_program("within", "--", *words)
-            return run_beside(by_host[name], command, lambda line: _show(console, name if several else "", line))
+            """It ends with us: then its input ends."""
+            name, command = session.name, commands.node_program("within", "--", *words)
+            with reach.on_host(session).run_inside(by_host[name], command) as inside:
+                for line in read_lines(inside.frames):
+                    _show(console, name if several else "", line)
+                return inside.code()
 
         try:
             codes = on_all([place.session for place in chosen], work)
@@ -71,7 +74,7 @@ def shell(options: Options, words: Sequence[str]) -> int:
         raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
     with places(cluster, options.run, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
-        return place.session.converse(("docker", "exec", "-i", place.container, *program))
+        return place.session.converse(("docker", "exec", "--interactive", place.container, *program))
 
 
 @contextmanager
@@ -81,8 +84,9 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
         sessions = opened.all()
-        containers = observe.containers(sessions.values()).all()
-        chosen, members = ended.choose(wanted, containers, list(sessions.values()))
+        containers = observe.containers(sessions.values())
+        containers.all()
+        chosen, members = ended.choose(wanted, opened, containers)
         of_host = host_logs.ranks_of(members)
         living = {
             host: member
@@ -95,16 +99,10 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         yield [Place(sessions[host], member.name) for host, member in living.items()]
 
 
-def run_beside(place: Place, words: Sequence[str], tell: Callable[[str], None]) -> int:
-    """Run a command in the container to its end; returns its code. It ends with us: its input ends."""
-    with reach.on_host(place.session).run_inside(place.container, words) as inside:
-        for line in read_lines(inside.frames):
-            tell(line)
-        return inside.code()
-
-
 def _show(console: Console, host: str, line: str) -> None:
     if console.as_json:
         console.data({"kind": "line", "host": host, "line": line})
     else:
         console.line(console_line(f"{host}  {line}" if host else line))
+    if console.gone:  # as `| head` leaves
+        raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from ...core.errors import DETACHED, DONE
 from ...core.names import RunId, node_of
 from ...core.results import all_faults
 from ...core.text import several
-from ...door.session import open_all
+from ...door.session import among, open_all
 from ...host import lock as host_lock
 from ...job.load import job_of, known_cluster, read_run
 from ...job.options import Options
@@ -61,11 +61,10 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         runs, away = which_run.runs_of(answers.values), [*opened.faults, *answers.faults]
         meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
         # A host that does not answer is a fault, but where the run's nodes go on without some.
-        if away and not any(node.least for node in runs.get(RunId(meant), {}).values()):
-            opened.all()
-            answers.all()
+        if not any(node.least for node in runs.get(RunId(meant), {}).values()):
+            all_faults(opened, answers)
         try:
-            run, nodes = ended.choose(wanted, answers.values, sessions)
+            run, nodes = ended.choose(wanted, opened, answers)
         except ended.Ended as end:
             return ended.show(end, sessions, console)
         run_dir = record.folder_of(run)
@@ -98,8 +97,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         if lost > 0:  # a host may have joined
             console.warn(f"{run} has {first.nodes} nodes; {lost} of them run on other hosts")
         interrupts.hold()
-        members = [session for session in sessions if session.name in names]
-        backend = (Onlooker if only_looks else HostsBackend)(members, run_handle, console.warn)
+        backend = (Onlooker if only_looks else HostsBackend)(among(sessions, names), run_handle, console.warn)
         story = record.story_of(run_dir) if known else []
         return follow_until_done(backend, console, interrupts, ranks, resume.sent(run_dir, cluster.job), story)
 
@@ -185,7 +183,7 @@ def follow_until_done(
         _with_host_paths(result, backend),
         run_dir,
         may_continue(state),
-        lost,
+        backend.typed(lost),
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it

@@ -10,7 +10,6 @@ import threading
 import time
 from contextvars import copy_context
 from dataclasses import replace
-from types import TracebackType
 from typing import Any
 
 from ...core.errors import DeployError
@@ -52,10 +51,10 @@ class HostRuns:
         self._unfollowed: dict[str, str] = {}
 
     def __enter__(self) -> HostRuns:
-        self._start(self._watch).start()
+        self._start(self._watch)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, raised: BaseException | None, _: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         until = time.monotonic() + _PATIENCE_S
         for thread in [*self._followed.values()]:
@@ -81,7 +80,8 @@ class HostRuns:
         except (DeployError, OSError) as fault:  # such as too many open files: the next time may have them
             self.faults = [str(fault)]
             return
-        self._values = tables.run_values(answers.values)[-MOST_RUNS:]
+        by_host = status.by_typed(self._cluster, answers)
+        self._values = tables.run_values(by_host)[-MOST_RUNS:]
         silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
         self.faults = silent + list(self._unfollowed.values())
 
@@ -90,17 +90,17 @@ class HostRuns:
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
         for value in reversed(self._values):
             run = value["run"]
-            if value["state"] in tables.ENDED or run in self._followed | self._unfollowed or _is_followed(run):
+            if value["state"] in tables.ENDED or run in self._followed or _is_followed(run):
                 continue
             if len(self._followed) >= _MOST_FOLLOWED:
                 return
             self._followed[run] = self._start(self._follow, value)
-            self._followed[run].start()
 
     def _follow(self, value: dict[str, Any]) -> None:
         run = value["run"]
+        self._unfollowed.pop(run, None)  # a host that was away may be back
         try:
-            asked = replace(self._options, hosts=",".join(value["hosts"]), cluster="", run=run)
+            asked = replace(self._options, hosts=",".join(value["hosts"]), run=run)
             attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
@@ -108,7 +108,10 @@ class HostRuns:
 
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""
-        return threading.Thread(target=copy_context().run, args=(work, *given), daemon=True, name="muster-board-hosts")
+        name, context = "muster-board-hosts", copy_context()
+        thread = threading.Thread(target=context.run, args=(work, *given), daemon=True, name=name)
+        thread.start()
+        return thread
 
 
 def _is_followed(run: RunId) -> bool:

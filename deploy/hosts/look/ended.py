@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...core.errors import DeployError
+from ...core.errors import DeployError, UsageError
 from ...core.names import RunId
+from ...core.results import Results, all_faults
 from ...core.text import duration
 from ...door.session import Session, on_all
 from ...host import last_words
 from ...host.facts import Container
 from ...host.status import HostRun
+from ...job.again import command_of
 from ...report.console import Console
 from ...report.text import fault_text
 from ...run import outcome
@@ -33,20 +35,30 @@ class Ended(DeployError):
 def refuse(run: str, sessions: Sequence[Session]) -> None:
     """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
     if run:
-        answers = on_all(sessions, observe.runs)
-        if fault := end_of(run, answers.values, time.time()):
+        answers = on_all(sessions, observe.runs).values
+        runs = {session.host.destination: answers.get(session.name, ()) for session in sessions}
+        if fault := end_of(run, runs, time.time()):
             raise fault
 
 
 def choose(
-    wanted: str, containers: Mapping[str, Sequence[Container]], sessions: Sequence[Session]
+    wanted: str, opened: Results[Session], containers: Results[tuple[Container, ...]]
 ) -> tuple[RunId, Mapping[str, Container]]:
-    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours."""
-    runs = which_run.runs_of(containers)
+    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours.
+
+    Where no host that answers has it, one that does not may: then with the faults of these.
+    """
+    runs = which_run.runs_of(containers.values)
     if wanted not in runs:
-        which_run.refuse_foreign(wanted, containers)
-        refuse(wanted, sessions)
-    run = which_run.choose_run(runs, wanted, recorded.without_end())
+        which_run.refuse_foreign(wanted, containers.values)
+    try:
+        if wanted not in runs:
+            refuse(wanted, list(opened.values.values()))
+        run = which_run.choose_run(runs, wanted, recorded.without_end())
+    except (UsageError, Ended) as end:
+        if not getattr(end, "outcome", None):
+            all_faults(opened, containers)
+        raise
     return run, runs[run]
 
 
@@ -59,9 +71,9 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         from ...report import ending  # with the page's modules: 40 ms that `muster status` does not wait for
 
         run_dir = record.path_of(end.run)
-        fetch = f"muster fetch --hosts {','.join(end.hosts)} --run {end.run}" if end.hosts else ""
+        fetch = command_of("fetch", hosts=",".join(end.hosts), run=end.run) if end.hosts else ""
         return ending.show_again(run_dir, console, fetch)
-    members = [session for session in sessions if session.name in end.hosts]
+    members = [session for session in sessions if session.host.destination in end.hosts]
     by_host, now = on_all(members, lambda each: last_words.of_run(each, end.run)).values, time.time()
     spoke = {host for host, of_host in by_host.items() if any(event["kind"] == "verdict" for event in of_host)}
     heard = sorted((event for of_host in by_host.values() for event in of_host), key=lambda event: event["t"])
@@ -70,7 +82,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
         state.apply(event, now)
     result = outcome.conclude(state, now) if spoke else None
     # A host without a verdict was killed: the others' "done" is not the run's.
-    if result is None or (result.verdict == "done" and spoke < {*end.hosts}):
+    if result is None or (result.verdict == "done" and len(spoke) < len(end.hosts)):
         raise end
     why = f": {fault_text(result)}" if result.message else ""
     text = f"{end.run} ended ({result.verdict}), as its ranks say{why}"
@@ -82,7 +94,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
     """Return a fault that says that a run has ended, with the next command; None if its end is unknown.
 
-    `runs`: the runs of each host.
+    `runs`: the runs of each host, by what a user types for it.
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
@@ -95,10 +107,10 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     if not hosts:
         hint = f"its report: {folders.display_path(folder)}"
         return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
-    options = f"--hosts {','.join(hosts)} --run {run}"
+    logs, fetch = (command_of(task, hosts=",".join(hosts), run=run) for task in ("logs", "fetch"))
     return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
-        f"its logs: muster logs {options}; its files: muster fetch {options}",
+        f"its logs: {logs}; its files: {fetch}",
         RunId(run),
         hosts,
         here if known else {},

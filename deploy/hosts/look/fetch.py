@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...core.names import RunId
 from ...core.results import all_faults
-from ...door.session import open_all
+from ...door.session import on_all, open_all
 from ...host.files import gather
 from ...job.load import known_cluster, read_run
 from ...job.options import FLAG, Options
@@ -30,13 +30,13 @@ def fetch(options: Options, console: Console) -> Path:
     asked_for = read_run(options.run)
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.values.values())
-        answers = observe.facts(sessions)
-        runs = sorted(frozenset[RunId]().union(*(facts.runs for facts in answers.values.values())))
+        answers = on_all(sessions, observe.run_folders)
+        runs = sorted(frozenset[RunId]().union(*answers.values.values()))
         if asked_for not in runs:  # a host that did not answer may have the run
             all_faults(opened, answers)
         run = _choose(asked_for, runs, console)
         run_dir = record.folder_of(run)
-        members = [session for session in sessions if run in getattr(answers.values.get(session.name), "runs", ())]
+        members = [session for session in sessions if run in answers.values.get(session.name, ())]
         faults = gather.gather(members, run, options.only, run_dir, console)
         page.write(run_dir)
         if (run_dir / _WORK).is_dir():

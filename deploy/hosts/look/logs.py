@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 
 from ...causes import docker_faults
-from ...causes.docker_faults import DockerFault
 from ...core.errors import DONE, FAILED, FINAL, STOPPED, DeployError, UsageError
 from ...core.names import RunId
 from ...core.printable import console_line, is_redrawn
 from ...core.text import last_line
-from ...door.session import Session, SshFault, on_all, open_all
+from ...door.session import Session, SshFault, on_all, open_again, open_all
 from ...engine import reach
 from ...host import commands
 from ...host import logs as host_logs
@@ -95,10 +95,7 @@ def _readers(
     if not (options.rank or members):
         return _files(sessions, hosts, run, options)
     if not options.rank:
-        readers = [
-            Reader(sessions[host], member.name, options.since, options.follow, pattern=options.grep)
-            for host, member in members.items()
-        ]
+        readers = [Reader(sessions[host], member.name, options) for host, member in members.items()]
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, members, run, int(options.rank))
     if host in members and members[host].script and members[host].ranks == 1:
@@ -108,7 +105,7 @@ def _readers(
         _refuse_since(options)
     container = members[host].name if host in members else ""
     log = (run, int(options.rank)) if own_log else None
-    return [Reader(sessions[host], container, options.since, options.follow, log, options.grep)], {host: options.rank}
+    return [Reader(sessions[host], container, options, log)], {host: options.rank}
 
 
 def _files(
@@ -116,11 +113,12 @@ def _files(
 ) -> tuple[list[Reader], dict[str, str]]:
     """Return readers of the ranks' own logs, rank by rank. An ended run has no consoles: its containers are gone."""
     _refuse_since(options)
+    options = replace(options, follow=False)
     places = {rank: host for host, logs in hosts.items() for of_run, rank in logs.rank_logs if of_run == run}
     readers, ranks = [], dict[str, str]()
     for rank, host in sorted(places.items()):
         source = host if list(places.values()).count(host) == 1 else f"{host} {rank}"
-        readers.append(Reader(sessions[host], "", "", False, (run, rank), options.grep, source))
+        readers.append(Reader(sessions[host], "", options, (run, rank), source))
         ranks[source] = str(rank)
     return readers, ranks
 
@@ -175,7 +173,7 @@ def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> 
 
 
 class Reader:
-    """Reads the container's console, or the rank's own log if `log` names a run and a rank.
+    """Reads the container's console, or the rank's own log if `log` names a run and a rank; what `options` ask for.
 
     `source` names its lines in the merge: the host, with the rank where several logs of one host are read. `fault` says
     why the reading ended early. `streams` is false while the node does not run.
@@ -185,15 +183,13 @@ class Reader:
         self,
         session: Session,
         container: str,
-        since: str,
-        follow: bool,
+        options: Options,
         log: tuple[RunId, int] | None = None,
-        pattern: str = "",
         source: str = "",
     ) -> None:
-        self._pattern, self.source = pattern, source or session.name
+        self._pattern, self.source = options.grep, source or session.name
         self.host, self._session = session.name, session
-        self._container, self._since, self._follow, self._log = container, since, follow, log
+        self._container, self._since, self._follow, self._log = container, options.since, options.follow, log
         self._last, self._read = "", 0
         self.fault: DeployError | None = None
         self.streams = True
@@ -206,7 +202,9 @@ class Reader:
         closed: threading.Event,
     ) -> None:
         """Read all lines that exist; with `follow` read on until the run ends."""
-        console_count = ConsoleCount(self._missed(say), whole=not self._since)
+        # With a pattern, most lines are missing.
+        missed = (lambda: None) if self._pattern else partial(say, host_logs.missed_lines(self.host))
+        console_count = ConsoleCount(missed, whole=not self._since)
         with ExitStack() as opened:
             try:
                 while not closed.is_set():
@@ -225,10 +223,6 @@ class Reader:
             finally:
                 self.streams = False
                 merge.end(self.source)
-
-    def _missed(self, say: Callable[[str], None]) -> Callable[[], object]:
-        """What to do where lines are missing; with a pattern, most of them are."""
-        return (lambda: None) if self._pattern else (lambda: say(host_logs.missed_lines(self.host)))
 
     def _once(self, merge: Merge, console_count: ConsoleCount) -> None:
         mark = secrets.token_hex(8)
@@ -267,13 +261,13 @@ class Reader:
             raise DeployError(f"{self.host}: its log ended with code {done.code}: {last}")
 
     def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:
-        """Whether the node has ended for good: its container was removed, or its engine will not restart it."""
+        """Whether the node has ended for good: its container was removed, or its engine will not restart it.
+
+        Raises DockerFault if the engine does not answer: the node may go on.
+        """
         self.streams = False
         while not closed.is_set():
-            try:
-                seen = reach.on_host(self._session).inspect(self._container)
-            except DockerFault:
-                return True
+            seen = reach.on_host(self._session).inspect(self._container)
             if seen is None:
                 return True
             if seen.runs:
@@ -287,12 +281,9 @@ class Reader:
     def _reopen(self, opened: ExitStack, closed: threading.Event) -> None:
         end = time.monotonic() + LOST_S
         while not closed.wait(_AGAIN_S):
-            attempt = ExitStack()
-            result = attempt.enter_context(open_all([self._session.host]))
-            if result.values:
-                opened.callback(attempt.close)
-                (self._session,) = result.values.values()
+            try:
+                self._session = open_again(opened, self._session.host)
                 return
-            attempt.close()
-            if time.monotonic() > end:
-                result.all()
+            except DeployError:
+                if time.monotonic() > end:
+                    raise

@@ -39,8 +39,11 @@ def port(options: Options, asked: str, console: Console) -> int:
     `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
     """
     here, remote = numbers(asked)
-    with places(known_cluster(options), options.run, options.rank or "0") as (place, *_):
-        return _serve(place, here, remote, "", console)
+    with (
+        places(known_cluster(options), options.run, options.rank or "0") as (place, *_),
+        listen(here, f"muster port {{}}:{remote}") as listening,
+    ):
+        return _serve(place, listening, remote, "", console)
 
 
 def tensorboard(options: Options, console: Console) -> int:
@@ -48,9 +51,19 @@ def tensorboard(options: Options, console: Console) -> int:
     here, _ = numbers(options.port or "6006")
     with (
         places(known_cluster(options), options.run, options.rank or "0") as (place, *_),
+        listen(here, "muster tensorboard --port {}") as listening,
         _running(place, console) as (remote, path),
     ):
-        return _serve(place, here, remote, path, console)
+        return _serve(place, listening, remote, path, console)
+
+
+def listen(here: int, other: str) -> socket.socket:
+    """Listen on a port of this loopback. Raises UsageError; `other`: the command that takes another port."""
+    try:
+        return socket.create_server(("127.0.0.1", here))
+    except OSError as fault:
+        hint = f"another one here: {other.format(10_000 + here % 50_000)}"
+        raise UsageError(f"port {here} of this machine: {fault.strerror}", hint) from fault
 
 
 def numbers(asked: str) -> tuple[int, int]:
@@ -92,14 +105,9 @@ def _drain(lines: Iterator[str]) -> None:
         deque(lines, maxlen=0)
 
 
-def _serve(place: Place, here: int, remote: int, path: str, console: Console) -> int:
-    """Listen here until Ctrl-C, or until the container has ended. Raises DeployError."""
-    try:
-        listening = socket.create_server(("127.0.0.1", here))
-    except OSError as fault:
-        words = f"port {here} of this machine: {fault.strerror}"
-        raise UsageError(words, f"another one here: muster port {here + 10000}:{remote}") from fault
-    open_now = threading.Semaphore(_MOST_AT_ONCE)
+def _serve(place: Place, listening: socket.socket, remote: int, path: str, console: Console) -> int:
+    """Take connections here until Ctrl-C, or until the container has ended. Raises DeployError."""
+    open_now, here = threading.Semaphore(_MOST_AT_ONCE), listening.getsockname()[1]
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.name})
     console.note(f"port {remote} beside {place.container} on {place.session.name}; Ctrl-C ends this")
     warned: list[str] = []
@@ -110,7 +118,7 @@ def _serve(place: Place, here: int, remote: int, path: str, console: Console) ->
             console.warn(words)
 
     looked = time.monotonic()
-    with listening, suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         while True:
             due = looked + _LOOK_EVERY_S - time.monotonic()
             if due > 0 and select.select([listening], [], [], due)[0]:

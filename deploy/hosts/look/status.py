@@ -14,6 +14,7 @@ from ...core.results import Results
 from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
+from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
@@ -40,7 +41,8 @@ def status(options: Options, console: Console) -> int:
     console.table(tables.STATUS_HEAD, rows, values)
     if rows and not console.as_json and not _runs(answers):
         _tell_last(cluster, console)
-        console.hint(f"runs that have ended: muster runs --hosts {','.join(answers.values)}")
+        answered = ",".join(by_typed(cluster, answers))
+        console.hint(f"runs that have ended: {command_of('runs', hosts=answered)}")
     return _show_faults(answers, console)
 
 
@@ -77,6 +79,11 @@ def ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
         return Results({host: answers[host] for host in opened})
 
 
+def by_typed(cluster: Cluster, answers: Results[T]) -> dict[str, T]:
+    """The answers, each by what a user types for its host."""
+    return {host.destination: answers.values[host.name] for host in cluster.hosts if host.name in answers.values}
+
+
 def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
     """Whether no host has a container of the run; one that did not answer may have one."""
     return bool(run) and not answers.faults and run not in _runs(answers)
@@ -84,7 +91,7 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
     """Say how a run without containers ended. Raises UsageError if its end is unknown."""
-    end = ended.end_of(run, ask(cluster, observe.runs).values, time.time())
+    end = ended.end_of(run, by_typed(cluster, ask(cluster, observe.runs)), time.time())
     if end is None:
         runs = ", ".join(_runs(answers)) or "no runs"
         raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")

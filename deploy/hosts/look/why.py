@@ -9,14 +9,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...core.errors import DONE, FAILED, DeployError, UsageError
+from ...core.errors import DONE, FAILED, DeployError
 from ...core.facts import ended_how
 from ...core.fields import document
 from ...core.names import NODE_PROGRAMS, RunId
-from ...core.results import Results, all_faults
+from ...core.results import Results
 from ...core.text import in_seconds, last_line
-from ...door.session import Session, on_all, open_all
+from ...door.session import Session, among, on_all, open_all
 from ...host.facts import Container
+from ...host.reached import as_typed
+from ...job.again import command_of
 from ...job.load import known_cluster, read_run
 from ...job.options import Options
 from ...report.console import Console
@@ -43,16 +45,13 @@ def why_on_hosts(options: Options, console: Console) -> int:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         try:
-            chosen, nodes = ended.choose(wanted, containers.values, sessions)
+            chosen, nodes = ended.choose(wanted, opened, containers)
         except ended.Ended as end:
             _tell_over(end.run, end.message, end.hint, console)
             return DONE
-        except UsageError:  # a host that did not answer may have the run
-            all_faults(opened, containers)
-            raise
-        if _is_over(chosen, nodes, console):
+        members = among(sessions, nodes)
+        if _is_over(chosen, nodes, as_typed(members), console):
             return DONE
-        members = [session for session in sessions if session.name in nodes]
         answers = on_all(members, lambda session: _ask(session, chosen))
         ranks = [rank for of_host in answers.values.values() for rank in of_host]
         if ranks:
@@ -92,17 +91,13 @@ def why_here(options: Options, console: Console) -> int:
     return code
 
 
-def _is_over(run: RunId, nodes: Mapping[str, Container], console: Console) -> bool:
+def _is_over(run: RunId, nodes: Mapping[str, Container], hosts: str, console: Console) -> bool:
     """Whether every node of the run has ended, which it says: then no rank does anything."""
     over = all(node.code is not None for node in nodes.values())
     if over:
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
-        _tell_over(
-            run,
-            f"{run} has ended: {ends}",
-            f"how it ended: muster attach --hosts {','.join(nodes)} --run {run}",
-            console,
-        )
+        attach = command_of("attach", hosts=hosts, run=run)
+        _tell_over(run, f"{run} has ended: {ends}", f"how it ended: {attach}", console)
     return over
 
 

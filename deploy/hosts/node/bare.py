@@ -19,7 +19,9 @@ from ...engine import bringing
 from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
+from ...job.again import command_of
 from ...job.cluster import Cluster
+from ...job.inventory import typed_hosts
 from ...job.options import FLAG, Job
 from ...job.together import needs_engine
 from ...report import packages as packages_shown
@@ -51,15 +53,16 @@ def look(hosts: ReachedHosts, console: Console) -> None:
     bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
-    names = ",".join(bare)
+    names = ", ".join(bare)
     if cannot := _cannot(hosts.cluster):
+        typed = typed_hosts(host for host in hosts.cluster.hosts if host.name in bare)
         raise UsageError(
-            f"{cannot}: {', '.join(bare)} has no container engine, and a run of processes cannot have that",
-            f"leave it out; or, where you are root: muster bootstrap --hosts {names}",
+            f"{cannot}: {names} has no container engine, and a run of processes cannot have that",
+            f"leave it out; or, where you are root: {command_of('bootstrap', hosts=typed)}",
         )
-    console.note(f"{', '.join(bare)}: bare: no container engine, so the run's nodes are processes of the login")
+    console.note(f"{names}: bare: no container engine, so the run's nodes are processes of the login")
     if hosts.job.data:
-        console.note(f"{', '.join(bare)}: the data is at other paths there, which your script finds in {DATA}")
+        console.note(f"{names}: the data is at other paths there, which your script finds in {DATA}")
     if elsewhere := [host for host in bare if hosts.facts[host].home == "/workspace"]:
         console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
     console.data({"kind": "bare", "hosts": bare})
@@ -67,8 +70,7 @@ def look(hosts: ReachedHosts, console: Console) -> None:
 
 def _cannot(cluster: Cluster) -> str:
     """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
-    mounts = [*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts)]
-    moved = any(mount.source != mount.target for mount in mounts)
+    moved = any(mount.source != mount.target for mount in cluster.mounts)
     return needs_engine(cluster.job) or f"{FLAG.mount} to another path" * moved
 
 
@@ -89,22 +91,21 @@ def _packages(torch: str, job: Job) -> bytes:
 
 
 class Making(NamedTuple):
-    """An environment that hosts lack: these, their places, what is in it, its build of torch."""
+    """An environment that hosts lack: these, their places, what is in it, its build of torch, and its resolution."""
 
     sessions: Sequence[Session]
     places: Sequence[DockerPlace]
     needs: Requirements
     build: str
-
-    def foresee(self) -> Foreseen | None:
-        """Resolve it: nothing is changed on the hosts. Raises DeployError."""
-        with TemporaryDirectory(prefix="muster-bare-") as empty:
-            return packages_shown.foresee(self.places, self.needs, Path(empty), self.build, None)
+    foreseen: Foreseeing
 
 
-def begin(hosts: Shipment) -> tuple[Making, Foreseeing] | None:
-    """Begin to resolve the environment of the run, if hosts lack it. Raises DeployError for a disk without room."""
-    base, facts = hosts.base, hosts.facts
+def begin(hosts: Shipment) -> Making | None:
+    """Begin to resolve the environment of the run, if hosts lack it. Raises DeployError for a disk without room.
+
+    Nothing is changed on the hosts.
+    """
+    base, places = hosts.base, list[DockerPlace]()
     if not base.startswith(PREFIX):
         return None
     look = ("docker", "image", "inspect", base)
@@ -113,26 +114,31 @@ def begin(hosts: Shipment) -> tuple[Making, Foreseeing] | None:
     torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
-        if (room := facts[session.name].room) is not None and room < need:
+        name, fact = session.name, hosts.facts[session.name]
+        if fact.room is not None and fact.room < need:
             raise DeployError(
-                f"{session.name}: {amount(room)} are free where {base} would be: it needs {amount(need)}",
-                bringing.OTHER_DISK.format(session.name),
+                f"{name}: {amount(fact.room)} are free where {base} would be: it needs {amount(need)}",
+                bringing.OTHER_DISK.format(name),
             )
+        who = (fact.user, (fact.uid, fact.gid))
+        places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
-    places = [_place(session, facts[session.name]) for session in lacking]
-    making = Making(lacking, places, needs, build)
-    return (making, Ahead(making.foresee)) if lacking else None
+
+    def foresee() -> Foreseen | None:
+        with TemporaryDirectory(prefix="muster-bare-") as empty:
+            return packages_shown.foresee(places, needs, Path(empty), build, None)
+
+    return Making(lacking, places, needs, build, Ahead(foresee)) if lacking else None
 
 
-def bring(hosts: Shipment, console: Console, begun: tuple[Making, Foreseeing] | None) -> Foreseeing | None:
+def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseeing | None:
     """Make the environment on each bare host that lacks it. Raises DeployError with the tool's own words.
 
     While they install it, this machine resolves the packages of the folder, which are on it.
     """
-    if not begun:
+    if not making:
         return None
-    making, foreseen = begun
     base, lacking, build = hosts.base, making.sessions, making.build
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
     ahead = list[Foreseeing]()
@@ -143,7 +149,9 @@ def bring(hosts: Shipment, console: Console, begun: tuple[Making, Foreseeing] | 
             ahead.append(Ahead(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
     with TemporaryDirectory(prefix="muster-bare-") as empty:
-        made = packages_shown.bring(making.places, making.needs, console, Path(empty), build, resolve_next, foreseen)
+        made = packages_shown.bring(
+            making.places, making.needs, console, Path(empty), build, resolve_next, making.foreseen
+        )
 
     def name_it(session: Session) -> None:
         volume = made.environments[session.name]
@@ -153,8 +161,3 @@ def bring(hosts: Shipment, console: Console, begun: tuple[Making, Foreseeing] | 
 
     on_all(lacking, name_it).all()
     return next(iter(ahead), None)
-
-
-def _place(session: Session, fact: HostFacts) -> DockerPlace:
-    where, owner = session.host.destination, (fact.uid, fact.gid)
-    return DockerPlace(session.name, session, PYTHON, fact.user, owner, where=where, bare=True)

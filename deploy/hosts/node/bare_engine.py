@@ -15,6 +15,7 @@ from ...door.session import Session, on_all
 from ...engine import bringing
 from ...host import audit
 from ...host import facts as host_facts
+from ...job.again import command_of
 from ...job.options import FLAG
 from ...run.files import folders
 from ...send.packages import settings, store, uv
@@ -32,7 +33,7 @@ def bring(
             return look(session)
 
         done = on_all([sessions[host] for host in hosts], work if may_write else _bring_nothing)
-        return Results({host: _of(host, done if host in hosts else answers) for host in answers})
+        return Results({**answers.values, **answers.faults, **done.values, **done.faults})
 
     if lacking := [host for host, answer in answers.values.items() if not _python(answer)]:
         answers = again(lacking, fresh.bring)
@@ -40,10 +41,6 @@ def bring(
     if len(set(pythons.values())) > 1:
         answers = again([host for host, python in pythons.items() if python != uv.PYTHON], fresh.bring_same)
     return answers
-
-
-def _of(host: str, answers: Results[str]) -> str | DeployError:
-    return answers.faults.get(host) or answers.values[host]
 
 
 def _python(answer: str) -> str:
@@ -91,20 +88,20 @@ class _Bringing:
             return self._archives[machine]
 
     def _fetched(self, host: str, machine: str) -> tuple[bytes, str]:
-        folder, words = store.own(folders.cache_folder() / "packages"), list[str]()
+        folder = store.own(folders.cache_folder() / "packages")
         try:
             return uv.python_for(machine, folder, self._own), ""
         except DeployError as fault:
-            words.append(fault.message)
+            here = fault.message
         try:
-            return uv.python_getter(host, machine, folder, self._own), words[0]
+            return uv.python_getter(host, machine, folder, self._own), here
         except DeployError as fault:
-            return b"", "; ".join(dict.fromkeys([*words, fault.message]))
+            return b"", "; ".join(dict.fromkeys((here, fault.message)))
 
 
 def _bring_nothing(session: Session) -> str:
     raise DeployError(
         f"{session.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
         "that is not there yet, and a dry run sends nothing",
-        f"muster preflight --hosts {session.name} sends it; or leave out {FLAG.dry_run}",
+        f"{command_of('preflight', hosts=session.host.destination)} sends it; or leave out {FLAG.dry_run}",
     )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
@@ -28,7 +27,6 @@ from ...job.values import VISIBLE, Mount
 from ...run import environment
 from ...run.roles import Acted
 from ...send.folder.content import WORKSPACE
-from ...send.image.model import TRAINER_HOME
 from .docker_run import DockerRun
 
 # With Docker's default of 64 MB, data loaders die of a bus error.
@@ -218,8 +216,7 @@ def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """
     if not work.script or work.least:
         return RESTARTS
-    setting = variables.get(environment.MAX_RESTARTS_NAME, "0")
-    return int(setting) if re.fullmatch(r"[0-9]{1,9}", setting) else 0
+    return environment.restarts_of(variables)
 
 
 def gpu_options(facts: HostFacts) -> tuple[str, ...]:
@@ -284,16 +281,26 @@ def cache_folder(facts: HostFacts, job: Job) -> str:
 
     Each uid has its own: a container of another one could neither read nor write it.
     """
-    return f"{facts.home}/.muster/cache/{user_of(facts, job).partition(':')[0]}" if job.cache else ""
+    return f"{facts.home}/.muster/cache/{ids_of(facts, job)[0]}" if job.cache else ""
+
+
+def ids_of(facts: HostFacts, job: Job) -> tuple[int, int]:
+    """Uid and gid of the run: the login's own, on a bare host also root's; for root, what host/run_user.py chose."""
+    if facts.uid or facts.bare:
+        return facts.uid, facts.gid
+    if job.user is None:
+        raise ValueError("the login is root, and no uid was chosen for the run")
+    return job.user, job.user
 
 
 def user_of(facts: HostFacts, job: Job) -> str:
-    """The login's own uid, on a bare host also root's; for root, the uid that host/run_user.py chose."""
-    if facts.uid or facts.bare:
-        return f"{facts.uid}:{facts.gid}"
-    if job.user is None:
-        raise ValueError("the login is root, and no uid was chosen for the run")
-    return f"{job.user}:{job.user}"
+    """The same as Docker takes them."""
+    return "{}:{}".format(*ids_of(facts, job))
+
+
+def owner_of(facts: HostFacts, job: Job) -> str:
+    """Whose is what the login makes for the run; empty: its own."""
+    return "" if facts.uid or facts.bare else user_of(facts, job)
 
 
 def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
@@ -363,8 +370,7 @@ def _node_container(
     }
     if work.restarts is not None:
         variables[environment.MAX_RESTARTS_NAME] = str(work.restarts)
-    if "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
-        variables["PYTHONPATH"] = f"{TRAINER_HOME}:{variables['PYTHONPATH']}".rstrip(":")
+    variables = environment.finding_muster(variables)
     restart_count = restarts(work, variables) + WAIT_RESTARTS * work.waits
     variables |= {environment.RESTARTED_BY_HOST: "1"} if restart_count else {}
     again = work.start > 1 or restart_count > WAIT_RESTARTS * work.waits
@@ -378,14 +384,13 @@ def _node_container(
         *("--stop-timeout", str(_stop_patience(work)), *LOG_LIMITS),
     )
     options = _node_options(folder, host, facts, job, work)
-    owner = "" if facts.uid or facts.bare else user_of(facts, job)
     return NodeContainer(
         host.name,
         names[index],
         work.run_id,
         work.image,
         folder,
-        owner,
+        owner_of(facts, job),
         DockerRun(container_name(work.run_id), labels, options, work.image, work.command, lifetime),
         variables,
         work.secrets,

@@ -19,7 +19,7 @@ from ...core.errors import BadAnswer, DeployError
 from ...core.fields import array, record, text, whole
 from ...core.results import Results
 from ...core.text import several
-from ...door.session import Session, on_all
+from ...door.session import Session, among, on_all
 from ...engine import reach
 from ...engine.wire import read_lines
 from ...host import audit, commands, networks
@@ -139,8 +139,9 @@ class Ends:
 
     def _ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Ask these hosts at once. Raises DeployError with every host that failed."""
-        asked = [session for session in self._sessions if session.name in questions]
-        return on_all(asked, lambda session: self._talks[session.name].ask(questions[session.name])).all()
+        return on_all(
+            among(self._sessions, questions), lambda session: self._talks[session.name].ask(questions[session.name])
+        ).all()
 
     def _meet_directly(self) -> frozenset[Pair]:
         """The pairs that meet at an address of one of them."""

@@ -235,5 +235,5 @@ def beside(
     """The nodes, each with the container of its end; the same nodes without a network of their own."""
     if overlay is None:
         return tuple(nodes)
-    uids = (container.user_of(fact, job).partition(":")[0] for fact in facts)
+    uids = (str(container.ids_of(fact, job)[0]) for fact in facts)
     return tuple(replace(node, overlay=run_of(node, uid, work, overlay)) for node, uid in zip(nodes, uids, strict=True))

@@ -93,7 +93,7 @@ def _places(shipment: Shipment, pushed: Mapping[str, Pushed]) -> list[DockerPlac
             session,
             shipment.tag,
             (fact := facts[session.name]).user,
-            (fact.uid, fact.gid) if fact.uid else (job.user or 0, job.user or 0),
+            container.ids_of(fact, job),
             container.memory_options(fact, job),
             sent_folders.mounts(pushed.get(session.name, Pushed(0, "")).folders),
             session.host.destination,

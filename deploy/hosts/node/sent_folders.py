@@ -72,8 +72,8 @@ def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
     variables = {**node.environment, **{_DIGESTS[each.target]: each.digest for each in folders if not each.is_data}}
     if data := [folder.target for folder in folders if folder.is_data]:
         variables[environment.DATA] = os.pathsep.join(data)
-    if CODE in targets and "PYTHONPATH" in variables:  # it would replace the image's own, which finds the agent
-        variables["PYTHONPATH"] = f"{CODE}:{variables['PYTHONPATH']}"
+    if CODE in targets:
+        variables = environment.finding_muster(variables, CODE)
     return replace(
         node,
         docker=node.docker.with_options(*options),

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...core.errors import UsageError
 from ...core.names import RunId, node_of
 from ...core.text import duration
-from ...door.session import Session, open_all
+from ...door.session import Session, on_all, open_all
 from ...host import run_user
 from ...job import secrets as secret_settings
 from ...job.cluster import Cluster
@@ -93,12 +93,12 @@ class _OnHosts(Start[NewRun]):
         """Read the options, the command and its folder."""
         console, self._resumes = self._console, bool(self._options.resume)
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
-        if self._continues and not options.role:
-            options = replace(options, role=tuple(record.own(record.path_of(self._continues)).get("roles") or ()))
+        before = record.path_of(self._continues) if self._continues else None
+        if before and not options.role:
+            options = replace(options, role=tuple(record.own(before).get("roles") or ()))
         options, self._command = read_command(options)
         for note in self._command.notes:
             console.note(note)
-        before = record.path_of(self._continues) if self._continues else None
         if before and (other := resumable.other_than(before, self._command.words, options.folder)):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
@@ -120,8 +120,7 @@ class _OnHosts(Start[NewRun]):
         cluster = overlay_plan.asked(cluster, work.token)
         choice = choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
-        mounts = (*cluster.job.mounts, *(mount for host in cluster.hosts for mount in host.mounts))
-        targets = (*(mount.target for mount in mounts), *(data.target for data in cluster.job.data))
+        targets = (*(mount.target for mount in cluster.mounts), *(data.target for data in cluster.job.data))
         deploy_push.look_through(look, work.script, console, targets)
         self._needs = packages.asked(cluster, look, console) if work.script else None
         self.code = repository.look(folder, choice, look.result()) if folder and look else None
@@ -140,7 +139,7 @@ class _OnHosts(Start[NewRun]):
         base = deploy_push.base_of(options, hosts, console, not work.script)
         tag = tag_of(base, self._folder)
         if self._continues:
-            work = replace(work, start=resume.next_start(self._continues, facts, self._resumes, console.warn))
+            work = replace(work, start=resume.next_start(self._continues, hosts, self._resumes, console.warn))
         hosts, who = run_user.choose(hosts, self._continues or "")
         ports = plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ()
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe, ports=ports)
@@ -168,7 +167,7 @@ class _OnHosts(Start[NewRun]):
         for host, paths in made.items():
             for path in paths:
                 self._console.note(f"{host}: made {path}")
-        which_run.refuse_foreign(self._name, {host: fact.containers for host, fact in request.facts.items()})
+        which_run.refuse_foreign(self._name, request.containers_by_host)
         if self._continues:
             self.resumed = True
             return record.folder_of(self._continues)
@@ -231,7 +230,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
                 console.note(f"{session.name}: would make {mount.source}, if it is missing")
-    choices = foreseen(asked, observe.gpus(asked).all())
+    choices = foreseen(asked, on_all(asked, observe.gpus_of).all())
     for host, choice in choices.items():
         if choice.taken:
             then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"

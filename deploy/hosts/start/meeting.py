@@ -26,15 +26,19 @@ def choose(
         met = container.meeting_of(hosts, ways[0].source, plan.choose_port(facts[0]), ways)
         return met, tuple(way.source for way in ways)
     address = plan.choose_address(facts, hosts[0].interface)
-    # The first host's route leads to a peer, or to itself if it is alone.
-    first_peer = facts[1].reached_at if len(facts) > 1 and facts[1].addresses else address
-    peer_addresses = [entry.address for entry in facts[1].addresses] if len(facts) > 1 else []
-    peers = {host.name: address for host in hosts}
-    peers[hosts[0].name] = first_peer if first_peer in peer_addresses or not peer_addresses else peer_addresses[0]
+    own = next(entry for entry in facts[0].addresses if entry.address == address)
+    # The first host's route leads to a peer, in the network where they meet; or to itself if it is alone.
+    peer = facts[:2][-1]
+    nearest = min(
+        peer.addresses,
+        key=lambda entry: (not own.shares_network(entry), entry.address != peer.reached_at),
+        default=own,
+    )
+    peers = {host.name: address for host in hosts} | {hosts[0].name: nearest.address}
     routes = observe.routes(sessions, peers).all()
     used = [routes[host.name] for host in hosts]
     if used[0].interface == "lo":
-        used[0] = replace(used[0], interface=next(a.interface for a in facts[0].addresses if a.address == address))
+        used[0] = replace(used[0], interface=own.interface)
     port = plan.choose_port(facts[0])
     # Preflight tests this better, but it cannot run on hosts that have neither the image nor a Python.
     if len(hosts) > 1 and try_links:

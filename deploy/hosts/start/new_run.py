@@ -5,15 +5,13 @@ run/start.py has the order of these steps.
 
 from __future__ import annotations
 
-import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...core.results import HostsFailed
-from ...host import audit, lock
+from ...host import lock
 from ...report.console import Console
 from ...report.interrupts import Interrupts
 from ...run.files import record
@@ -66,9 +64,7 @@ class DeployRequest(Shipment):
             for register_port in work.ports:
                 observe.refuse_unreached(self.sessions, peers, register_port)
         port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
-        began = time.time() + facts[0].clock_ahead_s
-        queue = waits.Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
-        made = waits.claimed(made, hosts, facts, work, queue)
+        made = waits.claimed(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
         return witness.beside(made, hosts, facts, job, work, addresses, port)
 
@@ -124,9 +120,10 @@ class NewRun(HostsBackend):
         """
         now = observe.containers(request.sessions).all()
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
+        request = replace(request, facts=facts)
         if self.run.resumed:
-            resume.refuse_going(self._id, facts)
-        return replace(request, facts=facts)
+            resume.refuse_going(self._id, request)
+        return request
 
     def check(self) -> None:
         """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
@@ -205,13 +202,8 @@ class NewRun(HostsBackend):
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
         self._console.note("removing what this start made")
-        faults = nodes.undo(self._request.sessions, self._containers).faults
-        for host, fault in faults.items():
-            self._console.warn(f"{host}: {fault.message}")
-        if faults:
-            hosts = ",".join(self._hosts[host].destination for host in faults)
-            self._interrupts.left = f"something may be left on {hosts}: muster down --hosts {hosts} --run {self._id}"
-            self._console.warn(self._interrupts.left)
+        if left := nodes.undo(self._request.sessions, self._containers, self._console.warn):
+            self._interrupts.left = left
 
     @property
     def waits(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,9 @@ from dataclasses import replace
 
 from ...causes import docker_faults
 from ...causes.docker_faults import DockerFault
+from ...core import fields
 from ...core.errors import DeployError
+from ...core.names import RunId, run_ids
 from ...core.results import Results
 from ...core.text import last_line
 from ...door.session import Session, SshFault, on_all
@@ -87,13 +90,8 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     return replace(seen, gpus=named, picked=True)
 
 
-def gpus(sessions: Iterable[Session]) -> Results[Gpus]:
-    """The GPUs of each host, and who has them."""
-    return on_all(sessions, gpus_of)
-
-
 def gpus_of(session: Session) -> Gpus:
-    """The same of one host."""
+    """The GPUs of a host, and who has them."""
     return host_gpus.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
@@ -163,12 +161,11 @@ def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
         paths = [*asked, *([cache] if cache else [])]
         if not paths:
             return []
-        owner = "" if fact.uid else container.user_of(fact, job)
-        done = session.run(commands.script("make-folders", owner, *paths), check=False)
+        done = session.run(commands.script("make-folders", container.owner_of(fact, job), *paths), check=False)
         if done.code:
             why = last_line(done.err)[:_MOST_TEXT]
             first = next((path for path in paths if f"{path}'" in why or f"{path}\u2019" in why), paths[0])
-            hint = f"on {session.name}: sudo install -d -o $(id -u) {first}"
+            hint = f"on {session.name}: sudo install -d -o $(id -u) {shlex.quote(first)}"
             raise DeployError(f"cannot make {first}: {why}", hint)
         made = {line.removeprefix("made ") for line in done.out.split("\n")}
         return [path for path in asked if path in made]
@@ -208,6 +205,11 @@ def runs(session: Session) -> tuple[HostRun, ...]:
     seen = reach.on_host(session).containers(label_of())
     answer = session.run(commands.script("runs"), timeout_s=_PATIENCE_S).out
     return host_status.parse_runs(answer, seen, posixpath.dirname(session.home))
+
+
+def run_folders(session: Session) -> frozenset[RunId]:
+    """The runs that have a folder on a host, which need no engine."""
+    return run_ids(fields.rows(_look(session)).get("run", ()))
 
 
 def _console(engine: Engine, name: str) -> bytes:

@@ -121,8 +121,6 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
 
 def plan_lines(steps: Sequence[Step], containers: Sequence[NodeContainer]) -> list[str]:
     """The plan as `--dry-run` prints it: each step with its reason and command, then each host's variables."""
-    if not steps:
-        return ["nothing to do"]
     lines = []
     for step in steps:
         lines.append(f"{step.host}: {step.text} ({step.reason})")

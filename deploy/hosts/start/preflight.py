@@ -14,10 +14,12 @@ from ...causes.table import ROWS
 from ...core import fields, printable
 from ...core.errors import DeployError, Refused
 from ...core.results import HostsFailed
+from ...core.text import subject
 from ...door.session import Session, SshFault, open_all
 from ...host import commands as host_commands
 from ...host import run_user
-from ...host.reached import ReachedHosts
+from ...host.reached import ReachedHosts, as_typed
+from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.load import refuse_unfit
 from ...job.values import Mount
@@ -126,7 +128,8 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         return answers, verdict
     probe_ends.remove_unstarted(hosts.only(closed).sessions)
     warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
-    presence = replace(presence, everywhere=False, shut=probe_ends.why_outside(closed))
+    shut = f"{subject(list(closed), 'gives', 'give')} no connection to a container"
+    presence = replace(presence, everywhere=False, shut=shut)
     return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
 
 
@@ -178,7 +181,8 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
             # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
-            later, second = _called_again(hosts, presence, options)
+            options.say("looking once more")
+            later, second = on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
             return (answers, verdict) if second.ok else (later, since_rehearsal(second))
     return answers, verdict
 
@@ -228,15 +232,8 @@ def _rehearsed(
 
 def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
     """The findings where a deploy could not say what it would start: it would end with these words."""
-    faults = failed.faults if isinstance(failed, HostsFailed) else {}
-    every = {host: fault for host, fault in faults.items() if isinstance(fault, DeployError)}
-    return [rehearsal.unstarted(host, fault) for host, fault in (every or dict.fromkeys(hosts, failed)).items()]
-
-
-def _called_again(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """A second look, after a rehearsal that failed between hosts of which none shows a fault of its own."""
-    options.say("looking once more")
-    return on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
+    faults = failed.faults if isinstance(failed, HostsFailed) else dict.fromkeys(hosts, failed)
+    return [rehearsal.unstarted(host, fault) for host, fault in faults.items()]
 
 
 def since_rehearsal(second: Verdict) -> Verdict:
@@ -315,8 +312,7 @@ def gate(
     for line in preflight_text.lines_of(verdict, answers.request.backend):
         console.note(line)
     if not force:
-        names = ",".join(session.name for session in hosts.sessions)
-        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
+        raise Refused(f"preflight: {faults[0].text}", f"{faults[0].fix}; then: {_again(hosts)}")
     for finding in faults:
         console.warn(f"ignored because of --force: {finding.text}")
     return {**result, "ran": "", "unseen": [], "ignored": [finding.text for finding in faults]}
@@ -328,14 +324,17 @@ def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, 
         findings, shown = rehearsal.rehearse(hosts, nodes, backend, say=say)
     faults = [finding for finding in findings if finding.level != WARNING]
     if faults:
-        names = ",".join(session.name for session in hosts.sessions)
         texts = "; ".join(finding.text for finding in faults)
-        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: muster preflight --hosts {names}")
+        raise Refused(f"rehearsal: {texts}", f"{faults[0].fix}; then: {_again(hosts)}")
     for finding in findings:
         console.warn(finding.text)
     if shown:
         console.note(f"rehearsed: {shown}")
     return shown
+
+
+def _again(hosts: ReachedHosts) -> str:
+    return command_of("preflight", hosts=as_typed(hosts.sessions))
 
 
 def _names(image: str, folder: Path) -> list[str]:

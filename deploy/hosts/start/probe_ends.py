@@ -10,15 +10,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from ...causes import docker_faults
 from ...causes.finding import WARNING, Finding, find
-from ...core.errors import SIGNALLED, DeployError
+from ...core.errors import NOT_FOUND, SIGNALLED, DeployError
 from ...core.scripts import Scripts
-from ...core.text import binary, in_seconds, subject
+from ...core.text import binary, in_seconds
 from ...door.session import Session, on_all
 from ...engine.compose import LABEL
 from ...host import commands
@@ -47,11 +47,6 @@ def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
     return find("docker-refused", host, text, fix, WARNING)
-
-
-def why_outside(hosts: Mapping[str, str]) -> str:
-    """Why no probe runs in a container, in words."""
-    return f"{subject(list(hosts), 'gives', 'give')} no connection to a container"
 
 
 def remove_unstarted(sessions: Sequence[Session]) -> None:
@@ -103,7 +98,8 @@ def with_causes(answers: Answers, python: str) -> Answers:
     def cause_of(cause: str, words: str) -> tuple[str, str]:
         if "its login shell did not begin" in words:
             return "ssh-slow", words
-        if f"{python}: not found" in words:
+        code, last = refusals.ended(words) or (0, "")
+        if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's, in its own words and language
             return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
         return cause, words
 

@@ -74,15 +74,13 @@ def push(options: Options, console: Console) -> int:
         return DONE
 
 
-def look_through(
-    code: FolderLook | None, words: Sequence[str], console: Console, targets: Sequence[str] | None = None
-) -> None:
+def look_through(code: FolderLook | None, words: Sequence[str], console: Console, targets: Sequence[str] = ()) -> None:
     """Say what of the folder is not sent, and what the user should know. `words`: the script and its arguments.
     `targets`: as folder_notes.py has it. Raises UsageError if the script is not sent, and as FolderLook.result does."""
     if code:
         first = next(iter(words), "-")
         folder_look.refuse_unsent(code.result(), code.folder, "" if first.startswith("-") else first)
-        folder_notes.tell_sent(code, console, words if targets is not None else (), targets or ())
+        folder_notes.tell_sent(code, console, words, targets)
 
 
 def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, Pushed]:

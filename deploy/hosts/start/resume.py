@@ -18,11 +18,11 @@ from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, asked, run_id
 from ...core.program import SCRIPT
 from ...host import commands
-from ...host.facts import HostFacts
+from ...host.reached import ReachedHosts
 from ...job import script as typed
 from ...job.again import command_of, read_again, words_again, words_of
 from ...job.cluster import Cluster
-from ...job.inventory import hosts_of_flag
+from ...job.inventory import hosts_of_flag, typed_hosts
 from ...job.load import known_cluster, read_run, trainer_words
 from ...job.options import FLAG, Job, Options
 from ...run import onward
@@ -87,9 +87,9 @@ def _latest_recorded(options: Options) -> Path:
     The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
     """
     job = known_cluster(options).job
-    script, arguments = options.script, tuple(trainer_words(options))
+    script, arguments = options.script, trainer_words(options)
     if not (script or arguments):
-        script, arguments = job.script, tuple(shlex.split(job.args))
+        script, arguments = job.script, trainer_words(replace(options, args=job.args))
     wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
@@ -97,41 +97,43 @@ def _latest_recorded(options: Options) -> Path:
     return run_dir
 
 
-def next_start(run: RunId, facts: Mapping[str, HostFacts], resumes: bool, warn: Callable[[str], None]) -> int:
+def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[str], None]) -> int:
     """The number of the run's next start; `resumes`: by --resume, and not by --run once more.
 
     Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
     """
-    refuse_going(run, facts)
+    refuse_going(run, hosts)
     own = record.own(record.folder_of(run))
-    if not any(run in fact.runs for fact in facts.values()):
+    if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
-            _refuse_fileless(run, own, facts)
+            _refuse_fileless(run, own, hosts)
         warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
     return max(2, len(own.get("starts", ())) + 1)
 
 
-def _refuse_fileless(run: RunId, own: Mapping[str, Any], facts: Mapping[str, HostFacts]) -> NoReturn:
+def _refuse_fileless(run: RunId, own: Mapping[str, Any], asked: ReachedHosts) -> NoReturn:
     """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    facts = asked.facts
     if not own:
         resumable.refuse_unknown(run, frozenset[str]().union(*(each.runs for each in facts.values())))
-    hosts, hint = [str(host) for host in own.get("hosts", ())], "leave out --resume to start a new run"
-    if hosts and not facts.keys() & {host.name for host in hosts_of_flag(",".join(hosts))}:
-        hint = f"it ran on {', '.join(hosts)}: muster deploy --hosts {','.join(hosts)} --resume {run}; or {hint}"
+    hosts, hint = ",".join(map(str, own.get("hosts", ()))), "leave out --resume to start a new run"
+    # A host of a file has a name beside its address.
+    if hosts and not {each.address for each in hosts_of_flag(hosts)} & {each.address for each in asked.cluster.hosts}:
+        hint = f"it ran on {hosts}: {command_of('deploy', hosts=hosts, resume=run)}; or {hint}"
     have = "has" if len(facts) == 1 else "have"
     raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
 
 
-def refuse_going(run: str, facts: Mapping[str, HostFacts]) -> None:
+def refuse_going(run: str, hosts: ReachedHosts) -> None:
     """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
-    which_run.refuse_foreign(run, {host: fact.containers for host, fact in facts.items()})
-    nodes = {host: node for host, fact in facts.items() for node in fact.containers if node.run == run}
+    which_run.refuse_foreign(run, hosts.containers_by_host)
+    nodes = {host: node for host, each in hosts.containers_by_host.items() for node in each if node.run == run}
     running = [host for host, node in nodes.items() if node.code is None]
     if running:
-        raise DeployError(
-            f"--resume {run}: it still runs on {', '.join(running)}",
-            f"follow it: muster attach --hosts {','.join(nodes)} --run {run}",
+        attach = command_of(
+            "attach", hosts=typed_hosts(each for each in hosts.cluster.hosts if each.name in nodes), run=run
         )
+        raise DeployError(f"--resume {run}: it still runs on {', '.join(running)}", f"follow it: {attach}")
 
 
 def resume_fields(options: Options) -> dict[str, str]:
@@ -141,12 +143,8 @@ def resume_fields(options: Options) -> dict[str, str]:
 
 def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
     """For Work: the words for the hosts, and the options, of the command that resumes the run on these hosts."""
-    where = Options(cluster=options.cluster) if options.cluster else Options(_listed(cluster))
+    where = Options(cluster=options.cluster) if options.cluster else Options(typed_hosts(cluster.hosts))
     return shlex.join(words_of(where)), resume_fields(options)["again"]
-
-
-def _listed(cluster: Cluster) -> str:
-    return ",".join(host.destination for host in cluster.hosts)
 
 
 def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
@@ -162,7 +160,7 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
 def with_resume_hint(
     result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = (), copied: bool = False
 ) -> Result:
-    """`result` with the command that resumes the run, if it `saved` something; without the hosts in `lost`.
+    """`result` with the command that resumes the run, if it `saved` something; without those of its hosts in `lost`.
 
     `copied`: another host than the first has the checkpoints, too.
     """

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import random
+import secrets
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...host import gpus
+from ...host import audit, gpus
 from ...host.commands import OwnClaim
 from ...host.facts import HostFacts
 from ...job.inventory import Host
@@ -41,6 +43,12 @@ class Queue:
     number: int
     key: str
     control: str
+
+
+def queue(addresses: tuple[str, ...], port: int, first: HostFacts) -> Queue:
+    """A wait that begins now, by the clock of the first host."""
+    began = time.time() + first.clock_ahead_s
+    return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
 
 
 def claimed(

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from ...causes.finding import FAULT, WARNING, Finding, find
 from .. import targets
-from ..answers import Answers
+from ..answers import Answers, Pair
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
 # The share of what hosts usually get below which a link is slow. A host is slow if all its links are.
 SLOW = 0.4
-Pair = tuple[str, str]
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
@@ -31,7 +29,7 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
         circle = [circle[0], circle[-1], *circle[1:-1]]
 
 
-def call(answers: Answers, pair: Pair) -> dict[str, Any] | None:
+def call(answers: Answers, pair: Pair) -> targets.Call | None:
     """The target of one measurement; None if the pair has no working connection."""
     for link in answers.between(*pair, "data"):
         if link.ok:
@@ -60,7 +58,7 @@ def again(answers: Answers) -> list[Pair]:
     """
     known = rates(answers)
     left = _slow(known)
-    for host in answers.hosts_with_facts:
+    for host in answers.facts:
         for way in (0, 1):
             left -= mine if len(mine := _own(known, host, way)) >= FEW and mine <= left else set()
     return list({frozenset(pair): pair for pair in sorted(left, key=lambda pair: known[pair])}.values())[:MOST_AGAIN]
@@ -69,10 +67,10 @@ def again(answers: Answers) -> list[Pair]:
 def check(answers: Answers) -> Iterator[Finding]:
     """The slow host, or the slow link, of a matrix."""
     known = rates(answers)
-    if len(known) < 3 * 2:
+    if len(known) < 6:  # of three hosts, both ways
         return
     left = _slow(known)
-    for host in answers.hosts_with_facts:
+    for host in answers.facts:
         sides = {word: _own(known, host, way) for way, word in ((0, "sends"), (1, "receives"))}
         slow = {word: mine for word, mine in sides.items() if mine and mine <= left}
         if slow:
@@ -84,7 +82,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         if not both or pair < pair[::-1]:
             ways = [pair, pair[::-1]] if both else [pair]
             text = f"the link between {pair[0]} and {pair[1]}" if both else f"the link from {pair[0]} to {pair[1]}"
-            yield _finding(known, ways, pair, f"{text} is slow", pair, "both" if both else "one-way")
+            yield _finding(known, ways, pair, f"{text} is slow", pair)
 
 
 def _usual(known: Mapping[Pair, float]) -> float:
@@ -112,18 +110,15 @@ def _finding(
     hosts: tuple[str, ...],
     what: str,
     link: Pair | None = None,
-    direction: str = "",
 ) -> Finding:
     rate = statistics.median(known[pair] for pair in pairs)
-    shown = tuple(f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4])
-    level = FAULT if rate < SLOW_MBIT else WARNING
+    shown = [f"{first} -> {other} {known[first, other]:.0f} Mbit/s" for first, other in pairs[:4]]
     return find(
         "link-slow",
         hosts,
         f"{what}: {rate:.0f} Mbit/s, while the others get {_usual(known):.0f}",
-        level=level,
+        level=FAULT if rate < SLOW_MBIT else WARNING,
         evidence=shown,
         symptom="the slowest link sets the pace of every step",
         link=link,
-        direction=direction,
     )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 
-from ...causes.finding import WARNING, Finding, find
+from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import in_seconds, listed
 from ..answers import Answers
+from ..request import KEEP_ALIVE_S
 
 WARN_S = 2.0
 
@@ -22,21 +23,20 @@ def check(answers: Answers) -> Iterator[Finding]:
     zero, unsure = answers.clocks[answers.meeting]
     ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
     least = {host: abs(ahead[host]) - error - unsure for host, (_, error) in answers.clocks.items()}
-    # A host that is as far ahead takes its peers for dead: it trains, and in more than half of the runs the agents hang
-    # at the end.
-    late = [host for host, seconds in least.items() if seconds >= answers.request.keep_alive_s]
     far = [host for host, seconds in least.items() if seconds >= WARN_S]
     if not far:
         return
+    # A host that is as far ahead takes its peers for dead: it trains, and in more than half of the runs the agents hang
+    # at the end.
+    late = [host for host in far if least[host] >= KEEP_ALIVE_S and answers.request.by_c10d]
     # This machine's own clock, at 0, counts too: if two hosts differ, it shows which one is wrong.
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
     odd = tuple(host for host, (clock, error) in answers.clocks.items() if abs(clock - middle) - error >= WARN_S)
-    shown = tuple(
+    shown = [
         f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
         for host, s in ahead.items()
         if host in far
-    )
-    fatal = bool(late) and answers.request.rendezvous == "c10d"
+    ]
     symptom = (
         "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "
         "and the agents hang at the end"
@@ -45,7 +45,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         "clock-skew",
         odd or tuple(late or far),
         f"clocks differ: {listed(shown)}",
-        level="fault" if fatal else WARNING,
+        level=FAULT if late else WARNING,
         evidence=shown,
-        symptom=symptom if fatal else "training works; times in logs of different hosts do not fit together",
+        symptom=symptom if late else "training works; times in logs of different hosts do not fit together",
     )

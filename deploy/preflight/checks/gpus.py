@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.text import gpu_memory, in_seconds, last_line, listed, subject
 from ...job.again import command_of
 from ..answers import Answers
 from ..probe.facts import GPU_FIELDS
+from ..request import Facts
 from ..verdict import odd_ones
 
 # A CUDA context and NCCL's buffers need about FREE_MIB.
@@ -37,18 +37,18 @@ MEMORY = (
 Gpu = Mapping[str, str]
 
 
-def read(facts: Mapping[str, Any]) -> list[Gpu]:
+def read(facts: Facts) -> list[Gpu]:
     """A host's GPUs, by the names of nvidia-smi's columns; unknown values are empty."""
     rows = (facts.get("gpus") or {}).get("rows") or []
     return [dict(zip(GPU_FIELDS, [*row, *[""] * len(GPU_FIELDS)], strict=False)) for row in rows]
 
 
-def without_cuda(facts: Mapping[str, Any]) -> bool:
+def without_cuda(facts: Facts) -> bool:
     """Whether the torch of the image is known and was built without GPU support."""
     return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
 
 
-def _rocm_version(facts: Mapping[str, Any]) -> str:
+def _rocm_version(facts: Facts) -> str:
     """The ROCm that the image's torch was built for; empty if it was not."""
     software = facts["software"]
     return str(software["hip"]) if software.get("hip", "None") != "None" and software.get("cuda") == "None" else ""
@@ -56,10 +56,9 @@ def _rocm_version(facts: Mapping[str, Any]) -> str:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host's GPUs, then compare the hosts."""
-    rows = {host: read(answers.facts[host]) for host in answers.hosts_with_facts}
+    rows = {host: read(facts) for host, facts in answers.facts.items()}
     nccl = answers.request.by_nccl
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         if version := _rocm_version(facts):
             yield _rocm(host, version, nccl)
             continue
@@ -80,34 +79,33 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _alike({host: listed for host, listed in rows.items() if host not in unlike}, nccl)
 
 
-def _without_smi(facts: Mapping[str, Any]) -> bool:
+def _without_smi(facts: Facts) -> bool:
     """Whether CUDA sees GPUs, but there is no nvidia-smi to list them."""
-    lists = (facts.get("gpus") or {}).get("error") != NOT_FOUND
-    return not lists and bool((facts.get("cuda") or {}).get("count"))
+    lacks = (facts.get("gpus") or {}).get("error") == NOT_FOUND
+    return lacks and bool((facts.get("cuda") or {}).get("count"))
 
 
 def _rocm(host: str, version: str, nccl: bool) -> Finding:
-    level = FAULT if nccl else WARNING
     return find(
         "torch-without-cuda",
         host,
         f"torch is built for ROCm {version}, and Muster plans no GPU of AMD",
         "hosts with NVIDIA GPUs, and an image whose torch has CUDA",
-        level,
+        FAULT if nccl else WARNING,
     )
 
 
-def _no_cuda(host: str, facts: Mapping[str, Any], nccl: bool) -> Finding:
+def _no_cuda(host: str, facts: Facts, nccl: bool) -> Finding:
     return find(
         "torch-without-cuda",
         host,
-        f"torch {facts['software']['torch']} is built without CUDA: its GPUs stay idle",
+        f"torch {facts['software'].get('torch', '')} is built without CUDA: its GPUs stay idle",
         level=FAULT if nccl else WARNING,
         symptom="`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU",
     )
 
 
-def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     """Findings about faults that keep CUDA from starting, or make it slow."""
     message, driver = facts.get("gpus") or {}, facts.get("cuda")
     error, code = message.get("error", ""), (driver or {}).get("code")
@@ -141,7 +139,7 @@ def _driver(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Fi
             )
 
 
-def _cuda(host: str, facts: Mapping[str, Any], rows: list[Gpu]) -> Iterator[Finding]:
+def _cuda(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     """Check cuInit's answer, the driver's CUDA against the image's, and the image's against the GPUs."""
     code = (facts.get("cuda") or {}).get("code")
     seen = (f"cuInit: {code}",) if code else ()
@@ -209,7 +207,7 @@ def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
 
 
 def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
-    used, total = (int(gpu[name]) if gpu[name].isdigit() else 0 for name in ("memory.used", "memory.total"))
+    used, total = _number(gpu["memory.used"]), _number(gpu["memory.total"])
     alone = gpu["compute_mode"].startswith("Exclusive")
     if gpu["compute_mode"] == "Prohibited":
         yield find(
@@ -224,21 +222,19 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
         why = "belongs to one other process (Exclusive_Process)" if alone else why
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
-        level = FAULT if full else WARNING
         yield find(
             "gpu-busy",
             host,
             f"GPU {gpu['index']} {why}",
             f"{command_of('gpus', hosts=host)} shows by whom",
-            level,
+            FAULT if full else WARNING,
             symptom=symptom,
         )
 
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     """Findings about memory errors. GPUs that remap rows (Ampere, later) survive most; others need a reset first."""
-    count, failed = gpu["ecc.errors.uncorrected.volatile.total"], gpu["remapped_rows.failure"] == "Yes"
-    errors = int(count) if count.isdigit() else 0
+    errors, failed = _number(gpu["ecc.errors.uncorrected.volatile.total"]), gpu["remapped_rows.failure"] == "Yes"
     remaps = gpu["remapped_rows.failure"] in ("Yes", "No")
     pending = "Yes" in (gpu["remapped_rows.pending"], gpu["retired_pages.pending"])
     if not (errors or failed or pending):
@@ -247,13 +243,12 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
     what = "could not replace bad memory" if failed else f"has {errors} uncorrected memory errors"
     what = what if failed or errors else "waits for a reset to replace bad memory"
     fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
-    level = FAULT if failed or not remaps else WARNING
     yield find(
         "gpu-faulty",
         host,
         f"GPU {gpu['index']} {what}",
         fix,
-        level,
+        FAULT if failed or not remaps else WARNING,
         evidence=seen,
         symptom="`uncorrectable ECC error encountered`",
     )
@@ -271,11 +266,10 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
         widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
     for host, slow in rows.items():
         for gpu in (gpu for gpu in slow if 0 < 2 * _lanes(gpu) < widest[gpu["name"]]):
-            most = widest[gpu["name"]]
             yield find(
                 "gpu-slow",
                 host,
-                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {most}",
+                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {widest[gpu['name']]}",
                 f"on {host}: lspci -vv; reseat it",
                 WARNING,
             )
@@ -291,8 +285,12 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
 
 
 def _lanes(gpu: Gpu) -> int:
-    width = gpu["pcie.link.width.current"]
-    return int(width) if width.isdigit() else 0
+    return _number(gpu["pcie.link.width.current"])
+
+
+def _number(cell: str) -> int:
+    """The number in a cell; 0 if nvidia-smi knows none."""
+    return int(cell) if cell.isdigit() else 0
 
 
 def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
@@ -300,14 +298,13 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     if len(set(kinds.values())) < 2:
         return
     none = tuple(host for host, kind in kinds.items() if not kind)
-    shown = tuple(f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items())
+    shown = [f"{host}: {len(rows[host])} GPUs ({kind or 'none'})" for host, kind in kinds.items()]
     if none:
-        level = FAULT if nccl else WARNING
         yield find(
             "gpu-missing",
             none,
             f"{subject(none, 'shows', 'show')} no GPU, but the others do",
-            level=level,
+            level=FAULT if nccl else WARNING,
             evidence=shown,
         )
     else:
@@ -324,13 +321,13 @@ NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10,
 DROPPED = ((13, 0), (7, 5))
 
 
-def cuda_wanted(facts: Mapping[str, Any]) -> str:
+def cuda_wanted(facts: Facts) -> str:
     """The CUDA version of the image's torch, empty if it is not known."""
     setting = str(facts["software"].get("cuda", ""))
     return setting if _pair(setting) else ""
 
 
-def driver_too_old(facts: Mapping[str, Any]) -> bool:
+def driver_too_old(facts: Facts) -> bool:
     """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
     need, has = _pair(cuda_wanted(facts)), _has(facts)
     if not need or not has:
@@ -338,19 +335,19 @@ def driver_too_old(facts: Mapping[str, Any]) -> bool:
     return has[0] < need[0] if need[0] >= MINOR_COMPATIBLE else has < need
 
 
-def least_driver(facts: Mapping[str, Any]) -> str:
+def least_driver(facts: Facts) -> str:
     """The oldest driver for the image's CUDA, in words."""
     need = _pair(cuda_wanted(facts))
     return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {cuda_wanted(facts)}")
 
 
-def cuda_of_driver(facts: Mapping[str, Any]) -> tuple[str, ...]:
+def cuda_of_driver(facts: Facts) -> tuple[str, ...]:
     """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
 
 
-def _arch(host: str, facts: Mapping[str, Any], capabilities: Sequence[str]) -> Iterator[Finding]:
+def _arch(host: str, facts: Facts, capabilities: Sequence[str]) -> Iterator[Finding]:
     """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
     cuda = _pair(cuda_wanted(facts))
     odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
@@ -370,7 +367,7 @@ def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
     return all(cuda >= need for since, need in NEEDS if capability >= since)
 
 
-def _has(facts: Mapping[str, Any]) -> tuple[int, int] | None:
+def _has(facts: Facts) -> tuple[int, int] | None:
     """The CUDA version that a driver supports: 12040 means 12.4."""
     version = (facts.get("cuda") or {}).get("version") or 0
     return (version // 1000, version % 1000 // 10) if version else None
@@ -387,17 +384,21 @@ XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*
 LOADED = re.compile(r"NVRM: loading")
 # By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
 XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
-XID_GRAVE = {62: "internal halt", 74: "NVLink error", 79: "fallen off the bus", 119: "GSP timeout", 120: "GSP error"}
-XID_GRAVE[154] = "a reset or a reboot is due"
+XID_GRAVE = {
+    62: "internal halt",
+    74: "NVLink error",
+    79: "fallen off the bus",
+    119: "GSP timeout",
+    120: "GSP error",
+    154: "a reset or a reboot is due",
+}
 
 
 def check_xids(answers: Answers) -> Iterator[Finding]:
     """Findings about messages since the driver was loaded, of kinds that no application causes by itself."""
-    for host in answers.hosts_with_facts:
+    for host, facts in answers.facts.items():
         lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
-        errors = {
-            pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in _gpus(answers, host)
-        }
+        errors = {pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in read(facts)}
         for where, number in dict.fromkeys(
             (pci_bus(row[1]), int(row[2])) for line in lines if (row := XID.search(line))
         ):
@@ -418,10 +419,6 @@ def pci_bus(text: str) -> str:
     """A PCI address without the part that differs: nvidia-smi (`00000000:3B:00.0`), the log (`0000:3b:00`)."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
-
-
-def _gpus(answers: Answers, host: str) -> list[Gpu]:
-    return read(answers.facts[host])
 
 
 def _xid(host: str, where: str, number: int, words: str, line: str, level: str) -> Finding:

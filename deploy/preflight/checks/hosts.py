@@ -129,6 +129,7 @@ def _jail(host: str, cards: Sequence[str]) -> Finding:
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
     """Findings for hosts where a run cannot write its files."""
     for host, facts in every.items():
+        ours = quote(f"{facts.home}/.muster")
         if not facts.home_writable:
             place = facts.closed or facts.home
             why = f": {facts.closed_why}" if facts.closed_why else ""
@@ -162,8 +163,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             yield find(
                 "inodes-full",
                 host,
-                f"only {facts.inodes} more files fit into {facts.home}/.muster: few inodes are left",
-                f"on {host}: df -i {facts.home}/.muster; {command_of('clean', hosts=host)} shows what may go",
+                f"only {facts.inodes} more files fit into {ours}: few inodes are left",
+                f"on {host}: df -i {ours}; {command_of('clean', hosts=host)} shows what may go",
             )
         if facts.lacks:
             yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
@@ -173,8 +174,8 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             yield find(
                 "disk-full",
                 host,
-                f"only {binary(facts.room)} free in {facts.home}/.muster",
-                f"on {host}: df -h {facts.home}/.muster; {command_of('clean', hosts=host)} shows what takes room",
+                f"only {binary(facts.room)} free in {ours}",
+                f"on {host}: df -h {ours}; {command_of('clean', hosts=host)} shows what takes room",
                 symptom="`No space left on device`",
             )
 
@@ -198,8 +199,7 @@ def _writable(source: str) -> str:
 
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         tried, number = facts.get("mounts", {}), facts.get("user")
         for mount in mounts.get(host, ()):
             may, source = tried.get(mount.target, "rw"), quote(mount.source)
@@ -234,8 +234,8 @@ def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
 def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
     """Findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts only."""
     seen = dict[str, dict[str, str]]()
-    for host in answers.hosts_with_facts:
-        tried = answers.facts[host].get("mounts", {})
+    for host, facts in answers.facts.items():
+        tried = facts.get("mounts", {})
         for mount in mounts.get(host, ()):
             may = tried.get(mount.target, "")
             if "r" in may and not mount.create:
@@ -249,7 +249,7 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
         other = next(host for host in kinds if host not in odd)
         theirs = listed(f"{host} has {kinds[host]}" for host in odd)
         grave = FAULT if "a file" in kinds.values() else WARNING
-        shown = tuple(f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items())
+        shown = [f"{host}: {sources[host, target]}: {kind}" for host, kind in kinds.items()]
         look = {host: f"ls -ld {quote(sources[host, target])}" for host in odd}
         yield find(
             "mount-differs",

@@ -23,7 +23,7 @@ _LEASE_LEAST_S = 120
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each chosen interface, then compare them."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _unlisted(answers)
     yield from _overlap(answers)
@@ -42,7 +42,7 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
     """
     for host, facts in every.items():
         used = {facts.reached_at}
-        if host in answers.hosts_with_facts:
+        if host in answers.facts:
             used.add(answers.picks[host].address)
         for entry in facts.addresses:
             if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
@@ -58,15 +58,14 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
 
 def _unlisted(answers: Answers) -> Iterator[Finding]:
     """Without netlink nobody can list the cards: gloo and NCCL find none, whatever the host has."""
-    for host in answers.hosts_with_facts:
-        if not answers.facts[host]["interfaces"]:
-            shown = ("getifaddrs fails there: something forbids sockets of netlink",)
+    for host, facts in answers.facts.items():
+        if not facts["interfaces"]:
             yield find(
                 "interface-missing",
                 host,
                 "where training runs, no network card can be listed, not even the loopback",
                 f"on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK",
-                evidence=shown,
+                evidence=("getifaddrs fails there: something forbids sockets of netlink",),
                 symptom="gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`",
             )
 
@@ -77,12 +76,12 @@ def _picked(answers: Answers) -> Iterator[Finding]:
         row = ROWS[pick.problem] if pick.problem else None
         if row is None or row.group != "interfaces":
             continue
-        good = next((name for name, _, _ in prediction.reachable(answers.facts[host])), "")
-        have = ", ".join(name for name in answers.facts[host]["interfaces"])
-        fix = f"on {host}: ip -br addr; give {pick.interface} an address"
-        fix = remedies.use_interface(answers, host, good) if good else fix
+        fix = f"on {host}: ip -br addr; give {pick.interface or 'a card'} an address"
         if pick.problem == "interface-down":
             fix = f"on {host}: sudo ip link set {pick.interface} up"
+        elif good := next(prediction.reachable(answers.facts[host]), None):
+            fix = remedies.use_interface(answers, host, good[0])
+        have = ", ".join(answers.facts[host]["interfaces"])
         inward = bool(pick.address) and prediction.is_loopback(pick.address)
         harmless = inward and not nccl and not prediction.called(answers.picks, host)
         level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
@@ -103,10 +102,13 @@ def _families(answers: Answers) -> Iterator[Finding]:
         return
     odd = 6 if counts[6] <= counts[4] else 4
     hosts = tuple(host for host, version in versions.items() if version == odd)
-    shown = tuple(f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions)
-    fix = "; ".join(_of_family(answers, host, 10 - odd) for host in hosts)
+    shown = [f"{host} would use {answers.picks[host].address}: {answers.picks[host].how}" for host in versions]
     yield find(
-        "family-mixed", hosts, f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}", fix, evidence=shown
+        "family-mixed",
+        hosts,
+        f"{listed(hosts)} would use IPv{odd}, the others IPv{10 - odd}",
+        "; ".join(_of_family(answers, host, 10 - odd) for host in hosts),
+        evidence=shown,
     )
 
 
@@ -121,14 +123,11 @@ def _of_family(answers: Answers, host: str, version: int) -> str:
 
 def _behind(answers: Answers) -> Iterator[Finding]:
     """The container has its own network: peers see another address than it has."""
-    for host in answers.hosts_with_facts:
-        own = prediction.own_addresses(answers.facts[host])
-        if not own:  # nobody can list them
-            continue
-        peers = [other for other in answers.hosts_with_facts if other != host]
-        seen = {link.seen for peer in peers for link in answers.between(host, peer) if link.host == peer}
-        strange = sorted(address for address in seen if address and address not in own)
-        if strange:
+    for host, facts in answers.facts.items():
+        own = prediction.own_addresses(facts)
+        links = [link for peer in answers.facts for link in answers.between(host, peer) if link.host == peer != host]
+        strange = sorted({link.seen for link in links} - {"", *own})
+        if own and strange:  # without any, nobody can list them
             mine = answers.picks[host].address
             yield find(
                 "bridge-network",
@@ -144,13 +143,12 @@ def _twice(answers: Answers) -> Iterator[Finding]:
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
             having.setdefault(pick.address, []).append(host)
     for address, hosts in having.items():
-        for host in answers.hosts_with_facts:
-            name = prediction.interface_of(answers.facts[host], address)
-            if name and host not in hosts and not prediction.inner(answers.facts[host], name):
+        for host, facts in answers.facts.items():
+            name = prediction.interface_of(facts, address)
+            if name and host not in hosts and not prediction.inner(facts, name):
                 hosts.append(host)
         if len(hosts) > 1:
-            machines = {f"{answers.facts[host].get('boot')} {answers.facts[host].get('namespace')}" for host in hosts}
-            if len(machines) == 1 and answers.facts[hosts[0]].get("boot"):
+            if len({_machine(answers, host) for host in hosts}) == 1 and answers.facts[hosts[0]].get("boot"):
                 yield find(
                     "machine-twice",
                     tuple(hosts),
@@ -164,14 +162,19 @@ def _twice(answers: Answers) -> Iterator[Finding]:
             }
             inner = len(cards) == 1 and str(next(iter(cards)) or "").startswith("02:42:")
             cause = "bridge-network" if inner else "duplicate-address"
-            cells = tuple(itertools.permutations(hosts, 2))
-            yield find(cause, hosts, f"{listed(hosts)} all have the address {address}", cells=cells)
+            text = f"{listed(hosts)} all have the address {address}"
+            yield find(cause, hosts, text, cells=tuple(itertools.permutations(hosts, 2)))
+
+
+def _machine(answers: Answers, host: str) -> str:
+    """What two hosts have alike that are one machine."""
+    return f"{answers.facts[host].get('boot')} {answers.facts[host].get('namespace')}"
 
 
 def _overlap(answers: Answers) -> Iterator[Finding]:
     """A route leads what is for a peer into a network of containers or a tunnel, and no call gets through."""
-    for host in answers.hosts_with_facts:
-        facts, ways = answers.facts[host], answers.listened(host, "ways")
+    for host, facts in answers.facts.items():
+        ways = answers.listened(host, "ways")
         wrong: dict[str, list[str]] = {}
         for peer, pick in answers.picks.items():
             source = ways.get(pick.address)
@@ -180,20 +183,17 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
             if inside and not any(link.ok for link in answers.between(host, peer) if link.address == pick.address):
                 wrong.setdefault(name, []).append(peer)
         for name, peers in wrong.items():
-            own = next((f"{address}/{bits}" for address, bits in facts["interfaces"][name]["addresses"]), "no address")
-            what = (
-                "a tunnel" if facts["interfaces"][name].get("tunnel") else "a network of containers or virtual machines"
-            )
+            card = facts["interfaces"][name]
+            own = next((f"{address}/{bits}" for address, bits in card["addresses"]), "no address")
+            what = "a tunnel" if card.get("tunnel") else "a network of containers or virtual machines"
             address = answers.picks[peers[0]].address
-            shown = (f"on {host}: the route to {address} has the source {ways[address]}, of {name}",)
-            cells = tuple(cell for peer in peers for cell in ((host, peer), (peer, host)))
             yield find(
                 "address-overlap",
                 (host,),
                 f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}",
                 f"on {host}: ip route get {address}; give {name} another network, or remove its route",
-                evidence=shown,
-                cells=cells,
+                evidence=(f"on {host}: the route to {address} has the source {ways[address]}, of {name}",),
+                cells=tuple(cell for peer in peers for cell in ((host, peer), (peer, host))),
             )
 
 
@@ -207,9 +207,13 @@ def _slow(answers: Answers) -> Iterator[Finding]:
             faster = mine and entries[name]["speed"] >= SLOW * mine
             if faster and all(prediction.shares_network(peer, address) for peer in peers):
                 speeds = f"{pick.interface} has {mine} Mbit/s, {name} {entries[name]['speed']}"
-                fix = remedies.use_interface(answers, host, name)
                 yield find(
-                    "interface-slow", (host,), f"{host} would use its slow interface", fix, WARNING, evidence=(speeds,)
+                    "interface-slow",
+                    (host,),
+                    f"{host} would use its slow interface",
+                    remedies.use_interface(answers, host, name),
+                    WARNING,
+                    evidence=(speeds,),
                 )
 
 
@@ -244,31 +248,28 @@ def _without_address(answers: Answers, host: str) -> str:
 
 def check_cards(answers: Answers) -> Iterator[Finding]:
     """Loopback that is down or silent, then two cards of one hardware address."""
-    for host in answers.hosts_with_facts:
-        entries = answers.facts[host]["interfaces"]
-        off = [name for name, entry in entries.items() if entry["loopback"] and not entry["up"]]
+    for host, facts in answers.facts.items():
+        off = [name for name, entry in facts["interfaces"].items() if entry["loopback"] and not entry["up"]]
         if off:
-            level = FAULT if _calls_itself(answers, host) else WARNING
             yield find(
                 "interface-down",
                 (host,),
                 f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself",
                 f"on {host}: sudo ip link set {off[0]} up",
-                level,
+                FAULT if _calls_itself(answers, host) else WARNING,
                 symptom="`The client socket has timed out` on the host of the rendezvous itself",
             )
         # Where its peers do not reach its ports either, a firewall closes them to everybody.
-        reached = any(link.ok and link.target == host != link.source and "data" in link.kinds for link in answers.links)
+        reached = any(link.ok for peer in answers.facts if peer != host for link in answers.between(peer, host, "data"))
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
-            grave = _calls_itself(answers, host)
             yield find(
                 "loopback-silent",
                 (host,),
                 f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
                 f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
-                FAULT if grave else WARNING,
-                evidence=tuple(link.describe() for link in silent),
+                FAULT if _calls_itself(answers, host) else WARNING,
+                evidence=[link.describe() for link in silent],
             )
     yield from _cards_of_one_address(answers)
 
@@ -281,11 +282,10 @@ def _calls_itself(answers: Answers, host: str) -> bool:
 def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:
     having: dict[str, dict[str, str]] = {}
     for host in answers.picks:
-        facts = answers.facts[host]
         card = answers.card(host).get("mac", "")
         if card.strip("0:"):
             # A machine that the user lists twice has one card; another check reports that.
-            having.setdefault(card, {})[f"{facts.get('boot')} {facts.get('namespace')}"] = host
+            having.setdefault(card, {})[_machine(answers, host)] = host
     for card, machines in having.items():
         hosts = tuple(machines.values())
         near = prediction.shares_network(answers.facts[hosts[0]], answers.picks[hosts[-1]].address or "0.0.0.0")

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find
 from ...core.text import listed
 from .. import reachability, remedies, targets
-from ..answers import Answers, Link
+from ..answers import Answers, Link, Pair
+from ..networks import rate_words
 
 # Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
@@ -28,7 +29,7 @@ FIRST_WINDOW = 14_600  # bytes that TCP sends before the first answer
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Loss between the hosts, then the rates, which the probes measure if a payload took long."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _delay(answers)
     yield from _loss(answers)
@@ -50,9 +51,9 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         return
     bad = {ends for ends, lost in pairs.items() if lost >= max(LOSS_WARN, 0.25 * worst)}
     # The host whose every link is bad, if there is one.
-    hosts = tuple(host for host in answers.hosts_with_facts if all(ends in bad for ends in pairs if host in ends))
+    hosts = tuple(host for host in answers.facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = reachability.with_rules(answers, pair) if single or len(answers.hosts_with_facts) == 2 else ()
+    culprit = reachability.with_rules(answers, pair) if single or len(answers.facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -60,7 +61,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = grave and (not again or stops or any(_grave_ways(short[ends]) for ends in bad))
     # What large payloads bear at a good rate, training bears too.
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
-    shown = tuple(f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN)
+    shown = [f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN]
     fix = remedies.with_interface(
         answers, pair if single else hosts, "ip -s link; ethtool -S IF | grep -i err; then cable and switch"
     )
@@ -71,8 +72,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
         fix,
         "fault" if grave else WARNING,
         evidence=shown[:4],
-        link=pair if single or len(answers.hosts_with_facts) == 2 else None,
-        direction="both",
+        link=pair if single or len(answers.facts) == 2 else None,
         cells=tuple(cell for ends in bad for cell in (ends, ends[::-1])),
     )
 
@@ -96,24 +96,20 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         )
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
         # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
-        hosts = reachability.with_rules(answers, ends) or ends
         yield find(
             "link-loss",
-            hosts,
+            reachability.with_rules(answers, ends) or ends,
             text,
             fix,
             UNKNOWN,
             evidence=shown,
             symptom="the rendezvous passes at times; then a rank waits until its timeout",
             link=ends,
-            direction="both",
             cells=(ends,),
         )
 
 
-def _bad_everywhere(
-    answers: Answers, pair: tuple[str, str], links: Mapping[tuple[str, str], Sequence[Link]]
-) -> tuple[str, ...]:
+def _bad_everywhere(answers: Answers, pair: Pair, links: Mapping[Pair, Sequence[Link]]) -> tuple[str, ...]:
     """The only end of a lossy pair that has no clean link to anybody, as far as enough was sent; if there is one."""
 
     def clean(host: str) -> bool:
@@ -125,11 +121,11 @@ def _bad_everywhere(
             for ends in own
         )
 
-    bad = [host for host in pair if not clean(host)] if len(answers.hosts_with_facts) > 2 else []
+    bad = [host for host in pair if not clean(host)] if len(answers.facts) > 2 else []
     return tuple(bad) if len(bad) == 1 else ()
 
 
-def _fast(answers: Answers, ends: tuple[str, str]) -> bool:
+def _fast(answers: Answers, ends: Pair) -> bool:
     """Whether a large payload between these hosts had a good rate, and all of them passed."""
     calls = [link for link in answers.both_ways(ends) if "rate" in link.kinds]
     return all(link.ok for link in calls) and max(map(mbit_of, calls), default=0.0) >= SLOWISH_MBIT
@@ -147,9 +143,8 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.outward:
-            ends = link.pair
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
-            best[ends] = min(taken, best.get(ends, taken))
+            best[link.pair] = min(taken, best.get(link.pair, taken))
     return best
 
 
@@ -164,21 +159,17 @@ def _delay(answers: Answers) -> Iterator[Finding]:
         return
     worst = max(late.values())
     hosts = reachability.shared_hosts(answers, late)
-    shown = tuple(f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items())[:4]
-    grave = FAULT if worst >= FARTHER_MS else WARNING
-    pair = (hosts[0], hosts[1]) if len(hosts) == 2 else None
-    cells = tuple(cell for ends in map(sorted, late) for cell in ((ends[0], ends[1]), (ends[1], ends[0])))
-    symptom = "steps many times slower, or a timeout" if worst >= FARTHER_MS else "short steps several times slower"
+    shown = [f"{' and '.join(sorted(ends))}: {ms:.0f} ms" for ends, ms in late.items()][:4]
+    far = worst >= FARTHER_MS
     yield find(
         "link-delay",
         hosts,
         f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered",
-        level=grave,
+        level=FAULT if far else WARNING,
         evidence=shown,
-        symptom=symptom,
-        link=pair,
-        direction="both",
-        cells=cells,
+        symptom="steps many times slower, or a timeout" if far else "short steps several times slower",
+        link=(hosts[0], hosts[1]) if len(hosts) == 2 else None,
+        cells=tuple(cell for ends in late for cell in itertools.permutations(sorted(ends), 2)),
     )
 
 
@@ -215,45 +206,37 @@ def mbit_of(link: Link) -> float:
 
 
 def _rate(answers: Answers) -> Iterator[Finding]:
-    rates = dict[tuple[str, str], float]()
+    rates = dict[Pair, float]()
     for link in answers.links:
         if "rate" in link.kinds:
-            ends = link.ends
-            rates[ends] = max(mbit_of(link), rates.get(ends, 0.0))
+            rates[link.ends] = max(mbit_of(link), rates.get(link.ends, 0.0))
     slow = {ends: rate for ends, rate in rates.items() if rate < SLOWISH_MBIT}
     if not slow:
         return
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
     hosts = reachability.shared_hosts(answers, bad)
-    shown = tuple(f"{first} and {other}: {_shown(rate)} both ways" for (first, other), rate in slow.items())
+    shown = [f"{first} and {other}: {rate_words(rate)} both ways" for (first, other), rate in slow.items()]
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # No step waits for a way on which the run sends little.
     waits = any(
         reachability.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends)
     )
-    grave = FAULT if waits and worst < SLOW_MBIT else WARNING
-    link_ = bad[0] if len(bad) == 1 or len(answers.hosts_with_facts) == 2 else None
     yield find(
         "link-slow",
         hosts,
-        f"{listed(hosts)}: a payload passes at {_shown(worst)}",
+        f"{listed(hosts)}: a payload passes at {rate_words(worst)}",
         fix,
-        grave,
+        FAULT if waits and worst < SLOW_MBIT else WARNING,
         evidence=shown,
         symptom="steps many times slower",
-        link=link_,
-        direction="both",
+        link=bad[0] if len(bad) == 1 or len(answers.facts) == 2 else None,
     )
 
 
-def _shown(mbit: float) -> str:
-    return f"{mbit:.0f} Mbit/s" if mbit >= 1 else f"{1000 * mbit:.0f} kbit/s"
-
-
-def _slow_ways(answers: Answers, ends: tuple[str, str]) -> set[tuple[str, str]]:
+def _slow_ways(answers: Answers, ends: Pair) -> set[Pair]:
     """The ways that are slow between two hosts with a slow call: one of them if it took most of the time."""
-    ways = set[tuple[str, str]]()
+    ways = set[Pair]()
     for link in answers.between(*ends, "rate"):
         there_s, back_s = link.send_s, link.both_s - link.send_s
         ways |= {ends} if not there_s or back_s < ONE_WAY_TIMES * there_s else set()

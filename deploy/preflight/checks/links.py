@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -10,8 +11,8 @@ from ...causes.finding import FAULT, WARNING, Finding, find
 from ...causes.table import ROWS
 from ...core.text import listed, subject
 from .. import prediction, reachability, remedies
-from ..answers import Answers, Link, ends_of, pairs
-from ..reachability import ALL, DATA, MEET, Blame, Cell, Pair
+from ..answers import Answers, Link, Pair, ends_of, pairs
+from ..reachability import ALL, DATA, MEET, Blame, Cell
 
 HOW = {
     "dropped": ("dropped",),
@@ -32,12 +33,12 @@ NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
 def check(answers: Answers) -> Iterator[Finding]:
     """At most one finding for each kind of trouble and each set of hosts."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    lost = [host for host in answers.hosts_with_facts if all(cell.dead for pair, cell in table.items() if host in pair)]
+    lost = [host for host in answers.facts if all(cell.dead for pair, cell in table.items() if host in pair)]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
@@ -72,14 +73,14 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
     closing = tuple(host for host in lost if answers.grown(host))
-    if cause == "host-unreachable" and closing and len(lost) == len(answers.hosts_with_facts):
+    if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
         cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
     if bare:
         hosts = bare
         text = f"{subject(bare, 'has', 'have')} no active interface with an address"
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
-    elif len(lost) == len(answers.hosts_with_facts):
+    elif len(lost) == len(answers.facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
         hosts = closing or reachability.with_rules(answers, hosts) or hosts
     elif mute:
@@ -93,10 +94,16 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         at = listed([f"{host} at {address}" for host, address in translated.items()])
         text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
         fix = f"muster deploy --overlay --hosts {','.join(answers.hosts)}, or a network that connects them; else: {fix}"
-    cells = ends_of(links)
-    symptom = ROWS["host-unreachable"].symptom
-    evidence = reachability.no_way(answers, links) + _evidence(links)
-    return find(cause, hosts, text, fix, evidence=evidence, symptom=symptom, group="links", cells=cells)
+    return find(
+        cause,
+        hosts,
+        text,
+        fix,
+        evidence=reachability.no_way(answers, links) + _evidence(links),
+        symptom=ROWS["host-unreachable"].symptom,
+        group="links",
+        cells=ends_of(links),
+    )
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
@@ -153,13 +160,12 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
             needed = needed or any(reachability.opens(answers, *cell) for cell in cells)
-            level = FAULT if needed else WARNING
             yield find(
                 "wrong-machine",
                 hosts,
                 f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it",
                 f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?",
-                level,
+                FAULT if needed else WARNING,
                 evidence=_evidence(wrong),
                 cells=cells,
             )
@@ -179,7 +185,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
                 addresses.setdefault(target, []).append(source)
                 links += six
         for target, sources in addresses.items():
-            everyone = len(sources) == len(answers.hosts_with_facts) - 1
+            everyone = len(sources) == len(answers.facts) - 1
             hosts = (target,) if everyone or len(sources) > 1 else (sources[0],)
             name = answers.plan.endpoint if kind == "rendezvous" else answers.plan.store_name
             text = (
@@ -187,7 +193,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
             )
             fix = f"give the endpoint as the IPv4 address: --rdzv-endpoint {four}:{answers.request.port}"
             fix += f"; or on {listed(hosts)}: let IPv6 through (sudo ip6tables -S)"
-            yield find("ipv6-blackhole", hosts, text, fix, evidence=_evidence(links), direction="one-way")
+            yield find("ipv6-blackhole", hosts, text, fix, evidence=_evidence(links))
             return
 
 
@@ -202,18 +208,17 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for host, networks in wrong.items():
         pick = answers.picks[host]
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
-        good = next(link.address for link in answers.between(*networks[0], "other") if link.ok)
+        ways = reachability.tried(answers, *networks[0], "other")
+        good = next(link.address for link in ways if reachability.is_open(link))
         name = prediction.interface_of(answers.facts[host], good)
-        fix = remedies.use_interface(answers, host, name)
-        cells = tuple(networks)
         yield find(
             "other-network",
             (host,),
             f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works",
-            fix,
+            remedies.use_interface(answers, host, name),
             level,
             evidence=_evidence(links),
-            cells=cells,
+            cells=tuple(networks),
         )
 
 
@@ -264,7 +269,6 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         + _good(answers, blame.cells),
         later if needed else None,
         link=blame.link or (blame.cells[0] if len(blame.cells) == 1 else None),
-        direction="one-way" if all((pair[1], pair[0]) not in blame.cells for pair in blame.cells) else "both",
         cells=cells,
     )
 
@@ -289,7 +293,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
         text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by either of them or between them"
     elif blame.outgoing or how == "no-route":
         text = f"{subject(blame.hosts, *VERBS[how])} {ports} to {targets}"
-    elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.hosts_with_facts):
+    elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.facts):
         text = f"{ports} is {how} between {'all of ' if len(blame.hosts) > 2 else ''}{listed(blame.hosts)}"
     else:
         text = f"{subject(blame.hosts, *VERBS[how])} {ports} from {sources}"
@@ -378,16 +382,13 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     commands: dict[str, list[str]] = {}
     for source, target in cells:
         address, name = answers.picks[target].address, remedies.interface_of(answers, source)
-        whole = ipaddress.ip_network(remedies.network_of(answers, target, address))
-        mine = answers.picks[source].address
-        if (
-            name
-            and not prediction.shares_network(answers.facts[source], address)
-            and mine
-            and prediction.parsed(mine) in whole
-        ):
+        if not address or not name:
+            continue
+        mine, whole = answers.picks[source].address, ipaddress.ip_network(remedies.network_of(answers, target, address))
+        near = prediction.shares_network(answers.facts[source], address)
+        if not near and prediction.parsed(mine) in whole:
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
-        if name and prediction.shares_network(answers.facts[source], address):
+        if near:
             length = 128 if ":" in address else 32
             commands.setdefault(source, []).append(f"sudo ip route replace {address}/{length} dev {name}")
     for source, lines in commands.items():
@@ -406,10 +407,8 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
 
 
 def _evidence(links: Sequence[Link]) -> tuple[str, ...]:
-    shown, most = list[str](), 3
-    for link in links:
-        same = [other for other in links if (other.source, other.target) == link.ends]
-        if same[0] is link:
-            more = f" ({len(same)} ports tried)" if len(same) > 1 else ""
-            shown.append(link.describe() + more)
-    return (*shown[:most], *([f"and {len(shown) - most} more"] if len(shown) > most else ()))
+    most, ends = 3, ends_of(links)
+    calls = Counter(link.ends for link in links)
+    firsts = {link.ends: link.describe() for link in reversed(links)}
+    shown = (f"{firsts[pair]}{f' ({calls[pair]} ports tried)' * (calls[pair] > 1)}" for pair in ends[:most])
+    return (*shown, *([f"and {len(ends) - most} more"] if len(ends) > most else ()))

@@ -18,7 +18,7 @@ MOST_LABEL = 63
 
 def check(answers: Answers) -> Iterator[Finding]:
     """The hosts' own names (gloo listens there), the endpoint's name, and rank 0's name as its peers see it."""
-    if len(answers.hosts_with_facts) < 2:
+    if len(answers.facts) < 2:
         return
     yield from _own(answers)
     # Without an endpoint the first host has no address that its peers reach, which is another finding.
@@ -33,25 +33,21 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _own(answers: Answers) -> Iterator[Finding]:
-    for host in answers.hosts_with_facts:
-        facts, pick = answers.facts[host], answers.picks[host]
-        if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(str(facts["hostname"])):
-            yield _not_askable(host, str(facts["hostname"]))
+    for host, facts in answers.facts.items():
+        name, pick = facts["hostname"], answers.picks[host]
+        if answers.request.style in (MUSTER, TORCHRUN) and not _is_askable(name):
+            yield _not_askable(host, name)
             continue
-        name = str(facts["hostname"])
         problem = pick.problem if pick.problem and ROWS[pick.problem].group == "names" else ""
-        c10d = answers.request.by_c10d
-        if c10d and prediction.takes_itself(facts, answers.plan.endpoint) is None:
+        if _raises(answers, host):
             problem = "name-unresolvable"
-        rows = facts["names"].get(name)
         if problem == "name-foreign" and _has_a_peers(answers, host):
             continue  # a host with its peer's address instead of its own is another finding, which explains this
-        if not problem:
-            if isinstance(rows, dict) and rows.get("error") == "timeout":
-                yield _slow(answers, host, name)
-            continue
-        shown = _listed(rows)
-        if problem == "name-unresolvable" and isinstance(rows, dict) and rows.get("error") == "timeout":
+        rows = facts["names"].get(name)
+        late = isinstance(rows, dict) and rows.get("error") == "timeout"
+        if late and not problem:
+            yield _slow(answers, host, name)
+        elif late and problem == "name-unresolvable":
             yield find(
                 problem,
                 host,
@@ -60,15 +56,24 @@ def _own(answers: Answers) -> Iterator[Finding]:
                 UNKNOWN,
                 symptom="a slow start, or `Name or service not known`",
             )
-            continue
-        yield find(
-            problem,
-            host,
-            ROWS[problem].what.format(name=name, address=pick.address if problem == "link-local" else shown),
-            _own_fix(answers, host, name, problem),
-            WARNING if _harmless(answers, host, problem) else FAULT,
-            (f"on {host}: getent ahosts {name} -> {shown}", f"so it would be reached at {pick.address}: {pick.how}"),
-        )
+        elif problem:
+            shown = _listed(rows)
+            yield find(
+                problem,
+                host,
+                ROWS[problem].what.format(name=name, address=pick.address if problem == "link-local" else shown),
+                _own_fix(answers, host, name, problem),
+                WARNING if _harmless(answers, host, problem) else FAULT,
+                (
+                    f"on {host}: getent ahosts {name} -> {shown}",
+                    f"so it would be reached at {pick.address}: {pick.how}",
+                ),
+            )
+
+
+def _raises(answers: Answers, host: str) -> bool:
+    """Whether torchrun's rendezvous ends there with an error, since it cannot look the host's own name up."""
+    return answers.request.by_c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None
 
 
 def _listed(rows: object) -> str:
@@ -137,16 +142,15 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
         # On one link, if the interface has the same number on all hosts, gloo connects.
         numbers = {answers.card(each).get("index", 0) for each in answers.picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for pick in answers.picks.values())
-    c10d = answers.request.by_c10d
-    if c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None:
-        return False
-    return len(answers.plan.owners) == 1 and not prediction.called(answers.picks, host)
+    return not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.called(answers.picks, host)
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
     row = next(prediction.reachable(answers.facts[host]), None)
-    if problem == "link-local" or row is None:
-        return remedies.use_interface(answers, host, row[0]) if row else f"on {host}: ip addr; it has no address"
+    if row is None:
+        return f"on {host}: ip addr; it has no address"
+    if problem == "link-local":
+        return remedies.use_interface(answers, host, row[0])
     if name.startswith("localhost"):
         return f"on {host}: {_renamed(answers, host)}"
     return f"on {host}: {remedies.name_is(name, row[1])}"
@@ -162,7 +166,7 @@ def _renamed(answers: Answers, host: str) -> str:
 def _endpoint(answers: Answers) -> Iterator[Finding]:
     """The rendezvous endpoint as each host resolves it."""
     name, master = answers.plan.endpoint, answers.master
-    seen = {host: answers.resolved(host, name) for host in answers.hosts_with_facts}
+    seen = {host: answers.resolved(host, name) for host in answers.facts}
     blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
     if blind:
         answer = answers.facts[blind[0]]["names"].get(name)
@@ -195,44 +199,41 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
 
 def _option(answers: Answers) -> str:
     """The option that gives an endpoint which all hosts reach."""
-    address = prediction.meeting_address({host: answers.facts[host] for host in answers.hosts_with_facts})
-    return f"--rdzv-endpoint {address}:{answers.request.port}"
+    return f"--rdzv-endpoint {prediction.meeting_address(answers.facts)}:{answers.request.port}"
 
 
 def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
     owners, master = answers.plan.owners, answers.master
     if len(owners) > 1:
-        wrong = tuple(host for host in owners if host != master)
         yield find(
             "endpoint-twice",
-            wrong,
+            tuple(host for host in owners if host != master),
             f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own",
         )
     if owners:
         return
-    having = [host for host in answers.hosts_with_facts if name in prediction.own_addresses(answers.facts[host])] or [
-        master
-    ]
-    own = answers.facts[having[0]]["hostname"]
-    rows = answers.facts[having[0]]["names"].get(own)
+    having = [host for host, facts in answers.facts.items() if name in prediction.own_addresses(facts)]
+    first = (*having, master)[0]
+    own = answers.facts[first]["hostname"]
+    rows = answers.facts[first]["names"].get(own)
     shown = _listed(rows)
-    foreign = prediction.is_address(name) and name not in prediction.own_addresses(answers.facts[having[0]])
+    foreign = prediction.is_address(name) and not having
     other = isinstance(rows, list) and all(row[1] and not prediction.is_loopback(row[0]) for row in rows)
     other = other and any((":" in row[0]) == (":" in name) for row in rows)
     cause = "endpoint-foreign" if foreign else "other-network" if other else "endpoint-nobody"
-    why = "no host has that address" if foreign else f"{having[0]}'s name {own} is {shown}"
-    fix = f"on {having[0]}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}"
+    why = "no host has that address" if foreign else f"{first}'s name {own} is {shown}"
+    fix = f"on {first}: --rdzv-conf is_host=1, elsewhere is_host=0; or make {own} resolve to {name}"
     if foreign:
         fix = f"give an address that {master} has: {_option(answers)}"
     elif prediction.is_address(name):
-        fix = f"on {having[0]}: {remedies.name_is(str(own), name)}"
+        fix = f"on {first}: {remedies.name_is(own, name)}"
     yield find(
         cause,
-        (having[0],),
+        (first,),
         f"no host takes itself for the endpoint {name}, so no host would listen there: {why}",
         fix,
-        evidence=(f"on {having[0]}: getent ahosts {own} -> {shown}",),
+        evidence=(f"on {first}: getent ahosts {own} -> {shown}",),
         symptom=ROWS["endpoint-nobody"].symptom,
         group="names",
     )
@@ -240,16 +241,15 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
 
 def _twins(answers: Answers) -> Iterator[Finding]:
     by_name: dict[str, list[str]] = {}
-    for host in answers.hosts_with_facts:
-        by_name.setdefault(str(answers.facts[host]["hostname"]), []).append(host)
+    for host, facts in answers.facts.items():
+        by_name.setdefault(facts["hostname"], []).append(host)
     for name, hosts in by_name.items():
         if len(hosts) > 1 and not name.startswith("localhost"):
-            fix = remedies.on(hosts[1:], lambda host: _renamed(answers, host))
             yield find(
                 "same-hostname",
                 tuple(hosts),
                 f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves",
-                fix,
+                remedies.on(hosts[1:], lambda host: _renamed(answers, host)),
             )
 
 
@@ -260,7 +260,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
     if not name:
         return
     if name.startswith("localhost"):
-        fix = _own_fix(answers, first, str(answers.facts[first]["hostname"]), "name-loopback")
+        fix = _own_fix(answers, first, answers.facts[first]["hostname"], "name-loopback")
         yield find(
             "name-loopback",
             (first,),
@@ -269,27 +269,20 @@ def _store(answers: Answers) -> Iterator[Finding]:
             symptom="all nodes hang after rendezvous",
         )
         return
-    blind, wrong, evidence = [], [], []
-    for host in answers.hosts_with_facts:
-        addresses = answers.resolved(host, name)
-        if host == first:
-            continue
-        if addresses is None:
-            blind.append(host)
-            continue
-        good = {link.address for link in answers.between(host, first, "store") if link.ok}
-        if not good and not set(addresses) & (own - {"127.0.0.1", "::1"}):
-            wrong.append(host)
-            evidence.append(
-                f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
-            )
+    resolved = {host: answers.resolved(host, name) for host in answers.facts if host != first}
+    blind = tuple(host for host, addresses in resolved.items() if addresses is None)
+    wrong = {}
+    for host, addresses in resolved.items():
+        right = any(link.ok for link in answers.between(host, first, "store"))
+        if addresses is not None and not right and not set(addresses) & (own - {"127.0.0.1", "::1"}):
+            wrong[host] = f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
     address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
     line = remedies.name_is(name, address)
     fix = f"on {listed([*blind, *wrong])}: {line}; or on {first}: torchrun --local-addr {address}"
     if blind:
         yield find(
             "peer-name-unresolvable",
-            tuple(blind),
+            blind,
             f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself",
             fix,
         )
@@ -299,7 +292,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
             tuple(wrong),
             f"on {listed(wrong)} the name of rank 0's host, {name}, does not resolve to {first}",
             fix,
-            evidence=tuple(evidence),
+            evidence=list(wrong.values()),
         )
 
 

@@ -26,10 +26,10 @@ def check(answers: Answers) -> Iterator[Finding]:
     stalled = [link for link in stalled if not far_apart(answers, *link.ends)]
     if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
-    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.hosts_with_facts) > 1:
+    elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
-        shown = tuple(f"{host}: {size}" for host, size in sizes.items())
+        shown = [f"{host}: {size}" for host, size in sizes.items()]
         yield find("mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown)
 
 
@@ -39,7 +39,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     pairs = {link.pair for link in stalled}
     # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
     hosts = reachability.shared_hosts(answers, pairs)
-    if len(answers.hosts_with_facts) <= 2 or len(hosts) > 1:
+    if len(answers.facts) <= 2 or len(hosts) > 1:
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts
@@ -49,11 +49,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
     fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
     fix += "   (or let ICMP `fragmentation needed` through)"
-    direction = "one-way" if len({source for source, _ in ways}) == 1 else "both"
-    first = next(iter(stalled))
-    link = first.ends if len(pairs) == 1 else None
-    evidence = tuple(link_.describe() for link_ in stalled[:3])
-    cells = ends_of(stalled)
+    evidence = [link.describe() for link in stalled[:3]]
     needed = any(reachability.carries(answers, *way) for way in ways)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
     return find(
@@ -64,9 +60,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         level,
         evidence=evidence,
         symptom=symptom,
-        link=link,
-        direction=direction,
-        cells=cells,
+        link=stalled[0].ends if len(pairs) == 1 else None,
+        cells=ends_of(stalled),
     )
 
 
@@ -95,11 +90,11 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     if not cut:
         return
     pairs = {link.pair for link in cut}
-    common = tuple(host for host in answers.hosts_with_facts if all(host in pair for pair in pairs))
+    common = reachability.shared_hosts(answers, pairs)
     every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
     hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
-    between = listed(every) if len(pairs) == 1 or len(common) != 1 else f"{common[0]} and its peers"
-    reset = any(link.outcome == "reset" or (link.moved and link.outcome == "cut") for link in cut)
+    between = f"{common[0]} and its peers" if len(common) == 1 else listed(every)
+    reset = any(link.outcome in ("reset", "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
     text = f"between {between} a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
     fix = remedies.with_interface(
@@ -107,10 +102,9 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     )
     needed = any(reachability.carries(answers, *reachability.sender(link)) for link in cut)
     symptom, level = (SYMPTOM, FAULT) if needed else (reachability.UNUSED, WARNING)
-    shown = tuple(link.describe() for link in cut[:3])
-    link = (cut[0].source, cut[0].target) if len(pairs) == 1 else None
-    cells = ends_of(cut)
-    yield find("connection-cut", hosts, text, fix, level, evidence=shown, symptom=symptom, link=link, cells=cells)
+    shown = [link.describe() for link in cut[:3]]
+    link = cut[0].ends if len(pairs) == 1 else None
+    yield find("connection-cut", hosts, text, fix, level, shown, symptom, link=link, cells=ends_of(cut))
 
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
@@ -129,7 +123,7 @@ def _mute(answers: Answers) -> Iterator[Finding]:
             f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
             "after the handshake (an inspecting firewall, a queue whose program has ended)"
         )
-        evidence = tuple(link.describe() for link in links if link.ends in mine)[:4]
+        evidence = [link.describe() for link in links if link.ends in mine][:4]
         hosts = (ends[0], ends[-1])
         yield find(
             "connection-cut",
@@ -138,6 +132,5 @@ def _mute(answers: Answers) -> Iterator[Finding]:
             f"on {listed(ends)}: sudo iptables-save | grep -i -e NFQUEUE -e DROP; sudo nft list ruleset",
             evidence=evidence,
             link=hosts,
-            direction="both",
             cells=mine,
         )

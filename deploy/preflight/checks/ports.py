@@ -9,7 +9,8 @@ from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
 from ...core.text import in_seconds, listed
 from ...job.again import command_of
 from ...job.options import FLAG
-from ..answers import Answers
+from ..answers import Answers, ends_of
+from ..request import Facts
 from ..targets import NO_PORT
 
 OLD_S = 5.0
@@ -23,10 +24,10 @@ def check(answers: Answers) -> Iterator[Finding]:
     """The port must be free on the host of the rendezvous; the other hosts do not need it."""
     if not answers.hosts_with_facts:
         return
-    host, port = answers.meeting, str(answers.request.port)
-    failed = answers.listened(host, "failed").get(port)
+    host, port = answers.meeting, answers.request.port
+    failed = answers.listened(host, "failed").get(str(port))
     from_port = answers.facts[host]["resources"].get("ports_from", 0)
-    if failed and failed["error"] == "forbidden" and int(port) < from_port:
+    if failed and failed["error"] == "forbidden" and port < from_port:
         yield find(
             "port-forbidden",
             host,
@@ -42,7 +43,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             "port-busy",
             host,
             f"another preflight of Muster's has port {port}, and did not end",
-            f"muster preflight once the other one has ended; or another port: {FLAG.port} {int(port) + 1}",
+            f"muster preflight once the other one has ended; or another port: {FLAG.port} {port + 1}",
             UNKNOWN,
             evidence=(
                 f"what listens on port {port} of {host} answers as a probe: "
@@ -51,14 +52,13 @@ def check(answers: Answers) -> Iterator[Finding]:
             symptom="nothing: a run may find the port free",
         )
     elif failed:
-        seen = int(port) in answers.facts[host].get("listening", (int(port),))
+        seen = port in answers.facts[host].get("listening", (port,))
         unseen = "a process that only root can see" if seen else "a socket that is bound to it and does not listen"
-        who = failed["holder"] or unseen
         yield find(
             "port-busy",
             host,
-            f"port {port} is in use, by {who}",
-            _free(host, port, who),
+            f"port {port} is in use, by {failed['holder'] or unseen}",
+            _free(host, port, failed["holder"]),
             evidence=(f"bind to {port} on {host}: {failed['error']}",),
         )
     yield from _between(answers)
@@ -67,7 +67,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _of_other_runs(answers)
 
 
-def _closed(host: str, port: str, error: str) -> Finding:
+def _closed(host: str, port: int, error: str) -> Finding:
     """A port that cannot be listened on for another reason than that somebody has it."""
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
@@ -77,12 +77,10 @@ def _closed(host: str, port: str, error: str) -> Finding:
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
     """Processes of runs that began before this look."""
-    old = {
-        name: rows
-        for name in answers.hosts_with_facts
-        if (rows := [row for row in answers.facts[name].get("leftovers", ()) if row[1] > OLD_S])
-    }
+    old = {host: [row for row in facts.get("leftovers", ()) if row[1] > OLD_S] for host, facts in answers.facts.items()}
     for name, rows in old.items():
+        if not rows:
+            continue
         pid, age, command = rows[0]
         if own := _RUN.match(command):
             hosts = [host for host, others in old.items() if any(row[2].startswith(own[0]) for row in others)]
@@ -103,45 +101,44 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
 def _between(answers: Answers) -> Iterator[Finding]:
     """Where nodes train on without a lost one, each reaches each other one on two ports more."""
     ports = ", ".join(map(str, answers.request.ports))
-    for host in answers.hosts_with_facts:
+    for host in answers.facts:
         failed = answers.listened(host, "failed")
         busy = [port for port in answers.request.ports if str(port) in failed]
-        links = [link for link in answers.links if "between" in link.kinds and link.target == host and not link.ok]
-        # Where nothing passes between two hosts, other checks say why.
-        links = [link for link in links if link.port not in busy and _passes(answers, link.source, host)]
-        symptom = "a node that the others do not reach on these ports counts as lost"
         for port in busy:
             if (error := failed[str(port)]["error"]) != "in use":
-                yield _closed(host, str(port), error)
+                yield _closed(host, port, error)
                 continue
             yield find(
                 "port-busy",
                 host,
                 f"port {port} of {FLAG.min_nodes} is in use",
                 f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again",
-                symptom=symptom,
+                symptom="a node that the others do not reach on these ports counts as lost",
             )
+        links = [
+            link
+            for peer in answers.facts
+            for link in answers.between(peer, host, "between")
+            if not link.ok and link.port not in busy
+            # Where nothing passes between two hosts, other checks say why.
+            if any(data.ok for data in answers.between(*link.ends, "data"))
+        ]
         if links:
-            sources = list(dict.fromkeys(link.source for link in links))
-            cells = tuple((source, host) for source in sources)
-            shown = tuple(link.describe() for link in links)[:3]
+            cells = ends_of(links)
+            sources = listed(source for source, _ in cells)
             yield find(
                 "between-ports",
-                (host,),
-                f"{host} cannot be reached on TCP {links[0].port} of {FLAG.min_nodes} from {listed(sources)}",
-                f"on {host}'s firewall and in its security group, allow TCP {ports} from {listed(sources)}",
-                evidence=shown,
+                host,
+                f"cannot be reached on TCP {links[0].port} of {FLAG.min_nodes} from {sources}",
+                f"on {host}'s firewall and in its security group, allow TCP {ports} from {sources}",
+                evidence=[link.describe() for link in links[:3]],
                 cells=cells,
             )
 
 
-def _passes(answers: Answers, source: str, target: str) -> bool:
-    return any(link.ok for link in answers.between(source, target, "data"))
-
-
-def _free(host: str, port: str, who: str) -> str:
+def _free(host: str, port: int, who: str) -> str:
     """How the port gets free: the end of the process that has it, where that is known."""
-    other = f"another port: {FLAG.port} {int(port) + 1}"
+    other = f"another port: {FLAG.port} {port + 1}"
     pid = re.search(r"\(pid (\d+)\)$", who)
     if not pid:
         return f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or {other}"
@@ -150,13 +147,12 @@ def _free(host: str, port: str, who: str) -> str:
 
 def _range(answers: Answers) -> Iterator[Finding]:
     """Every rank takes several ports of this range, for each of its peers."""
-    few_at_meeting = answers.meeting in answers.facts and _free_ports(answers, answers.meeting) < FEWEST
-    for host in answers.hosts_with_facts:
+    ranks, free = answers.request.processes, {host: _free_ports(facts) for host, facts in answers.facts.items()}
+    for host, count in free.items():
         low, high = answers.facts[host]["port_range"]
-        count, ranks = _free_ports(answers, host), answers.request.processes
         if count < FEW * ranks:
             # Measured: with one rank each, three ports are enough for a host that has no rendezvous.
-            needed = host == answers.meeting or ranks > 1 or few_at_meeting or count < FEWEST_ELSEWHERE
+            needed = host == answers.meeting or ranks > 1 or free[answers.meeting] < FEWEST or count < FEWEST_ELSEWHERE
             # With two ports for all, some runs trained and some did not: a rehearsal shows it.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING
@@ -167,9 +163,8 @@ def _range(answers: Answers) -> Iterator[Finding]:
             yield find("few-ports", host, text, f"on {host}: {WIDEN}{reserved}", level)
 
 
-def _free_ports(answers: Answers, host: str) -> int:
+def _free_ports(facts: Facts) -> int:
     """The ports of the range that are not reserved and on which nothing listens: a listener or a call gets no other."""
-    facts = answers.facts[host]
     low, high = facts["port_range"]
     taken = {port for port in facts.get("listening", ()) if low <= port <= high}
     for first, last in facts.get("reserved", ()):
@@ -179,19 +174,17 @@ def _free_ports(answers: Answers, host: str) -> int:
 
 def _used_up(answers: Answers) -> Iterator[Finding]:
     """The kernel had no local port for a call, also when it was the only call: other connections hold all of them."""
-    for host in answers.hosts_with_facts:
-        links = [link for link in answers.links if link.source == host and link.outcome == NO_PORT]
+    for host, facts in answers.facts.items():
+        links = [link for peer in answers.facts for link in answers.between(host, peer) if link.outcome == NO_PORT]
         if not links:
             continue
-        low, high = answers.facts[host]["port_range"]
-        peers = listed(dict.fromkeys(link.target for link in links))
-        shown = tuple(dict.fromkeys(link.describe() for link in links))[:3]
-        cells = tuple(dict.fromkeys((host, link.target) for link in links if link.target != host))
+        low, high = facts["port_range"]
+        peers = listed(target for _, target in ends_of(links))
         yield find(
             "local-ports-used",
             (host,),
             f"{host} has no local port left ({low}-{high}) for a call to {peers}: other connections hold them",
             f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}",
-            evidence=shown,
-            cells=cells,
+            evidence=list(dict.fromkeys(link.describe() for link in links))[:3],
+            cells=ends_of(link for link in links if link.outward),
         )

@@ -14,6 +14,7 @@ from typing import Any
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, listed, subject
 from ..answers import Answers
+from ..request import Facts
 from ..verdict import odd_ones
 
 LAYERS = ("InfiniBand", "Ethernet")
@@ -44,7 +45,7 @@ class Port:
         return f"{self.device}:{self.number}"
 
 
-def ports(facts: Mapping[str, Any]) -> list[Port]:
+def ports(facts: Facts) -> list[Port]:
     """A host's ports of the kinds that NCCL knows; a cloud's own kind needs its own plugin."""
     listed, rdma = [], facts.get("rdma") or {}
     for device, numbers in rdma.items() if isinstance(rdma, Mapping) else ():
@@ -58,17 +59,17 @@ def ports(facts: Mapping[str, Any]) -> list[Port]:
 def named(port: Port, asked: str) -> bool:
     """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) allows NCCL to use a port."""
     without, exact = asked.startswith("^"), asked.lstrip("^").startswith("=")
-    hit = False
-    for word in filter(None, asked.lstrip("^=").split(",")):
-        device, _, number = word.partition(":")
-        same = port.device == device if exact else port.device.startswith(device)
-        hit = hit or (same and number in ("", port.number))
+    words = (word.partition(":") for word in asked.lstrip("^=").split(",") if word)
+    hit = any(
+        (port.device == device if exact else port.device.startswith(device)) and number in ("", port.number)
+        for device, _, number in words
+    )
     return hit != without
 
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Findings only if the run uses NCCL and some host may use RDMA."""
-    hosts = [host for host in answers.hosts_with_facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
+    hosts = [host for host in answers.facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
     if answers.request.backend != "nccl" or not hosts:
         return
     every = {host: ports(answers.facts[host]) for host in hosts}
@@ -83,7 +84,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             yield _none(host, answers.facts[host], every[host], mine[host], asked[host], level)
         elif not every[host] and not some and level == FAULT:
             yield find("rdma-device", host, "NCCL_NET=IB, but it has no RDMA device", "unset NCCL_NET there")
-    off = tuple(host for host in answers.hosts_with_facts if host not in hosts)
+    off = tuple(host for host in answers.facts if host not in hosts)
     if off and some:
         yield find(
             "rdma-differs",
@@ -108,7 +109,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _types(usable, answers)
 
 
-def _library(host: str, facts: Mapping[str, Any]) -> Iterator[Finding]:
+def _library(host: str, facts: Facts) -> Iterator[Finding]:
     """A finding if the image lacks what NCCL opens RDMA devices with: NCCL then uses sockets without a word."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
         lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
@@ -135,9 +136,9 @@ def _setting(answers: Answers, host: str, name: str) -> str:
     return str({**answers.facts[host]["environment"], **answers.request.environment}.get(name, ""))
 
 
-def _none(host: str, facts: Mapping[str, Any], every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
+def _none(host: str, facts: Facts, every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
     """A finding: why NCCL cannot use the devices of a host."""
-    shown = tuple(f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4])
+    shown = [f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4]]
     if not mine:
         return find(
             "rdma-device",
@@ -171,9 +172,9 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
     """Findings about link layers that cannot talk to each other, and fewer or slower ports than the peers have."""
     layers = {host: "/".join(sorted({port.layer for port in host_ports})) for host, host_ports in usable.items()}
     power = {host: round(sum(port.rate for port in host_ports)) for host, host_ports in usable.items()}
-    shown = tuple(
+    shown = [
         f"{host}: {layers[host]}, {len(host_ports)} ports, {power[host]} Gbit/s" for host, host_ports in usable.items()
-    )
+    ]
     if len(usable) > 1 and not set.intersection(*(set(value.split("/")) for value in layers.values())):
         odd = odd_ones(layers)
         yield find(
@@ -206,7 +207,7 @@ def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Findin
             text = f"{port.name} (RoCE) has no IP address"
         else:
             continue
-        shown = tuple(f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4])
+        shown = [f"{row[0]}: {row[1]} {row[2]}" for row in port.gids[:4]]
         yield find("rdma-gid", host, text, evidence=shown)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from shlex import quote
 
 from ...causes.docker_faults import SECCOMP_FIX
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
 from ..answers import Answers
-from ..request import MUSTER, PreflightRequest
+from ..request import MUSTER, Facts, PreflightRequest
 
 MIB, GIB = 1 << 20, 1 << 30
 # gloo needs almost none; NCCL and data loaders with workers need some.
@@ -17,12 +17,15 @@ TEMPORARY_LEAST = 64 << 10
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
 # Measured with torch 2.13 on CPU: with one rank, it fails below and trains above the first of two sizes.
-OF_MEMORY = (("as", "v", 1100 * MIB, 4 * GIB), ("data", "d", 300 * MIB, 2 * GIB), ("stack", "s", 64 << 10, MIB))
+OF_MEMORY = (
+    ("as", "v", "address space", 1100 * MIB, 4 * GIB),
+    ("data", "d", "data", 300 * MIB, 2 * GIB),
+    ("stack", "s", "stack", 64 << 10, MIB),
+)
 # Each thread gets a stack of that size: the system refuses one that is larger than its memory.
 STACK_MOST, STACK_USUAL = GIB, 8 * MIB
 # Python itself crashes with less than 128 KiB.
 STACK_LEAST = 256 << 10
-WORDS = {"as": "address space", "data": "data", "stack": "stack"}
 CPU_LEAST_S = 3
 # A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
 PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
@@ -39,8 +42,7 @@ _NO_THREAD = "`can't start new thread`"
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Check each host."""
-    for host in answers.hosts_with_facts:
-        facts = answers.facts[host]
+    for host, facts in answers.facts.items():
         has = facts["resources"]
         yield from _shm(host, has, answers.request)
         yield from _temporary(host, has["disk"])
@@ -52,7 +54,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
 
 
-def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]:
+def _temporary(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
     """Python and torchrun need a folder for temporary files: the first of these that can be written to."""
     tried = {path: room for path, room in rooms.items() if path not in ("/dev/shm", "/")}
     open_ones = [path for path, room in tried.items() if room.get("writable", True) and room["free"] >= TEMPORARY_LEAST]
@@ -65,7 +67,7 @@ def _temporary(host: str, rooms: dict[str, dict[str, Any]]) -> Iterator[Finding]
         )
 
 
-def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[Finding]:
+def _shm(host: str, has: Facts, request: PreflightRequest) -> Iterator[Finding]:
     room = has["disk"].get("/dev/shm")
     if room is None:
         return
@@ -83,16 +85,18 @@ def _shm(host: str, has: dict[str, Any], request: PreflightRequest) -> Iterator[
         yield find("shm-small", host, f"/dev/shm has {binary(free)} free{more}", fix, WARNING)
 
 
-def _disk(host: str, rooms: dict[str, dict[str, int]]) -> Iterator[Finding]:
+def _disk(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
     symptom = "`No space left on device`, at the start or at the first checkpoint"
     for path, room in rooms.items():
-        fix = f"on {host}: df -h {path}; sudo docker system df"
+        fix = f"on {host}: df -h {quote(path)}; sudo docker system df"
         if room["free"] < DISK_LEAST and room["total"]:
             # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT
             yield find("disk-full", host, f"{path} is full ({binary(room['free'])} free)", fix, level)
         elif room["inodes"] and not room["inodes_free"]:
-            yield find("inodes-full", host, f"{path} has no inodes left", f"on {host}: df -i {path}", symptom=symptom)
+            yield find(
+                "inodes-full", host, f"{path} has no inodes left", f"on {host}: df -i {quote(path)}", symptom=symptom
+            )
         elif room["free"] < DISK_GOOD and room["total"]:
             yield find("disk-full", host, f"{path} has {binary(room['free'])} free", fix, WARNING)
 
@@ -107,7 +111,7 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
         yield find("memory-low", host, f"{binary(free)} of memory free", fix, level)
 
 
-def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _pace(host: str, has: Facts) -> Iterator[Finding]:
     """A loop that computes and waits for nothing should have a core of its own."""
     seconds, used, load = has.get("pace", (1.0, 1.0, 0.0))
     share = used / seconds if seconds else 1.0
@@ -120,25 +124,29 @@ def _pace(host: str, has: dict[str, Any]) -> Iterator[Finding]:
         fix = f"on {host}: top   (other programs have its cores)"
     else:
         fix = f"on {host}: systemd-cgtop; a CPU quota of a control group above the containers' holds them back"
-    level = FAULT if share < PACE_LEAST and not busy else WARNING
     yield find(
-        "cpu-low", host, f"its processes get {max(1, round(100 * share))} % of a core", fix, level, evidence=(seen,)
+        "cpu-low",
+        host,
+        f"its processes get {max(1, round(100 * share))} % of a core",
+        fix,
+        FAULT if share < PACE_LEAST and not busy else WARNING,
+        evidence=(seen,),
     )
 
 
-def _soft(has: dict[str, Any], name: str) -> int:
+def _soft(has: Facts, name: str) -> int:
     """A limit as it is in force; -1: there is none, or nobody knows."""
     return int(has.get(name, [-1])[0])
 
 
-def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
+def _limits(host: str, has: Facts, files: int) -> Iterator[Finding]:
     soft = _soft(has, "nofile")
     if 0 <= soft < FILES_GOOD:
         level = WARNING if soft >= files else "fault"
         yield find("open-files", host, f"only {soft} open files allowed", level=level)
     yield from _quotas(host, has)
     yield from _threads(host, has)
-    count, most = (has.get("conntrack") or [0, 0]) if len(has.get("conntrack") or []) == 2 else (0, 0)
+    count, most = (*has.get("conntrack", ()), 0, 0)[:2]
     if most and count >= 0.8 * most:
         level = "fault" if count >= 0.98 * most else WARNING
         yield find(
@@ -150,7 +158,7 @@ def _limits(host: str, has: dict[str, Any], files: int) -> Iterator[Finding]:
         )
 
 
-def _threads(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _threads(host: str, has: Facts) -> Iterator[Finding]:
     """Threads that do not start, and a limit of the stack with which they may not: it is each thread's own size."""
     stack, (started, wanted) = _soft(has, "stack"), has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
@@ -184,7 +192,7 @@ def stack_fix(host: str) -> str:
     return f"{look}; or docker run --ulimit stack={STACK_USUAL}"
 
 
-def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
+def _quotas(host: str, has: Facts) -> Iterator[Finding]:
     """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
     size, seconds = _soft(has, "fsize"), _soft(has, "cpu")
     if 0 <= size < GIB:
@@ -207,7 +215,7 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             level,
             symptom="exit code -24 (SIGXCPU)",
         )
-    for name, letter, least, good in OF_MEMORY:
+    for name, letter, words, least, good in OF_MEMORY:
         soft = _soft(has, name)
         if 0 <= soft < good:
             fix = stack_fix(host) if name == "stack" else f"docker run --ulimit {name}=-1"
@@ -215,7 +223,7 @@ def _quotas(host: str, has: dict[str, Any]) -> Iterator[Finding]:
             yield find(
                 "process-limits",
                 host,
-                f"a process may have {binary(soft)} of {WORDS[name]} (ulimit -{letter})",
+                f"a process may have {binary(soft)} of {words} (ulimit -{letter})",
                 fix,
                 level,
                 symptom="MemoryError, or a crash (139)",

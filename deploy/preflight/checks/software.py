@@ -45,8 +45,8 @@ OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
 
 def too_old(answers: Answers) -> Iterator[Finding]:
     """The image has a Python that starts no rank. The host's own Python may be older."""
-    for host in answers.hosts_with_facts:
-        version = answers.facts[host]["software"]["python"]
+    for host, facts in answers.facts.items():
+        version = facts["software"]["python"]
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
             yield find(
                 "python-old", host, f"the image has Python {version}, but the agent that starts the ranks needs 3.11"
@@ -56,11 +56,10 @@ def too_old(answers: Answers) -> Iterator[Finding]:
 def check(answers: Answers) -> Iterator[Finding]:
     """Compare versions, then variables."""
     # If a host's engine does not answer, its probe ran outside the image.
-    inside = [host for host in answers.hosts_with_facts if answers.facts[host]["software"].get("torch")]
-    hosts = inside or answers.hosts_with_facts
-    if len(hosts) < 2:
+    versions = {host: facts["software"] for host, facts in answers.facts.items()}
+    versions = {host: software for host, software in versions.items() if software.get("torch")} or versions
+    if len(versions) < 2:
         return
-    versions = {host: answers.facts[host]["software"] for host in hosts}
     nccl = answers.request.by_nccl
     for name, group in (("torch", 2), ("nccl", 3), ("cuda", 1), ("python", 2)):
         seen = {host: software.get(name, "") for host, software in versions.items()}
@@ -69,33 +68,32 @@ def check(answers: Answers) -> Iterator[Finding]:
             continue
         grave = len(set(short.values())) > 1 and (name == "torch" or (nccl and name in ("nccl", "cuda")))
         yield _differing(f"{name}-differs", seen, grave, f"{name} differs")
-    yield from _refused(answers, hosts)
-    yield from _settings(answers, hosts)
+    settings = {host: answers.facts[host]["environment"] for host in versions}
+    yield from _refused(settings, answers.request.by_nccl)
+    yield from _settings(settings, answers.request.by_nccl)
 
 
-def _refused(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
+def _refused(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[Finding]:
     """Values with which torch ends at its import or at its first group, wherever they stand."""
     for name, (known, words, printed) in REFUSED.items():
-        seen = {host: str(answers.facts[host]["environment"].get(name, "")) for host in hosts}
+        seen = {host: own.get(name, "") for host, own in settings.items()}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
         if bad:
-            grave = WARNING if "GLOO" in name and answers.request.by_nccl else FAULT
             yield find(
                 "settings-differ",
                 bad,
                 f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}",
                 f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's",
-                grave,
+                WARNING if "GLOO" in name and nccl else FAULT,
                 symptom=f"`{printed}`",
             )
 
 
-def _settings(answers: Answers, hosts: Sequence[str]) -> Iterator[Finding]:
-    names = {name for host in hosts for name in answers.facts[host]["environment"]}
-    for name in sorted(names):
-        seen = {host: answers.facts[host]["environment"].get(name, "") for host in hosts}
+def _settings(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[Finding]:
+    for name in sorted({name for own in settings.values() for name in own}):
+        seen = {host: own.get(name, "") for host, own in settings.items()}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
-            grave = name in MUST_AGREE or (answers.request.by_nccl and name in MUST_AGREE_NCCL)
+            grave = name in MUST_AGREE or (nccl and name in MUST_AGREE_NCCL)
             # With DETAIL a rank checks each collective with the others first, in a group of its own: those without
             # it never join, and all wait.
             checks = {value.upper() == "DETAIL" for value in seen.values()}
@@ -115,7 +113,7 @@ def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> F
     having = tuple(host for host, value in seen.items() if value)
     if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch works without it
         odd, common = having, ""
-    shown = tuple(f"{host}: {value or 'none'}" for host, value in seen.items())
+    shown = [f"{host}: {value or 'none'}" for host, value in seen.items()]
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)
     text = f"{what}: {theirs}" + (f", the others {common or 'none'}" if len(odd) < len(seen) else "")
     fix = _alike(what.partition(" ")[0], odd, common) if cause == "settings-differ" else ""

@@ -6,15 +6,17 @@ import random
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from ...core.errors import DeployError
 from .. import networks, prediction, probe_answers, targets
-from ..answers import Answers, Link
+from ..answers import Answers, Link, Pair
 from ..checks import bandwidth, link_quality
 from ..request import MUSTER, PreflightRequest
+from ..targets import Call
 from .probe import LIFE_S
 from .text import ProbeStream
 
@@ -24,6 +26,8 @@ FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
 OTHERS_S = 30.0
 # So much longer a probe lives unasked for each host: in half of the rounds it only answers calls.
 ROUND_S = 2 * bandwidth.WAIT_S
+# By host, its answer to a question.
+Answered = dict[str, dict[str, Any]]
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
 
@@ -69,7 +73,7 @@ def examine(
     return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
 
 
-def _listens(talk: _Talk, answers: Answers) -> dict[str, dict[str, Any]]:
+def _listens(talk: _Talk, answers: Answers) -> Answered:
     """What each probe listens on, once other preflights have let the ports go.
 
     Two preflights that hold a port on one host each would wait for good: who waits lets its own ports go.
@@ -77,7 +81,8 @@ def _listens(talk: _Talk, answers: Answers) -> dict[str, dict[str, Any]]:
     end = time.monotonic() + OTHERS_S
     while True:
         listens = talk.ask(lambda host: _listen(answers, host), LISTEN_S)
-        held = [(host, port) for host, listen in listens.items() for port in targets.held_by_probes(listen)]
+        failed = [(host, *each) for host, listen in listens.items() for each in listen.get("failed", {}).items()]
+        held = [(host, port) for host, port, fault in failed if fault.get("probe")]
         if not held or time.monotonic() > end:
             return listens
         talk.say(f"waiting: another preflight has port {held[0][1]} on {held[0][0]}")
@@ -90,7 +95,7 @@ def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
     choices = [_measured(talk, answers, network) for network in networks.candidates(answers)]
     if not choices:
         return answers
-    answers = replace(answers, networks=tuple(network.json() for network in choices))
+    answers = replace(answers, networks=tuple(map(asdict, choices)))
     best = networks.best(choices, answers.hosts_with_facts)
     if best is None or best is choices[0]:
         return answers
@@ -108,7 +113,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
     for size in networks.SIZES:
 
-        def call(pair: tuple[str, str], size: int = size) -> dict[str, Any] | None:
+        def call(pair: Pair, size: int = size) -> Call | None:
             return networks.call(answers, network, pair[1], size) if pair in wanted else None
 
         links += _in_rounds(talk, list(network.places), call)
@@ -118,7 +123,7 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
     return seen
 
 
-def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]], Collection[Link]]:
+def _firewalls(talk: _Talk, answers: Answers) -> tuple[Answered, Collection[Link]]:
     """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile.
 
     It reads the rules, calls again, and reads them again: a rule whose count grows has dropped our packets.
@@ -127,7 +132,7 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]]
     if not failed:
         return {}, ()
     before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
-    links = _called(talk, targets.once_more(answers)).values()
+    links = _called(talk, targets.once_more(answers))
     after = (
         talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
         if any(rules["rules"] for rules in before.values())
@@ -135,17 +140,14 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[dict[str, dict[str, Any]]
     )
     control = {}
     for host, rules in after.items():
-        counts = dict(zip(before[host]["rules"], before[host].get("hits", ()), strict=False)) if host in before else {}
-        grown = [
-            rule
-            for rule, count in zip(rules["rules"], rules.get("hits", ()), strict=False)
-            if count > counts.get(rule, count)
-        ]
+        counts = dict(zip(before[host]["rules"], before[host].get("hits", ()), strict=False))
+        now = zip(rules["rules"], rules.get("hits", ()), strict=False)
+        grown = [rule for rule, count in now if count > counts.get(rule, count)]
         control[host] = {"firewall": {**rules, "grown": grown}}
     return control, links
 
 
-def _listen(answers: Answers, host: str) -> dict[str, Any]:
+def _listen(answers: Answers, host: str) -> Call:
     plan, facts = answers.plan, answers.facts
     toward = {plan.endpoint} if prediction.is_address(plan.endpoint) else set()
     if host == answers.hosts_with_facts[0]:
@@ -171,52 +173,36 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     host had no local port are made again one at a time: a run makes fewer at once. With many hosts, each pair first
     makes one call, and all its calls only if a call failed.
     """
-    if len(answers.hosts_with_facts) > targets.MANY:
-        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.hosts_with_facts})
-        again = targets.doubtful(answers, first.values())
+    if len(answers.facts) > targets.MANY:
+        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.facts})
+        again = targets.doubtful(answers, first)
     else:
-        wanted = {host: targets.targets(answers, host) for host in answers.hosts_with_facts}
-        first = _called(talk, wanted)
-        still = {key for key, link in first.items() if link.outcome in STANDS_STILL}
-        again = {host: [target for target in wanted[host] if _key(host, target) in still] for host in wanted}
-    links = {**first, **_called(talk, again)}
-    alone = [_called(talk, call) for call in targets.without_a_port(answers, links.values())]
-    return targets.with_ports(links.values(), [link for called in alone for link in called.values()])
+        again = {host: targets.targets(answers, host) for host in answers.facts}
+        first = _called(talk, again)
+        still = {link.call for link in first if link.outcome in STANDS_STILL}
+        for host, calls in again.items():
+            again[host] = [call for call in calls if (host, call["host"], call["address"], call["port"]) in still]
+    links = {link.call: link for link in (*first, *_called(talk, again))}.values()
+    alone = [_called(talk, call) for call in targets.without_a_port(answers, links)]
+    return targets.with_ports(links, [link for called in alone for link in called])
 
 
-def _key(source: str, target: Mapping[str, Any]) -> tuple[str, str, str, int]:
-    return source, target["host"], target["address"], target["port"]
-
-
-def _called(talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]) -> dict[tuple[str, str, str, int], Link]:
-    """The link of each call, in the order of the callers and of their targets."""
-    return {
-        _key(host, target): targets.link_of(host, target, result)
-        for host, target, result in _tried(talk, wanted)
-        if result
-    }
-
-
-def _tried(
-    talk: _Talk, wanted: Mapping[str, list[dict[str, Any]]]
-) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """The caller, the target and the result of each call of the hosts that answer; of some calls they say nothing."""
+def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
+    """The link of each call, in the order of the callers and of their targets; of some calls they say nothing."""
     hosts = [host for host in wanted if wanted[host]]
-    if not hosts:
-        return
-    for host, answer in talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts).items():
+    asked = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts) if hosts else {}
+    links = []
+    for host, answer in asked.items():
         by_id = {result["id"]: result for result in answer["results"]}
-        for target in wanted[host]:
-            yield host, target, by_id.get(target["id"], {})
+        links += [targets.link_of(host, call, by_id[call["id"]]) for call in wanted[host] if call["id"] in by_id]
+    return links
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
     """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
-    counts: dict[tuple[str, str], tuple[int, int]] = {}
-    for host, call, result in _tried(talk, targets.often(answers)):
-        answered, calls = counts.get((host, call["host"]), (0, 0))
-        counts[host, call["host"]] = (answered + (result.get("outcome") == "ok"), calls + 1)
-    return tuple((*ends, *count) for ends, count in counts.items())
+    links = _called(talk, targets.often(answers))
+    answered = Counter(link.ends for link in links if link.outcome == "ok")
+    return tuple((*ends, answered[ends], calls) for ends, calls in Counter(link.ends for link in links).items())
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
@@ -226,12 +212,12 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
     rounds in which no host has two.
     """
     links: list[Link] = []
-    for host, call in ((host, call) for host, calls in targets.suspects(answers).items() for call in calls):
-        for _ in range(2):
-            tried = list(_called(talk, {host: [call]}).values())
+    for host, calls in targets.suspects(answers).items():
+        for call in calls:
+            tried = _called(talk, {host: [call]})
+            if any(link_quality.mbit_of(link) < link_quality.SLOWISH_MBIT for link in tried):
+                tried += _called(talk, {host: [call]})
             links += tried
-            if "rate" not in call["kinds"] or not tried or link_quality.mbit_of(tried[0]) >= link_quality.SLOWISH_MBIT:
-                break
     if not links:
         links += _in_rounds(talk, answers.hosts_with_facts, lambda pair: targets.long_call(answers, pair))
     return links
@@ -240,7 +226,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
     """The rates of all pairs; those of slow ones once more, one by one."""
 
-    def call(pair: tuple[str, str]) -> dict[str, Any] | None:
+    def call(pair: Pair) -> Call | None:
         return bandwidth.call(answers, pair)
 
     rates = _in_rounds(talk, answers.hosts_with_facts, call)
@@ -248,14 +234,12 @@ def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
     return rates + [link for pair in slow for link in _in_rounds(talk, pair, call)]
 
 
-def _in_rounds(
-    talk: _Talk, hosts: Sequence[str], call: Callable[[tuple[str, str]], dict[str, Any] | None]
-) -> list[Link]:
+def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | None]) -> list[Link]:
     """A call for each pair that has one, in rounds in which no host has two."""
     links: list[Link] = []
     for pairs in bandwidth.rounds(hosts):
         calls = {pair[0]: made for pair in pairs if (made := call(pair))}
-        links += _called(talk, {host: [made] for host, made in calls.items()}).values()
+        links += _called(talk, {host: [made] for host, made in calls.items()})
     return links
 
 
@@ -282,13 +266,11 @@ class _Talk:
         self.lost: dict[str, tuple[str, str]] = {}
         self.times: dict[str, tuple[float, float]] = {}
 
-    def ask(
-        self, question: Callable[[str], dict[str, Any]], wait_s: float, only: Collection[str] = ()
-    ) -> dict[str, dict[str, Any]]:
+    def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Answered:
         """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
-        by_host: dict[str, dict[str, Any]] = {}
+        by_host: Answered = {}
 
-        def tell(what: dict[str, Any]) -> None:
+        def tell(what: Call) -> None:
             if wait_s:
                 self.say(f"{what['do']} {len(by_host)} of {len(hosts)}")
 

@@ -75,26 +75,22 @@ def interfaces():
     while at:
         row = at.contents
         name = row.name.decode(errors="replace")
-        entry = by_name.setdefault(name, dict(link(name), flags=row.flags, addresses=[]))
+        if name not in by_name:
+            by_name[name] = link(name, row.flags)
         if row.address:
             family = struct.unpack("=H", ctypes.string_at(row.address, 2))[0]
             start, size = {socket.AF_INET: (4, 4), socket.AF_INET6: (8, 16)}.get(family, (0, 0))
             if size:
                 address = socket.inet_ntop(family, ctypes.string_at(row.address + start, size))
                 mask = ctypes.string_at(row.mask + start, size) if row.mask else b""
-                entry["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
+                by_name[name]["addresses"].append([address, sum(bin(byte).count("1") for byte in mask)])
         at = row.next
     libc.freeifaddrs(head)
-    for name, entry in by_name.items():
-        flags = entry.pop("flags")
-        entry["index"] = number_of(name)
-        entry.update(up=bool(flags & UP), running=bool(flags & RUNNING), loopback=bool(flags & LOOPBACK))
-        entry["point_to_point"] = bool(flags & POINT_TO_POINT)
     return by_name
 
 
-def link(name):
-    """What the kernel says about an interface, except its addresses."""
+def link(name, flags):
+    """What the kernel says about an interface; its addresses follow."""
     folder = "/sys/class/net/" + name
     speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -110,6 +106,12 @@ def link(name):
         "bridge": os.path.isdir(folder + "/bridge"),
         "ports": sorted(os.listdir(folder + "/brif")) if os.path.isdir(folder + "/brif") else [],
         "tunnel": os.path.exists(folder + "/tun_flags"),
+        "index": number_of(name),
+        "up": bool(flags & UP),
+        "running": bool(flags & RUNNING),
+        "loopback": bool(flags & LOOPBACK),
+        "point_to_point": bool(flags & POINT_TO_POINT),
+        "addresses": [],
     }
 
 
@@ -285,16 +287,22 @@ def resources():
     answer["threads"] = [threads(), THREADS]
     answer["denied"] = answer["threads"][0] < THREADS and denied()
     most = [text(path).strip() for path in ("/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/pids/pids.max")]
-    answer["pids"] = min([int(limit) for limit in most if limit.isdigit()] or [-1])
+    answer["pids"] = min(numbers(most) or [-1])
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
     # Of the control groups above ours as well, where the kernel tells it (version 1).
     limits += re.findall(r"^hierarchical_memory_limit (\d+)", text("/sys/fs/cgroup/memory/memory.stat"), re.M)
-    answer["memory"]["limit"] = min([int(limit) for limit in limits if limit.isdigit()] or [0])
-    counts = [text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")]
-    answer["conntrack"] = [int(count) for count in counts if count.isdigit()]
+    answer["memory"]["limit"] = min(numbers(limits) or [0])
+    answer["conntrack"] = numbers(
+        text("/proc/sys/net/netfilter/nf_conntrack_" + what).strip() for what in ("count", "max")
+    )
     return answer
+
+
+def numbers(texts):
+    """Those of the texts that are numbers."""
+    return [int(each) for each in texts if each.isdigit()]
 
 
 def denied():

@@ -9,6 +9,7 @@ import errno
 import heapq
 import json
 import os
+import resource
 import selectors
 import socket
 import struct
@@ -33,6 +34,7 @@ REASONS = {
     errno.ENOPROTOOPT: "unreachable",  # an ICMP message that the host has no TCP: a firewall chose it
     errno.EHOSTDOWN: "unreachable",
     errno.EADDRNOTAVAIL: "no-address",
+    errno.EMFILE: "no-address",  # one alone will find a file, as it does a port
     errno.EACCES: "forbidden",
     errno.EPERM: "forbidden",
     errno.ETIMEDOUT: "dropped",
@@ -61,13 +63,12 @@ def packets(connection):
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 220)
     if len(info) < 168:
         return {}
-    again, (sent, trip, rate) = struct.unpack("=I", info[100:104])[0], struct.unpack("=I8xI8xQ", info[136:168])
+    idle, other, again, acked, received, sent, trip, rate = struct.unpack("=52x2I40xI16x2QI8xI8xQ", info[:168])
     # A segment that arrived twice was not lost.
-    twice = struct.unpack("=I", info[216:220])[0] if len(info) >= 220 else 0
+    (twice,) = struct.unpack("=I", info[216:220] or bytes(4))
     # Without a sample, all bits are set.
     trip_ms = trip / 1000 if trip < 0xFFFFFFFF else 0.0
-    acked, received = struct.unpack("=QQ", info[120:136])
-    more = {"acked": acked, "received": received, "idle_ms": min(struct.unpack("=II", info[52:60]))}
+    more = {"acked": acked, "received": received, "idle_ms": min(idle, other)}
     return dict(more, again=again, twice=min(again, twice), sent=sent, rate=rate, trip_ms=trip_ms)
 
 
@@ -163,23 +164,30 @@ class Dial:
         if self.over or self.socket:
             return
         address = self.target["address"]
-        tried = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        tried.setblocking(False)
         self.count += 1
+        try:
+            tried = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
+        except OSError as none:  # of a kernel without IPv6, or no file is left
+            return self.hindered(none.errno)
+        tried.setblocking(False)
         try:
             code = tried.connect_ex(socket.getaddrinfo(address, self.target["port"], 0, socket.SOCK_STREAM)[0][4])
         except OSError as failed:
             code = failed.errno or errno.EINVAL
         if code not in (0, errno.EINPROGRESS):
             tried.close()
-            if code == errno.EADDRNOTAVAIL and self.tries:
-                return None  # no local port is left for one more attempt: the earlier ones still wait
-            # An immediate error comes from this host's own routing table, not from the network.
-            here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
-            return self.end("no-route" if here else reason(code))
+            return self.hindered(code)
         self.tries.append(tried)
         self.probe.watch(tried, selectors.EVENT_WRITE, lambda mask: self.connected(tried))
         return None
+
+    def hindered(self, code):
+        """This host's own system opens no connection. Where it lacks room for one more, the earlier ones still wait."""
+        if code in (errno.EADDRNOTAVAIL, errno.EMFILE) and self.tries:
+            return
+        # An immediate error comes from this host's own routing table, not from the network.
+        here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
+        self.end("no-route" if here else reason(code))
 
     def connected(self, tried):
         """One of the connections succeeded or failed."""
@@ -395,6 +403,9 @@ class Probe:
     def do_connect(self, asked):
         """Call all targets at once; answer when the last call has ended."""
         results, targets = [], asked["targets"]
+        # Many hosts call us meanwhile. What training will get, the facts have told by now.
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
         def done(result):
             results.append(result)

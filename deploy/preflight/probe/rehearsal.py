@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ...core.errors import DeployError
 from .. import probe_answers
 from ..rehearsal import VICTIM, Outcome
+from ..request import Facts
 from . import text
 from .text import ProbeStream
 
@@ -29,7 +29,7 @@ def program() -> bytes:
 
 def rehearse(
     shells: Sequence[ProbeStream],
-    questions: Mapping[str, Mapping[str, Any]],
+    questions: Mapping[str, Facts],
     say: Callable[[str], None] = lambda phase: None,
 ) -> dict[str, Outcome]:
     """Run both phases on all hosts at once; by host, how it went. Skips the second if a host failed in the first.
@@ -52,7 +52,7 @@ def rehearse(
 
 def _phase(
     shells: Sequence[ProbeStream],
-    questions: Mapping[str, Mapping[str, Any]],
+    questions: Mapping[str, Facts],
     limit_s: float,
     say: Callable[[int], None],
     grace_s: float | None = None,

@@ -122,7 +122,7 @@ def firewall():
 
     `read`: whether we may read them. Later questions show which counts have grown.
     """
-    rules, hits, read, until = [], [], False, time.monotonic() + FIREWALL_S
+    rules, read, until = [], False, time.monotonic() + FIREWALL_S
     for program in ("iptables", "ip6tables"):
         for table in ("raw", "mangle", "nat", "filter"):
             try:
@@ -133,21 +133,21 @@ def firewall():
             for line in done.stdout.decode(errors="replace").splitlines():
                 if re.search(r"(?i)\b(drop|reject|redirect|dnat)\b", line):
                     counted = re.search(r" -c (\d+) \d+", line)
-                    hits.append(int(counted[1]) if counted else 0)
                     six = "6" if program == "ip6tables" else ""
-                    rules.append(re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip())))
+                    rule = re.sub(r" -c \d+ \d+", "", "%s%s: %s" % (table, six, line.strip()))
+                    rules.append((rule, int(counted[1]) if counted else 0))
     try:
         done = run(["nft", "list", "ruleset"], until)
-        own = nft_rules(done.stdout.decode(errors="replace"), read)
-        rules, hits, read = (
-            rules + [rule for rule, _ in own],
-            hits + [hit for _, hit in own],
-            read or not done.returncode,
-        )
+        rules += nft_rules(done.stdout.decode(errors="replace"), read)
+        read = read or not done.returncode
     except (OSError, subprocess.TimeoutExpired):
         pass
     # A rule of nft may name thousands of addresses.
-    return {"read": read, "rules": [rule[:MOST_LETTERS] for rule in rules[:40]], "hits": hits[:40]}
+    return {
+        "read": read,
+        "rules": [rule[:MOST_LETTERS] for rule, _ in rules[:40]],
+        "hits": [count for _, count in rules[:40]],
+    }
 
 
 def nft_rules(text, known):

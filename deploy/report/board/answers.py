@@ -122,7 +122,8 @@ class Board:
         known = [folder for name in names if (folder := self.runs.find(name))]
         with suppress(UsageError):
             compare.require_number(names)
-            return _html(compare.page(compare.compare(known, MOST_LIVE))) if len(known) == len(names) else None
+            if len(known) == len(names):
+                return _html(compare.page(compare.compare(known, MOST_LIVE)))
         return None
 
     def _page(self, run_dir: Path, now: float) -> Reply:

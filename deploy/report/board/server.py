@@ -20,8 +20,9 @@ import time
 import webbrowser
 from collections.abc import Mapping
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import TCPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -49,10 +50,10 @@ _CONNECTION = r":%04X \w+:%04X(?: +\S+){4} +(\d+)"
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 
 
-class Server(HTTPServer):
-    """Listens from its making on; `url` is the address with its token."""
+class Server(TCPServer):
+    """Listens from its making on; `url` is the address with its token. HTTPServer would ask a name server."""
 
-    daemon_threads = True
+    allow_reuse_address = True
     request_queue_size = 64
 
     def __init__(self, board: Board, port: int = 0) -> None:
@@ -66,13 +67,7 @@ class Server(HTTPServer):
     @property
     def url(self) -> str:
         """What to open."""
-        return f"http://{HERE}:{self.server_port}/{self.token}/"
-
-    def server_bind(self) -> None:
-        """Bind, and ask no name server who we are."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_port = self.socket.getsockname()[1]
+        return f"http://{HERE}:{self.server_address[1]}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Reply in a thread of its own; where too many are open, not at all."""
@@ -148,7 +143,7 @@ class _Request(BaseHTTPRequestHandler):
 
     def _is_own(self) -> bool:
         """Whether a page of ours, or somebody who typed the address, asks."""
-        given, port = self.headers.get_all, self.server.server_port
+        given, port = self.headers.get_all, self.server.server_address[1]
         hosts = given("Host", [])
         return (
             hosts in ([f"{HERE}:{port}"], [f"localhost:{port}"])

@@ -61,17 +61,21 @@ Ends = tuple[float, float]
 
 def draw(chart: Chart) -> Drawing:
     """The drawing of a chart; empty where no series has a point."""
-    series = [replace(each, points=thin(each.points)) for each in chart.series if each.points]
+    series = [
+        replace(each, points=[(_short(x, 7), _short(y, 4)) for x, y in thin(each.points)])
+        for each in chart.series
+        if each.points
+    ]
     if not series:
         return {}
     xs, ys = ([point[axis] for each in series for point in each.points] for axis in (0, 1))
     across, up = _ends(chart.steps or xs), _ends([*ys, *[0.0] * chart.zero])
-    short = [replace(each, points=[(_short(x, 7), _short(y, 4)) for x, y in each.points]) for each in series]
+    shown = replace(chart, series=series, steps=across)
     over = "steps" if chart.axis == "step" else "time"
     courses = [f"{each.name} from {each.points[0][1]:.4g} to {each.points[-1][1]:.4g}" for each in series]
     return {
-        "chart": replace(chart, series=series),
-        "data": json.dumps(replace(chart, series=short, steps=across), default=vars, separators=(",", ":")),
+        "chart": shown,
+        "data": json.dumps(shown, default=vars, separators=(",", ":")),
         "across": across,
         "up": up,
         "paths": [(_path(each, across, up), each.style) for each in series],

@@ -53,18 +53,15 @@ def last_lines(run: RunData) -> list[dict[str, Any]]:
 
 
 def _of_rank(run: RunData, rank: int) -> dict[str, Any]:
-    node = run.nodes.get(rank, "")
-    own = f"logs/rank-{rank}.log"
-    if lines := _readable(_tail(run, own)):
-        return {"rank": rank, "node": node, "source": own, "lines": lines}
-    try:
-        console = f"logs/{node_name(node)}.log"
-    except BadAnswer:
-        return {"lines": []}
-    on_node = [other for other, name in run.nodes.items() if name == node]
-    marked = (rank_of(line, on_node) for line in _tail(run, console))
-    lines = _readable([line for whose, line in marked if whose == rank])
-    return {"rank": rank, "node": node, "source": console, "lines": lines}
+    node, source = run.nodes.get(rank, ""), f"logs/rank-{rank}.log"
+    lines = _readable(_tail(run, source))
+    with suppress(BadAnswer):
+        if not lines:
+            source = f"logs/{node_name(node)}.log"
+            on_node = [other for other, name in run.nodes.items() if name == node]
+            marked = (rank_of(line, on_node) for line in _tail(run, source))
+            lines = _readable([line for whose, line in marked if whose == rank])
+    return {"rank": rank, "node": node, "source": source, "lines": lines}
 
 
 def _tail(run: RunData, name: str) -> list[str]:

@@ -12,7 +12,6 @@ from copy import copy
 from dataclasses import dataclass
 from statistics import median
 from textwrap import dedent
-from typing import Any
 
 from ...causes.end_causes import Cause
 from ...causes.table import READ
@@ -157,9 +156,9 @@ def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
         before = trouble_before(run.story)
         rank, cause = (before.rank, before.cause) if before else (None, None)
     if run.own and rank is not None:
-        where: dict[str, Any] = {"run": run.folder.name, "rank": f"{rank:.0f}"}
-        where |= {"hosts": ",".join(run.own["hosts"])} if run.own.get("hosts") else {}
-        rows.append((f"Log of rank {rank:.0f}", command_of("logs", **where)))
+        hosts, number_of_rank = ",".join(run.own.get("hosts", ())), f"{rank:.0f}"
+        log = command_of("logs", run=run.folder.name, rank=number_of_rank, hosts=hosts)
+        rows.append((f"Log of rank {number_of_rank}", log))
     if run.own and cause and cause.entry:
         rows.append(("What that means", f"{READ} {cause.entry}"))
     return [*rows, *([("Run again", typed)] if (typed := again(run.own)) else [])]
@@ -175,11 +174,10 @@ def again(record: Fields) -> str:
     options, typed = last_words(given) if record.get("script") else (Options(args=shlex.join(given)), "")
     more = " ".join(filter(None, [record.get("again"), typed]))
     if hosts := record.get("hosts"):
-        cluster = record.get("cluster")
-        where: dict[str, Any] = {"cluster": cluster} if cluster else {"hosts": ",".join(hosts)}
-        return command_of("deploy", options, more, **where)
-    where = {"backend": backend_of(record) or "", "workers": str(record.get("workers", ""))}
-    return command_of("up", options, more, **where)
+        cluster = record.get("cluster", "")
+        return command_of("deploy", options, more, cluster=cluster, hosts="" if cluster else ",".join(hosts))
+    workers = str(record.get("workers", ""))
+    return command_of("up", options, more, backend=backend_of(record) or "", workers=workers)
 
 
 def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:

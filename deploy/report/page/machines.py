@@ -10,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
+from operator import methodcaller
 from statistics import fmean
 from typing import Any
 
@@ -73,7 +74,8 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     unit, scale = ("s", 1.0) if span < 600 else ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
     shown = list(lines.items())[:NODES]
     most, cells = max(8, min(LINE, POINTS // len(shown))), min(CELLS, max(len(rows) for _, rows in shown))
-    use = gpu_use if any(map(gpu_use, (row for _, rows in shown for row in rows))) else _cpu_use
+    on_gpus = any(gpu_use(row) is not None for _, rows in shown for row in rows)
+    use: Callable[[Fields], float | None] = gpu_use if on_gpus else methodcaller("get", "cpu_percent")
     machines = []
     for node, rows in shown:
         drawn = [((row["t"] - begin) / scale, row) for row in rows[:: -(-len(rows) // most)]]
@@ -89,15 +91,11 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     return {
         "shown": machines,
         "left_out": len(lines) - len(shown),
-        "what": "GPU use" if use is gpu_use else "CPU use",
+        "what": "GPU use" if on_gpus else "CPU use",
         "cells": cells,
         "levels": range(LEVELS),
         "lasts": words.duration(span),
     }
-
-
-def _cpu_use(row: Fields) -> float | None:
-    return row.get("cpu_percent")
 
 
 def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str, Any]:

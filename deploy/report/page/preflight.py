@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding
+from ...causes.finding import Finding
 from ...causes.table import READ
 from ...core import text as words
 from ...core.text import listed
@@ -24,7 +24,6 @@ from .machines import kinds
 
 # `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; a fix with several such commands stays one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
-CLASSES = {"ok": "ok", FAULT: "fault", WARNING: "warning", UNKNOWN: "unknown"}
 # With more hosts, a cell is a square with its words in its title.
 WORDED = 16
 Pair = tuple[str, str]
@@ -47,7 +46,6 @@ def build(answers: Answers, verdict: Verdict) -> str:
         ready=readiness(verdict),
         meets=f"{endpoint}:{answers.request.port} ({answers.meeting})",
         marks=MARKS,
-        classes=CLASSES,
         fix_of=fix_of,
         read=READ,
         reach=reach(answers, not verdict.ok),

@@ -165,7 +165,8 @@ def _code(known: code.Code | None) -> list[tuple[str, str]]:
     """The code of the run, as names and values."""
     if known is None:
         return []
-    named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", known.left_out))
+    not_shown = (*known.left_out, *["further or large files"] * known.cut)
+    named = (("Changed", known.changed), ("New", known.new), ("Not in the diff", not_shown))
     changed = [(name, words.listed(paths, PATHS)) for name, paths in named] if known.dirty else [("Changed", "nothing")]
     return [("Commit", known.commit), ("Branch", known.branch if known.branch != "HEAD" else ""), *changed]
 

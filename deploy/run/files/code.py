@@ -41,17 +41,18 @@ class Code:
 
 
 def write(run_dir: Path, code: Code | None) -> None:
-    """Replace what an earlier start wrote; None: nothing is known of the code."""
+    """Replace what an earlier start wrote. None: nothing is known of the code, as after this on a full disk."""
+    for name in (_FACTS, _DIFF):
+        with suppress(OSError):
+            (run_dir / name).unlink()
     if code is None:
-        for name in (_FACTS, _DIFF):
-            with suppress(OSError):
-                (run_dir / name).unlink()
         return
     diff = code.diff.encode(errors="surrogateescape")
     facts = {name: value for name, value in asdict(code).items() if name != "diff"}
     digest = hashlib.sha256(diff).hexdigest()
-    own_files.write(run_dir, _DIFF, diff)
-    write_json(run_dir / _FACTS, provenance.sealed({**facts, "run": run_dir.name, "sha256": digest}))
+    with suppress(OSError):  # the nodes run already
+        own_files.write(run_dir, _DIFF, diff)
+        write_json(run_dir / _FACTS, provenance.sealed({**facts, "run": run_dir.name, "sha256": digest}))
 
 
 def read(run_dir: Path, whole: bool = True) -> Code | None:

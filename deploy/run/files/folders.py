@@ -67,11 +67,11 @@ def ask_link(runs: Path) -> None:
 
 
 def runs_of(folder: str) -> Path:
-    """The folder of the runs of a project, or of runs itself. Raises UsageError if there is no such folder."""
-    path = Path(folder).expanduser()
-    if not path.is_dir():
+    """The runs of a project, of this folder of runs, or beside this run. Raises UsageError if there is no folder."""
+    path = Path(os.path.expanduser(folder)).absolute()
+    if not os.path.isdir(path):
         raise UsageError(f"{folder}: there is no such folder", "muster board")
-    return path.absolute() if path.name == "runs" else path.absolute() / "runs"
+    return next((each for each in (path, path.parent) if each.name == "runs"), path / "runs")
 
 
 def display_path(path: Path) -> str:

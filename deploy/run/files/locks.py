@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from ...core.errors import DeployError
 from ...core.printable import one_line
@@ -31,7 +32,8 @@ class Lock:
     def release(self) -> None:
         """Release the lock. A second call does nothing."""
         if self._descriptor >= 0:
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self._path.unlink()
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -39,17 +41,19 @@ class Lock:
 def hold(path: Path) -> Lock | None:
     """Take the lock at `path`; None if somebody holds it."""
     while True:
+        descriptor = -1
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as fault:
-            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
-        try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _still_there(path, descriptor):
+                return Lock(path, descriptor)
         except BlockingIOError:
             os.close(descriptor)
             return None
-        if _still_there(path, descriptor):
-            return Lock(path, descriptor)
+        except OSError as fault:  # a link in its place, or an NFS without locks
+            if descriptor >= 0:
+                os.close(descriptor)
+            raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
         os.close(descriptor)
 
 
@@ -65,6 +69,17 @@ def hold_followed(run_dir: Path) -> Lock | None:
     return None
 
 
+def keeps(file: BinaryIO) -> bool:
+    """Whether this command keeps a file: of several that write it, the first does until it ends; without locks, all."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a disk without locks
+        pass
+    return True
+
+
 def hold_port(port: int) -> Lock | None:
     """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
     # Machines may share a home.
@@ -72,8 +87,11 @@ def hold_port(port: int) -> Lock | None:
 
 
 def cache_folder() -> Path:
-    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"
+    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache. It may lead to another
+    disk by a link, and is named without: what is written there is written through no link. Raises DeployError."""
+    with suppress(RuntimeError):  # a number without a name has no home of its own
+        return Path(os.path.realpath(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"))
+    raise DeployError("this user has no home", "set HOME to a folder of yours")
 
 
 def own_folder(folder: Path) -> Path:
@@ -87,7 +105,7 @@ def own_folder(folder: Path) -> Path:
 
 
 @contextmanager
-def wait_for(path: Path, most_s: float, say: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock at `path` until the end of the `with`. `say` gets who has it, in words.
 
     Raises DeployError if that process still has it after `most_s`.

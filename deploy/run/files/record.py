@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ...core import formats, provenance
-from ...core.errors import BadAnswer, DeployError, UsageError
+from ...core.errors import DeployError, UsageError
 from ...core.fields import (
     MOST_DOCUMENT,
     array,
-    document,
     flag,
+    object_or_empty,
     optional,
     real,
     table,
@@ -182,39 +182,36 @@ def open_start(
             earlier[str(path.relative_to(run_dir))] = own_files.read(path)
     with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
-    try:
-        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
-            own_files.clear(run_dir, folder, stale)
-        (run_dir / "outcome.json").unlink(missing_ok=True)
-    except OSError as fault:
-        raise DeployError(
-            f"{run_dir}: cannot replace {fault.filename}: {fault.strerror}", f"look at it: ls -l {run_dir}"
-        ) from fault
     before = facts(run_dir)
-    start = {
-        "t": now,
-        "story": timeline.size(run_dir),
-        "backend": backend,
-        "nodes": list(names),
-        "arguments": list(choice.arguments),
-    }
+    both = {"backend": backend, "nodes": list(names), "arguments": list(choice.arguments)}
+    start = {"t": now, "story": timeline.size(run_dir), **both}
     record = {
         "id": run_dir.name,
         "started": before.get("started", now),
-        "backend": backend,
+        **both,
         "why": why,
-        "nodes": list(names),
         "workers": len(names) - 1,
-        "arguments": list(choice.arguments),
         "script": choice.script,
         "bare": choice.bare,
         "user": folders.user_name(),
         "starts": [*before.get("starts", []), start],
         **({} if fields is None else fields),
     }
-    write_record(run_dir, record)
-    if is_latest:
-        point_latest(run_dir)
+    try:
+        write_record(run_dir, record)  # first: a full disk changes nothing
+        for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
+            own_files.clear(run_dir, folder, stale)
+        (run_dir / "outcome.json").unlink(missing_ok=True)
+        if is_latest:
+            point_latest(run_dir)
+    except BaseException as fault:
+        with suppress(OSError):
+            if earlier:  # what is known of an earlier start stays
+                undo_start(run_dir, earlier)
+        if not isinstance(fault, OSError):
+            raise
+        what = f"{run_dir}: cannot replace {fault.filename or 'record.json'}: {fault.strerror}"
+        raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
     return earlier
 
 
@@ -254,7 +251,13 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
 
     Who shows the end writes its page, too, and says what cannot be written.
     """
-    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains
+    values, remains = state.training.evaluated.get("values", {}), state.nodes.remains.items()
+    more = {
+        "kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains},
+        "downloads": downloads(state),
+        "unread": state.story.unread,
+        "hosts_left": list(result.hosts_left),
+    }
     outcome = {
         "t": round(time.time(), 3),
         "verdict": result.verdict,
@@ -268,14 +271,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "values": values,
         "samples": state.training.evaluated.get("samples"),
         "restarts": state.ranks.restarts,
-        **(
-            {"kept": {node: {name: event[name] for name in ("files", "bytes")} for node, event in remains.items()}}
-            if remains
-            else {}
-        ),
-        **({"downloads": stay} if (stay := downloads(state)) else {}),
-        **({"unread": state.story.unread} if state.story.unread else {}),
-        **({"hosts_left": list(result.hosts_left)} if result.hosts_left else {}),
+        **{name: value for name, value in more.items() if value},
     }
     timeline.keep(run_dir, state.story)
     with suppress(OSError):
@@ -290,13 +286,13 @@ def story_of(run_dir: Path) -> list[Happening]:
 
 
 def find(name: str) -> Path:
-    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names an existing folder.
+    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names a folder and no run here.
 
     Raises UsageError if there is no such run.
     """
-    path = Path(name).expanduser()
-    known = path.is_dir()
-    if name and "/" not in name and (name == "latest" or not known):
+    path = Path(os.path.expanduser(name))
+    known, is_id = os.path.isdir(path), name == "latest" or any(is_run(path_of(run)) for run in run_ids([name]))
+    if name and "/" not in name and (is_id or not known):
         path = folders.RUNS / (name if name == "latest" else asked("RUN", name, run_id))
         known = is_run(path)
     if name and known:
@@ -320,14 +316,19 @@ def run_dirs(runs: Path, named: str = "*") -> list[Path]:
     """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have.
 
     Others keep theirs in a folder `runs` too, such as TensorBoard: those have nothing of a run of Muster's in them.
+    Raises DeployError for a folder that this user may not read.
     """
-    folders = (path for path in runs.glob(named) if run_ids([path.name]) and path.is_dir() and not path.is_symlink())
-    return [path for path in folders if any((path / name).exists() for name in _OF_A_RUN)]
+    if os.path.isdir(runs) and not os.access(runs, os.R_OK | os.X_OK):
+        raise DeployError(f"{runs}: it is not yours to read", f"ls -ld {runs}")
+    folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
+    return [
+        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _OF_A_RUN)
+    ]
 
 
 def is_run(path: Path) -> bool:
     """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
-    return path.is_dir() and path.resolve().parent == path.parent.resolve()
+    return os.path.isdir(path) and path.resolve().parent == path.parent.resolve()
 
 
 def folder_of(run: RunId) -> Path:
@@ -392,11 +393,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     """The document at `path`; {} if it is missing or is not a JSON object."""
-    try:
-        value = document(own_files.read(path, MOST_DOCUMENT), path.name)
-    except (OSError, BadAnswer):
-        return {}
-    return value if isinstance(value, dict) else {}
+    with suppress(OSError):
+        return object_or_empty(own_files.read(path, MOST_DOCUMENT).decode(errors="replace"))
+    return {}
 
 
 def backend_of(record: Mapping[str, Any]) -> Any:
@@ -438,7 +437,7 @@ def contents(folder: Path) -> tuple[int, int]:
     """How many files are below a folder, and how many bytes they have. Links count as themselves."""
     sizes = []
     for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):  # a running run removes its old checkpoints
+        with suppress(OSError):  # a running run removes its old checkpoints, and a script closes folders
             status = path.lstat()
             if not stat.S_ISDIR(status.st_mode):
                 sizes.append(status.st_size)

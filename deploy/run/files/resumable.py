@@ -59,7 +59,7 @@ class Asked:
 
 def sent_from(folder: str, runs: Path) -> str:
     """For record.json: a script's folder, seen from the one that the runs are in: both may be moved together."""
-    return os.path.relpath(Path(folder or ".").expanduser().resolve(), runs.parent.resolve())
+    return os.path.relpath(os.path.realpath(os.path.expanduser(folder)), runs.parent.resolve())
 
 
 def folder_of(run_dir: Path) -> str:
@@ -165,10 +165,10 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
     script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
     if not resume:
         return Choice(None, script or arguments, script=bool(script), bare=bare)
-    path = _newest_here(wanted) if resume == "latest" else Path(resume).expanduser().resolve()
-    if not path.is_dir() and "/" not in resume:
-        refuse_unknown(resume)
-    if not path.is_dir():
+    path = _newest_here(wanted) if resume == "latest" else Path(os.path.realpath(os.path.expanduser(resume)))
+    if not os.path.isdir(path):
+        if "/" not in resume:
+            refuse_unknown(resume)
         raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this folder")
     if path.parent.resolve() != folders.RUNS.resolve():
         if script:

@@ -6,15 +6,16 @@ Only the first cause is named; its victims are listed by number. If that cause i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from ...causes.end_causes import Cause
 from ...core.errors import DONE
+from ...core.text import ranks_in_words
 from .causes import Finding
 from .collectives import MISMATCH_WORDS
 
-MOST_NAMES = 4
 # What exceptions say, of Python, torch, CUDA and the system.
 _TEXTS = (
     (
@@ -49,6 +50,15 @@ class End:
     cause: Cause | None = None
     place: str = ""
 
+    @property
+    def who(self) -> str:
+        """`gpu-b (rank 1)`."""
+        return f"{self.node} (rank {self.rank})"
+
+
+# The order in which ranks ended.
+by_time = attrgetter("t", "rank")
+
 
 def cause_of_error(error: str) -> Cause:
     """The cause in the words of an exception."""
@@ -67,7 +77,7 @@ def cause_of_end(end: End) -> Cause:
 def first_culprit(ends: Sequence[End]) -> End | None:
     """The first rank that failed without being a victim, and without being stopped after a victim had ended."""
     own = [end for end in ends if end.code and not end.victim and not was_stopped(end, ends)]
-    return min(own, key=lambda end: (end.t, end.rank), default=None)
+    return min(own, key=by_time, default=None)
 
 
 def was_stopped(end: End, ends: Sequence[End]) -> bool:
@@ -79,46 +89,34 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
     """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
     if first := first_culprit(ends):
         error = f": {first.error}" if first.error else ""
-        text = f"{_who(first.rank, first.node)} {first.how}{error}"
-        return Finding(cause_of_end(first), text, first.node, first.rank)
-    victims = sorted((end for end in ends if end.victim), key=lambda end: (end.t, end.rank))
+        return Finding(cause_of_end(first), f"{first.who} {first.how}{error}", first.node, first.rank)
+    victims = sorted((end for end in ends if end.victim), key=by_time)
     if not victims:
         return None
-    first, lost = victims[0], _ranks(end.rank for end in victims)
+    first, lost = victims[0], ranks_in_words(end.rank for end in victims)
     left = [end for end in ends if end.code == DONE and end.t <= first.t]
     ended = {end.rank for end in ends if not was_stopped(end, ends)}
     still = {rank: node for rank, node in began.items() if rank not in ended}
     if left:
-        early = min(left, key=lambda end: (end.t, end.rank))
+        early = min(left, key=by_time)
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
-        return Finding(Cause.LEFT_EARLY, f"{_who(early.rank, early.node)} {text}", early.node, early.rank)
+        return Finding(Cause.LEFT_EARLY, f"{early.who} {text}", early.node, early.rank)
     # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
     if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
-        who = f"{_who(odd.rank, odd.node)} {odd.how} ({odd.error.strip()})"
-        text = f"the ranks do not agree on a collective: {who}; could not tell which of them is wrong"
+        text = f"the ranks do not agree on a collective: {odd.who} {odd.how} ({odd.error.strip()})"
+        text = f"{text}; could not tell which of them is wrong"
         return Finding(Cause.MISMATCH, text)
     if len(still) == 1:
         ((rank, node),) = still.items()
+        who = f"{node} (rank {rank})"
         if "reset by peer" in first.error:
-            text = f"lost its connection to {_who(rank, node)}: that end, or something between them, reset it"
-            text = f"{_who(first.rank, first.node)} {text} ({first.error})"
+            text = f"lost its connection to {who}: that end, or something between them, reset it"
+            text = f"{first.who} {text} ({first.error})"
             return Finding(Cause.CUT_OFF, text, first.node, first.rank)
         text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
-        return Finding(Cause.NOT_KNOWN, f"{_who(rank, node)} {text}", node, rank)
+        return Finding(Cause.NOT_KNOWN, f"{who} {text}", node, rank)
     if still:
-        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error}), {_ranks(still)} still ran"
-        return Finding(Cause.NOT_KNOWN, text)
-    who = _who(first.rank, first.node)
-    text = f"could not tell which rank failed: each lost another one; the first was {who} ({first.error})"
+        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error})"
+        return Finding(Cause.NOT_KNOWN, f"{text}, {ranks_in_words(still)} still ran")
+    text = f"could not tell which rank failed: each lost another one; the first was {first.who} ({first.error})"
     return Finding(Cause.NOT_KNOWN, text)
-
-
-def _who(rank: int, node: str) -> str:
-    return f"{node} (rank {rank})"
-
-
-def _ranks(ranks: Iterable[int]) -> str:
-    """`rank 1`; `ranks 0, 2`; `ranks 0, 1, 2, 3 and 4 more`."""
-    numbers = sorted(ranks)
-    more = f" and {len(numbers) - MOST_NAMES} more" if len(numbers) > MOST_NAMES else ""
-    return f"rank{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers[:MOST_NAMES]))}{more}"

@@ -15,11 +15,21 @@ from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
 from ..state.nodes import CLOCKS_ALIKE_S
 from . import collectives, hang, lasting, reach
-from .blame import End, cause_of_end, cause_of_error, first_culprit
+from .blame import End, by_time, cause_of_end, cause_of_error, first_culprit
 from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
+# What a node's trouble is, and what to do.
+_TROUBLES = {
+    "paused": (Cause.STOPPED, " is paused: its container is frozen until somebody runs `docker unpause` there"),
+    "gone": (Cause.NODE_LOST, ": its container is gone; somebody removed it"),
+    "closed": (
+        Cause.SET_UP,
+        ": the rights of the run's folder there were taken away, and the node cannot write into it; "
+        "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back",
+    ),
+}
 # How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
 _ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
@@ -92,13 +102,13 @@ def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
 def _of_end(end: End, evidence: Evidence) -> Finding:
     error = f": {end.error}" if end.error else ""
     bare = " without an exception" if end.code > 0 and not end.error else ""
-    text = f"{end.node} (rank {end.rank}) {end.how}{bare}{error}{_victims(evidence)}"
+    text = f"{end.who} {end.how}{bare}{error}{_victims(evidence)}"
     return Finding(cause_of_end(end), text, end.node, end.rank, t=end.t)
 
 
 def _left(evidence: Evidence, now: float) -> list[Finding]:
     ends = [end for end in evidence.ranks.ends.values() if evidence.ranks.trains(end.node)]
-    left = sorted((end for end in ends if end.code == DONE), key=lambda end: (end.t, end.rank))
+    left = sorted((end for end in ends if end.code == DONE), key=by_time)
     # A rank of the trainer's that leaves a verdict ends with 0.
     if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
@@ -111,45 +121,35 @@ def _left(evidence: Evidence, now: float) -> list[Finding]:
         return []
     lost = f"; {ranks_in_words(end.rank for end in victims)} lost it" if victims else ""
     waits = f"; {ranks_in_words(others)} still wait for it" if wait else ""
-    text = f"{first.node} (rank {first.rank}) left early, with code 0{lost}{waits}"
+    text = f"{first.who} left early, with code 0{lost}{waits}"
     return [Finding(Cause.LEFT_EARLY, text, first.node, first.rank, t=first.t)]
 
 
 def _paused(evidence: Evidence) -> list[Finding]:
     faults = []
     for node, (trouble, t) in evidence.nodes.troubles.items():
-        ranks, only = evidence.ranks.ranks_on(node), evidence.ranks.only_rank(node)
-        of = f" ({ranks_in_words(ranks)})" if ranks else ""
-        if trouble == "paused":
-            text = f"{node}{of} is paused: its container is frozen until somebody runs `docker unpause` there"
-            faults.append(Finding(Cause.STOPPED, text, node, only, t=t))
-        elif trouble == "gone":
-            text = f"{node}{of}: its container is gone; somebody removed it"
-            faults.append(Finding(Cause.NODE_LOST, text, node, t=t))
-        elif trouble == "closed":
-            text = (
-                f"{node}{of}: the rights of the run's folder there were taken away, and the node cannot write into it"
-            )
-            look = "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back"
-            faults.append(Finding(Cause.SET_UP, f"{text}; {look}", node, only, t=t))
+        ranks = evidence.ranks.ranks_on(node)
+        who = f"{node} ({ranks_in_words(ranks)})" if ranks else node
+        if trouble in _TROUBLES:
+            cause, words = _TROUBLES[trouble]
+            rank = None if cause == Cause.NODE_LOST else evidence.ranks.only_rank(node)
+            faults.append(Finding(cause, f"{who}{words}", node, rank, t=t))
     return faults
 
 
 def _stopped(evidence: Evidence) -> list[Finding]:
     faults = []
     for rank, still in evidence.ranks.still.items():
-        node, how = still.doing.node, ""
-        if still.doing.doing == "stopped":
-            how = "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it"
-        elif still.doing.doing == "traced":
-            how = f"is stopped by a debugger ({still.doing.tracer}); it resumes when the debugger detaches"
-        elif still.doing.doing == "frozen":
-            how = "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed"
-        elif still.doing.doing == "disk":
-            at = f" at {still.doing.place}" if still.doing.place else ""
-            how = f"waits for a disk that does not answer{at}: {still.doing.disk}; no signal ends such a wait"
+        doing, node = still.doing, still.doing.node
+        at = f" at {doing.place}" if doing.place else ""
+        how = {
+            "stopped": "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it",
+            "traced": f"is stopped by a debugger ({doing.tracer}); it resumes when the debugger detaches",
+            "frozen": "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed",
+            "disk": f"waits for a disk that does not answer{at}: {doing.disk}; no signal ends such a wait",
+        }.get(doing.doing)
         if how:
-            cause = Cause.DISK_SILENT if still.doing.doing == "disk" else Cause.STOPPED
+            cause = Cause.DISK_SILENT if doing.doing == "disk" else Cause.STOPPED
             faults.append(Finding(cause, f"rank {rank} ({node}) {how}", node, rank, t=still.since))
     return faults
 

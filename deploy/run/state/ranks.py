@@ -33,7 +33,6 @@ class RankView:
 
     rank: int
     node: str
-    pid: int = 0
     step: int = 0
     step_ms: float = 0.0
     data_ms: float = 0.0
@@ -268,9 +267,8 @@ class Ranks:
         rank = int(event["rank"])
         # A script's rank knows the steps of its own host, which may have been away meanwhile.
         begins = max(int(event.get("step") or self.plan.get("start_step", 0)), self.reached)
-        # The pid does not show a restart: a restarted container counts its processes from 1 again.
         step = self.views[rank].step if rank in self.views else begins
-        self.views[rank] = RankView(rank, event["node"], int(event.get("pid", 0)), step)
+        self.views[rank] = RankView(rank, event["node"], step)
         self.backend = event.get("backend", self.backend)
 
     def _on_began(self, event: Event, t: float) -> None:

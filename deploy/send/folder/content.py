@@ -11,9 +11,12 @@ import hashlib
 import os
 import stat
 import tarfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from ...core.errors import DeployError
 
 # Where a container has the user's folder; and the package `muster`, if its image lacks it.
 WORKSPACE, CODE = "/workspace", "/muster/code"
@@ -56,11 +59,13 @@ class Entry:
 
 
 def read_entry(top: Path | str, path: str) -> Entry | None:
-    """A path of the folder `top`; None if no tar file can hold it, or it has just disappeared."""
+    """A path of the folder `top`; None if no tar file can hold it, or it has just disappeared. Raises DeployError."""
     try:
         status = os.lstat(f"{top}/{path}")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as fault:
+        raise unreadable(Path(top, path), fault) from fault
     kind = stat.S_IFMT(status.st_mode)
     if kind == stat.S_IFREG:
         mode = 0o755 if status.st_mode & 0o111 else 0o644
@@ -72,6 +77,23 @@ def read_entry(top: Path | str, path: str) -> Entry | None:
         return None
     entry.stamp = f"{entry.mode} {stamp_of(status)} {entry.linkname}"
     return entry
+
+
+def unreadable(path: Path, fault: OSError) -> DeployError:
+    """The error for a path of the folder."""
+    why = fault.strerror or "it became shorter while it was read"
+    return DeployError(f"cannot read {path}: {why}", "make it readable, or take it out of what is sent")
+
+
+def paths_below(top: Path, path: str = "") -> Iterator[str]:
+    """All that is below a path of the folder `top`, whatever rules say; no link is followed. Raises DeployError."""
+
+    def refuse(fault: OSError) -> None:
+        raise unreadable(Path(fault.filename), fault) from fault
+
+    for place, folders, files in os.walk(f"{top}/{path}", onerror=refuse):
+        inside = place.removeprefix(f"{top}/")
+        yield from (f"{inside}/{name}" if inside else name for name in (*folders, *files))
 
 
 def stamp_of(status: os.stat_result) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -123,15 +124,7 @@ def look_at_data(folder: Path, choice: Choice = NO_CHOICE) -> Look:
 
     Raises UsageError if it is empty, or a secret is taken from a file of it; DeployError when it cannot be read.
     """
-
-    def refuse(fault: OSError) -> None:
-        raise left_out.unreadable(Path(fault.filename or folder), fault) from fault
-
-    paths = list[str]()
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        inside = "" if place == str(folder) else f"{os.path.relpath(place, folder)}/"
-        paths += [f"{inside}{name}" for name in (*folders, *files)]
-    entries, odd = _entries(folder, sorted(paths))
+    entries, odd = _entries(folder, sorted(content.paths_below(folder)))
     if all(entry.isdir() for entry in entries):
         raise UsageError(f"{folder}: there is no file in this data", "name the folder that has it")
     credentials = left_out.find(folder, _kinds(entries), choice)
@@ -154,12 +147,12 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:
     """Raise UsageError if `script` is in the folder, and Muster would not send it."""
-    names, path = {entry.path for entry in look.entries}, Path(script).as_posix()
-    if script and path not in names and (folder / script).resolve().is_relative_to(folder.resolve()):
+    path = os.path.relpath(os.path.realpath(folder / script), folder.resolve())  # it may be typed through a link
+    if script and path.split("/")[0] != ".." and path not in {entry.path for entry in look.entries}:
         why = next((file.why for file in look.credentials if file.path == path), "")
         rule = f"look at {folder / (look.rule or '.dockerignore')}"
         first = "remove the credential; or " if why else ""
-        raise UsageError(f"{script}: Muster does not send it: {why or rule}", f"{first}{include_of(script)}")
+        raise UsageError(f"{path}: Muster does not send it: {why or rule}", f"{first}{include_of(path)}")
 
 
 def requirement_paths(look: Look) -> frozenset[str]:
@@ -176,11 +169,10 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
     """
     folder = dockerfile.resolve().parent
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
-    patterns = selection.lines(own, folder) or selection.lines(folder / ".dockerignore", folder) or ()
-    paths = sorted(selection.not_ignored(folder, patterns))
-    exposed = left_out.find(
-        folder, _kinds(made for path in paths if (made := content.read_entry(folder, path))), choice
-    )
+    patterns = selection.lines(own, folder)  # also an empty one counts in the place of the other
+    patterns = selection.lines(folder / ".dockerignore", folder) if patterns is None else patterns
+    paths = sorted(selection.not_ignored(folder, patterns or ()))
+    exposed = left_out.find(folder, _kinds(_entries(folder, paths)[0]), choice)
     for file in exposed:
         if file.never:
             raise UsageError(
@@ -196,7 +188,7 @@ def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> l
     named = any(file.path == ".env" for file in credentials)
     if not path.is_file() or named or ".env" in choice.include or path.resolve() in sources:
         return []
-    return [f"{path} stays here; --env-file {path} gives its variables to the ranks"]
+    return [f"{path} stays here; --env-file {shlex.quote(str(path))} gives its variables to the ranks"]
 
 
 def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:

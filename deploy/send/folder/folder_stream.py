@@ -14,7 +14,7 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError
 from ..road.cargo import Part, step_of
-from . import content, left_out
+from . import content
 from .content import Entry
 
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
@@ -112,7 +112,7 @@ def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
         finally:
             os.close(file)
     except OSError as fault:
-        raise left_out.unreadable(Path(path), fault) from fault
+        raise content.unreadable(Path(path), fault) from fault
     if len(data) < size or content.stamp_of(status) not in entry.stamp:
         raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
     return data + bytes(min(most, _padded(entry.size) - at) - size)

@@ -153,12 +153,12 @@ class Walk:
         own = repository.common / "info/exclude"
         if not own.is_file() or own.is_symlink():
             return self._mine
-        return (*self._mine, *(("", rules) for rules in _specs(own, repository.common)))
+        return (*self._mine, *_specs(own, repository.common))
 
     @cached_property
     def _mine(self) -> tuple[tuple[str, Rules], ...]:
         path = _own_file()
-        return tuple(("", rules) for rules in (_specs(path, path.parent) if path.is_file() else ()))
+        return _specs(path, path.parent) if path.is_file() else ()
 
     def _rules(self, folder: str, place: str) -> tuple[tuple[str, Rules], ...]:
         where = f"{folder}/{RULES}"
@@ -167,7 +167,7 @@ class Walk:
             is_file = stat.S_ISREG(os.lstat(where).st_mode)
         except OSError:
             return ()
-        return tuple((place, rules) for rules in _specs(Path(where), Path(folder))) if is_file else ()
+        return _specs(Path(where), Path(folder), place) if is_file else ()
 
     def _tracked(self, repository: Repository | None, below: str) -> frozenset[str]:
         if not repository:
@@ -234,9 +234,9 @@ def _own_file() -> Path:
     return (Path(named[-1]) if named else default).resolve()
 
 
-def _specs(path: Path, folder: Path) -> list[Rules]:
+def _specs(path: Path, folder: Path, place: str = "") -> tuple[tuple[str, Rules], ...]:
     text = read_rules(path, folder, "surrogateescape")  # git reads bytes
-    return [] if text is None else [ignore_rules.of_git(text, str(path))]
+    return () if text is None else ((place, ignore_rules.of_git(text, str(path))),)
 
 
 def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:

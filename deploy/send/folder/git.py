@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from dataclasses import dataclass
 from functools import cached_property
@@ -118,7 +119,8 @@ def _of(top: Path, deep: int) -> Repository | None:
         return None
     strange = next((path for path, status in places.items() if status.st_uid not in own_users()), None)
     if strange and not {str(top), "*"} & set(own_setting("safe.directory")):
-        raise Unread("another user owns it; if you trust it: git config --global --add safe.directory " + str(top))
+        how = f"git config --global --add safe.directory {shlex.quote(str(top))}"
+        raise Unread(f"another user owns it; if you trust it: {how}")
     return Repository(top, folder, common)
 
 

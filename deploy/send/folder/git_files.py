@@ -115,20 +115,16 @@ class Objects:
 
     def _run(self, words: Sequence[str], answer: IO[bytes], most: int, order: str = "") -> None:
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
-        command = limited(["git", *settings, *words], _SECONDS, most)
-        with TemporaryFile() as given:
-            given.write(os.fsencode(order))
-            given.seek(0)
-            subprocess.run(
-                command,
-                env=self._environment,
-                cwd=self._place,
-                stdin=given,
-                stdout=answer,
-                stderr=subprocess.DEVNULL,
-                timeout=_PATIENCE_S,
-                check=True,
-            )
+        subprocess.run(
+            limited(["git", *settings, *words], _SECONDS, most),
+            env=self._environment,
+            cwd=self._place,
+            input=os.fsencode(order),
+            stdout=answer,
+            stderr=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
 
 
 def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
@@ -188,7 +184,7 @@ def make(place: Path, hash_bytes: int = 20) -> None:
 
 
 def _make_with_index(place: Path, repository: Repository, most: int) -> int:
-    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError."""
+    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError, ValueError."""
     make(place, repository.hash_bytes)
     index = repository.folder / "index"
     try:
@@ -196,9 +192,13 @@ def _make_with_index(place: Path, repository: Repository, most: int) -> int:
     except FileNotFoundError:
         return 0
     (place / "index").write_bytes(data)
+    size = len(data)
+    for shared in repository.folder.glob("sharedindex.*"):  # most of a split index, which names it by its digest
+        if bytes.fromhex(shared.suffix[1:]) in data:
+            size += (place / shared.name).write_bytes(plain_file.read(shared, most - size))
     # A file that is not older than the index may have changed since.
     os.utime(place / "index", ns=(written, written))
-    return len(data)
+    return size
 
 
 def _environment(place: Path) -> dict[str, str]:

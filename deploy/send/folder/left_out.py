@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from ...core import plain_file
-from ...core.errors import DeployError, UsageError
+from ...core.errors import UsageError
 from ...core.near import near_file
 from ...core.text import parents
 from ...job.again import include_of
 from . import credentials
-from .content import Entry
+from .content import Entry, unreadable
 from .credentials import Choice
 
 _SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
@@ -82,7 +82,7 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         credential = _judged(folder, path, entry, sources, choice)
         if not credential:
             clean[path] = entry.stamp
-        if credential and (credential.never or not _is_in(path, choice.include)):
+        if credential and (credential.never or not is_below(path, choice.include)):
             left_out[credential.path] = credential
     return list(left_out.values())
 
@@ -103,8 +103,8 @@ def _judged(
         return None
     if entry.isreg() and sources and (secret := _source(folder / path, sources)):
         return LeftOut(path, f"the secret {secret} is taken from it", never=True)
-    if (place := credentials.place_of(path)) and not _is_in(path, choice.include):
-        if not any(_is_in(asked, [place]) for asked in choice.include):
+    if (place := credentials.place_of(path)) and not is_below(path, choice.include):
+        if not any(is_below(asked, (place,)) for asked in choice.include):
             return LeftOut(place)
         if not entry.isdir():
             return LeftOut(path)
@@ -138,10 +138,6 @@ def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
     return sources.get((status.st_dev, status.st_ino), "") if status else ""
 
 
-def _is_in(path: str, places: Iterable[str]) -> bool:
-    return any(path == place or path.startswith(f"{place}/") for place in places)
-
-
 def is_below(path: str, places: Collection[str]) -> bool:
     """Whether the path is one of these places, or below one."""
     return bool(places) and (path in places or any(place in places for place in parents(path)))
@@ -152,9 +148,3 @@ def _status(path: Path) -> os.stat_result | None:
         return path.stat()
     except OSError:
         return None
-
-
-def unreadable(path: Path, fault: OSError) -> DeployError:
-    """The error for a file of the folder."""
-    why = fault.strerror or "it became shorter while it was read"
-    return DeployError(f"cannot read {path}: {why}", "make it readable, or take it out of what is sent")

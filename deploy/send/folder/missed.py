@@ -88,12 +88,14 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         return ""
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
-        package = libraries.OF_MODULES.get(top, f"the package that has {top}")
-        if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", libraries.OF_MODULES.get(top, top))):
+        package = libraries.OF_MODULES.get(top, top)
+        if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
-        if needs and (line := _line_of(folder / needs, libraries.OF_MODULES.get(top, top))):
-            return f"{needs} names {line}, and it is not installed: --requirements {needs} installs it, or says why"
+        if needs and (line := _line_of(folder / needs, package)):
+            how = f"--requirements {shlex.quote(needs)} installs it, or says why"
+            return f"{needs} names {line}, and it is not installed: {how}"
+        package = package if top in libraries.OF_MODULES else f"the package that has {top}"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
@@ -199,7 +201,8 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
     if entry is None:
         return ""
     if left_out.find(folder, {path: entry}, replace(choice, include=frozenset())):
-        how = f"--env-file {path}" if PurePosixPath(path).name == ".env" else f"--secret-file NAME={shlex.quote(path)}"
+        option = "--env-file " if PurePosixPath(path).name == ".env" else "--secret-file NAME="
+        how = f"{option}{shlex.quote(path)}"
         return f"{path} was not sent, because it looks like a credential: {how}"
     by_rule = selected.rule == ".dockerignore" or left_out.is_below(path, selected.ignored)
     why = f" ({selected.rule} names it)" if by_rule else ""

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
+from ...core.text import listed
 from ...job.again import include_of
 from . import credentials, folder_walk, ignore_rules
+from .content import paths_below
 from .folder_walk import Clock, Walk
 
 _SHOWN = 5
@@ -47,11 +49,9 @@ class Selection:
             (files, "--secret-file NAME=FILE gives one to the ranks"),
         ):
             if names:
-                more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-                listed = ", ".join(names[:_SHOWN]) + more
-                notes.append(f"not sent, because {self.rule} names it: {listed}; {how}")
+                notes.append(f"not sent, because {self.rule} names it: {listed(names, _SHOWN + 1)}; {how}")
         for path in self.hollow:
-            notes.append(f"{path} is an empty submodule: git submodule update --init {path}")
+            notes.append(f"{path} is an empty submodule: git submodule update --init {shlex.quote(path)}")
         return (*notes, *self.unread)
 
 
@@ -130,7 +130,8 @@ def beyond_link(folder: Path, path: str) -> str:
         place = shlex.quote(f"{real}:{real}")
         return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
     inner = shlex.quote(f"cd {shlex.quote(os.path.relpath(top, above))} && ...")
-    return f"{link} leads out of the folder: --folder {os.path.relpath(above, top)} bash -c {inner} sends it, too"
+    both = f"--folder {shlex.quote(os.path.relpath(above, top))} bash -c {inner}"
+    return f"{link} leads out of the folder: {both} sends it, too"
 
 
 def link_out(folder: Path, path: str) -> str:
@@ -148,9 +149,7 @@ def _all_of(folder: Path, path: str) -> Iterator[str]:
         return
     yield path
     if os.path.isdir(folder / path) and not os.path.islink(folder / path):
-        for place, folders, files in os.walk(folder / path):
-            inside = Path(place).relative_to(folder).as_posix()
-            yield from (f"{inside}/{name}" for name in (*folders, *files))
+        yield from paths_below(folder, path)
 
 
 def _with_parents(paths: Iterable[str]) -> Iterable[str]:

@@ -8,7 +8,7 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.results import Results
 from ...core.text import last_line
-from ...door.session import Session, on_all
+from ...door.session import Session, among, on_all
 from ...engine import images
 from ..road.routes import HERE
 from . import commands, push_plan
@@ -23,10 +23,7 @@ Pulls = Callable[[Sequence[Session], Sequence[str]], list[Pull]]
 
 def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
     """Whether this machine or a host has an image of that name."""
-    if images.inspect(name):
-        return True
-    held = on_all(sessions, lambda session: session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False))
-    return any(done.code == 0 for done in held.values.values())
+    return bool(find_base(sessions, name, None).values)
 
 
 def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Results[Base]:
@@ -44,7 +41,7 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
         return None if done.code else parse_base(name, done.out)
 
     bases = on_all(sessions, ask)
-    lacking = [session for session in sessions if session.name in bases.values]
+    lacking = among(sessions, bases.values)
     if pulls and lacking and not any(bases.values.values()):
         pulled = pulls(lacking, [name])
         if not any(pull.worked for pull in pulled):

@@ -9,12 +9,13 @@ from __future__ import annotations
 import gzip
 import os
 import sys
+import tarfile
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from typing import IO, cast
 
 from ..road.cargo import Part
 
@@ -25,7 +26,8 @@ else:
 
 PIECE = 8 << 20  # bytes; larger gains nothing, smaller loses matches
 _SAMPLE, _WORTH = 8 << 10, 0.95
-_MAGIC = {b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
+# What reading a cut or damaged archive raises, and the files in it.
+DAMAGED = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,12 @@ def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
             yield waiting.popleft().result()
 
 
-def decompress(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Undo any of our compressions of a stream; a plain stream passes unchanged."""
-    stream = iter(chunks)
-    first = next(stream, b"")
-    kind = next((kind for magic, kind in _MAGIC.items() if first.startswith(magic)), "")
-    whole = chain([first], stream)
-    return {"gz": _gunzip, "zst": _unzstd}.get(kind, lambda plain: plain)(whole)
+def decompress(file: IO[bytes]) -> IO[bytes]:
+    """What is in a compressed file, which can `peek`; a plain file as it is. It is never in memory as a whole."""
+    magic = file.peek(4)  # type: ignore[attr-defined]
+    if magic.startswith(b"\x1f\x8b"):
+        return cast(IO[bytes], gzip.GzipFile(fileobj=file))
+    return cast(IO[bytes], zstd.ZstdFile(file)) if magic.startswith(b"\x28\xb5\x2f\xfd") else file
 
 
 def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
@@ -91,23 +92,3 @@ def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
             del buffer[:PIECE]
     if buffer:
         yield bytes(buffer)
-
-
-def _gunzip(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    reader = zlib.decompressobj(wbits=31)
-    for chunk in chunks:
-        while chunk:
-            yield reader.decompress(chunk)
-            chunk = reader.unused_data
-            if reader.eof:
-                reader = zlib.decompressobj(wbits=31)
-
-
-def _unzstd(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    reader = zstd.ZstdDecompressor()
-    for chunk in chunks:
-        while chunk:
-            yield reader.decompress(chunk)
-            chunk = reader.unused_data
-            if reader.eof:
-                reader = zstd.ZstdDecompressor()

@@ -1,7 +1,8 @@
 """Compressed layers of base images, cached on this machine: `docker save` reads a whole image, so it runs once a base.
 
-A layer is a file <diff id>.<size>.<codec> in ~/.cache/muster/layers, with the digest of its bytes beside it. Each use
-checks the digest first. The cache removes damaged files, and above its bound the files that were used longest ago.
+A layer is a file <diff id>.<codec> in ~/.cache/muster/layers, with the digest of its bytes and its size as a tar file
+beside it. Each use checks the digest first. The cache removes damaged files, and above its bound those that were used
+longest ago.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from ...core.errors import DeployError
 from ...engine import images
 from ...run.files import locks
 from ..road import cargo
-from .compression import CODECS, PIECE, Codec, CompressedLayer, compress, decompress
+from .compression import CODECS, DAMAGED, Codec, CompressedLayer, compress, decompress
 from .model import Base
 
 MOST = 20 << 30  # bytes in all
@@ -28,21 +29,23 @@ _PART, _SAVE_S = ".part", 3600.0
 
 
 class LayerCache:
-    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it."""
+    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it: `note` gets
+    for whom one waits."""
 
-    def __init__(self, folder: Path, most: int = MOST) -> None:
-        self.folder, self._most = folder, most
+    def __init__(self, folder: Path, most: int = MOST, note: Callable[[str], None] = lambda _: None) -> None:
+        self.folder, self._most, self._note = folder, most, note
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
         """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
         files = {layer: self.folder / f"{_name(layer)}.size" for layer in layers}
-        return {layer: int(path.read_text()) for layer, path in files.items() if path.exists()}
+        known = {layer: path.read_text() for layer, path in files.items() if path.exists()}
+        return {layer: int(size) for layer, size in known.items() if size.isdecimal()}  # a full disk may have cut it
 
     def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
         """A layer of this cache, None if it is missing or damaged."""
         path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
         try:
-            if _digest(path) != digest.read_text():
+            if _digest(path) != digest.read_text() or layer not in self.sizes([layer]):
                 path.unlink()
                 return None
             os.utime(path)  # used just now
@@ -64,13 +67,13 @@ class LayerCache:
                 if lacking := set(layers) - set(compressed):
                     compressed |= self._taken(image(), lacking, codec, tell)
                 self._prune({self._path(layer, codec) for layer in layers})
+        except DAMAGED as fault:
+            raise DeployError(f"docker save ended early, or gave a damaged layer: {fault}", "push again") from fault
         except OSError as fault:
             raise DeployError(
                 f"cannot write layers to {self.folder}: {fault.strerror}",
                 "free some disk space there, or set XDG_CACHE_HOME",
             ) from fault
-        except tarfile.TarError as fault:
-            raise DeployError(f"docker save ended early: {fault}", "push again") from fault
         if absent := sorted(set(layers) - set(compressed)):
             raise DeployError(f"docker save left out {len(absent)} of {len(layers)} layers: {', '.join(absent)}")
         return compressed
@@ -79,12 +82,12 @@ class LayerCache:
         self, image: Iterable[bytes], layers: Collection[str], codec: Codec, tell: Callable[[int], None]
     ) -> dict[str, CompressedLayer]:
         layers_read: dict[str, CompressedLayer] = {}
-        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|", bufsize=PIECE) as tar:
+        with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|") as tar:
             for member in tar:
                 content = tar.extractfile(member)
                 # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
                 if content and member.size >= 512 and not member.name.endswith("json"):
-                    compressed = self._keep(decompress(_chunks(content)), layers, codec)
+                    compressed = self._keep(_chunks(decompress(content)), layers, codec)
                     layers_read |= {compressed.layer: compressed} if compressed else {}
         return layers_read
 
@@ -131,7 +134,7 @@ class LayerCache:
     @contextmanager
     def _alone(self) -> Iterator[None]:
         # Only the owner may read what is in an image, as with the engine.
-        with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S):
+        with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S, self._note):
             # No other push writes while we hold the lock, so a killed push left this part.
             for part in self.folder.glob(f"*{_PART}"):
                 part.unlink()
@@ -182,24 +185,16 @@ class BaseLayers:
 
 
 class _Reader:
-    """A stream of chunks as the file that tarfile wants."""
+    """A stream of chunks as the file that tarfile wants: of a stream, it takes whatever comes."""
 
     def __init__(self, chunks: Iterable[bytes], tell: Callable[[int], None]) -> None:
-        self._chunks, self._tell, self._held, self._read = iter(chunks), tell, b"", 0
+        self._chunks, self._tell, self._read = iter(chunks), tell, 0
 
-    def read(self, size: int) -> bytes:
-        taken = bytearray()
-        while len(taken) < size:
-            if not self._held:
-                self._held = next(self._chunks, b"")
-                if not self._held:
-                    break
-            part = self._held[: size - len(taken)]
-            self._held = self._held[len(part) :]
-            taken += part
-        self._read += len(taken)
+    def read(self, _: int) -> bytes:
+        chunk = next(self._chunks, b"")
+        self._read += len(chunk)
         self._tell(self._read)
-        return bytes(taken)
+        return chunk
 
 
 def _name(layer: str) -> str:

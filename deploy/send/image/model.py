@@ -16,10 +16,9 @@ from typing import Any
 
 from ...core.errors import UsageError
 from ...core.fields import array, default, document, either, nothing, record, table, text, tree, whole
+from ...run.environment import TRAINER_HOME
 from ..folder.content import CODE
 
-# The trainer package in Muster's own image. In other images it lies at CODE, as a folder that was sent.
-TRAINER_HOME = "/muster"
 # The version of the contract with the trainer: contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 7, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"

@@ -30,6 +30,7 @@ from ..folder.content import HostFolder
 from ..folder.folder_look import FolderLook
 from ..folder.folder_push import HostFolders, Outgoing
 from ..image.base import agreed_base, find_base
+from ..remember import remember
 from ..road.cargo import Cargo
 from ..road.guide import Tell
 from ..road.rates import Rates
@@ -47,7 +48,6 @@ from .push_plan import (
     Store,
     check_space,
     codec_for,
-    full_push,
     parse_image,
     parse_store,
     plan_push,
@@ -90,14 +90,13 @@ class Proofs:
             self._change(f"{host} {mark}", add=False)
 
     def _change(self, line: str, add: bool) -> None:
-        with self._lock, suppress(OSError):
+        with self._lock:
             # Another push may have added lines meanwhile.
             self._lines = self._read()
             self._lines.pop(line, None)
             if add:
                 self._lines[line] = None
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            own_files.write(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
+            remember(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
 
     def _read(self) -> dict[str, None]:
         with suppress(OSError):
@@ -156,9 +155,9 @@ def push(
     Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
     image, raises HostsFailed with every such host before it sends anything to any host.
     """
-    sessions, beside = list(sessions), _beside_image(code, data)
+    sessions, beside = list(sessions), [look for look in (code, *data) if look]
     folders = _known_folders(sessions, beside)
-    cache = cache or LayerCache(cache_folder() / "layers")
+    cache = cache or LayerCache(cache_folder() / "layers", note=note)
     road = Road(len(sessions), tell, note, Rates(cache.folder.parent))
     bringing = Bringing(road, lambda session: _look(session, ()), note)
     bases = find_base(sessions, base, bringing.pull)
@@ -185,7 +184,7 @@ def foresee(
     sessions: Iterable[Session], base: str, code: FolderLook | None, tag: str, data: Sequence[FolderLook] = ()
 ) -> Results[PushPlan]:
     """What `push` would send to each host, and why. Changes nothing. Raises as `push` does."""
-    sessions, beside = list(sessions), _beside_image(code, data)
+    sessions, beside = list(sessions), [look for look in (code, *data) if look]
     folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, None)
     if not bases.values:
@@ -256,10 +255,6 @@ def _context(
     outgoing = _outgoing(base, beside)
     layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
     return _PushContext(image, base, layers, proofs, outgoing), looks.result()
-
-
-def _beside_image(code: FolderLook | None, data: Sequence[FolderLook]) -> tuple[FolderLook, ...]:
-    return (*([code] if code else []), *data)
 
 
 def _outgoing(base: Base | None, beside: Sequence[FolderLook]) -> list[Outgoing]:
@@ -369,7 +364,7 @@ def _deliver(
     """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
     sources = Counter[str]()
     old, carry = replaced(context.image, store), road.deliver if held else road.send
-    every = full_push(context.image, "all layers: those of the host did not give this image")
+    every = PushPlan(context.image.layers, False, "all layers: those of the host did not give this image")
     for attempt in (plan,) if held else (plan, every):
         if attempt.present:
             done = _try(session, context.image, old, context.proofs)

@@ -143,11 +143,6 @@ def stands_on(base: Base, on_host: HostImage) -> bool:
     return on_host.layers == base.layers and on_host.mark in ("", run_image(base, base.name).mark)
 
 
-def full_push(image: Image, why: str) -> PushPlan:
-    """All layers, whatever the host has."""
-    return PushPlan(image.layers, False, why)
-
-
 def replaced(image: Image, store: Store) -> tuple[str, ...]:
     """Ids of images that earlier pushes made and that lose their name to `image`."""
     return tuple(

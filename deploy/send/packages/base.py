@@ -10,19 +10,19 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
-from ...run.files import own_files
 from ..ahead import Ahead
+from ..remember import remember as write
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
 
 _MOST, _MOST_NEEDS = 5000, 1000
+_NAME = re.compile(store.NAME)
 # As PEP 440 has it: Debian's own (1.1build1) are none, and uv would read nothing beside one.
 _VERSION = re.compile(
     r"v?([0-9]{1,9}!)?[0-9]{1,20}(\.[0-9]{1,20}){0,20}([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]{0,20})?"
@@ -70,8 +70,7 @@ class Base:
     @property
     def digest(self) -> str:
         """A digest of all of it."""
-        rows = [[p.name, p.version, p.requires, p.extras] for p in self.packages]
-        return hashlib.sha256(json.dumps([self.python, self.machine, self.libc, rows]).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
 
     @property
     def torch(self) -> Mapping[str, str]:
@@ -133,10 +132,15 @@ def read(answer: object, what: str) -> Base:
     got = _READ(answer, what)
     libc = got["platform"]["libc"]
     packages = {
-        name: Package(name, row["version"], tuple(filter(NEED.fullmatch, row["requires"])), _extras(row["extras"]))
+        name: Package(
+            name,
+            row["version"],
+            tuple(filter(NEED.fullmatch, row["requires"])),
+            tuple(filter(_NAME.fullmatch, row["extras"])),
+        )
         for row in got["base"]
         for name in [normal(row["name"])]
-        if re.fullmatch(store.NAME, row["name"]) and _VERSION.fullmatch(row["version"])
+        if _NAME.fullmatch(row["name"]) and _VERSION.fullmatch(row["version"])
     }
     kind, version = libc if len(libc) == 2 else ("no libc", "")
     return Base(
@@ -176,21 +180,14 @@ def remembered(folder: Path, who: str, layers: tuple[str, ...]) -> Base | None:
 
 def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> None:
     """Keep what a host said of its layers."""
-    rows: list[dict[str, Any]] = [
-        {"name": p.name, "version": p.version, "requires": p.requires, "extras": p.extras} for p in base.packages
-    ]
+    rows = [asdict(package) for package in base.packages]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
-    with suppress(OSError):
-        own_files.write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
+    write(folder, _path(folder, who, layers).name, json.dumps(value).encode())
 
 
 def _path(folder: Path, who: str, layers: tuple[str, ...]) -> Path:
     key = hashlib.sha256(json.dumps([store.FORMAT, who, layers]).encode()).hexdigest()[:32]
     return folder / f"base-{key}.json"
-
-
-def _extras(names: list[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if re.fullmatch(store.NAME, name))
 
 
 def _difference(usual: Base, other: Base) -> str:

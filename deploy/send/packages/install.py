@@ -13,7 +13,7 @@ import mmap
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -97,7 +97,7 @@ def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = 
 
     Raises DeployError with the tool's own words; the packages that were there before stay.
     """
-    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
+    work = _Work(places, asked, folder)
     try:
         return work.bring()
     finally:
@@ -111,7 +111,7 @@ def foresee(
 
     None if builds must say what they need, or if it fails for that base. Raises DeployError for places as they are.
     """
-    work = _Work(places, asked, store.own(folder or cache_folder() / "packages"))
+    work = _Work(places, asked, folder)
     try:
         return work.foresee(coming)
     except DeployError as fault:
@@ -123,8 +123,8 @@ def foresee(
 class _Work:
     """One command's work on all places."""
 
-    def __init__(self, places: Sequence[Place], asked: PackageRequest, folder: Path) -> None:
-        self._places, self._asked, self._folder = places, asked, folder
+    def __init__(self, places: Sequence[Place], asked: PackageRequest, folder: Path | None) -> None:
+        self._places, self._asked, self._folder = places, asked, store.own(folder or cache_folder() / "packages")
         self._scratch: dict[str, str] = {}
         self._built: dict[str, dict[str, dict[str, Any]]] = {place.name: {} for place in places}
         self._offline: Files | None = None
@@ -190,14 +190,17 @@ class _Work:
         layers = {place.name: self._has[place.name].base for place in self._places}
         before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
         asked = [place for place in self._places if before[place.name] is None]
-        described = {name: known for name, known in before.items() if known}
-        described |= self._asked.each(asked, self._describe).all() if asked else {}
-        if len({known.digest for known in described.values()}) > 1 and len(asked) < len(self._places):
+        now = self._asked.each(asked, self._describe).all() if asked else {}
+        described = {name: known or now[name] for name, known in before.items()}
+        try:
+            agreed = base.same(described)
+        except DeployError:
+            if len(asked) == len(self._places):
+                raise
             asked = list(self._places)  # what one of them said before may have been wrong
-            described = self._asked.each(asked, self._describe).all()
-        agreed = base.same({place.name: described[place.name] for place in self._places})
+            agreed = base.same(described := self._asked.each(asked, self._describe).all())
         for place in asked:
-            base.remember(self._folder, place.who, layers[place.name], agreed)
+            base.remember(self._folder, place.who, layers[place.name], described[place.name])
         return agreed
 
     def _describe(self, place: Place) -> Base:
@@ -328,7 +331,7 @@ class _Work:
             self._build(lacking, lock.sources)
             for source in lock.sources:
                 rows = {place.name: self._built[place.name][source.key] for place in lacking}
-                sources.agree({**({_BEFORE: _row(source)} if source.described else {}), **rows}, source)
+                sources.agree({**({_BEFORE: asdict(source)} if source.described else {}), **rows}, source)
         done = self._asked.each(lacking, lambda place: self._install_at(place, lock)).all() if lacking else {}
         return names, done
 
@@ -427,10 +430,6 @@ class _Work:
 def _to_describe(source: Source) -> Source:
     """The source, to be described by its builds where its own files do not say what it needs."""
     return replace(source, described=True) if source.kind == "index" or not source.name else source
-
-
-def _row(source: Source) -> dict[str, Any]:
-    return {"name": source.name, "version": source.version, "requires": source.requires, "extras": source.extras}
 
 
 def hint(words: str) -> str:

@@ -8,7 +8,6 @@ import os
 import platform
 import secrets
 import shutil
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -140,12 +139,10 @@ class ProcessPlace:
 
     def look(self) -> Has:
         """What this Python has, and which environments are whole."""
-        done = subprocess.run(
-            [self.python, "-P", "-c", _DESCRIBE], cwd="/", capture_output=True, text=True, timeout=_LOOK_S, check=False
-        )
-        if done.returncode:
-            raise DeployError(f"{self.python} does not start: {done.stderr.strip()[-300:]}")
-        base = hashlib.sha256(f"{self.python} {done.stdout}".encode()).hexdigest()
+        done = Here().run([self.python, "-P", "-c", _DESCRIBE], timeout_s=_LOOK_S, check=False)
+        if done.code:
+            raise DeployError(f"{self.python} does not start: {done.err[-300:]}")
+        base = hashlib.sha256(f"{self.python} {done.out}\n".encode()).hexdigest()
         whole = frozenset(str(path.parent) for path in self.folder.glob("*/.whole"))
         return Has((base,), dict(os.environ), whole)
 

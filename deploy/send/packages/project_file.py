@@ -82,7 +82,7 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
     table = _toml(files[project], project)
     # What is dynamic, only a build says; without a [build-system], setuptools does it.
     dynamic = "dependencies" not in _table(table, "project") and not is_lock
-    packaged = dynamic or "build-system" in table or bool(_table(table, "tool", "uv").get("package"))
+    packaged = dynamic or bool(_table(table, "tool", "uv").get("package", "build-system" in table))
     if packaged:
         origins.packages[here or "."] = True
     _project(origins, table, here, project, is_lock)
@@ -97,9 +97,7 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
     aside = Origins(origins.folder, origins.sent)  # what is checked, and comes from nowhere by this file
     for takes, lists in ((aside if is_locked else origins, used), (aside, named)):
-        for text in texts(lists):
-            if "${" in text or len(text) > 4096:
-                raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+        for text in _written_out(lists, path):
             takes.requirement(text, here, f"{path}: {text[:200]}")
     known, count = {index.get("name") for index in _indexes(table)}, Counter(name for name, _ in _sources(table))
     for name, inner in _sources(table):
@@ -116,12 +114,18 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     addresses = [index.get("url") for index in _indexes(table)]
     for scope in (tool, _table(tool, "pip")):
         addresses += [scope.get(name) for name in _INDEXES]
-    for text in texts(addresses):
-        if "${" in text:
-            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+    for text in _written_out(addresses, path):
         origins.check(text, here, f"{path}: {text[:200]}")
     for index in [] if is_locked else _asked_indexes(table):
         origins.index(str(index.get("url")), here, f"{path}: {str(index.get('url'))[:200]}")
+
+
+def _written_out(values: Any, path: str) -> Iterator[str]:
+    """The texts in lists of them. Raises UsageError for a variable."""
+    for text in texts(values):
+        if "${" in text or len(text) > 4096:
+            raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
+        yield text
 
 
 def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, is_locked: bool) -> None:

@@ -40,6 +40,8 @@ _NOT_READ = {
     "Pipfile": "pipenv requirements > requirements.txt",
 }
 _OF_POETRY = ("pyproject.toml", "tool", "poetry", "dependencies")
+# pip reads -e. and -rbase.txt, too.
+_CLOSE = re.compile(r"^(-[cefir])(?=[^\s=])")
 _FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
@@ -120,9 +122,8 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
     if asked == NO:
         return "", False
     if asked:
-        path = posixpath.normpath(
-            posixpath.relpath(asked, folder.resolve().as_posix()) if posixpath.isabs(asked) else asked
-        )
+        above = os.path.realpath(folder / posixpath.dirname(asked))  # it may be typed through a link
+        path = posixpath.relpath(posixpath.join(above, posixpath.basename(asked)), folder.resolve().as_posix())
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
             meant = near_path(str(folder / path), [name for name in DEFAULT_FILES if name in sent])
@@ -173,7 +174,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
         more = list[tuple[str, int, str]]()
-        for number, line in lines(content):
+        for number, line in _numbered(rows):
             where = f"{path}:{number}: {without_logins(line)}"
             inner, rows[number - 1] = _take(origins, line, posixpath.dirname(path), where)
             if inner and inner not in named:
@@ -199,6 +200,7 @@ def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]
 
     Raises UsageError.
     """
+    line = _CLOSE.sub(r"\1 ", line)
     if match := _FILE.fullmatch(line):
         return origins.file(match[1].strip("\"'"), here, where), line
     if match := _EDITABLE.fullmatch(line):
@@ -236,11 +238,6 @@ def _digest(folder: Path, path: str) -> str:
         raise UsageError(f"{path}: cannot be read: {fault.strerror}") from fault
 
 
-def reasons(paths: Sequence[str]) -> str:
-    """Paths in a message: at most three."""
-    return ", ".join(paths[:3]) + (f" and {len(paths) - 3} more" if len(paths) > 3 else "")
-
-
 def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
     """The requirements without indexes and passwords, and the settings with these indexes.
 
@@ -268,9 +265,9 @@ def _may_name(path: str) -> bool:
 
 def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
     """The text without these; adds to the variables."""
-    text = content.decode(errors="replace").splitlines()
+    text = content.decode().split("\n")
     before = list(text)
-    for number, line in lines(content):
+    for number, line in _numbered(before):
         index = _INDEX.fullmatch(line)
         name = _VARIABLES.get(index[1], "") if index else ""
         if not LOGIN.search(line) and not (name and index and index[2].startswith(("http:", "https:"))):
@@ -286,7 +283,7 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
                 f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
                 "name an index with it, or put the password into pip's settings: pip config",
             )
-    return "\n".join([*text, ""]).encode() if text != before else content
+    return "\n".join(text).encode()
 
 
 def _decode_lines(content: bytes, path: str) -> bytes:
@@ -326,12 +323,9 @@ def _decode_lines(content: bytes, path: str) -> bytes:
     return "\n".join([*written, ""]).encode()
 
 
-def lines(content: bytes) -> Iterator[tuple[int, str]]:
-    """The lines of a requirements file with their numbers, without comments and blank ones."""
-    for number, line in enumerate(content.decode(errors="replace").splitlines(), 1):
-        text = _COMMENT.sub("", line).strip().rstrip("\\").strip()
-        if text:
-            yield number, text
+def _numbered(rows: Sequence[str]) -> list[tuple[int, str]]:
+    """The lines that say something, with their numbers."""
+    return [(number, line) for number, line in enumerate(rows, 1) if line]
 
 
 def _decoded(content: bytes, path: str) -> str:

@@ -6,17 +6,21 @@ They may hold passwords. They go to the program on standard input, into its memo
 from __future__ import annotations
 
 import configparser
+import netrc
 import os
 import re
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ...core.errors import DeployError
 
 _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
+_NAMED_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
 # What a user may set for uv that means the same on another machine.
@@ -43,7 +47,7 @@ class Settings:
     def public(self) -> list[str]:
         """Which index packages come from, without passwords."""
         names = (*_INDEXES, "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
-        return [re.sub(r"//[^/@\s]*@", "//", self.variables.get(name, "")) for name in names]
+        return [drop_logins(self.variables.get(name, "")) for name in names]
 
     @property
     def named_indexes(self) -> list[tuple[str, str]]:
@@ -81,7 +85,7 @@ class Settings:
         """The text without passwords of these settings, or of any address in it."""
         for name, value in self.variables.items():
             secrets = [value] if name.endswith("PASSWORD") else re.findall(r"//(?:[^/:@\s]*:)?([^/@\s]+)@", value)
-            for secret in secrets:
+            for secret in filter(None, secrets):  # a variable may be set to nothing
                 text = text.replace(secret, "***")
         return without_logins(text)
 
@@ -111,12 +115,13 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
     for name in _PROXIES:
         if value := environment.get(name) or environment.get(name.lower()):
             variables[name] = variables[name.lower()] = value
+    logins = _netrc(environment, home)
     for name in _INDEXES:
         words = variables.get(name, "").split()
         usable = [word for word in words if not (far and _HERE.match(word.partition("=")[2] or word))]
         left += [word for word in words if word not in usable]
         variables.pop(name, None)
-        variables |= {name: " ".join(usable)} if usable else {}
+        variables |= {name: " ".join(_with_login(word, logins) for word in usable)} if usable else {}
     if not far and (links := pip.get("find-links")):
         variables["UV_FIND_LINKS"] = ",".join(links.split())
     if index := variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL"):
@@ -139,21 +144,29 @@ def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     files += [Path(python, "pip.conf")] if python else []
     if named := environment.get("PIP_CONFIG_FILE"):
         files = [] if named == os.devnull else [*files, Path(named)]
-    rows = list[tuple[str, str]]()
-    parsers = list(map(_parsed, files))
-    for section in ("global", "install"):
-        rows += [row for parser in parsers if parser.has_section(section) for row in parser.items(section)]
+    parser = configparser.RawConfigParser(strict=False)
+    for path in files:
+        with suppress(configparser.Error, OSError, UnicodeDecodeError):
+            parser.read(path, encoding="utf-8")
+    rows = [row for section in ("global", "install") if parser.has_section(section) for row in parser.items(section)]
     rows += [(name[4:].lower(), value) for name, value in environment.items() if name.startswith("PIP_")]
     return {name.replace("_", "-"): value for name, value in rows if value and value.strip()}
 
 
-def _parsed(path: Path) -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser(strict=False)
-    try:
-        parser.read(path, encoding="utf-8")
-    except (configparser.Error, OSError, UnicodeDecodeError):
-        return configparser.RawConfigParser()
-    return parser
+def _netrc(environment: Mapping[str, str], home: Path) -> Mapping[str, tuple[str, str]]:
+    """The names and passwords that pip and uv take from a .netrc, by the server's name."""
+    with suppress(OSError, ValueError, netrc.NetrcParseError):
+        hosts = netrc.netrc(environment.get("NETRC") or home / ".netrc").hosts
+        return {host: (login, password) for host, (login, _, password) in hosts.items() if login and password}
+    return {}
+
+
+def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
+    """The index with the login of its server, where its address has none."""
+    scheme, mark, rest = index.partition("://")
+    host = re.match(r"[^/:@]+(?=[/:]|$)(?![^/]*@)", rest)
+    login = logins.get(host[0]) if mark and host else None
+    return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login else index
 
 
 def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:
@@ -203,10 +216,10 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, str]:
 
 def _certificates(environment: Mapping[str, str], pip: Mapping[str, str]) -> bytes:
     """The authorities that this machine trusts, a company's among them, as `make image` hands them in."""
-    named = [environment.get("PIP_CERT"), pip.get("cert"), environment.get("SSL_CERT_FILE"), *_CERTIFICATES]
+    named = [environment.get("PIP_CERT"), pip.get("cert"), *map(environment.get, _NAMED_CERTIFICATES), *_CERTIFICATES]
     for path in filter(None, named):
         try:
-            if content := Path(path).expanduser().read_bytes():
+            if content := Path(os.path.expanduser(path)).read_bytes():
                 return content
         except OSError:
             continue

@@ -13,6 +13,7 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
@@ -22,17 +23,22 @@ from typing import IO, TypeVar
 from ...core import plain_file
 from ...core.errors import BadAnswer, DeployError
 from ...core.fields import array, default, document, flag, record, table, text
+from ...core.text import DAY
+from ...run.files import locks
 
 T = TypeVar("T")
 # What a file has; of a large one, it stays on the disk.
 Content = bytes | mmap.mmap
 FORMAT = 4
+# What a command that was killed leaves; the next one of another day removes it.
+PART = ".part"
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
 # Nothing else: no option, no path of a host or of this machine.
 LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
 MOST_LINES = 5000
+_MOST = 1 << 30  # bytes of a file
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
@@ -113,20 +119,17 @@ class Lock:
 
 def own(folder: Path) -> Path:
     """Make the folder, for this user alone. Raises DeployError if others could write there, and so choose packages."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        facts = folder.stat()
-        if facts.st_uid == os.getuid() and facts.st_mode & 0o077:
-            folder.chmod(0o700)
-        for path in (folder, folder.parent):
-            facts = path.stat()
-            if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
-                raise DeployError(
-                    f"{path}: another user may write there, and would choose what hosts install",
-                    f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
-                )
-    except OSError as fault:
-        raise DeployError(f"{folder}: {fault.strerror}", "name another cache folder: XDG_CACHE_HOME") from fault
+    for path in (locks.own_folder(folder), folder.parent):
+        facts = path.stat()
+        if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
+            raise DeployError(
+                f"{path}: another user may write there, and would choose what hosts install",
+                f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
+            )
+    with suppress(OSError):  # another command may be at it, too
+        for part in folder.glob(f"*{PART}"):
+            if time.time() - part.stat().st_mtime > DAY:
+                shutil.rmtree(part)
     return folder
 
 
@@ -137,7 +140,7 @@ def find(key: str, folder: Path) -> Lock | None:
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
             return None
         got = _LOCK(value, "lock.json")
-        fetched = {name: _read(folder / key / name, 1 << 30, _mapped) for name in got["fetched"]}
+        fetched = {name: _read(folder / key / name, _mapped) for name in got["fetched"]}
     except BadAnswer:
         return None
     if any(hashlib.sha256(data).hexdigest() != got["fetched"][name] for name, data in fetched.items()):
@@ -150,7 +153,7 @@ def find(key: str, folder: Path) -> Lock | None:
 
 def keep(key: str, lock: Lock, folder: Path) -> None:
     """Write the lock whole, or nothing. A full disk here costs only time the next time."""
-    part = folder / f"{key}.{secrets.token_hex(4)}.part"
+    part = folder / f"{key}.{secrets.token_hex(4)}{PART}"
     values = asdict(replace(lock, fetched={}))
     fetched = {name: hashlib.sha256(data).hexdigest() for name, data in lock.fetched.items()}
     try:
@@ -169,16 +172,16 @@ def drop(key: str, folder: Path) -> None:
     shutil.rmtree(folder / key, ignore_errors=True)
 
 
-def read(path: Path, most: int = 1 << 30) -> bytes:
+def read(path: Path) -> bytes:
     """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
-    return _read(path, most, lambda file: file.read())
+    return _read(path, lambda file: file.read())
 
 
-def _read(path: Path, most: int, how: Callable[[IO[bytes]], T]) -> T | bytes:
+def _read(path: Path, how: Callable[[IO[bytes]], T]) -> T | bytes:
     with suppress(OSError), open(plain_file.open_plain(path), "rb") as file:
         facts = os.fstat(file.fileno())
         mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
-        if mine and facts.st_size <= most:
+        if mine and facts.st_size <= _MOST:
             return how(file)
     return b""
 

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import base64
 import io
+import mmap
 import os
 import platform
 import re
-import secrets
 import shlex
 import shutil
-import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from tempfile import TemporaryDirectory
+from threading import Lock
 
 from ...core.errors import DeployError
 from ...core.printable import visible
 from ...core.text import last_line
+from . import store
 from .here import Here
 from .inside.tools import last_words
 from .settings import Settings
+from .store import Content
 
 PINS = Path(__file__).with_name("uv.txt").read_text()
 VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
@@ -30,6 +34,7 @@ _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
 # An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
 _LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'
 _PATIENCE_S, _LAST_LINES = 1800.0, 200
+_ALONE = Lock()  # hosts that lack uv ask for it at once
 # The Python that a host without one gets: that uv has its hash. A place that is not reached shows soon.
 PYTHON = "3.12.16"
 _SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1"}
@@ -72,7 +77,7 @@ class Uv:
         guard = scratch / "guard.py"
         guard.write_text(_GUARD % (_in_a_program(str(cache)), str(self.python)))
         # No shebang: it cannot hold a path with a blank.
-        self.python.write_text(f'#!/bin/sh\nexec {_quoted(sys.executable)} -I -S {_quoted(str(guard))} "$@"\n')
+        self.python.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -I -S {quote(str(guard))} "$@"\n')
         self.python.chmod(0o700)
         names = ("UV_", "HTTP", "http", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy")
         of_user = {name: value for name, value in settings.variables.items() if name.startswith(names)}
@@ -99,36 +104,34 @@ class Uv:
             raise Failed(last_words(lines) or f"uv ended with code {done.code}")
 
 
-def program(folder: Path) -> str:
-    """uv of that version on this machine: the one fetched before, else from the user's index. Raises DeployError."""
-    home = folder / f"uv-{VERSION}"
+def program(folder: Path, machine: str = "") -> str:
+    """uv of that version on this machine: the one fetched before, else from the user's index. `machine`: for another
+    kind of processor than this machine's. Raises DeployError."""
+    home = folder / "-".join(filter(None, ("uv", VERSION, machine)))
     fetched = home / "bin" / "uv"
-    if fetched.is_file():
-        return str(fetched)
-    part = folder / f"uv-{secrets.token_hex(4)}.part"
-    if fault := _fetch(part, ()):
-        shutil.rmtree(part, ignore_errors=True)
-        raise DeployError(
-            f"this machine: it reaches no package index, to get uv: {fault}",
-            f"pip config list; or bring its wheel: pip install --target {_quoted(str(home))} uv-{VERSION}-*.whl",
-        )
-    shutil.rmtree(home, ignore_errors=True)
-    part.rename(home)
+    with _ALONE:
+        if fetched.is_file():
+            return str(fetched)
+        with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
+            if fault := _fetch(Path(part, "uv"), ("--platform", _TAGS[machine]) if machine else ()):
+                raise DeployError(
+                    f"this machine: pip gets no uv {VERSION} from an index: {fault}",
+                    f"pip config list; or bring its wheel: pip install --target {quote(str(home))} uv-{VERSION}-*.whl",
+                )
+            if not fetched.is_file():  # another command may have been first
+                shutil.rmtree(home, ignore_errors=True)
+                Path(part, "uv").rename(home)
     return str(fetched)
 
 
-def program_for(host: str, machine: str, folder: Path) -> bytes:
-    """uv for a host's processor: this machine's own, or from the index that it reaches. Raises DeployError."""
-    if (platform.system(), platform.machine()) == ("Linux", machine):
-        return Path(program(folder)).read_bytes()
-    tag = _TAGS.get(machine)
-    if tag is None:
+def program_for(host: str, machine: str, folder: Path) -> Content:
+    """uv for a host's processor, on the disk: this machine's own, or from the index that it reaches. Raises
+    DeployError."""
+    is_ours = (platform.system(), platform.machine()) == ("Linux", machine)
+    if not is_ours and machine not in _TAGS:
         raise DeployError(f"{host}: there is no uv for its processor ({machine})", "--requirements no; use an image")
-    with TemporaryDirectory(prefix="muster-uv-") as name:
-        target = Path(name) / "uv"
-        if fault := _fetch(target, ("--platform", tag)):
-            raise DeployError(f"neither {host} nor this machine gets uv from an index: {fault}", "pip config list")
-        return (target / "bin" / "uv").read_bytes()
+    with open(program(folder, "" if is_ours else machine), "rb") as file:
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
@@ -148,7 +151,7 @@ def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
 def python_getter(host: str, machine: str, folder: Path, settings: Settings) -> bytes:
     """What bring-python reads: uv, and how it gets that Python there. Raises DeployError."""
     variables = {**settings.variables, **_SOON, "UV_CACHE_DIR": "cache"}
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
+    lines = [f"export {name}={quote(value)}" for name, value in variables.items()]
     get = "\n".join([*lines, shlex.join(["./uv", *_getting(machine), "got"])])
     with TemporaryDirectory(prefix="muster-python-") as name:
         uv = Path(name, "uv")
@@ -170,20 +173,20 @@ def _packed(name: str, path: Path) -> bytes:
 
 def _fetch(target: Path, more: Sequence[str]) -> str:
     """Let pip get it by its hashes; returns pip's last word if it cannot."""
+    # Where the user's own packages go is not where this goes; and uv makes environments without pip, which Python has.
+    environment = {**os.environ, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
+    if not find_spec("pip") and (python := find_spec("ensurepip")) and python.origin:
+        environment["PYTHONPATH"] = str(next(Path(python.origin).parent.glob("_bundled/pip-*.whl"), ""))
     with TemporaryDirectory(prefix="muster-uv-") as name:
         pins = Path(name) / "uv.txt"
         pins.write_text(PINS)
         words = ["install", "--quiet", "--no-deps", "--require-hashes", "--only-binary", ":all:", *more]
         command = [sys.executable, "-P", "-m", "pip", *words, "--target", str(target), "--requirement", str(pins)]
-        done = subprocess.run(command, cwd=name, capture_output=True, text=True, check=False)
-    return last_line(done.stderr, "no output") if done.returncode else ""
+        done = Here().run(command, folder=Path(name), environment=environment, timeout_s=_PATIENCE_S, check=False)
+    return last_line(done.out, "no output") if done.code else ""
 
 
 def _in_a_program(path: str) -> str:
     """A path as uv writes it between quotes of a Python program: bytes that are no plain letters by their numbers."""
     plain = repr(os.fsencode(path))[2:-1].replace("\\'", "'")
     return plain.replace("'", "\\'").replace('"', '\\"')
-
-
-def _quoted(path: str) -> str:
-    return "'" + path.replace("'", "'\\''") + "'"

@@ -10,6 +10,7 @@ from pathlib import Path
 from ...core import fields
 from ...core.errors import DeployError
 from ...run.files import own_files
+from ..remember import remember
 
 # A road takes so many seconds more than a straight way, before a byte is passed on: keys, a server and a connection for
 # each of 8 hosts, on two cores (decision 0006). Less than SHARED never takes it; more than SMALL always does, and stays
@@ -51,7 +52,5 @@ class Rates:
 
     def save(self) -> None:
         """Keep them for the next push."""
-        with suppress(OSError):
-            if self._folder:
-                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-                own_files.write(self._folder, _FILE, json.dumps(dict([*self._known.items()][-_MOST_HOSTS:])).encode())
+        if self._folder:
+            remember(self._folder, _FILE, json.dumps(dict([*self._known.items()][-_MOST_HOSTS:])).encode())

@@ -476,7 +476,7 @@ def probed(text):
     """One answer of a probe, by its question."""
     value = fields.json_object(text, "said")
     do = value.pop("do", "facts")
-    _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers.QUESTIONS else "facts", value))
+    _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers._SHAPES else "facts", value))
 
 
 ENTRIES += [Entry("conversation", *conversation()), Entry("proof", *proof())]

@@ -1,5 +1,6 @@
 """Words of the `muster` command, as a user types them."""
 
+import errno
 import importlib
 import os
 import re
@@ -11,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import main, typos
+from deploy.commands.command import code_of
+from deploy.core.errors import FAILED, USAGE
+from deploy.report.console import Console
 from deploy.run.files import folders
 
 REPO = Path(main.__file__).parents[2]
@@ -117,6 +121,26 @@ def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(lin
     assert capsys.readouterr().err.rstrip().endswith(f"hint: {hint}")
 
 
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("deploy -H a uv run train.py --lr 3", "muster deploy -H a -- train.py --lr 3"),
+        ("deploy -H a srun -n 4 train.py", "muster deploy -H a --nproc 4 --style slurm -- train.py (--nproc counts"),
+        ("deploy -H a A=1 python train.py", "muster deploy -H a --env A=1 -- python train.py"),
+        ("deploy -H a -- 'train.py --lr 1'", "without the quotes: muster deploy -H a -- train.py --lr 1"),
+        ("deploy -H a -e KEY=sesame srun train.py", "muster deploy --style slurm -- train.py"),
+        ("export --nodes 2 poetry run train.py", "muster export --nodes 2 -- train.py"),
+    ],
+)
+def test_what_stands_in_front_of_a_script_is_refused_with_the_whole_command(line, hint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").touch()
+    assert main.run(shlex.split(line)) == 2
+    error = capsys.readouterr().err
+    assert f"hint: {hint}" in error
+    assert "sesame" not in error
+
+
 def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fab", "--list"])
     fabfile = importlib.reload(importlib.import_module("fabfile"))
@@ -194,6 +218,47 @@ def test_a_folder_that_was_removed_is_named(words, tmp_path):
     line = [sys.executable, "-P", "-c", program, *words]
     done = subprocess.run(line, cwd=tmp_path / "gone", capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr[:46]) == (2, "error: the folder that you are in was removed\n")
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/secret/a.log"),
+            "error: /secret/a.log: Permission denied",
+        ),
+        (OSError(errno.EMFILE, "Too many open files"), "error: this machine: Too many open files"),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "record.json"),
+            "error: record.json: No space left on device",
+        ),
+    ],
+)
+def test_what_the_machine_refuses_is_an_error_and_no_traceback(fault, words, capsys):
+    def work():
+        raise fault
+
+    assert code_of(Console(), work) == FAILED
+    assert capsys.readouterr().err.splitlines()[0] == words
+
+
+def test_a_fault_that_may_be_a_bug_shows_its_traceback():
+    with pytest.raises(FileNotFoundError):
+        code_of(Console(), lambda: os.open("/nowhere/of/ours", os.O_RDONLY))
+
+
+@pytest.mark.parametrize("words", [["explain"], ["report"], ["board", "--no-open"], ["up", "--resume"]])
+@pytest.mark.parametrize("name", ["~nobody-here/x", "x" * 300])
+def test_a_path_that_no_system_has_is_refused_in_words(words, name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main.run([*words, name]) in (FAILED, USAGE)
+    assert name[:10] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["-H a -H me@b:22,c", "--hosts=a,me@b:22 -Hc", "--hosts a,me@b:22,c"])
+def test_hosts_that_are_named_one_by_one_are_all_meant(words, monkeypatch):
+    """Half of the hosts would train, and nobody would know."""
+    assert given(["deploy", *words.split(), "train.py"], monkeypatch)["hosts"] == "a,me@b:22,c"
 
 
 def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, monkeypatch, capsys):
@@ -298,3 +363,15 @@ def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, firs
     )
     assert done.stderr.startswith(f"error: {first}")
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize("word", ["RuntimeError: CUDA error: an illegal memory access " * 9, "~no-such-user-here"])
+@pytest.mark.parametrize("typed", ["explain", "report", "board", "compare latest", "up", "up --resume", "exec"])
+def test_a_word_that_can_be_no_path_is_refused(typed, word, tmp_path, monkeypatch, capsys):
+    """A pasted error is too long for the name of a file, and `~x` may be nobody's home: both gave tracebacks."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    (tmp_path / "runs/latest").symlink_to("mine")
+    assert main.run([*typed.split(), word]) in (1, 2)
+    assert "hint: " in capsys.readouterr().err

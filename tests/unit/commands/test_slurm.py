@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.commands import slurm
+from deploy.commands import slurm, where
 from deploy.core.errors import UsageError
 from deploy.job.load import gpus_of_each_node
 from deploy.job.options import Options
@@ -60,23 +60,23 @@ def test_a_resume_of_what_this_folder_does_not_know_is_refused():
 
 def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():
     known.note(deployed("r1"), job="12")
-    found = slurm.of_run(Options(run="r1"))
+    found = where.on_slurm(Options(run="r1"))
     assert (found.login.destination, found.shared, found.number, found.script) == (
         "me@login:22",
         "/home/me",
         "12",
         True,
     )
-    assert slurm.of_run(Options(run="latest")).run == "r1"
-    assert slurm.of_run(Options("gpu-a", run="r1")) is None
-    assert slurm.of_run(Options(run="r2")) is None
+    assert where.on_slurm(Options(run="latest")).run == "r1"
+    assert where.on_slurm(Options("gpu-a", run="r1")) is None
+    assert where.on_slurm(Options(run="r2")) is None
 
 
 def test_a_record_that_somebody_else_wrote_names_no_login_node():
     folder = deployed("r1")
     stored = record.read_json(folder / "record.json")
     record.write_json(folder / "record.json", {**stored, "hosts": ["evil.example"]})
-    assert slurm.of_run(Options(run="r1")) is None
+    assert where.on_slurm(Options(run="r1")) is None
 
 
 @pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])

@@ -47,7 +47,7 @@ def test_another_users_key_proves_nothing_here_and_nobody_else_reads_it(state, m
 
 def test_a_home_that_holds_no_key_or_half_of_one_seals_nothing_and_trusts_nothing(state, monkeypatch):
     ours = sealed(RECORD)
-    (state / "muster/key").write_bytes(b"")
+    (state / "muster/key").write_bytes(b"half")
     assert sealed(RECORD) == RECORD
     assert not is_ours(ours)
     (state / "file").write_text("")
@@ -57,3 +57,9 @@ def test_a_home_that_holds_no_key_or_half_of_one_seals_nothing_and_trusts_nothin
     monkeypatch.setattr(provenance.os.path, "expanduser", lambda path: path)
     assert sealed(RECORD) == RECORD
     assert not os.path.exists("relative")
+
+
+def test_a_key_that_a_power_cut_left_empty_is_made_again(state):
+    sealed(RECORD)
+    (state / "muster/key").write_bytes(b"")
+    assert is_ours(sealed(RECORD))

@@ -204,6 +204,26 @@ def test_a_refusal_is_told_in_the_engines_words_or_by_its_number(words):
         Engine(reach).containers("muster.run")
 
 
+IMAGES = [{"RepoTags": ["muster-code:latest"], "Size": 4096, "Containers": 1}]
+VOLUMES = [{"Name": "muster-packages-1", "UsageData": {"RefCount": 0, "Size": 9}}]
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        {"Images": IMAGES, "Volumes": VOLUMES},
+        # As the API says it from 1.53 on.
+        {"ImageUsage": {"TotalCount": 1, "Items": IMAGES}, "VolumeUsage": {"TotalCount": 1, "Items": VOLUMES}},
+    ],
+)
+def test_what_an_engine_stores_is_known_of_docker_20_and_of_docker_29(says):
+    reach = Near(**{"/system/df": answered(says)})
+    (image,), (volume,) = Engine(reach).stored(5.0)
+    assert (image.name, image.size, image.used) == ("muster-code:latest", 4096, True)
+    assert (volume.name, volume.size, volume.used) == ("muster-packages-1", 9, False)
+    assert "verbose=1" in reach.fake.asked[0]  # else the newer one counts them, and names none
+
+
 def test_a_connection_that_the_engine_closed_is_made_again():
     reach = Near()
     engine = Engine(reach)

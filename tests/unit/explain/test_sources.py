@@ -1,10 +1,16 @@
 """Where `muster explain` finds output: folders of any launcher, compressed files, and files of no use."""
 
+import bz2
+import errno
 import gzip
 import io
+import lzma
+import os
 
 import pytest
 
+from deploy.commands.explain import places_of
+from deploy.core.errors import UsageError
 from deploy.explain import sources
 from deploy.explain.cause import judge
 from deploy.explain.read import CHUNK, read
@@ -29,6 +35,18 @@ def test_output_in_any_coat_is_read(data):
 def test_a_small_file_that_unpacks_to_much_is_read_in_small_pieces():
     packed = gzip.compress(b"\0" * (8 << 20))
     assert max(len(piece) for piece in sources.pieces(io.BytesIO(packed))) <= CHUNK
+
+
+@pytest.mark.parametrize("data", [bz2.compress(OOM.encode()), lzma.compress(OOM.encode()), OOM.encode("utf-16")])
+def test_output_that_is_no_text_is_refused_and_not_said_to_have_no_error(data):
+    with pytest.raises(OSError, match="give its text"):
+        explained(data)
+
+
+def test_what_stands_behind_the_last_state_of_a_progress_bar_is_read():
+    bar = b"".join(b"\r%d%%|####| %d/5000 [00:10<01:20, 12.3it/s]" % (step // 50, step) for step in range(5000))
+    why = explained(b"start\n" + bar + b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n")
+    assert why.cause == "host-memory"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0), b"\x1f\x8bno gzip"])
@@ -57,10 +75,34 @@ def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
     assert sources.names_of(files) == ["attempt_0/0/stderr.log", "attempt_0/1/stderr.log", "slurm-7.out"]
 
 
+@pytest.mark.parametrize(("mark", "found"), [("train.py", ["node", "slurm-7.out"]), ("record.json", ["node"])])
+def test_only_of_a_run_of_musters_the_consoles_are_all(tmp_path, mark, found):
+    (tmp_path / "logs").mkdir()
+    for name in ("logs/node.log", "slurm-7.out", mark):
+        (tmp_path / name).write_text("x\n")
+    assert sources.names_of(sources.in_folder(tmp_path)[0]) == found
+
+
 def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path):
     for name in ("output", ".env", ".netrc"):
         (tmp_path / name).write_text("TOKEN=sesame\n")
     assert [path.name for path in sources.in_folder(tmp_path)[0]] == ["output"]
+
+
+@pytest.mark.parametrize(("what", "words"), [
+    ("RuntimeError: CUDA error: unspecified launch failure " * 8, "no such file"),
+    ("~no-such-user/x.log", "no such file"), ("closed/x.log", "cannot be read"),
+])  # fmt: skip
+def test_what_cannot_be_a_file_or_be_read_is_refused_in_words(monkeypatch, what, words):
+    def no_entry(path, *more, **others):
+        if "closed" in str(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return stat(path, *more, **others)
+
+    stat = os.stat
+    monkeypatch.setattr(os, "stat", no_entry)
+    with pytest.raises(UsageError, match=words):
+        places_of([what])
 
 
 def test_the_rank_of_a_file_is_named_as_the_first():

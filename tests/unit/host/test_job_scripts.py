@@ -80,6 +80,13 @@ def test_a_job_that_was_submitted_is_cancelled_with_its_folder_and_what_sbatch_r
     assert not login.folder.exists()
 
 
+def test_the_id_of_a_job_is_known_where_a_site_has_its_sbatch_print_more(login):
+    login.tool("sbatch", "echo '--> Verifying valid submit host...OK'; echo; echo 9")
+    login("make-job", login.shared, "exp")
+    assert login("submit-job", str(login.folder), "exp", "").stdout == b"job 9\n"
+    assert (login.folder / "job").read_text() == "9\n"
+
+
 def test_a_resume_that_sbatch_refuses_leaves_the_run_whole_and_its_name_taken(login):
     login("make-job", login.shared, "exp")
     assert login("submit-job", str(login.folder), "exp", "").stdout == b"job 9\n"

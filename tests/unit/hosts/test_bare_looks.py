@@ -1,5 +1,7 @@
 """Which hosts are bare, and who may bring them the program that runs their nodes as processes."""
 
+import shutil
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -7,6 +9,9 @@ import pytest
 from deploy.core.errors import DeployError
 from deploy.core.results import HostsFailed
 from deploy.engine import bringing
+from deploy.host import commands
+from deploy.host import facts as host_facts
+from deploy.hosts import bootstrap
 from deploy.hosts.node import bare_engine
 from deploy.hosts.start import observe
 from deploy.send.packages import uv
@@ -26,18 +31,17 @@ def brought(monkeypatch):
 
 
 def hosts(**answers):
-    return [
-        SimpleNamespace(
-            name=name, host=SimpleNamespace(gpus="auto"), run=lambda words, out=out: SimpleNamespace(out=out)
-        )
-        for name, out in answers.items()
-    ]
+    def host(name, out):
+        asked = SimpleNamespace(gpus="auto", destination=f"me@{name}:2222")
+        return SimpleNamespace(name=name, host=asked, run=lambda words: SimpleNamespace(out=out))
+
+    return [host(name, out) for name, out in answers.items()]
 
 
 def test_a_dry_run_brings_nothing_and_says_what_does(brought):
     with pytest.raises(HostsFailed, match="a dry run sends nothing") as failed:
         observe.facts(hosts(a=NO_ENGINE), bring=True, may_write=False).all()
-    assert "muster preflight --hosts a" in failed.value.hint
+    assert "muster preflight --hosts me@a:2222" in failed.value.hint
     assert brought == []
 
 
@@ -51,6 +55,57 @@ def test_a_host_without_an_engine_beside_one_that_has_it_gets_nothing(brought):
 def test_where_no_host_has_one_each_gets_the_program(brought):
     observe.facts(hosts(a=NO_ENGINE, b=NO_ENGINE), bring=True)
     assert sorted(brought) == ["a", "b"]
+
+
+OWN = ".muster/bin/docker"
+
+
+@pytest.fixture
+def place(tmp_path):
+    """place(PROGRAM): the variables of a command on a host whose own engine starts PROGRAM."""
+
+    def made(program):
+        engine, tools = tmp_path / "home" / OWN, tmp_path / "tools"
+        engine.parent.mkdir(parents=True)
+        engine.write_text(f'#!/bin/sh\nexec "{program}" "$@"\n')
+        engine.chmod(0o700)
+        tools.mkdir()
+        for name in (
+            "sh",
+            "awk",
+            "cat",
+            "cut",
+            "date",
+            "df",
+            "find",
+            "grep",
+            "head",
+            "id",
+            "sed",
+            "tail",
+            "tr",
+            "uname",
+            "wc",
+        ):
+            (tools / name).symlink_to(shutil.which(name))
+        # As door/framing.py begins each command.
+        return {"HOME": f"{tmp_path}/home", "PATH": f"{tools}:{engine.parent}"}
+
+    return made
+
+
+@pytest.mark.long
+def test_a_host_whose_own_engine_has_lost_its_python_gets_it_again(place):
+    """A rented box comes back with its disk, and another image."""
+    look = subprocess.run(commands.look(), env=place("/opt/conda/bin/python3.11"), capture_output=True, text=True)
+    assert host_facts.is_bare(look.stdout)
+
+
+@pytest.mark.long
+def test_bootstrap_does_not_take_what_muster_brought_for_docker(place):
+    look = subprocess.run(bootstrap.look(), env=place("/bin/true"), capture_output=True, text=True)
+    machine = bootstrap.parse(look.stdout)
+    assert (machine.client, machine.answers) == (False, False)
 
 
 @pytest.fixture

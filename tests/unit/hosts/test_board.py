@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from types import SimpleNamespace
@@ -66,6 +67,32 @@ def test_the_newest_that_go_on_are_followed_until_the_board_ends(hosts):
     held.release()
 
 
+def test_a_run_is_followed_and_fetched_as_its_hosts_were_typed(hosts):
+    """It was followed as another user, on port 22: a fault, or a run of another machine."""
+    hosts.answers = {"gpu-a": (on_host("done-1", 5.0, "done"), on_host("run-1", 6.0, running=True)), "gpu-b": ()}
+    with board.HostRuns(Options(hosts="me@gpu-a:2222,gpu-b")) as runs:
+        until(lambda: hosts.followed, "a follower")
+        assert hosts.followed == [("run-1", "me@gpu-a:2222")]
+        assert runs.rows()[0]["command"] == "muster fetch --hosts me@gpu-a:2222 done-1"
+
+
+def test_a_run_that_could_not_be_followed_is_followed_once_its_host_is_back(hosts, monkeypatch):
+    """One cut link, and the board never looked at that run again, nor took back what it had said."""
+    hosts.answers = {"gpu-a": (on_host("run-1", running=True),)}
+    follow, faults = attach.attach, iter([DeployError("no host of run-1 has answered for 600 s")])
+
+    def once_cut(options, console, only_looks=False):
+        for fault in faults:
+            raise fault
+        return follow(options, console, only_looks)
+
+    monkeypatch.setattr(attach, "attach", once_cut)
+    monkeypatch.setattr(board, "_EVERY_S", 0.1)
+    with board.HostRuns(Options(hosts="gpu-a")) as runs:
+        until(lambda: hosts.followed == [("run-1", "gpu-a")], "the follower")
+        until(lambda: not runs.faults, "no fault")
+
+
 def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
     hosts.answers = {"gpu-a": (on_host("a", 5.0, "failed"),), "gpu-b": DeployError("gpu-b: connection refused")}
     with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
@@ -121,5 +148,5 @@ def test_an_onlooker_sends_no_signal_and_removes_nothing(monkeypatch):
     onlooker = object.__new__(Onlooker)
     onlooker.stop()
     onlooker.kill()
-    onlooker.pass_on(2)
+    onlooker.pass_on(signal.SIGINT)
     assert onlooker.remove() == []

@@ -1,5 +1,7 @@
 """What bootstrap decides for a host, from what the host says of itself."""
 
+import os
+import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
@@ -76,6 +78,7 @@ def test_a_host_without_sudo_gets_the_commands_to_run_by_hand():
     assert not plan.steps
     assert "apt-get install" in plan.by_hand[0]
     assert "docker.io" in plan.by_hand[0]
+    assert "sudo -n" not in plan.by_hand[0], "root needs none, and the host may not have it"
 
 
 def test_another_system_is_not_touched():
@@ -129,3 +132,17 @@ def test_only_a_host_whose_engine_was_asked_is_said_to_have_one(monkeypatch, cap
     monkeypatch.setattr(bootstrap_run.audit, "note", lambda *words: None)
     assert bootstrap_run.run([], None, False, Console()) == FAILED
     assert capsys.readouterr().err.splitlines()[-1] == "an engine answers on gpu-b"
+
+
+def test_a_host_that_speaks_another_language_has_the_same_packages(tmp_path):
+    """`apt-cache` says Installationskandidat there: the package of NVIDIA's toolkit was not seen."""
+    for name, text in {
+        "apt-cache": '[ "$LC_ALL" = C ] && echo "  Candidate: 1.17" || echo "  Installationskandidat: 1.17"',
+        "docker": "exit 1",
+        "sudo": "exit 1",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o700)
+    words = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "de_DE.UTF-8"}
+    done = subprocess.run(bootstrap.look(), capture_output=True, text=True, env=words, check=True)
+    assert bootstrap.parse(done.stdout).toolkit_package

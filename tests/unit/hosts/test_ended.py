@@ -4,11 +4,14 @@ import json
 
 import pytest
 
+from deploy.core.errors import DeployError
 from deploy.core.names import RunId
+from deploy.core.results import HostsFailed, Results
 from deploy.host import logs as host_logs
 from deploy.host.status import HostRun
 from deploy.hosts.look import ended
 from deploy.hosts.look import logs as deploy_logs
+from deploy.job.inventory import Host as InventoryHost
 from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
@@ -56,7 +59,7 @@ class Host:
     """A session to a host that answers with the last words of its ranks."""
 
     def __init__(self, name, *verdicts):
-        self.name, self.home = name, "/home/u/.muster"
+        self.name, self.host, self.home = name, InventoryHost(name, name, 2222, "me"), "/home/u/.muster"
         self.out = "\n".join(json.dumps({"verdict": verdict, "t": 5.0, "message": "it broke"}) for verdict in verdicts)
 
     def run(self, _, check=True):
@@ -81,7 +84,7 @@ def test_attach_shows_an_end_that_is_known_here_and_exits_with_the_runs_code(run
 )
 def test_without_an_outcome_here_the_ranks_verdicts_on_the_hosts_count(runs, verdicts, code):
     sessions = [Host(name, *of) for name, of in zip("ab", verdicts, strict=True)]
-    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     assert shown(end, sessions) == code
 
 
@@ -98,17 +101,38 @@ def test_who_ended_first_is_named_where_only_its_victims_left_a_verdict(runs, ca
     hosts = [Host("a"), Host("b")]
     for host, lines in zip(hosts, (of_a, of_b), strict=True):
         host.out = "\n".join(map(json.dumps, lines))
-    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     assert shown(end, hosts) == 1
     assert json.loads(capsys.readouterr().out)["message"].startswith("b (rank 1) was killed by SIGKILL")
 
 
 def test_a_host_whose_ranks_left_no_verdict_makes_no_run_done(runs):
-    end = ended.end_of(RUN, {name: [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
+    end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     with pytest.raises(ended.Ended):
         shown(end, [Host("a", "done"), Host("b")])
     with pytest.raises(ended.Ended):
         shown(end, [Host("a")])
+
+
+def test_the_next_commands_log_in_to_the_hosts_as_this_one_did(runs, monkeypatch):
+    """They named gpu-a for me@gpu-a:2222: another user, on another port."""
+    monkeypatch.setattr(ended.observe, "runs", lambda session: [HostRun(RUN, 5.0)] if session.name == "a" else [])
+    with pytest.raises(ended.Ended) as end:
+        ended.refuse(RUN, [Host("a"), Host("b")])
+    hosts = "--hosts me@a:2222 --run r1"
+    assert end.value.hint == f"its logs: muster logs {hosts}; its files: muster fetch {hosts}"
+
+
+@pytest.mark.parametrize("has", [[], [HostRun(RUN, 5.0)]], ids=["nothing", "its files"])
+def test_a_host_that_does_not_answer_may_have_the_run_that_the_others_have_not(has, runs, monkeypatch):
+    """`muster stop` said that they have no runs, or that it has ended, and nothing of the host that was away."""
+    monkeypatch.setattr(ended.observe, "runs", lambda session: has)
+    opened = Results({"a": Host("a"), "b": DeployError("b: connection refused")})
+    with pytest.raises(HostsFailed, match="b: connection refused"):
+        ended.choose(RUN, opened, Results({"a": ()}))
+    recorded(runs, record.HOSTS)
+    with pytest.raises(ended.Ended):  # what is known here is told
+        ended.choose(RUN, opened, Results({"a": ()}))
 
 
 class Known:

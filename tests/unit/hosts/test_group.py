@@ -61,6 +61,8 @@ def test_spares_come_last_and_are_marked_wherever_they_were_named(tmp_path):
     for options in (Options(hosts="a,b,c", spare="d"), Options(hosts="d,a,b,c", spare="d"), in_file):
         cluster = load_cluster(options)
         assert ([host.name for host in cluster.hosts], cluster.job.spares) == ([*"abcd"], ("d",))
+    (spare,) = (host for host in load_cluster(Options(hosts="a,me@d:2222,b", spare="d")).hosts if host.name == "d")
+    assert (spare.user, spare.port) == ("me", 2222), "named once, with what --hosts says of it"
     with pytest.raises(UsageError, match="no such host"):
         load_cluster(Options(cluster=str(tmp_path / "cluster.toml"), spare="e"))
     assert "--spare d" in resume_fields(Options(spare="d"))["again"]

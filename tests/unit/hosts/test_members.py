@@ -1,14 +1,22 @@
 """`muster leave` and `muster join`: whom they refuse, and what a host and its node may answer."""
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
+from deploy.core.names import RunId
+from deploy.core.results import Results
 from deploy.host.facts import Container
 from deploy.hosts.act import members
 from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.job.inventory import Host
 from deploy.job.options import Options
+from deploy.report.console import Console
+
+B = Host("b", "b", 2222, "me")
 
 
 def container(least=2, code=None):
@@ -16,7 +24,7 @@ def container(least=2, code=None):
 
 
 def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
-    members.refuse_leave("run", "b", container())
+    members.refuse_leave("run", B, container())
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,7 @@ def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
 )
 def test_what_has_no_node_to_leave_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
-        members.refuse_leave("run", "b", node)
+        members.refuse_leave("run", B, node)
 
 
 def test_only_named_hosts_leave():
@@ -61,7 +69,7 @@ def claim(state="runs"):
 
 @pytest.mark.parametrize("code", [0, 1, 137])
 def test_a_host_whose_node_has_ended_may_join(code):
-    assert refuse_join("run", "b", container(code=code)).code == code
+    assert refuse_join("run", B, container(code=code)).code == code
 
 
 @pytest.mark.parametrize(
@@ -73,17 +81,27 @@ def test_a_host_whose_node_has_ended_may_join(code):
 )
 def test_who_cannot_join_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
-        refuse_join("run", "b", node)
+        refuse_join("run", B, node)
+
+
+def test_the_next_command_logs_in_as_this_one_did():
+    """It named the host alone: another user, at another port."""
+    with pytest.raises(UsageError) as refused:
+        refuse_join("run", B, container())
+    assert refused.value.hint == "muster status --hosts me@b:2222"
+    with pytest.raises(UsageError) as refused:
+        members.refuse_leave("run", B, container(code=0))
+    assert refused.value.hint.startswith("muster join --hosts me@b:2222 --run run brings it back")
 
 
 def test_a_host_says_that_it_has_started_the_node_or_why_not():
-    refuse_answer("run", "b", "started\n")
+    refuse_answer("run", B, "started\n")
     with pytest.raises(UsageError, match=r"its GPUs are taken by run other \(eve\)"):
-        refuse_answer("run", "b", claim())
+        refuse_answer("run", B, claim())
     with pytest.raises(UsageError, match="its part of the overlay network"):
-        refuse_answer("run", "b", "overlay\n")
+        refuse_answer("run", B, "overlay\n")
     with pytest.raises(BadAnswer):
-        refuse_answer("run", "b", "")
+        refuse_answer("run", B, "")
 
 
 @pytest.mark.parametrize(
@@ -97,3 +115,22 @@ def test_a_host_says_that_it_has_started_the_node_or_why_not():
 )
 def test_a_node_has_heard_once_it_knows_an_epoch(told, heard):
     assert has_heard(told) == heard
+
+
+@pytest.mark.parametrize("code", [0, 137])
+def test_a_node_that_was_killed_as_it_left_has_ended_too(code, monkeypatch, capsys):
+    """For a minute it was waited for, and then said not to have ended."""
+    session = SimpleNamespace(name="b", host=B)
+    ends = iter([container(), container(code=code)])
+    monkeypatch.setattr(members, "known_cluster", lambda options: SimpleNamespace(hosts=(B,)))
+    monkeypatch.setattr(members, "open_all", lambda hosts: nullcontext(Results({"b": session})))
+    monkeypatch.setattr(members.observe, "containers", lambda sessions: Results({}))
+    monkeypatch.setattr(members.ended, "choose", lambda *_: (RunId("run"), {"b": container()}))
+    monkeypatch.setattr(members, "_ask_to_leave", lambda *_: Answer("", ("a", "c")))
+    monkeypatch.setattr(members.audit, "note", lambda *_: None)
+    monkeypatch.setattr(members, "_node_on", lambda *_: next(ends, None) or pytest.fail("it is waited for"))
+    monkeypatch.setattr(members, "_LOOK_EVERY_S", 0.0)
+    assert members.leave(Options(hosts="b", run="run"), Console()) == 0
+    said = capsys.readouterr()
+    assert said.out == "b has left run: a and c continue\n"
+    assert said.err == ""

@@ -1,5 +1,7 @@
 """The words of `muster port`."""
 
+import socket
+
 import pytest
 
 from deploy.commands import main
@@ -17,6 +19,19 @@ def test_a_port_here_and_there(asked, here, there):
 def test_other_words_are_no_port(asked):
     with pytest.raises(UsageError, match="not a port"):
         port.numbers(asked)
+
+
+@pytest.mark.parametrize("there", ["muster port {}:6006", "muster tensorboard --port {}"])
+def test_a_port_that_is_taken_here_is_told_with_a_command_that_takes_another_one(there):
+    """It named port 70000, and for TensorBoard one that had ended with the command."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        here = other.getsockname()[1]
+        with pytest.raises(UsageError, match=f"port {here} of this machine: Address already in use") as refused:
+            port.listen(here, there)
+    words = refused.value.hint.removeprefix("another one here: ")
+    told, _ = port.numbers(words.split()[-1])
+    assert told != here
+    assert words == there.format(told)
 
 
 @pytest.mark.parametrize(

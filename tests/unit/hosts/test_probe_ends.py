@@ -72,3 +72,21 @@ def test_a_deploys_rehearsal_that_gets_no_connection_refuses_nothing():
     alone = answer({"local": 0, "step": "write", "right": True}, phase="alone")
     told = findings({"a": alone, "b": Outcome({}, CLOSED), "c": alone}, SCENE)
     assert [(each.cause, each.level, each.hosts) for each in told] == [("no-proof", WARNING, ("b",))]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "muster-7b04: 1: /opt/py: not found",
+        "muster-7b04: line 1: /opt/py: No such file or directory",
+        "muster-7b04: Zeile 1: /opt/py: Datei oder Verzeichnis nicht gefunden",
+    ],
+)
+def test_a_python_that_is_not_there_is_named_whatever_shell_says_so(words):
+    """Only dash was understood: where sh is bash, nothing said how to name another Python."""
+    end = f"b: `/opt/py -c ...` ended with code 127: {words}"
+    told = dataclasses.replace(answers(), faults={"b": ("probe-died", end)})
+    cause, text = probe_ends.with_causes(told, "/opt/py").faults["b"]
+    assert (cause, text.splitlines()[0]) == ("no-python", "there is no /opt/py")
+    assert "--python PATH" in text
+    assert probe_ends.with_causes(told, "python3").faults["b"] == ("probe-died", end)

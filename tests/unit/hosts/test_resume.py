@@ -5,11 +5,15 @@ import dataclasses
 import pytest
 
 from deploy.causes.end_causes import Cause
-from deploy.core.errors import USAGE, UsageError
+from deploy.core.errors import USAGE, DeployError, UsageError
+from deploy.host.facts import Container
+from deploy.host.reached import ReachedHosts
 from deploy.hosts.node import container
 from deploy.hosts.start import resume
 from deploy.hosts.start.resume import resume_fields, with_host_paths, with_resume_hint
 from deploy.job import consent
+from deploy.job.cluster import Cluster
+from deploy.job.inventory import Host
 from deploy.job.load import fill_from_file, load_cluster
 from deploy.job.options import Options
 from deploy.job.script import read
@@ -17,6 +21,11 @@ from deploy.report.console import Console
 from deploy.run.files import folders, record, resumable
 from deploy.run.outcome import Result
 from tests.hosts import FACTS
+
+
+def reached(**facts):
+    """Hosts that one logs in to as another user, by name."""
+    return ReachedHosts(Cluster(tuple(Host(name, name, 2222, "me") for name in facts)), (), facts)
 
 
 @pytest.mark.parametrize(
@@ -147,18 +156,38 @@ def test_a_run_of_this_machine_is_not_resumed_on_hosts(runs):
 def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
     for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest here: --resume r1 (other.py)")):
         with pytest.raises(UsageError) as refused:
-            resume.next_start(run, {"b": FACTS}, True, pytest.fail)
+            resume.next_start(run, reached(b=FACTS), True, pytest.fail)
         assert refused.value.code == USAGE
         assert words in refused.value.hint
     recorded(runs / "r2", "train.py --lr 3", 1.7e9 + 9)
     with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
-        resume.next_start("r2", {"a": dataclasses.replace(FACTS, runs=frozenset({"r0"}))}, True, pytest.fail)
+        resume.next_start("r2", reached(a=dataclasses.replace(FACTS, runs=frozenset({"r0"}))), True, pytest.fail)
+    assert refused.value.hint.startswith("leave out --resume")
+    asked = ReachedHosts(Cluster((Host("first", "a"),)), (), {"first": FACTS})
+    with pytest.raises(UsageError) as refused:  # nor on the host that cluster.toml calls otherwise
+        resume.next_start("r2", asked, True, pytest.fail)
     assert refused.value.hint.startswith("leave out --resume")
     told = []
-    assert resume.next_start("r0", {"b": FACTS}, False, told.append) == 2
+    assert resume.next_start("r0", reached(b=FACTS), False, told.append) == 2
     assert "no files of it" in told[0], "--run once more may begin on new hosts"
     known = dataclasses.replace(FACTS, runs=frozenset({"r9"}))
-    assert resume.next_start("r9", {"b": known}, True, pytest.fail) == 2, "another machine started it"
+    assert resume.next_start("r9", reached(b=known), True, pytest.fail) == 2, "another machine started it"
+
+
+def test_a_run_that_goes_on_is_followed_as_its_hosts_were_typed(runs):
+    going = Container("r0", "b", 0, 1, "muster-r0", "running", None, 29500)
+    with pytest.raises(DeployError, match="it still runs on b") as refused:
+        resume.next_start("r0", reached(b=dataclasses.replace(FACTS, containers=(going,))), True, pytest.fail)
+    assert refused.value.hint == "follow it: muster attach --hosts me@b:2222 --run r0"
+
+
+def test_a_quote_without_its_end_in_the_files_arguments_is_refused_in_words(runs):
+    (runs.parent / "cluster.toml").write_text('hosts = ["a"]\n[job]\nargs = "--x \'a"\n')
+    with (
+        consent.asking(consent.Door(Console, True, "")),
+        pytest.raises(UsageError, match=r"--args.*No closing quotation"),
+    ):
+        resume.run_to_continue(Options(cluster="cluster.toml", resume="latest"))
 
 
 def test_a_run_of_the_trainer_continues_with_what_was_recorded_and_what_is_given_now(runs):

@@ -16,11 +16,11 @@ def container(place, code):
 
 
 def test_of_a_run_whose_nodes_have_all_ended_it_says_so_and_the_command_that_shows_its_end(capsys):
-    assert why._is_over("r1", {"h0": container(0, 1), "h1": container(1, 137)}, Console())
+    assert why._is_over("r1", {"h0": container(0, 1), "h1": container(1, 137)}, "me@h0:2222,h1", Console())
     said = "".join(capsys.readouterr())
     assert "r1 has ended: h0 ended with code 1, h1 was killed by SIGKILL" in said
-    assert "attach --hosts h0,h1 --run r1" in said
-    assert not why._is_over("r1", {"h0": container(0, 1), "h1": container(1, None)}, Console())
+    assert "attach --hosts me@h0:2222,h1 --run r1" in said
+    assert not why._is_over("r1", {"h0": container(0, 1), "h1": container(1, None)}, "h0,h1", Console())
 
 
 def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_path, monkeypatch, capsys):

@@ -120,6 +120,11 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("uv run mytrain fit", "uv", "-- mytrain fit"),
         ("srun -n 2 python train.py", "srun", "-- python train.py"),
         ("/usr/bin/env python3 train.py", "/usr/bin/env", "-- python3 train.py"),
+        ("uvx torchrun train.py", "uvx", "-- torchrun train.py"),
+        ("composer -n 2 train.py", "composer", "-- train.py"),
+        ("torchx run dist.ddp -j 1x2 --script train.py", "torchx", "-- train.py"),
+        ("pdsh -w a,b python train.py", "pdsh", "-- python train.py"),
+        ("singularity exec x.sif python train.py", "singularity", "-- python train.py"),
         ("numactl -N 0 torchrun train.py", "numactl", "-- torchrun train.py"),
         ("python train.py > log.txt 2>&1", ">", "-- python train.py"),
         ("nohup mytrain fit >> logs/out 2>&1 &", ">>", "-- mytrain fit"),
@@ -270,7 +275,7 @@ def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_
     assert all(each in refused.value.hint for each in works)
 
 
-@pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("torchx", False)])
+@pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("llmrun", False)])
 def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
     if refused:

@@ -1,5 +1,8 @@
 """GPUs of this machine, between commands that want them. nvidia-smi is a named fake."""
 
+import errno
+from pathlib import Path
+
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
@@ -34,6 +37,19 @@ def test_what_one_command_holds_no_other_gets_until_it_is_given_back():
     whole = gpus.take("auto", "three.py")
     assert len(whole.gpus) == 4
     whole.release()
+
+
+def test_a_disk_that_takes_no_claim_keeps_no_gpu_and_no_file(monkeypatch):
+    def full(descriptor, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    before = {*Path("/var/tmp").rglob("*claim-*")}
+    with monkeypatch.context() as patched:
+        patched.setattr(gpus.os, "write", full)
+        with pytest.raises(OSError, match="No space"):
+            gpus.take("auto", "one.py")
+    assert {*Path("/var/tmp").rglob("*claim-*")} <= before
+    gpus.take("auto", "two.py").release()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.core.errors import UsageError
+from deploy.core.errors import DeployError, UsageError
 from deploy.local import one_file, script
 
 
@@ -19,3 +19,13 @@ def test_a_machine_without_torch_is_told_so_before_a_long_fetch(tmp_path, monkey
     monkeypatch.setattr(script, "has_torch", lambda python: False)
     with pytest.raises(UsageError, match="no torch"):
         one_file.refuse(str(tmp_path / "state.pt"))
+
+
+def test_a_join_that_the_system_kills_is_told_with_what_it_needs(tmp_path, monkeypatch):
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(script, "python", lambda: str(program))
+    with pytest.raises(DeployError, match="not written: what joins it was killed by SIGKILL") as fault:
+        one_file.gather(tmp_path, "state.pt", lambda _: None)
+    assert "memory" in fault.value.hint

@@ -13,7 +13,7 @@ from deploy.local.backends import BACKENDS
 from deploy.local.plan import PORTS_TO_TRY, check_processes, choose_backend, choose_port
 from deploy.preflight import PreflightRequest
 
-DOCKER = EngineFacts(answers=True, version="28.2.2", compose="2.26.1")
+DOCKER = EngineFacts(answers=True, version="28.2.2")
 NONE = EngineFacts(answers=False, reason="no Docker engine answers")
 
 

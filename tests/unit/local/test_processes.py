@@ -182,6 +182,26 @@ def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: proces
     assert not gone(own)
 
 
+def test_a_run_is_found_over_a_link_to_the_folder_of_runs(tmp_path: Path) -> None:
+    """Its nodes and the command that drives it: people put runs/ on a disk with more room."""
+    (tmp_path / "linked").symlink_to(tmp_path)
+    over_link = tmp_path / "linked/run-1"
+    nodes = processes.LocalNodes(over_link, (sys.executable, "-c", NODE), tmp_path)
+    both = {*start(nodes, "master", tmp_path)}
+    for folder in (over_link, tmp_path / "run-1"):
+        assert {process.pid for process in processes.labelled(folder)} == both
+        assert processes.runs_alive(folder.parent).keys() == {"run-1"}
+    nodes.end()
+    (tmp_path / "run-1").mkdir()
+    holds = f"import sys; held = open({str(over_link / '.lock')!r}, 'w'); print('up', flush=True); sys.stdin.read()"
+    with subprocess.Popen([sys.executable, "-c", holds], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as driver:
+        assert driver.stdout
+        driver.stdout.readline()
+        found = [processes.drivers(folder) for folder in (over_link, tmp_path / "run-1")]
+        driver.kill()
+    assert [[process.pid for process in each] for each in found] == [[driver.pid]] * 2
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
 def test_no_program_of_another_user_is_run_beside_a_rank(tmp_path: Path) -> None:
     """Anybody can give a process the label of a run; what runs it is what `muster exec` starts, as root."""

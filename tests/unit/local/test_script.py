@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from deploy.local import script
 
 
@@ -12,3 +14,10 @@ def test_a_process_keeps_downloads_where_its_user_has_them_and_what_the_shell_sa
     assert "HF_HOME" not in places
     assert places["TORCH_HOME"] == "/home/me/.cache/torch"
     assert script.own_caches({"XDG_CACHE_HOME": "/big"}, Path("/home/me"))["HF_HOME"] == "/big/huggingface"
+
+
+def test_a_machine_too_slow_to_look_at_the_trainer_s_options_leaves_that_to_the_nodes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script, "_LOOK_S", 0.0)
+    script.refuse_arguments(["--recipe", "digits"], tmp_path)

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.ports import free_port
+from lab.waiting import alive, until
 from muster import ray
 
 HOME = Path(__file__).resolve().parents[3]
@@ -77,11 +79,50 @@ def started(tmp_path, *words, **variables):
         (["head"], {}, "MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port"),
         (["worker", "train.py"], {}, "not `head [COMMAND]`, nor `worker`"),
         ([], {}, "not `head [COMMAND]`, nor `worker`"),
+        (["head", "nosuch"], HEAD, "nosuch: no program of this host"),
     ],
 )
 def test_what_cannot_work_is_said_before_ray_starts(tmp_path, words, variables, what):
     done = started(tmp_path, *words, **variables)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"muster.ray: error: {what}")
+
+
+RAY = {
+    "__init__.py": """
+from types import SimpleNamespace
+def init(**_): raise ConnectionError("no answer")
+""",
+    "scripts/scripts.py": """
+import os, pathlib, socket, sys, time
+def main():
+    pathlib.Path("head").write_text(str(os.getpid()))
+    port = next(word for word in sys.argv if word.startswith("--port=")).partition("=")[2]
+    with socket.create_server(("127.0.0.1", int(port))):
+        time.sleep(60)
+""",
+}
+
+
+def test_a_head_that_cannot_go_on_takes_its_ray_with_it(tmp_path):
+    for name, text in RAY.items():
+        file = tmp_path / "there/ray" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    port = free_port()
+    cluster = {"MUSTER_HEAD_ADDRESSES": f"127.0.0.1:{port}", "MUSTER_ROLE_PORT": str(port)}
+    assert "no answer" in started(tmp_path, "head", **{**HEAD, **cluster}).stderr
+    until(lambda: not alive(int((tmp_path / "head").read_text())), "the end of its Ray")
+
+
+def test_a_home_that_cannot_have_the_token_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HOME", str(tmp_path / "file"))
+    with pytest.raises(SystemExit):
+        ray._keep_token("5e5a")
+    assert "cannot be kept there: [Errno 20] Not a directory" in capsys.readouterr().err
+    monkeypatch.setenv("HOME", str(tmp_path / "new/home"))
+    ray._keep_token("5e5a")
+    assert (tmp_path / "new/home/.ray/auth_token").read_text() == "5e5a"
 
 
 def test_a_host_without_the_package_names_the_line_that_brings_it(tmp_path):

@@ -5,7 +5,9 @@ import json
 import signal
 import threading
 import warnings
+from types import SimpleNamespace
 
+import numpy
 import pytest
 import torch
 import torch.distributed as dist
@@ -233,6 +235,13 @@ class Endless(IterableDataset):
         return itertools.count()
 
 
+class Counted(Endless):
+    """As many samples as it says, and none of them by its number."""
+
+    def __len__(self):
+        return SAMPLES
+
+
 class Lambda:
     """A part whose state no checkpoint can hold."""
 
@@ -246,17 +255,25 @@ class Lambda:
 def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
     with pytest.raises(Refused, match="no parts"):
         muster.Training(tmp_path)
+    for wrong in ("keep", "save_every"):  # which deletes all but one, or saves after each step
+        with pytest.raises(Refused, match=f"{wrong}=-1"):
+            build(tmp_path, **{wrong: -1})
     with pytest.raises(Refused, match="no state_dict"):
         muster.Training(tmp_path, model=3)
     _, training = build(tmp_path)
     with pytest.raises(Refused, match="no length"):
         next(training.batches(Endless(), batch=8, steps=1))
+    with pytest.raises(Refused, match="no length"):
+        next(training.batches(Counted(), batch=8, steps=1))
     with pytest.raises(Refused, match="got a DataLoader"):
         next(training.batches(DataLoader(data()), batch=8, steps=1))
     with pytest.raises(Refused, match="micro_batches=9, and a rank has 8 samples"):
         next(training.batches(data(), batch=8, steps=1, micro_batches=9))
     with pytest.raises(TrainError, match=r"function.*builtin_function_or_method"):
         list(muster.Training(tmp_path / "other", part=Lambda()).batches(data(), batch=8, steps=1))
+    arrays = SimpleNamespace(state_dict=lambda: {"four": (numpy.ones(2), 1, 2, 3)}, load_state_dict=None)
+    with pytest.raises(TrainError, match=r"part.*four.*cannot hold a ndarray"):
+        list(muster.Training(tmp_path / "other", part=arrays).batches(data(), batch=8, steps=1))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(Refused, match="before init_process_group"):
         build(tmp_path)

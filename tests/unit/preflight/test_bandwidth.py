@@ -46,7 +46,8 @@ def test_a_slow_host_is_named_and_not_its_links(host):
 
 def test_a_slow_link_is_named_with_its_direction():
     findings = list(bandwidth.check(matrix(lambda source, other: (source, other) == ("h3", "h1"))))
-    assert [(finding.link, finding.direction) for finding in findings] == [(("h3", "h1"), "one-way")]
+    assert [finding.link for finding in findings] == [("h3", "h1")]
+    assert "the link from h3 to h1 is slow" in findings[0].text
 
 
 def test_an_even_matrix_has_no_finding():
@@ -61,7 +62,8 @@ def test_of_three_hosts_one_slow_both_ways_is_one_finding():
 
 def test_a_link_that_is_slow_both_ways_is_one_finding():
     findings = list(bandwidth.check(matrix(lambda source, other: {source, other} == {"h3", "h1"})))
-    assert [(finding.link, finding.direction) for finding in findings] == [(("h1", "h3"), "both")]
+    assert [finding.link for finding in findings] == [("h1", "h3")]
+    assert "the link between h1 and h3 is slow" in findings[0].text
 
 
 def test_single_slow_links_are_measured_again_and_those_of_a_slow_host_are_not():

@@ -9,7 +9,7 @@ from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
 from deploy.door.faults import Where
 from deploy.job.values import Mount
-from deploy.preflight import PreflightRequest, judge
+from deploy.preflight import PreflightRequest, judge, refusals, rehearsal
 from deploy.preflight.checks import hosts as host_checks
 from deploy.preflight.probe import facts as probe_facts
 from lab.answers import HOSTS, answers, facts
@@ -95,6 +95,23 @@ def test_a_disk_that_is_read_only_is_mounted_anew_and_no_right_is_changed():
 def test_what_a_mount_holds_is_the_same_on_all_hosts_or_is_told(letters, hosts, level):
     told = [each for each in mounted(letters) if each.cause == "mount-differs"]
     assert [(each.hosts, each.level) for each in told] == [(hosts, level)]
+
+
+def test_a_folder_with_a_blank_or_more_in_its_name_is_one_word_of_what_is_typed():
+    home, no_room = "/home/LAB jo; id", {"total": 1 << 40, "free": 1 << 20, "inodes": 10, "inodes_free": 9}
+    resources = facts(1)["resources"]
+    full = judge(answers(change={"b": {"resources": {**resources, "disk": {**resources["disk"], home: no_room}}}}))
+    lacking = host_checks.homes({"b": dataclasses.replace(FACTS, home=home, inodes=1, room=1)})
+    rank = {"local": 0, "step": "write", "error": "no space left on device [x; 0 MB free]"}
+    failed = rehearsal.Outcome({"phase": "alone", "torch": "2.13", "ranks": [rank]})
+    rehearsed = rehearsal.findings({"b": failed}, rehearsal.Scene(("a", "b"), "gloo", "", {"b": home}))
+    fixes = [each.fix for each in (*full.faults, *lacking, *rehearsed)]
+    assert len(fixes) == 4
+    assert all(f"'{home}" in fix for fix in fixes)
+
+
+def test_a_host_whose_name_begins_a_sentence_is_named_before_it():
+    assert refusals.of_fault("login", "ssh-shell", "login works, no command does", "").text.startswith("login: login")
 
 
 @pytest.mark.parametrize("letters", [["rw"] * 3, ["rwf"] * 3, ["rwe"] * 3])

@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN, WARNING
+from deploy.preflight import PreflightRequest, judge
 from deploy.preflight.checks import gpus, rdma
 from deploy.preflight.probe import facts as probe_facts
 from lab import gpu_hosts
-from lab.answers import answers
+from lab.answers import HOSTS, answers
 
 
 @pytest.mark.parametrize("case", gpu_hosts.CASES, ids=lambda case: case.name)
@@ -53,6 +54,12 @@ def test_gpus_of_a_host_that_have_the_same_are_told_together():
     verdict = gpu_hosts.judged([gpu_hosts.sections("roce"), held])
     assert (verdict.cause, verdict.hosts) == ("gpu-busy", ("b",))
     assert verdict.faults[0].text == "b: GPU 0 has 80.0 GiB of 80.0 GiB in use; the same for GPU 1"
+
+
+def test_a_torch_without_cuda_is_named_though_its_version_is_not_known():
+    software = {"python": "3.12.1", "cuda": "None"}
+    seen = answers(PreflightRequest(backend="nccl"), {host: {"software": software} for host in HOSTS})
+    assert judge(seen).cause == "torch-without-cuda"
 
 
 def test_a_driver_that_hangs_could_not_be_told():

@@ -1,12 +1,14 @@
 """From recorded or made-up answers to the cause: each test says what was seen and what must be said first."""
 
 import dataclasses
+import time
 from pathlib import Path
 
 import pytest
 
 from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
-from deploy.preflight import Answers, PreflightRequest, judge
+from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
+from deploy.preflight.answers import WORDS, Link, pairs
 from deploy.preflight.checks import interfaces, names, software
 from lab.answers import HOSTS, answers, facts
 
@@ -58,7 +60,7 @@ def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_tha
     assert judge(closed(("b", "c"))).ok
     assert [finding.cause for finding in judge(closed(("b", "c"))).warnings] == ["one-way"]
     verdict = judge(closed(("c", "b")))
-    assert (verdict.cause, verdict.first.link, verdict.first.direction) == ("data-ports-dropped", ("c", "b"), "one-way")
+    assert (verdict.cause, verdict.first.link, verdict.first.cells) == ("data-ports-dropped", ("c", "b"), (("c", "b"),))
 
 
 def test_nccl_needs_both_directions():
@@ -139,6 +141,45 @@ def test_a_host_without_an_answer_never_passes():
     verdict = judge(seen)
     assert not verdict.ok
     assert (verdict.cause, verdict.hosts, verdict.fix) == ("ssh", ("b",), "check the name")
+
+
+@pytest.mark.parametrize("outcome", sorted(WORDS))
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_host_whose_cards_nobody_can_list_is_judged_whatever_became_of_the_calls_to_it(outcome, backend):
+    request = PreflightRequest(endpoint="10.0.0.1", backend=backend)
+    seen = answers(request, {"a": {"interfaces": {}}}, lambda s, t, k: outcome if t == "a" else "ok")
+    verdict = judge(seen)
+    assert any("a" in finding.hosts for finding in verdict.findings)
+    assert not any(empty in finding.fix for finding in verdict.findings for empty in (" -s  -j", " -d  -j"))
+
+
+def test_a_network_that_answers_late_is_still_the_one_that_works():
+    cards = {**facts(1)["interfaces"], "eth1": {**facts(1)["interfaces"]["eth0"], "addresses": [["192.168.7.2", 24]]}}
+    seen = answers(change={"b": {"interfaces": cards}}, outcome=lambda s, t, k: "dropped" if k == "data" else "ok")
+    off = {"a": {**seen.facts["a"], "interfaces": {"eth0": {**cards["eth0"], "addresses": [["10.9.0.1", 24]]}}}}
+    late = Link("a", "b", "192.168.7.2", 40000, ("other",), "late")
+    verdict = judge(dataclasses.replace(seen, facts={**seen.facts, **off}, links=(*seen.links, late)))
+    assert any("192.168.7.2 (eth1) works" in finding.text for finding in verdict.findings)
+
+
+def test_a_verdict_on_many_hosts_that_all_drop_takes_no_minutes():
+    many = tuple(f"h{number}" for number in range(40))
+    known = {host: facts(0, hostname=host, fqdn=host) for host in many}
+    for number, host in enumerate(many, 1):
+        known[host]["interfaces"]["eth0"]["addresses"] = [[f"10.0.0.{number}", 24]]
+    where = {host: f"10.0.0.{number}" for number, host in enumerate(many, 1)}
+    calls = [(("rendezvous",), 29500), *((("data",), port) for port in range(40000, 40006))]
+    links = [Link(*ends, where[ends[1]], port, kinds, "dropped") for ends in pairs(many) for kinds, port in calls]
+    began = time.process_time()
+    verdict = judge(Answers(PreflightRequest(), many, known, links=tuple(links)))
+    assert len(verdict.hosts) == len(many)
+    assert time.process_time() - began < 15
+
+
+def test_a_first_host_that_is_lost_while_it_is_asked_is_named():
+    seen = answers(faults={"a": ("probe-died", "a: gone")})
+    verdict = judge(dataclasses.replace(seen, facts={host: seen.facts[host] for host in "bc"}, links=()))
+    assert (verdict.cause, verdict.hosts) == ("probe-died", ("a",))
 
 
 def test_independent_causes_are_each_named():
@@ -229,6 +270,14 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
 def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
+
+
+def test_a_proxy_that_differs_is_told_without_its_password():
+    odd = {"https_proxy": "http://me:sesame@proxy:3128"}
+    read = {host: probe_answers.read("facts", facts(place, environment=odd)) for place, host in enumerate("ab")}
+    (finding,) = judge(answers(change=read)).findings
+    assert "proxy:3128" in finding.text
+    assert "sesame" not in f"{finding}"
 
 
 def test_ranks_check_collectives_in_a_group_of_their_own_where_debug_is_detail_so_all_must_have_it():

@@ -123,7 +123,7 @@ def test_a_network_that_one_host_lacks_connects_not_everybody():
 def test_the_verdict_says_where_the_hosts_meet_and_what_is_wrong_with_the_others():
     shut = network(SLOW, "eth0", closed=(("b", "a"), ("c", "a"), ("c", "b")))
     open_ = network(FAST, "eth1", mbit=9400.0)
-    seen = dataclasses.replace(with_second(), networks=(shut.json(), open_.json()))
+    seen = dataclasses.replace(with_second(), networks=tuple(map(dataclasses.asdict, (shut, open_))))
     words = "the hosts meet on eth1 (192.168.5.0/24, 9.4 Gbit/s); eth0 (10.0.0.0/24) is closed between them"
     assert judge(seen).network == words
     assert judge(Answers.of(seen.json())) == judge(seen)
@@ -139,7 +139,9 @@ def test_networks_that_connect_nobody_else_are_not_the_cause():
     first = network(SLOW, "eth0", closed=(("c", "a"), ("c", "b")))
     second = network(FAST, "eth1", HOSTS[:2])
     links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
-    verdict = judge(dataclasses.replace(with_second(), links=links, networks=(first.json(), second.json())))
+    verdict = judge(
+        dataclasses.replace(with_second(), links=links, networks=tuple(map(dataclasses.asdict, (first, second))))
+    )
     assert (verdict.cause, verdict.hosts) == ("all-ports-dropped", ("c",))
     first_is = "eth0 (10.0.0.0/24) is closed between them"
     assert verdict.network == f"no network connects all hosts; {first_is}; eth1 (192.168.5.0/24) is not on c"

@@ -1,5 +1,6 @@
 """The probe as it is sent: one text, questions and answers, and an end of its own."""
 
+import errno
 import json
 import os
 import selectors
@@ -151,6 +152,30 @@ def test_a_probe_that_was_slow_to_read_knows_its_like():
             dial.ready(selectors.EVENT_READ)
         answering.close()
     assert results[0]["outcome"] == "ok"
+
+
+@pytest.mark.parametrize(("files", "short"), [("40:40", True), ("40:4000", False)])
+def test_calls_for_which_no_file_is_left_are_told_as_such_and_a_limit_that_may_be_raised_is(files, short):
+    with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
+        port = silent.getsockname()[1]
+        with LocalProbe("here", ["prlimit", f"--nofile={files}", sys.executable]) as started:
+            started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
+            assert started.read(20)["resources"]["nofile"][0] == 40
+            call = {"address": "127.0.0.1", "port": port, "wait": 0.5}
+            started.send({"do": "connect", "targets": [{**call, "id": number} for number in range(60)]})
+            outcomes = [result["outcome"] for result in started.read(20)["results"]]
+    assert (len(outcomes), "no-address" in outcomes) == (60, short)
+    assert set(outcomes) <= {"silent", "no-address"}
+
+
+def test_a_kernel_without_ipv6_has_no_way_to_a_peers_address_of_it(monkeypatch):
+    def none(*family):
+        raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
+
+    results = []
+    monkeypatch.setattr(socket, "socket", none)
+    Dial(Still(), {"id": 0, "address": "fd00::7", "port": 29500}, results.append).attempt()
+    assert results[0]["outcome"] == "no-family"
 
 
 def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):

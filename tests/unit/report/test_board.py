@@ -14,7 +14,7 @@ from deploy.report.board import answers, runs, server
 from deploy.report.console import Console
 from deploy.report.page import run as page
 from deploy.report.page.data import RunReader
-from deploy.run.files import code, own_files
+from deploy.run.files import code, folders, own_files
 from tests.unit.report.test_page import sample, write, write_lines
 from tests.unit.report.test_script_page import RECORD, STEP, event, plain_run, watched_run
 
@@ -273,3 +273,9 @@ def test_a_long_file_is_sampled_at_even_distances_without_what_lies_between(tmp_
 def test_a_file_of_few_or_endless_lines_is_sampled_too(tmp_path, content):
     (tmp_path / "a").write_bytes(content)
     assert {*own_files.sample(tmp_path, "a", 50, 1 << 20)} <= {b"", b"a", b"{}"}
+
+
+@pytest.mark.parametrize("typed", ["project", "project/runs", "project/runs/first/"])
+def test_a_project_its_runs_or_one_of_them_name_the_same_board(tmp_path, typed):
+    (tmp_path / "project/runs/first").mkdir(parents=True)
+    assert folders.runs_of(f"{tmp_path}/{typed}") == tmp_path / "project/runs"

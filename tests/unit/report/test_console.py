@@ -357,6 +357,7 @@ def test_runs_are_listed_in_columns() -> None:
         ([1.0], 3, "▁▁▁"),
         ([5.0, 5.0], 2, "▁▁"),
         ([8.0, 0.0], 4, "██▁▁"),
+        ([5e-324, 0.0], 2, "█▁"),
         ([float("nan"), float("inf"), 1.5e308, -1.5e308], 4, ""),
         ([], 4, ""),
     ],
@@ -484,3 +485,44 @@ def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room()
     state.story.tell(Happening(9.0, words, grave=True))
     assert words in " ".join(" ".join(rendered(state, 60)).split())
     assert words not in " ".join(" ".join(rendered(state, 60, height=16)).split())
+
+
+def test_a_pipe_that_is_coloured_has_each_row_on_one_line(monkeypatch, capsys) -> None:
+    """FORCE_COLOR, which many a CI sets, made it a terminal of 80 columns: names were cut, the view drawn over."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    Console().table(("run", "state"), [("r" * 200, "unfinished")])
+    assert capsys.readouterr().out == f"{'r' * 200}   unfinished\n"
+
+
+@pytest.mark.parametrize(("kind", "draws"), [("xterm", True), ("dumb", False)])
+def test_a_terminal_that_moves_no_cursor_gets_plain_lines(monkeypatch, kind: str, draws: bool) -> None:
+    """The view of a run was empty there, in a shell of Emacs for one, until the run had ended."""
+    monkeypatch.setenv("TERM", kind)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with Console().following(State(NAMES), "digits", WHY):
+        pass
+    assert ("\x1b[" in terminal.getvalue()) == draws
+    assert "master + 2 workers" in terminal.getvalue()
+
+
+@pytest.mark.parametrize(("state", "word"), [("lost", "lost"), ("exited", "ended"), ("running", "runs rank 0")])
+def test_the_row_of_a_node_that_is_gone_says_so(state: str, word: str) -> None:
+    """A lost node of a script whose steps nobody sees "runs rank 0", while the others trained on."""
+    run = State(("a", "b"), script=True)
+    run.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a"})
+    run.apply({"kind": "node", "t": 2.0, "node": "a", "state": state})
+    assert lines.node_word("a", run) == word
+
+
+def test_a_loss_that_is_no_number_is_json_for_any_reader() -> None:
+    """It was a bare NaN: jq, and every browser, refused the line."""
+    report, out, _ = reporter(as_json=True)
+    report.data({"kind": "metrics", "step": 3, "loss": float("nan"), "eval": {"best": float("inf"), "acc": 0.5}})
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    said = json.loads(text(out), parse_constant=refuse)
+    assert said == {"kind": "metrics", "step": 3, "loss": None, "eval": {"best": None, "acc": 0.5}}

@@ -1,4 +1,4 @@
-"""Ctrl-Z and `fg` while a view is on a terminal: the shell has its cursor, and what is typed there stays."""
+"""Who else writes on the terminal of a view: a shell after Ctrl-Z, and `tee`, which shows what the ranks print."""
 
 import os
 import pty
@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+import pytest
 
 PROGRAM = """
 import time
@@ -75,5 +77,33 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_draws_below_what_was_typ
         assert UP not in back.partition("starting")[0]
         shell.type("\x03")
         assert shell.until("stopping").count("killing") == 0
+    finally:
+        shell.close()
+
+
+PRINTS = """
+import time
+from deploy.report.console import Console
+from deploy.run.progress import State
+
+with Console().following(State(("master",), script=True), "train.py", "") as tell:
+    for number in range(5):
+        line = {"kind": "output", "t": 1.0, "node": "master", "rank": 0, "line": f"epoch {number}", "moving": False}
+        tell([line])
+        time.sleep(0.2)
+"""
+
+
+@pytest.mark.parametrize("where", ["| tee log; echo o''ver", "& wait; echo o''ver"])
+def test_a_run_beside_another_writer_draws_over_nothing(tmp_path, where):
+    """`muster up train.py | tee log`: each line of the script vanished below the next picture of the view."""
+    (tmp_path / "program.py").write_text(PRINTS)
+    shell = Shell(tmp_path)
+    try:
+        home = Path(__file__).resolve().parents[3]
+        shell.type(f"PYTHONPATH={shlex.quote(str(home))} {shlex.quote(sys.executable)} program.py {where}\n")
+        said = shell.until("over\r\n")
+        assert [line for line in said.split("\r\n") if line.startswith("epoch")] == [f"epoch {at}" for at in range(5)]
+        assert UP not in said
     finally:
         shell.close()

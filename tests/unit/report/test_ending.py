@@ -293,3 +293,9 @@ def test_a_package_is_to_be_added_to_the_file_that_the_run_installed(folder, opt
     record.write_record(folder.parent / RUN, {"id": RUN, "again": options})
     text = hint(folder, "ModuleNotFoundError: No module named 'einops'")
     assert text.endswith(needs if options else "pyproject.toml, and run uv lock")
+
+
+def test_a_project_file_that_is_no_toml_takes_no_run_its_end(folder):
+    """Of a template, say; the run had --requirements no."""
+    (folder / "pyproject.toml").write_text("[project]\nname = {{name}}\n")
+    assert "einops" in hint(folder, "ModuleNotFoundError: No module named 'einops'")

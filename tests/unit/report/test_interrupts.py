@@ -109,3 +109,17 @@ def test_a_signal_of_the_system_leaves_the_run_at_once(followed, number):
     ctrl_c(number)
     with pytest.raises(Detached):
         interrupts.requests()
+
+
+@pytest.mark.parametrize("detaches", [True, False])
+def test_below_nohup_the_end_of_the_terminal_ends_nothing(detaches):
+    """It was taken for a request to stop: `nohup muster up train.py &` ended when its user logged out."""
+    console, before = Terminal(asks=False), signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupts(console, detaches=detaches) as interrupts:
+            ctrl_c(signal.SIGHUP)
+            assert interrupts.requests() == 0
+        assert not console.gone
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -53,6 +53,14 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert all(len(each["points"]) <= 240 for each in series)
 
 
+def test_gpus_that_do_nothing_are_news(tmp_path):
+    """The row of such a host showed its CPU, beside charts of GPUs at 0 %."""
+    plain_run(tmp_path)
+    idle = [line(t, gpus=[gpu(0, use_percent=0.0)]) for t in range(0, 60, 5)]
+    write_lines(tmp_path / "telemetry/master.jsonl", idle)
+    assert "GPU use of master: 0 to 0 %" in Page(run.build(tmp_path)).text
+
+
 @pytest.mark.long
 def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     """64 hosts are 64 rows, darker the busier; a page of theirs still opens fast, and nothing of a host is lost."""

@@ -174,12 +174,12 @@ def test_the_code_is_its_commit_and_the_diff(tmp_path):
     plain_run(tmp_path)
     assert "What ran" not in Page(run.build(tmp_path)).text
     lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
-    code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), diff=lines))
+    code.write(tmp_path, code.Code("abc123", "main", (HOSTILE[:-1],), ("new.py",), (".npmrc",), True, lines))
     source = run.build(tmp_path)
     shown = Page(source)
     assert shown.pairs["Commit"] == "abc123"
     assert shown.pairs["New"] == "new.py"
-    assert shown.pairs["Not in the diff"] == ".npmrc"
+    assert shown.pairs["Not in the diff"] == ".npmrc and further or large files", "it is known to be cut"
     assert "-lr = 0.1" in shown.text
     assert "\x1b" not in source
     assert len(shown.scripts) == 1

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from deploy.report.script_lines import ScriptLines, ShownRanks
+from deploy.core.errors import UsageError
+from deploy.report.script_lines import ScriptLines, ShownRanks, shown_ranks
 from deploy.run.progress import State
 
 LOST = [
@@ -97,12 +98,6 @@ def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> No
     assert len(lines.take_lines()) == 50 * 201, "and no line is lost"
 
 
-def test_without_a_state_nothing_waits() -> None:
-    lines = ScriptLines(ShownRanks(frozenset({0})))
-    lines.add_events(output(*LOST))
-    assert lines.take_lines() == LOST
-
-
 def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_line() -> None:
     """`bash run.sh` of two ranks on each node: the first node's is ended by its torchrun, and tells of no end."""
     state = State(("a", "b"), script=True)
@@ -117,3 +112,13 @@ def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_lin
     assert shown(state, (0.0, output(*told))) == [
         f"(rank 0 lost b: the {len(told)} lines of its traceback are in the logs)"
     ]
+
+
+def test_ranks_are_asked_for_as_messages_name_them() -> None:
+    """`ranks 0-2, 5 wait for it`, says the view: `--rank 0-2,5` was refused."""
+    assert shown_ranks("0-2, 5").numbers == {0, 1, 2, 5}
+    assert shown_ranks("").numbers == {0}
+    assert shown_ranks("all").numbers is None
+    for text in ("2-0", "0-", "-1", "0,,1", "a", "0-2-4"):
+        with pytest.raises(UsageError, match="not a number"):
+            shown_ranks(text)

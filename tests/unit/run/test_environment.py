@@ -111,6 +111,12 @@ def test_secrets_that_are_files_lie_in_the_containers_memory_and_the_cache_is_a_
     assert run.nodes[0].environment["HF_HOME"] == "/hf"
 
 
+def test_a_python_path_of_the_user_stands_behind_the_one_that_finds_the_agent() -> None:
+    made = Script("/sent", own={"PYTHONPATH": "src"})
+    run = local_spec(Path("/runs/r1"), 1, 0, ["train.py"], 29501, 2, "Linux", made)
+    assert mounts_file((), run)["services"]["master"]["environment"]["PYTHONPATH"] == "/muster:src"
+
+
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
 def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()

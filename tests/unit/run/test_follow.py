@@ -76,7 +76,7 @@ def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
     first = {**verdict("failed", "b", 1), "message": "train.py ended with code 3\n    last words"}
     result = from_verdicts([first, *(verdict("failed", node, 2) for node in "acdefg"), verdict("stopped", "h", 9)])
     head, last = result.message.splitlines()
-    assert head == "train.py ended with code 3 (a, c, d, e and 2 more failed as well)"
+    assert head == "train.py ended with code 3 (a, c, d and 3 more failed as well)"
     assert last == "    last words"
 
 

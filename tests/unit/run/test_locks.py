@@ -1,7 +1,9 @@
 """Locks of this machine: one holder, in folders that are the user's alone, and no wait without an end or a word."""
 
+import errno
 import fcntl
 import os
+import pwd
 import subprocess
 import sys
 
@@ -50,7 +52,7 @@ def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path,
 
 
 def test_a_lock_that_is_given_back_is_taken(tmp_path):
-    with locks.wait_for(tmp_path / "lock", 5):
+    with locks.wait_for(tmp_path / "lock", 5, print):
         assert locks.hold(tmp_path / "lock") is None
     lock = locks.hold(tmp_path / "lock")
     assert lock
@@ -61,7 +63,7 @@ def test_a_lock_that_is_given_back_is_taken(tmp_path):
 @pytest.mark.holds("locks-end")
 def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5):
+    with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5, print):
         raise AssertionError("we have it")
     assert not (tmp_path / "elsewhere").exists()
 
@@ -81,3 +83,24 @@ def test_the_lock_of_a_port_lies_where_nobody_else_comes(tmp_path, monkeypatch):
         fcntl.flock(known, fcntl.LOCK_SH | fcntl.LOCK_NB)
     assert os.stat(file).st_mode & 0o777 == 0o600
     lock.release()
+
+
+def test_a_disk_without_locks_is_told_in_words(tmp_path, monkeypatch):
+    """An NFS that is mounted without a lock server: every `muster up` ended with a traceback."""
+
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with pytest.raises(DeployError, match="cannot be locked: No locks available"):
+        locks.hold(tmp_path / "lock")
+    assert locks.hold_followed(tmp_path) is None
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    """In a container whose user is a number, without HOME."""
+    for name in ("HOME", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])
+    with pytest.raises(DeployError, match="this user has no home"):
+        locks.hold_port(29500)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.run.files import ends, folders, locks, own_files, record, resumable, timeline
+from deploy.run.files import code, ends, folders, locks, own_files, record, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -264,3 +266,75 @@ def test_what_others_keep_in_a_folder_runs_is_no_run(tmp_path):
     (runs / "detect/train/weights").mkdir(parents=True)
     record.write_record(record.make_folder(runs, (), NOON), {"id": "x"})
     assert [run.id.endswith("-digits") for run in ends.listing(runs, ())] == [True]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes a folder that another user may not enter")
+def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
+    """After one `sudo muster up`, or a script that closed a folder, each command ended with a traceback."""
+    with tempfile.TemporaryDirectory() as place:
+        runs = Path(place) / "runs"
+        own, closed = make_run(runs, ("--recipe", "text")), make_run(runs) / "record.json"
+        (own / "work").mkdir()
+        (own / "work/x").write_text("12345")
+        for path in (Path(place), runs, own, own / "work", own / "record.json"):
+            os.chown(path, 65534, 65534)
+        (own / "work").chmod(0o444)
+        os.setresuid(65534, 65534, 0)
+        try:
+            with pytest.raises(PermissionError):
+                closed.stat()
+            assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
+            runs.chmod(0o000)
+            with pytest.raises(DeployError, match="not yours to read"):
+                ends.listing(runs, ())
+        finally:
+            os.setresuid(0, 0, 0)
+
+
+@pytest.mark.parametrize("name", ["code.diff", "code.json"])
+def test_a_disk_that_fills_up_once_the_nodes_run_ends_no_start_and_leaves_no_older_code(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """The command ended with its nodes at work, and the page of the new start showed the code of the one before."""
+    run_dir, write = make_run(tmp_path), own_files.write
+    code.write(run_dir, code.Code("before", diff="-x\n"))
+    assert code.read(run_dir).commit == "before"
+
+    def fill(folder: Path, path: str, data: bytes) -> None:
+        if path == name:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(folder, path, data)
+
+    monkeypatch.setattr(own_files, "write", fill)
+    code.write(run_dir, code.Code("after", diff="+x\n"))
+    assert code.read(run_dir) is None
+
+
+@pytest.mark.parametrize("step", ["write_record", "point_latest"])
+def test_a_start_that_cannot_be_recorded_takes_nothing_from_the_run_that_it_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """On a full disk, or by Ctrl-C at that moment, the end of the earlier start was gone: it was unfinished then."""
+    run_dir = make_run(tmp_path)
+    record.write_json(run_dir / "outcome.json", {"verdict": "done"})
+    stood = {path.name: path.read_bytes() for path in run_dir.glob("*.json")}
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(record, step, fail)
+    with pytest.raises(DeployError, match=r"cannot replace record\.json: No space left"):
+        record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
+    assert {path.name: path.read_bytes() for path in run_dir.glob("*.json")} == stood
+
+
+def test_a_run_is_found_by_its_name_beside_a_folder_of_that_name(tmp_path: Path, monkeypatch) -> None:
+    """`muster report baseline` wrote its page into the folder `baseline` of the project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    run_dir = make_run(tmp_path / "runs").rename(tmp_path / "runs/baseline")
+    for name in ("baseline", "other"):
+        (tmp_path / name).mkdir()
+    assert record.find("baseline") == run_dir
+    assert record.find("./baseline") == tmp_path / "baseline"
+    assert record.find("other") == tmp_path / "other"

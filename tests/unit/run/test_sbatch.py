@@ -21,7 +21,7 @@ def test_the_signal_of_the_time_limit_comes_to_the_script_in_time_and_output_is_
     assert options == list(range(1, 1 + len(options)))  # sbatch stops reading them at the first command
 
 
-@pytest.mark.parametrize("limit", ["-t 1", "-t1", "--time=1:30", "--time 0:01:29", "--time=0-0:1"])
+@pytest.mark.parametrize("limit", ["-t 1", "-t1", "--time=1:30", "--time 0:01:29", "--time=0-0:1", "-t 1 --time-min=1"])
 def test_a_time_limit_that_the_stop_before_it_fills_is_refused(limit):
     with pytest.raises(UsageError, match="asked to stop 90 s before its limit"):
         batch_script(SlurmJob("t", 1, ("a",), options=("-p", "a100", *limit.split())))

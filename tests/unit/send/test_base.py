@@ -1,9 +1,12 @@
 """One base for all hosts: what may differ between them, and what may not."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from deploy.core.errors import DeployError
-from deploy.send.packages import base
+from deploy.send.packages import base, install
+from deploy.send.packages.places import at_once
 
 
 def described(python="3.12.16", libc=("glibc", "2.36")):
@@ -14,6 +17,26 @@ def test_of_two_versions_of_glibc_the_older_one_counts_for_both():
     hosts = {"a": described(), "b": described(libc=("glibc", "2.31")), "c": described(libc=("glibc", "2.9"))}
     assert base.same({host: hosts[host] for host in "ab"}).platform == "x86_64-manylinux_2_31"
     assert base.same(hosts).libc == ("glibc", "2.9")
+
+
+def test_what_a_host_said_is_remembered_as_it_said_it(tmp_path, monkeypatch):
+    """An older glibc beside it counts for that run alone; and a host that was wrong is asked again."""
+    said, asked = {"a": described(), "b": described(libc=("glibc", "2.17"))}, list[str]()
+
+    def work(*hosts):
+        places = [SimpleNamespace(name=name, who=name) for name in hosts]
+        made = install._Work(places, SimpleNamespace(each=at_once), tmp_path)
+        made._has = {name: SimpleNamespace(base=("layer",)) for name in hosts}
+        return made._described()
+
+    monkeypatch.setattr(install._Work, "_describe", lambda _, place: (asked.append(place.name), said[place.name])[1])
+    assert work("a", "b").platform == "x86_64-manylinux_2_17"
+    assert work("a").platform == "x86_64-manylinux_2_36"
+    assert work("a", "b").platform == "x86_64-manylinux_2_17"
+    assert sorted(asked) == ["a", "b"]
+    said |= dict.fromkeys("ab", described(python="3.13.1"))
+    base.remember(tmp_path, "b", ("layer",), said["b"])
+    assert work("a", "b").python == "3.13.1"
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,16 @@ import io
 import os
 import stat
 import struct
+import sys
 import zipfile
 import zlib
 from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from deploy.send.packages import commands
+from deploy.send.packages.inside import install
 from deploy.send.packages.inside import wheel as wheels
 from deploy.send.packages.inside.tools import Stop
 from deploy.send.packages.inside.wheel import Editable, remake, same_version
@@ -150,13 +153,15 @@ def test_an_editable_package_is_a_line_that_names_its_folder(tmp_path):
         remake(made(tmp_path, [("made_by_the_build.py", "")]), tmp_path / "out", Editable(tmp_path / "code", "libs/x"))
 
 
-@pytest.mark.parametrize(("says", "found"), [("odd\n", True), ("", False), ("../code\n", False), ("absent\n", False)])
+@pytest.mark.parametrize(("says", "found"), [("odd\n", True), ("\n", True), ("../code\n", True), ("absent\n", False)])
 def test_an_editable_package_whose_wheel_has_no_code_lies_where_its_setup_py_says(tmp_path, says, found):
-    """As `py_modules=["odd"]` for a folder odd: `pip install -e .` finds it, by top_level.txt."""
+    """As `py_modules=["odd"]` for a folder odd: `pip install -e .` finds it, by top_level.txt; it takes one without."""
     (tmp_path / "code" / "odd").mkdir(parents=True)
     whole = made(tmp_path, **{"odd/__init__.py": None, f"{INFO}/top_level.txt": says})
     with nullcontext() if found else pytest.raises(Stop, match="write it without -e"):
-        assert remake(whole, tmp_path / "out", Editable(tmp_path / "code", ".")).name == "Odd"
+        said = remake(whole, tmp_path / "out", Editable(tmp_path / "code", "."))
+        with zipfile.ZipFile(tmp_path / "out" / said.sha256 / said.wheel) as archive:
+            assert b"'work'" in archive.read("_muster_editable_odd.pth")
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,27 @@ def test_an_editable_package_whose_wheel_has_no_code_lies_where_its_setup_py_say
 )  # fmt: skip
 def test_versions_are_compared_as_indexes_do(one, other, same):
     assert same_version(one, other) is same
+
+
+def test_of_the_bases_commands_only_whole_scripts_come_along(tmp_path, monkeypatch):
+    """On many systems nobody but root may read sudo, and a whole program may lie behind a first line of Python."""
+    folder = tmp_path / "base"
+    folder.mkdir()
+    for name, rest in {"torchrun": "x = 1\n", "sudo": "", "zipped": "y" * (2 << 20), "python3": "", "tool": ""}.items():
+        (folder / name).write_text(f"#!{'/bin/sh' if name == 'tool' else '/usr/bin/env python3'}\n{rest}")
+    (tmp_path / "made/bin").mkdir(parents=True)
+    real = Path.open
+
+    def closed(path, *words, **more):
+        if path.name == "sudo":
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, *words, **more)
+
+    monkeypatch.setattr(Path, "open", closed)
+    monkeypatch.setattr(sys, "executable", str(folder / "python3"))
+    install._adopt_scripts(tmp_path / "made")
+    assert [path.name for path in (tmp_path / "made/bin").iterdir()] == ["torchrun"]
+    assert (tmp_path / "made/bin/torchrun").read_text() == f"#!{tmp_path}/made/bin/python\nx = 1\n"
 
 
 def test_the_modules_that_hosts_get_as_one_text_share_no_name():

@@ -44,6 +44,28 @@ def folder(tmp_path):
     return home
 
 
+@pytest.mark.parametrize("name", ["scandir", "lstat"])
+def test_what_cannot_be_read_is_named_and_not_left_out(folder, monkeypatch, name):
+    """A folder without r lists nothing, one without x tells of none of its files; root may do both."""
+    (folder / ".gitignore").write_text("data\n")
+    (folder / "data/closed").mkdir(parents=True)
+    (folder / "data/closed/a.bin").write_text("1")
+    real = getattr(os, name)
+
+    def closed(path=".", **more):
+        if "data/closed" in str(path) and (name == "scandir" or str(path).endswith("a.bin")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, **more)
+
+    monkeypatch.setattr(os, name, closed)
+    for look in (
+        lambda: folder_look.look_at(folder, Choice(include=frozenset({"data"}))),
+        lambda: folder_look.look_at_data(folder / "data"),
+    ):
+        with pytest.raises(DeployError, match=r"cannot read .*data/closed.*: Permission denied"):
+            look()
+
+
 def test_the_same_folder_is_the_same_bytes_whenever_and_however_it_was_made(folder, tmp_path):
     first = pack(folder)
     copy = tmp_path / "copy"

@@ -114,6 +114,16 @@ def sender(tmp_path, monkeypatch):
     return Sender(folder, tmp_path / "cache", Here(tmp_path / "home"))
 
 
+def test_where_no_scrypt_is_allowed_a_push_only_remembers_less(sender, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("[digital envelope routines] unsupported")
+
+    monkeypatch.setattr(hashlib, "scrypt", refuse)
+    outgoing, _ = sender.push()
+    outgoing.save()
+    assert sender.push()[1] == 0
+
+
 @pytest.mark.parametrize("size", [0, 1, 8**11 - 1, 8**11])
 @pytest.mark.parametrize("name", ["a", "odd \udcff\n", "n" * 94, "n" * 95, "ü" * 47, "ü" * 48])
 def test_a_header_is_what_tarfile_makes(name, size):

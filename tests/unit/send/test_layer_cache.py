@@ -7,6 +7,7 @@ import io
 import random
 import tarfile
 import threading
+import tracemalloc
 
 import pytest
 
@@ -47,8 +48,7 @@ class Source:
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch):
-    for module in (compression, layer_cache):
-        monkeypatch.setattr(module, "PIECE", PIECE)
+    monkeypatch.setattr(compression, "PIECE", PIECE)
 
 
 @pytest.fixture
@@ -60,15 +60,21 @@ def fetch(cache, source, layers=LAYERS, codec=ZSTD):
     return cache.fetch(layers, codec, source, lambda read: None)
 
 
-@pytest.mark.parametrize("form", [lambda body: body, gzip.compress], ids=["plain", "gzip"])
+def unpacked(layer):
+    return decompress(io.BufferedReader(io.BytesIO(b"".join(layer.part.chunks())))).read()
+
+
+@pytest.mark.parametrize("form", [lambda body: body, gzip.compress, ZSTD.compress], ids=["plain", "gzip", "zstd"])
 def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
     source = Source(saved(BODIES, form))
     for _ in range(2):
         fetched = fetch(cache, source)
         for body, layer in zip(BODIES, LAYERS, strict=True):
-            stream = list(fetched[layer].part.chunks())
-            assert b"".join(decompress(stream)) == body
-            assert (fetched[layer].size, fetched[layer].part.size) == (len(body), sum(map(len, stream)))
+            assert unpacked(fetched[layer]) == body
+            assert (fetched[layer].size, fetched[layer].part.size) == (
+                len(body),
+                sum(map(len, fetched[layer].part.chunks())),
+            )
     assert source.reads == 1
 
 
@@ -86,8 +92,38 @@ def test_a_damaged_file_is_made_anew(cache, tmp_path):
     fetch(cache, source)
     path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
     path.write_bytes(path.read_bytes()[:-1] + b"?")
-    assert b"".join(decompress(fetch(cache, source)[LAYERS[1]].part.chunks())) == BODIES[1]
+    assert unpacked(fetch(cache, source)[LAYERS[1]]) == BODIES[1]
     assert source.reads == 2
+
+
+def test_a_size_that_a_full_disk_cut_is_written_anew(cache, tmp_path):
+    source = Source(saved(BODIES))
+    fetch(cache, source)
+    (tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.size").write_text("")
+    assert LAYERS[1] not in cache.sizes(LAYERS)
+    assert fetch(cache, source)[LAYERS[1]].size == cache.sizes(LAYERS)[LAYERS[1]] == len(BODIES[1])
+
+
+@pytest.mark.parametrize("form", [gzip.compress, ZSTD.compress], ids=["gzip", "zstd"])
+def test_a_layer_of_zeros_takes_no_memory_of_its_size(form):
+    packed = form(bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        whole = decompress(io.BufferedReader(io.BytesIO(packed)))
+        assert sum(map(len, layer_cache._chunks(whole))) == 64 << 20
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("form", [gzip.compress, ZSTD.compress], ids=["gzip", "zstd"])
+def test_a_damaged_layer_of_an_image_is_named_as_such(cache, form):
+    def damaged(body):
+        packed = form(body)
+        return packed[:20] + bytes(len(packed) - 20)
+
+    with pytest.raises(DeployError, match=r"docker save .*gave a damaged layer"):
+        fetch(cache, Source(saved(BODIES, damaged)))
 
 
 def test_an_image_that_ends_early_or_lacks_a_layer_is_a_fault_and_leaves_no_parts(cache, tmp_path):

@@ -4,6 +4,8 @@ The facts are what hosts of these kinds say (`uname -m`, glibc, GPUs): of ARM, a
 """
 
 import dataclasses
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -55,12 +57,15 @@ def tool(machine, monkeypatch):
     def fetch(target, more):
         asked.append(more[-1])
         (target / "bin").mkdir(parents=True)
-        (target / "bin/uv").touch()
+        (target / "bin/uv").write_bytes(b"uv")
 
     monkeypatch.setattr(uv, "_fetch", fetch)
     monkeypatch.setattr(uv.platform, "machine", lambda: "another")
-    uv.program_for("host", machine, None)
-    return asked[0]
+    with TemporaryDirectory() as folder:
+        for _ in range(2):  # it is fetched once for all hosts
+            assert uv.program_for("host", machine, Path(folder))[:] == b"uv"
+    (platform,) = asked
+    return platform
 
 
 COMBINATIONS = {

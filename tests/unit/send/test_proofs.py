@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from deploy.run.files.folders import cache_folder
 from deploy.send.image.push import Proofs
+from deploy.send.road.rates import Rates
 
 
 def test_a_proof_is_known_to_the_next_push_for_that_host_and_image_alone(tmp_path: Path) -> None:
@@ -45,3 +49,13 @@ def test_the_oldest_proofs_go_first(tmp_path: Path) -> None:
     assert not Proofs(tmp_path).has("host0", "sha256:1")
     assert Proofs(tmp_path).has("host1", "sha256:1")
     assert Proofs(tmp_path).has("new", "sha256:1")
+
+
+def test_a_cache_that_a_link_puts_on_another_disk_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "muster").symlink_to(tmp_path / "disk")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    Proofs(cache_folder()).add("a", "sha256:1")
+    Rates(cache_folder()).save()
+    assert sorted(path.name for path in (tmp_path / "disk").iterdir()) == ["proved", "rates"]
+    assert Proofs(cache_folder()).has("a", "sha256:1")

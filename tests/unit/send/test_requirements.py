@@ -60,6 +60,14 @@ def test_no_means_no_and_a_name_comes_first(tmp_path):
     assert requirements.find(folder, "more/other file.txt", sent) == ("more/other file.txt", False)
 
 
+def test_a_file_of_the_folder_may_be_typed_through_a_link(tmp_path):
+    folder, sent = project(tmp_path, **{"requirements.txt": "a"})
+    link = tmp_path.with_name(f"{tmp_path.name}-link")
+    link.symlink_to(folder)
+    for asked in (f"{link}/requirements.txt", f"{folder}/requirements.txt", f"../{folder.name}/requirements.txt"):
+        assert requirements.find(link, asked, sent) == ("requirements.txt", False)
+
+
 @pytest.mark.parametrize("asked", ["missing.txt", "../above.txt", "/etc/hostname", "kept-back.txt"])
 def test_a_file_that_no_host_gets_is_refused(tmp_path, asked):
     folder, sent = project(tmp_path, **{"requirements.txt": "a", "kept-back.txt": "b"})
@@ -71,7 +79,7 @@ def test_what_a_file_names_is_read_too(tmp_path):
     folder, sent = project(
         tmp_path,
         **{
-            "requirements.txt": "-r more/base.txt\n-c limits.txt\nnumpy  # a comment\n",
+            "requirements.txt": "-rmore/base.txt\n-c limits.txt\nnumpy  # a comment\n",
             "more/base.txt": "-r ../limits.txt\n./pkg\n",
             "limits.txt": "six<2\n",
             "more/pkg/pyproject.toml": "",
@@ -105,7 +113,7 @@ def test_what_cannot_work_on_a_host_is_refused_with_its_line(tmp_path, line, tol
 
 
 def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(tmp_path):
-    for line, same in (("-e ./pkg", True), ("./pkg", False)):
+    for line, same in (("-e ./pkg", True), ("-e./pkg", True), ("./pkg", False)):
         folder, sent = project(
             tmp_path, **{"requirements.txt": line, "pkg/setup.py": "", "pkg/a/code.py": "1", "pkg/b.py": "1"}
         )
@@ -219,3 +227,14 @@ def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp
     (tmp_path / "requirements.txt").write_text(text)
     with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|200001|1): more than"):
         requirements.read(tmp_path, "requirements.txt", {"requirements.txt"})
+
+
+@pytest.mark.parametrize(
+    ("more", "kind"),
+    [("", "project"), ("[tool.uv]\npackage = false", "file"), ("[tool.uv]\npackage = true", "project")],
+)
+def test_whether_a_project_is_a_package_is_what_uv_says(tmp_path, more, kind):
+    text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n[build-system]\nrequires = ["hatchling"]\n'
+    folder, sent = project(tmp_path, **{"pyproject.toml": text + more})
+    needs = requirements.read(folder, "pyproject.toml", sent)
+    assert (needs.kind, bool(needs.packages)) == (kind, kind == "project")

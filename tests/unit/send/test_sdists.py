@@ -73,6 +73,21 @@ def test_a_redirect_takes_no_login_along():
     assert "Authorization" not in heard[0]
 
 
+@pytest.mark.parametrize(
+    ("head", "body"),
+    [
+        ([("Content-Length", str(len(DATA)))], DATA[:-1]),
+        ([("Transfer-Encoding", "chunked")], b"1000\r\nabc"),
+        ([("X", "a" * 70_000)], DATA),
+    ],
+    ids=["cut", "cut in a chunk", "an endless head"],
+)
+def test_an_answer_that_is_cut_or_none_of_http_is_no_file(head, body):
+    """Also where no file pins a hash of it."""
+    with answering(200, head, [body]) as (url, _), pytest.raises(DeployError, match=r"was cut|cannot be fetched"):
+        sdists.fetch(f"{url}/{NAME}", [], Settings({}))
+
+
 def test_what_is_another_file_or_endless_or_of_this_machine_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(sdists, "MOST", 1 << 20)
     with answering(200, pieces=[DATA]) as (url, _), pytest.raises(DeployError, match="does not have the hash"):

@@ -145,6 +145,18 @@ def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_i
     assert refused.value.hint == "--include train.py"
 
 
+def test_a_script_that_is_typed_through_a_link_is_the_one_that_is_sent(folder):
+    (folder / "sets").mkdir()
+    (folder / "sets/train.py").write_text("")
+    (folder / "now").symlink_to("sets")
+    look = folder_look.look_at(folder)
+    for typed in ("now/train.py", "sets/../sets/train.py", f"../{folder.name}/sets/train.py"):
+        folder_look.refuse_unsent(look, folder, typed)
+    (folder / ".gitignore").write_text("/sets/train.py\n")
+    with pytest.raises(UsageError, match=r"^sets/train.py: Muster does not send it"):
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, "now/train.py")
+
+
 def test_a_folder_that_a_repository_around_it_ignores_is_sent_by_its_own_rules(tmp_path):
     repository(tmp_path)
     (tmp_path / ".gitignore").write_text("*\n")
@@ -159,17 +171,17 @@ def test_submodules_are_sent_with_their_own_rules_and_an_empty_one_is_named(fold
     repository(other)
     (other / "lib.py").write_text("")
     commit(other, "lib.py")
-    for name in ("third", "hollow"):
+    for name in ("third", "hollow one"):
         add = ["-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(other), name]
         subprocess.run(["git", "-C", str(folder), *add], check=True)
-    commit(folder, ".gitmodules", "third", "hollow")
-    subprocess.run(["git", "-C", str(folder), "submodule", "--quiet", "deinit", "--force", "hollow"], check=True)
+    commit(folder, ".gitmodules", "third", "hollow one")
+    subprocess.run(["git", "-C", str(folder), "submodule", "--quiet", "deinit", "--force", "hollow one"], check=True)
     (folder / "third/.gitignore").write_text("*.tmp\n")
     (folder / "third/x.tmp").write_text("")
     chosen = select(folder)
     assert {"third/lib.py", "third/.gitignore"} <= set(chosen.paths)
     assert "third/x.tmp" not in chosen.paths
-    assert any("submodule update --init hollow" in note for note in chosen.notes)
+    assert any("submodule update --init 'hollow one'" in note for note in chosen.notes)
 
 
 def test_a_shallow_clone_is_sent_as_a_whole_one(folder, tmp_path):
@@ -260,9 +272,9 @@ def test_a_repository_of_another_user_is_not_read_and_that_is_said(folder, own):
     assert "a.ckpt" in select(folder).paths
 
 
-@pytest.mark.parametrize("version", ["2", "3", "4"])
-def test_an_index_of_each_version_is_read(folder, version):
+@pytest.mark.parametrize("kind", ["--index-version=2", "--index-version=3", "--index-version=4", "--split-index"])
+def test_an_index_of_each_kind_is_read(folder, kind):
     commit(folder, "runs/old/log", "a.ckpt", "sub/b.ckpt")
-    subprocess.run(["git", "-C", str(folder), "update-index", f"--index-version={version}"], check=True)
+    subprocess.run(["git", "-C", str(folder), "update-index", kind], check=True)
     subprocess.run(["git", "-C", str(folder), "add", "-fN", "data/one.bin"], check=True)
     assert {"runs/old/log", "a.ckpt", "sub/b.ckpt", "data/one.bin"} <= files(folder)

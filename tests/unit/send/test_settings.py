@@ -87,11 +87,39 @@ def test_a_password_is_nowhere_to_be_seen(home):
     assert "index.example/simple" in shown
 
 
+def test_a_password_that_is_set_to_nothing_hides_nothing(home):
+    assert of(home, UV_INDEX_MINE_PASSWORD="").hidden("Resolved 3 packages") == "Resolved 3 packages"
+
+
+@pytest.mark.parametrize(
+    ("index", "wanted"),
+    [
+        ("https://index.example/simple", "https://me:s%2Fa%20b@index.example/simple"),
+        ("mine=https://index.example:8443", "mine=https://me:s%2Fa%20b@index.example:8443"),
+        ("https://you:other@index.example/simple", "https://you:other@index.example/simple"),
+        ("https://token@index.example/simple", "https://token@index.example/simple"),
+        ("https://elsewhere.example/index.example/@x", "https://elsewhere.example/index.example/@x"),
+    ],
+)
+def test_the_login_of_an_index_comes_from_netrc_where_pip_finds_it(home, index, wanted):
+    (home / ".netrc").write_text('machine index.example login me password "s/a b"\n')
+    got = of(home, UV_INDEX=index)
+    assert got.variables["UV_INDEX"] == wanted
+    assert "s/a" not in str(got.public)
+    (home / ".netrc").write_text("machine\n")
+    assert of(home, UV_INDEX=index).variables["UV_INDEX"] == index
+
+
+@pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_certificates_that_pip_and_uv_are_told_of_go_along(home, name):
+    (home / "ca.pem").write_bytes(b"authority")
+    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_CERT": "", name: str(home / "ca.pem")}
+    assert settings.of_user(own, home).certificates == b"authority"
+
+
 def test_a_companys_certificates_go_along(home):
     (home / "ca.pem").write_bytes(b"authority")
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
-    own = {"PIP_CONFIG_FILE": os.devnull, "PIP_CERT": "", "SSL_CERT_FILE": str(home / "ca.pem")}
-    assert settings.of_user(own, home).certificates == b"authority"
 
 
 def test_a_damaged_settings_file_is_no_end(home):

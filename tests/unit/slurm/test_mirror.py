@@ -44,6 +44,18 @@ def test_a_log_begins_where_it_is_told_and_goes_on_without_repeats(copied):
     assert copied.known()["logs/rank-0.log"] == 114
 
 
+def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copied):
+    """`muster attach` twice: each line stood twice in the log, and so in what both showed."""
+    other = JobCopy(copied.dir, "login", pytest.fail)
+    for offset, text in ((0, "one\n"), (4, "two\n")):
+        for each in (copied, other):
+            each.take(f"{each.mark} add logs/rank-0.log {offset} {packed(text)} .")
+    assert (copied.dir / "logs/rank-0.log").read_text() == "one\ntwo\n"
+    copied._out.close()  # the first one ends, and the other goes on
+    other.take(f"{other.mark} add logs/rank-0.log 8 {packed('three')} .")
+    assert (copied.dir / "logs/rank-0.log").read_text() == "one\ntwo\nthree"
+
+
 @pytest.mark.parametrize(
     "name", ["../x", "/etc/x", "logs/../record.json", "record.json", "outcome.json", "logs/rank-0.log/x", "job.sbatch"]
 )

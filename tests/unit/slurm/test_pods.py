@@ -123,6 +123,14 @@ def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, wha
         exported(capsys, **given)
 
 
+@KINDS
+@pytest.mark.parametrize(("text", "restarts"), [("3", 3), ("x", 0), ("", 0)])
+def test_pods_are_replaced_as_often_as_torchruns_own_variable_says(kind, text, restarts, folder, capsys):
+    """A text that is no number ended the command with a traceback; on hosts it counts as none."""
+    text = exported(capsys, to=kind, env=(f"PET_MAX_RESTARTS={text}",))
+    assert f"backoffLimit: {restarts}\n" in text
+
+
 @pytest.mark.parametrize("to", ["", "jobset"])
 @pytest.mark.parametrize("given", [{"script": "train.py --token hf_0123456789"}, {"env": ("HF_TOKEN=hf_9876543210",)}])
 def test_a_secret_does_not_get_into_the_file(folder, capsys, monkeypatch, to, given):

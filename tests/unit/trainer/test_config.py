@@ -1,8 +1,10 @@
 """Options are checked before anything is started, and a fault names the option."""
 
 import dataclasses
+import errno
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,12 +29,17 @@ def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):
         (["--steps", "0"], "at least 1"),
         (["--steps", "ten"], "not a whole number"),
         (["--lr", "nan"], "--lr"),
+        (["--lr", "inf"], "--lr"),
+        (["--steps", "9" * 400], "at least 1"),
         (["--lr", "-1"], "at least 0"),
         (["--precision", "fp8"], "fp8"),
         (["--backend", "mpi"], "mpi"),
         (["--recipe", "nowhere.py"], "nowhere.py"),
         (["--resume", "no/such/place"], "no/such/place"),
         (["--data", "no/such/place"], "no/such/place"),
+        (["--data", __file__], f"--data: no such folder: {__file__}"),
+        (["--data", "long" * 2000], "File name too long"),
+        (["--resume", "long" * 2000], "File name too long"),
         (["surprise"], "surprise"),
     ],
 )
@@ -46,6 +53,23 @@ def test_nonsense_is_refused_by_name(arguments, words):
 def test_an_empty_data_folder_is_refused(tmp_path):
     with pytest.raises(Refused, match="empty"):
         parse(["--data", str(tmp_path)])
+
+
+def test_a_data_folder_of_another_user_is_named(tmp_path, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
+    monkeypatch.setattr(Path, "iterdir", refuse)
+    with pytest.raises(Refused, match=f"{tmp_path}: Permission denied"):
+        parse(["--data", str(tmp_path)])
+
+
+def test_a_recipe_may_leave_an_option_to_us(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "DEFAULTS = {'data': None, 'compile': False}\ndef model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n"
+    )
+    assert (parse(["--recipe", str(file)]).data, parse(["--recipe", str(file)]).compile) == (None, False)
 
 
 @pytest.mark.parametrize("key", ["stpes", "recipe"])

@@ -69,7 +69,7 @@ def write(tmp_path, monkeypatch):
 @pytest.mark.torch
 def test_a_good_recipe_is_loaded_with_what_it_has(write):
     recipe = recipes.load(write(GOOD))
-    assert (recipe.name, recipe.defaults, recipe.path) == ("my", {"steps": 7, "lr": 0.5}, Path("my.py").resolve())
+    assert (recipe.defaults, recipe.path) == ({"steps": 7, "lr": 0.5}, Path("my.py").resolve())
     assert (recipe.optimizer, recipe.metrics, recipe.collate) == (None, None, None)
     assert recipes.compute_metrics(recipe, recipes.build_model(recipe), None) == {}
     training, held_out = recipes.build_datasets(recipe, None)
@@ -137,6 +137,14 @@ def test_defaults_that_are_no_plain_dict_are_refused(write, value):
     with pytest.raises(Refused, match=r"my\.py:1: DEFAULTS: ") as caught:
         recipes.defaults(write(f"DEFAULTS = {value}\n"))
     assert "plain dict" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "more", ["if False:\n    DEFAULTS = {'steps': 9}", "DEFAULTS |= {'steps': 9}", "DEFAULTS['steps'] = 9"]
+)
+def test_defaults_that_are_set_twice_are_refused_for_only_the_run_would_know_which_count(write, more):
+    with pytest.raises(Refused, match=r"my\.py:[23]: DEFAULTS: set a second time"):
+        recipes.defaults(write(f"DEFAULTS = {{'steps': 7}}\n{more}\n"))
 
 
 @pytest.mark.torch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import os
 import re
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 import torch
 from torch.utils.data import default_collate
 
-from muster.errors import Refused
+from muster.errors import Refused, TrainError
 from trainer import recipe as recipes
 
 # These models are too small for more, and threads that wait for each other beside other tests take minutes.
@@ -143,23 +144,35 @@ def test_text_reads_a_folder_in_order_without_hidden_and_binary_files(tmp_path):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        (None, "not a folder, got nothing"),
-        ("a file", "not a folder, got a file"),
         ("", "0 bytes of text, needs 2,580"),
         ("hello", "5 bytes of text, needs 2,580"),
     ],
 )
 def test_text_refuses_a_folder_it_cannot_train_on(tmp_path, made, message):
     folder = tmp_path / "data"
-    if made == "a file":
-        folder.write_text(made)
-    elif made is not None:
-        folder.mkdir()
-        (folder / "some.txt").write_text(made)
+    folder.mkdir()
+    (folder / "some.txt").write_text(made)
     with pytest.raises(Refused, match=message) as caught:
         recipes.build_datasets(recipes.load("text"), folder)
     assert str(folder) in caught.value.message
     assert "--data" in caught.value.hint
+
+
+def test_text_does_not_train_on_less_where_a_folder_cannot_be_listed(tmp_path, monkeypatch):
+    for name in ("mine", "theirs"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "some.txt").write_text("A" * 5000)
+    (tmp_path / "theirs").chmod(0)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)  # above it, only its owner may go
+    recipe, root = recipes.load("text"), os.geteuid() == 0
+    try:
+        os.seteuid(65534 if root else os.geteuid())
+        with pytest.raises(TrainError, match=r"datasets: PermissionError.*theirs"):
+            recipes.build_datasets(recipe, Path())
+    finally:
+        os.seteuid(0 if root else os.geteuid())
+        (tmp_path / "theirs").chmod(0o755)
 
 
 def test_digits_refuses_data_it_would_ignore(tmp_path):

@@ -15,6 +15,12 @@ def rank(number):
     return subprocess.Popen(MESH, env={**ours, **place}, stderr=subprocess.PIPE, text=True)
 
 
+def test_a_rank_whose_number_is_none_is_told_so():
+    done = rank("one")
+    words = done.communicate(timeout=60)[1]
+    assert (done.returncode, words.splitlines()[0]) == (2, "error: RANK must be a whole number, got 'one'")
+
+
 def test_the_rank_without_words_outlives_the_one_that_prints_them():
     second, first = rank("1"), rank("0")
     try:

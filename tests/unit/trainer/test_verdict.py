@@ -1,15 +1,17 @@
 """How a run ended: one verdict of all ranks, and what a script writes in its place is none."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from muster.errors import Refused, TrainError
+from muster.files import read_object
 from trainer import verdict as verdicts
 from trainer.node.notes import Journal
 from trainer.node.rank.place import FIRST_RANK
 from trainer.run_dir import RankFolder
-from trainer.verdict import VerdictStore, done, failed, publish, read_verdict, record, stopped, verdict_of
+from trainer.verdict import VerdictStore, done, failed, publish, record, stopped, verdict_of
 
 FAULT = failed(2, "b", 7, TrainError("the loss is nan", "lower --lr"))
 
@@ -103,9 +105,13 @@ def test_a_fault_is_that_of_its_culprit_and_one_of_the_input_is_refused():
 
 
 def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(monkeypatch):
-    assert stopped(0, "a", 7, "at step 7").hint == "`make up RESUME=latest` continues from here"
+    run = Path("runs/run-1")
+    monkeypatch.setenv("MUSTER_RUN_DIR", "")  # as docker-compose.yml has it
+    assert stopped(0, "a", 7, "at step 7", run).hint == "`--resume runs/run-1` continues from here", "plain torchrun"
+    monkeypatch.setenv("MUSTER_RUN_DIR", "/muster/runs/run-1")
+    assert stopped(0, "a", 7, "at step 7", run).hint == "`make up RESUME=latest` continues from here"
     monkeypatch.setenv("MUSTER_RESUME_COMMAND", "muster deploy --resume run-1")
-    said = stopped(0, "a", 7, "at step 7")
+    said = stopped(0, "a", 7, "at step 7", run)
     assert (said.verdict, said.code, said.message) == ("stopped", 75, "at step 7")
     assert "`muster deploy --resume run-1`" in said.hint
 
@@ -113,13 +119,13 @@ def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(mon
 def test_what_is_written_is_read_again_and_what_a_script_writes_there_is_nothing(tmp_path):
     for each in (FAULT, done(0, "a", 9), failed(0, "a", 1, TrainError("x"), cause="killed")):
         assert publish(each, tmp_path, "a-0")
-        assert read_verdict(tmp_path / "outcome/a-0.json") == each
+        assert verdict_of(read_object(tmp_path / "outcome/a-0.json")) == each
     row = json.loads((tmp_path / "outcome/a-0.json").read_text())
     odd = [[], {}, {**row, "more": 1}, {**row, "code": "1"}, {**row, "since": "x"}, {**row, "node": None}]
     for value in [*odd, {name: row[name] for name in row if name != "step"}]:
         (tmp_path / "outcome/a-0.json").write_text(json.dumps(value))
-        assert read_verdict(tmp_path / "outcome/a-0.json") is None
-    assert read_verdict(tmp_path / "missing.json") is None
+        assert verdict_of(read_object(tmp_path / "outcome/a-0.json")) is None
+    assert verdict_of(read_object(tmp_path / "missing.json")) is None
 
 
 def test_a_verdict_goes_to_the_run_and_to_the_agent_with_the_ranks_number_in_the_run(monkeypatch, tmp_path):

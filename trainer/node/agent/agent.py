@@ -37,7 +37,7 @@ from muster.files import replace
 from muster.reserve import JOURNAL, reserve_room
 
 from ... import NAME, config
-from ...verdict import Verdict, done, failed, publish
+from ...verdict import RESUME, Verdict, done, failed, publish
 from .. import notes, torch_names, variables
 from ..beside import telemetry, tie
 from ..ending import judge_below, outside, reached, script_verdict, training_alone
@@ -69,8 +69,9 @@ def main() -> int:
             os.environ.pop(pods.KEY, None)
             slurm.clear(os.environ)
     except (TrainError, OSError) as fault:
-        print(fault.report() if isinstance(fault, TrainError) else f"error: {fault}", file=sys.stderr)
-        return fault.code if isinstance(fault, TrainError) else REFUSED
+        known = fault if isinstance(fault, TrainError) else Refused(str(fault))
+        print(known.report(), file=sys.stderr)
+        return known.code
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     os.environ |= roles.variables(os.environ, name)
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
@@ -111,10 +112,11 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     part = None
     try:
         is_script = arguments[:1] == ["--script"]
+        of_script = folder if is_script else None
         began, ticks = time.time(), time.monotonic()
-        conflicts = _enter_work(folder if is_script else None)
+        conflicts = _enter_work(of_script)
         part = roles.join(os.environ, name, folder, variables.first_rank())
-        command = torchrun_command([*arguments, *_restart_words(folder if is_script else None)])
+        command = torchrun_command([*arguments, *_restart_words(of_script)])
         own_library = script_verdict.own_library(arguments[1:]) if is_script and variables.place() == 0 else ""
         if folder:
             _tell_up(folder, name)
@@ -137,7 +139,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if conflicts:
             diary.tell_conflicts(variables.first_rank(), conflicts)
         if own_library:
-            diary.tell_own_library(variables.first_rank(), own_library)
+            diary.event("own_library", variables.first_rank(), path=own_library)
         limit = Limit(folder, name, os.environ)
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
@@ -147,7 +149,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         began = min(began, time.time() - time.monotonic() + ticks)  # files have times of a clock that was set back
-        _tell_kept(folder if is_script else None, diary, began)
+        _tell_kept(of_script, diary, began)
         if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
@@ -156,8 +158,12 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
         if part and not node.leaves:
             verdict = part.settle(verdict, code, node.released)
-        if verdict and not publish(verdict, folder, f"{name}-agent", outcome):
-            print(f"{verdict.verdict}: {verdict.message}\nerror: the disk of {folder} is full", file=sys.stderr)
+        is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
+        for each in (verdict,) if verdict else node.verdicts() if is_script else ():
+            if each.code and not (is_kept and RESUME in os.environ):  # nobody else says it below `srun muster agent`
+                print(f"{each.verdict}: {each.message}" + f"\nhint: {each.hint}" * bool(each.hint), file=sys.stderr)
+        if not is_kept:
+            print(f"error: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)
@@ -252,7 +258,7 @@ def after_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node from the moment on when it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # Whoever fails after another may only have lost it; and where other nodes train, one of these may be first.
-    first = min((failure.life.ended for failure in node.diary.failures), default=0.0)
+    first = node.diary.first_failure
     whole = all(life.world == len(lives) for life in lives)
     for failure in node.diary.failures if whole else ():
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
@@ -353,6 +359,8 @@ def torchrun_environment(
     if not endpoint:  # a single node: torchrun's own defaults serve
         return made
     host, _, port = endpoint.rpartition(":")
+    if not port.isdecimal():
+        raise Refused(f"no port in PET_RDZV_ENDPOINT={endpoint}", f"name one: {endpoint}:29500")
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = meeting.endpoint(address, port)
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]

@@ -64,6 +64,11 @@ class Diary:
         return list(self._ends.lives.values())
 
     @property
+    def work_folder(self) -> Path | None:
+        """Where the script works, in a run folder."""
+        return self.run_folder and self.run_folder / work.WORK
+
+    @property
     def first_rank(self) -> int:
         """The first of the node's ranks, as they are numbered now."""
         return min((life.rank for life in self.lives), default=0)
@@ -138,10 +143,6 @@ class Diary:
         if folder := self._folder(rank):
             folder.event(kind, **about)
 
-    def tell_stuck(self, rank: int, about: Mapping[str, Any] | None) -> None:
-        """Tell that a rank is stuck, and where; None: that it moves again."""
-        self.event("stuck", rank, **about) if about else self.event("moves", rank)
-
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
         """The agent is about to end this rank, which is stuck; `about` says where."""
         place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
@@ -164,10 +165,6 @@ class Diary:
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
         self.event("conflicts", first, paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
-
-    def tell_own_library(self, first: int, path: str) -> None:
-        """Tell that the script has a module of its own, `path`, where others have our library."""
-        self.event("own_library", first, path=path[-_PATH_MOST:])
 
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
@@ -207,12 +204,12 @@ class Diary:
         """Where in the script a rank was that crashed."""
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
-        about = stuck_ranks.describe(look, self.run_folder / work.WORK if self.run_folder else None)
+        about = stuck_ranks.describe(look, self.work_folder)
         return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
 
     def _collectives(self, life: Life) -> list[list[Any]]:
         rows = stacks.last_collectives(self._outcome, life.local_rank, life.pid)
-        return stuck_ranks.collectives(rows, self.run_folder / work.WORK if self.run_folder else None)
+        return stuck_ranks.collectives(rows, self.work_folder)
 
     def _last_words(self, words: Callable[[int], str], life: Life) -> script_verdict.LastWords:
         noted = self._noted(life)

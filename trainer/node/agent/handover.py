@@ -7,7 +7,6 @@ container's configuration or on a command line. Standard library only.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import stat
@@ -62,15 +61,15 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     due = _listed(environment, NAMES)
     if not due:
         return {}
-    tell_at, waits = time.monotonic() + _QUIET_SECONDS, False
+    tell_at = time.monotonic() + _QUIET_SECONDS
     with _reading(pipe) as reading:
         while (secrets := _read(reading, due)) is None:
-            if not waits and time.monotonic() > tell_at:
-                run, waits = environment.get("MUSTER_RUN_ID", "ID"), True
+            if time.monotonic() > tell_at:
+                run, tell_at = environment.get("MUSTER_RUN_ID", "ID"), float("inf")
                 words = f"muster attach --hosts ... --run {run} gives them"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
-    if waits:
+    if tell_at == float("inf"):
         print("has its secrets", flush=True)
     return secrets
 
@@ -139,10 +138,8 @@ def _open(pipe: Path) -> int | None:
     """The pipe, if an agent has it open; None if no agent has, or it is not a pipe."""
     try:
         writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
-    except OSError as fault:
-        if fault.errno in (errno.ENOENT, errno.ENXIO, errno.ELOOP, errno.EACCES):
-            return None
-        raise
+    except OSError:
+        return None
     if not stat.S_ISFIFO(os.fstat(writing).st_mode):
         os.close(writing)
         return None

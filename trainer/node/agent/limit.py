@@ -24,6 +24,9 @@ class Limit:
         self._hours, self._start = environment.get(HOURS, ""), environment.get("PET_RDZV_ID", "-")
         self._path = _path(folder, name) if folder and self._hours else None
         self._deadline = self._read_deadline() if self._hours else float("inf")
+        # A clock that is set meanwhile neither ends the run nor lets it go on.
+        self._ends = time.monotonic() + self._deadline - time.time()
+        self._keep()
         self.reached = False
 
     @property
@@ -33,7 +36,7 @@ class Limit:
 
     def look(self) -> bool:
         """Whether the limit has just been reached; true once."""
-        if self.reached or time.time() < self._deadline:
+        if self.reached or time.monotonic() < self._ends:
             return False
         self.reached = True
         self._keep(self.words)
@@ -45,8 +48,6 @@ class Limit:
             if self._path:
                 start, deadline, *_ = self._path.read_text().split()
                 own = float(deadline) if start == self._start else own
-        self._deadline = own
-        self._keep()
         return own
 
     def _keep(self, words: str = "") -> None:

@@ -24,7 +24,7 @@ from ...verdict import Verdict, failed, publish, verdict_of
 from .. import processes, variables
 from ..ending import training_alone
 from ..ending.rank_lives import Life
-from ..files import earlier, work
+from ..files import earlier
 from ..hang.links import Links
 from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
@@ -118,10 +118,11 @@ class Node:
         )
         if output:
             output.follow(torchrun)
-        words = output.words if output else _no_words
+        # Ranks of the trainer say in their verdicts why they failed.
+        words = output.words if output else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
-        if torchrun.returncode and not (self._asked or self._killed or self._verdicts()):
+        if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
             self.diary.tell_torchrun(torchrun.returncode, words)
         if output:
             output.finish()
@@ -148,12 +149,13 @@ class Node:
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
-        folder = self.diary.run_folder
-        stuck, links = StuckRanks(self.outcome, folder / work.WORK if folder else None), Links()
+        stuck, links = StuckRanks(self.outcome, self.diary.work_folder), Links()
         # Muster's own trainer has joined its ranks.
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
-        before = earlier.Earlier(self.outcome, folder if self._relay else None, self.diary.tell_put_aside)
+        before = earlier.Earlier(
+            self.outcome, self.diary.run_folder if self._relay else None, self.diary.tell_put_aside
+        )
         while torchrun.poll() is None:
             if input_is_closed():
                 self._ask(signal.SIGINT)
@@ -161,7 +163,7 @@ class Node:
             self.diary.keep(words)
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
-                self.diary.tell_stuck(rank, about)
+                self.diary.event("stuck", rank, **about) if about else self.diary.event("moves", rank)
             self._mend(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
@@ -170,7 +172,7 @@ class Node:
                 self.diary.event("throttled", rank, **held)
             for rank, why in alone.look(self.diary.lives):
                 self.diary.event("alone", rank, **why)
-            if alone.final and not self._asked and not self._verdicts():
+            if alone.final and not self._asked and not self.verdicts():
                 self._give_up(alone.final)
             now = time.monotonic()
             if self.limit.look():
@@ -183,7 +185,9 @@ class Node:
                     self.diary.tell_asked(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
-            if kill_at == float("inf") and (self._verdicts() or self._has_failed()):
+            # Where the nodes have agreed that the run has failed, our ranks may wait for some that are gone.
+            has_failed = self._group and self._group.epoch.over == FAILED
+            if kill_at == float("inf") and (self.verdicts() or has_failed):
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
@@ -208,10 +212,10 @@ class Node:
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
-        if (why := part.look(self.diary.lives, self.diary.died)) and not self._verdicts():
+        if (why := part.look(self.diary.lives, self.diary.died)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
-        if not (self.released or self._asked or self._verdicts()) and part.over and part.may_stop():
+        if not (self.released or self._asked or self.verdicts()) and part.over and part.may_stop():
             self.released = self.diary.released = True
             self._release_ends = now + part.role.grace
         if self.released:
@@ -227,7 +231,7 @@ class Node:
 
     def _mend(self, stuck: StuckRanks) -> None:
         """End the ranks that are stuck for good: torchrun then starts all ranks again."""
-        if self._asked or self._verdicts():
+        if self._asked or self.verdicts():
             return
         for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
@@ -239,10 +243,6 @@ class Node:
             self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
         for name, others in self._group.apart() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
-
-    def _has_failed(self) -> bool:
-        """Whether the nodes have agreed that the run has failed: our ranks may wait for some that are gone."""
-        return bool(self._group and self._group.epoch.over == FAILED)
 
     def _is_out(self) -> bool:
         """Whether the other nodes go on, or have ended, without this one."""
@@ -273,7 +273,7 @@ class Node:
         peer to begin again) there is nothing to save, and torchrun would wait in vain.
         """
         living = self._living()
-        if self._verdicts() or self._given_up:
+        if self.verdicts() or self._given_up:
             return
         self._interrupted |= bool(living)
         (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
@@ -329,16 +329,15 @@ class Node:
                 for number in heard:
                     _send(process, number)
 
-    def _verdicts(self) -> Collection[Verdict]:
+    def verdicts(self) -> Collection[Verdict]:
+        """Those that this node and its ranks have left."""
         self._read_journal()
         return self._verdicts_by.values()
 
     def _code(self, torchrun_code: int) -> int:
-        if self.released:
+        if self.released or (self._group and self._group.has_left):
             return DONE
-        if self._group and self._group.has_left:
-            return DONE
-        codes = [verdict.code for verdict in self._verdicts()]
+        codes = [verdict.code for verdict in self.verdicts()]
         self.judged = bool(codes)
         if self.leaves and not codes:
             return SIGNALLED + signal.SIGTERM
@@ -352,11 +351,6 @@ class Node:
         if obeyed and not self._failed_before():
             return STOPPED
         return FAILED if torchrun_code else DONE
-
-
-def _no_words(local_rank: int) -> str:
-    """Ranks of the trainer say in their verdicts why they failed."""
-    return ""
 
 
 def _send(process: int, number: int) -> None:

@@ -22,7 +22,7 @@ from ..ending.rank_lives import Ends, Life
 from ..launch import rank_pipe
 from ..rank.mask import Mask
 from ..rank.place import in_run
-from ..variables import number
+from ..variables import FIRST_FILE, number
 from .console import LINE_WEIGHT, Console
 
 # The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
@@ -58,18 +58,19 @@ class Output:
     ) -> None:
         count = environment.get("PET_NPROC_PER_NODE", "1")
         ranks = int(count) if count.isdecimal() else max(16, os.cpu_count() or 1)
-        first = environment.get("MUSTER_FIRST_RANK_FILE", "")
         most = number(environment, "MUSTER_LOG_LIMIT", LOG_MOST)
         self._console = Console()
         self._lock, self._closed = threading.Lock(), False
         self._selector = selectors.DefaultSelector()
         self._ends = Ends(outcome)
         self._torchrun = _Torchrun(self._console, self._lives)
-        self._ranks = [_Rank(self._lives, place, ranks > 1, run_folder, most, self._console) for place in range(ranks)]
+        first = environment.get(FIRST_FILE)
+        self._ranks = [
+            _Rank(self._lives, place, ranks > 1, run_folder, most, self._console, int(first) + place if first else None)
+            for place in range(ranks)
+        ]
         # What the ranks write into, by local rank.
         self.pipes = [rank.writing for rank in self._ranks]
-        for place, rank in enumerate(self._ranks if first else ()):
-            rank.file = int(first) + place
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
         self._masked = bool(hidden)
@@ -249,8 +250,6 @@ class _Rank(_Source):
     `file`: the number of its log, where it is another than the rank's (min_nodes.py).
     """
 
-    file: int | None = None
-
     def __init__(
         self,
         lives: Callable[[], Mapping[int, Life]],
@@ -259,9 +258,11 @@ class _Rank(_Source):
         run_folder: Path | None,
         most: int,
         console: Console,
+        file: int | None,
     ) -> None:
         super().__init__(console)
         self._lives, self._place, self._marked, self._folder, self._most = lives, place, marked, run_folder, most
+        self._file = file
         self.pipe, self.writing = rank_pipe.make()
         self._pid, self._waits_until = 0, 0.0
         self._log: io.FileIO | None = None
@@ -285,7 +286,7 @@ class _Rank(_Source):
             self.close()
             self._pid = life.pid
             self._mark = b"[rank%d]: " % life.rank if self._marked else b""
-            self._open(f"rank-{in_run(life.rank if self.file is None else self.file)}.log")
+            self._open(f"rank-{in_run(life.rank if self._file is None else self._file)}.log")
 
     def _open(self, name: str) -> None:
         if self._folder:

@@ -26,7 +26,7 @@ from muster.errors import NOT_FOUND, SIGNALLED
 
 from ..files import work
 
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS, _LOOK_SECONDS = 5.0, 0.2
 _PIECE = 1 << 16
 _LENGTH, _SIZE = struct.Struct(">I"), struct.Struct(">HH")
 _SHELLS = ("/bin/bash", "/bin/sh")
@@ -58,20 +58,23 @@ def _plain(command: Sequence[str]) -> int:
     except OSError as fault:
         print(f"error: {command[0]}: {fault.strerror}", file=sys.stderr)
         return NOT_FOUND
-    ended = os.pidfd_open(child.pid)
-    while not (ready := select.select([0, ended], [], [])[0]) or ended not in ready:
-        if not os.read(0, _PIECE):
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return _code(child.wait(_LOOK_SECONDS))
+        if select.select([0], [], [], 0)[0] and not os.read(0, _PIECE):
             return _end(child)
-    return _code(child.wait())
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
     """Ask the command and all that it started to end; kill what stays."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            return _code(child.wait(_LEAVE_SECONDS))
+    end = time.monotonic() + _LEAVE_SECONDS
+    with suppress(ProcessLookupError):  # nobody is left
+        os.killpg(child.pid, signal.SIGTERM)
+        while time.monotonic() < end:
+            child.poll()
+            os.killpg(child.pid, 0)
+            time.sleep(0.02)
+        os.killpg(child.pid, signal.SIGKILL)
     return _code(child.wait())
 
 
@@ -79,9 +82,10 @@ def _in_terminal(command: Sequence[str]) -> int:
     pid, terminal = pty.fork()
     if not pid:
         signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup leaves it ignored, and a terminal's end would end nobody
-        with suppress(OSError):
+        try:
             os.execvp(command[0], list(command))
-        os.write(2, f"error: {command[0]}: no such program\n".encode())
+        except OSError as fault:
+            os.write(2, f"error: {command[0]}: {fault.strerror}\n".encode())
         os._exit(NOT_FOUND)
     os.set_blocking(terminal, False)
     frames = typed = b""

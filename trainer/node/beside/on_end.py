@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
+from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ...verdict import read_verdict
+from ...verdict import verdict_of
 from ..agent import final_end, handover, limit
 from ..files import work
 from ..membership import alive, peers
@@ -60,9 +61,9 @@ class Witness:
         """Wait until the nodes of this run folder have ended and do not come back."""
         codes = [self._wait_one(name) for name in self.plan["nodes"]]
         paths = sorted((self.folder / "outcome").glob("[!.]*.json"))
-        verdicts = [verdict.row() for path in paths if (verdict := read_verdict(path))]
+        verdicts = [read_object(path) for path in paths]
         reached = any(limit.why_stopped(self.folder, name, self.plan["start"]) for name in self.plan["nodes"])
-        self.end = {"verdicts": verdicts, "limit": reached, "codes": codes}
+        self.end = _checked({"verdicts": verdicts, "limit": reached, "codes": codes})
 
     def _wait_one(self, name: str) -> int | None:
         """Wait for the end of one node; its exit code, None if it was killed."""
@@ -103,16 +104,12 @@ def main() -> int:
     return 0
 
 
-def _ask(plan: Mapping[str, Any], place: int) -> dict[str, Any] | None:
-    return peers.ask(plan["hosts"][place], plan["port"], plan["token"])
-
-
 def _another_acts(plan: Mapping[str, Any]) -> bool:
     """Wait while a witness before this one lives; return whether one has acted."""
     unseen = 0.0
     while plan["place"]:
         began = time.monotonic()
-        answers = [answer for place in range(plan["place"]) if (answer := _ask(plan, place))]
+        answers = [*filter(None, peers.ask_all(plan["hosts"][: plan["place"]], plan["port"], plan["token"]))]
         if any(answer.get("acted") for answer in answers):
             return True
         time.sleep(_POLL_S)
@@ -129,8 +126,9 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
     lost: list[int] = []
     silent = set[int]()
     while waits := [place for place in others if place not in ends and place not in lost]:
-        for place in waits:
-            answer, now = _ask(plan, place), time.monotonic()
+        answers = peers.ask_all([plan["hosts"][place] for place in waits], plan["port"], plan["token"])
+        now = time.monotonic()
+        for place, answer in zip(waits, answers, strict=True):
             if not answer:
                 silent |= {place} if answer is None else set()
                 if now - seen.setdefault(place, now) > _UNSEEN_S:
@@ -145,15 +143,12 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _checked(end: object) -> dict[str, Any]:
-    """What another host says about its node's end, without anything that we could not use."""
+    """What a host says about its node's end, or a script has written, without anything that we could not use."""
     about = end if isinstance(end, dict) else {}
-    verdicts, codes = about.get("verdicts"), about.get("codes")
+    rows, codes = about.get("verdicts"), about.get("codes")
+    verdicts = filter(None, map(verdict_of, rows if isinstance(rows, list) else ()))
     return {
-        "verdicts": [
-            verdict for verdict in verdicts if isinstance(verdict, dict) and _weight(verdict) < len(_WORST_FIRST)
-        ]
-        if isinstance(verdicts, list)
-        else [],
+        "verdicts": [verdict.row() for verdict in verdicts if verdict.verdict in _WORST_FIRST],
         "limit": about.get("limit") is True,
         "codes": [code if type(code) is int else None for code in codes] if isinstance(codes, list) else [None],
     }
@@ -162,7 +157,7 @@ def _checked(end: object) -> dict[str, Any]:
 def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str, Any]:
     """How the run ended, from how each node did. `lost`: the hosts that do not answer any more."""
     verdicts = [verdict for end in ends for verdict in end.get("verdicts", ())]
-    first: Mapping[str, Any] = min(verdicts, key=lambda verdict: (_weight(verdict), _since(verdict)), default={})
+    first: Mapping[str, Any] = min(verdicts, key=_weight, default={})
     word, message = str(first.get("verdict", "")), str(first.get("message", ""))
     codes = [code for end in ends for code in end.get("codes", (None,))]
     if not word or (word == "done" and (lost or any(codes))):
@@ -198,6 +193,7 @@ def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secret
              "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
     variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
     inside = folder / work.WORK
+    (folder / "logs").mkdir(exist_ok=True)  # no rank has begun where the run ended before
     with (folder / "logs" / "on-end.log").open("ab", buffering=0) as log:
         child = subprocess.Popen(
             ["/bin/sh", "-c", command],
@@ -253,14 +249,8 @@ class _Stays(urllib.request.HTTPRedirectHandler):
         """Follow no redirect: the answer counts as an error."""
 
 
-def _since(verdict: Mapping[str, Any]) -> float:
-    since = verdict.get("since")
-    return float(since) if isinstance(since, int | float) and 0 < since < 1e11 else float("inf")
-
-
-def _weight(verdict: Mapping[str, Any]) -> int:
-    word = verdict.get("verdict")
-    return _WORST_FIRST.index(word) if isinstance(word, str) and word in _WORST_FIRST else len(_WORST_FIRST)
+def _weight(verdict: Mapping[str, Any]) -> tuple[int, float]:
+    return _WORST_FIRST.index(verdict["verdict"]), verdict.get("since") or float("inf")
 
 
 def _text(value: object) -> str:

@@ -62,8 +62,8 @@ class Overlay:
 
     def __init__(self, name: str, interface: str, uid: int) -> None:
         self._name, self._interface, self._uid = name, interface, uid
-        self._open: dict[socket.socket, int] = {}
-        self._rest: dict[socket.socket, bytes] = {}
+        # By connection: its user, and what has come of its next line.
+        self._open: dict[socket.socket, tuple[int, bytes]] = {}
         self._children: list[subprocess.Popen[bytes]] = []
         self._key, self._address, self._done = "", "", False
 
@@ -101,21 +101,21 @@ class Overlay:
         credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         uid = _CREDENTIALS.unpack(credentials)[1]
         if uid in (0, self._uid) and len(self._open) < 64:
-            self._open[connection], self._rest[connection] = uid, b""
+            self._open[connection] = uid, b""
         else:
             connection.close()
 
     def _read(self, connection: socket.socket) -> None:
-        piece = b""
+        (uid, rest), piece = self._open[connection], b""
         with suppress(OSError):
             piece = connection.recv(_PIECE)
-        self._rest[connection] += piece
-        if not piece or len(self._rest[connection]) > _MOST_LINE:
-            del self._open[connection], self._rest[connection]
+        if not piece or len(rest + piece) > _MOST_LINE:
+            del self._open[connection]
             connection.close()
             return
-        *lines, self._rest[connection] = self._rest[connection].split(b"\n")
-        if self._open[connection] == self._uid:
+        *lines, rest = (rest + piece).split(b"\n")
+        self._open[connection] = uid, rest
+        if uid == self._uid:
             self._done = self._done or DONE.strip() in lines
             return
         for line in lines:
@@ -128,7 +128,7 @@ class Overlay:
         does = {"hello": self._hello, "up": self._up, "forget": self._forget, "meet": self._meet, "relay": self._relay}
         try:
             if question["do"] == "held":
-                return {"nodes": sum(uid == self._uid for uid in self._open.values())}
+                return {"nodes": sum(uid == self._uid for uid, _ in self._open.values())}
             return does[question["do"]](question)
         except (Failed, OSError, subprocess.SubprocessError) as fault:
             return {"error": str(fault)}

@@ -27,7 +27,7 @@ from ..rank.mask import Mask
 from . import event_file, line_file
 
 # What one node's script may have: more files and names than these are not read.
-_MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 20_000
+_MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 200_000
 _MOST_TAG, _MOST_PATH, _MOST_STEP = 100, 300, 10**15
 _MOST_TEXT, _MOST_BYTES = 4 << 20, 64 << 20
 _MOST_RECORDS, _POINTS_A_LINE = 20_000, 500
@@ -102,8 +102,7 @@ class Scalars:
                 more = line_file.is_ours(file) and self._read_on(path, file, status.st_size, line_file.read)
             else:
                 more = False
-                if status.st_size <= _MOST_TEXT:
-                    self._read_text(path, file.read(_MOST_TEXT).decode(errors="replace"))
+                self._read_text(path, _text(file, status.st_size).decode(errors="replace"))
             self._stamps[path] = (-1, 0) if more else stamp
             return more
 
@@ -168,6 +167,15 @@ class Scalars:
         return point.tag in self._tags
 
 
+def _text(file: BinaryIO, size: int) -> bytes:
+    """A file that is written again as a whole; of a long one the names of its columns, and the last lines."""
+    names = file.readline(_MOST_TEXT)
+    if size > _MOST_TEXT:
+        file.seek(size - _MOST_TEXT)
+        file.readline(_MOST_TEXT)
+    return names + file.read(_MOST_TEXT)
+
+
 def of_csv(text: str) -> Values:
     """Lightning's metrics.csv: a column for each name, with gaps; a last line without its end is left out."""
     values: Values = {}
@@ -217,16 +225,17 @@ def _metric_files(folder: Path) -> Iterator[str]:
             if entries > _MOST_ENTRIES:
                 return
             for name in sorted(names):
-                path = os.path.relpath(os.path.join(place, name), folder)
-                if (name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES)) and len(path) <= _MOST_PATH:
-                    yield path
+                if name.startswith(_EVENTS) or name in (_CSV, _STATE, _LINES):
+                    path = os.path.relpath(os.path.join(place, name), folder)
+                    if len(path) <= _MOST_PATH:
+                        yield path
 
 
 @contextmanager
 def _regular(path: Path) -> Iterator[BinaryIO]:
     """A file to read. Raises OSError for a link, a pipe or a folder."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    more = os.O_NOFOLLOW | os.O_NONBLOCK
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | more)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is not a file")
         yield file

@@ -81,12 +81,12 @@ def why_failed(
     ):
         message += f": {last_words.error}"[:LINE_MOST]
     message = "\n    ".join([message, *(line[:LINE_MOST] for line in last_words.words)])
-    hint = f"logs/rank-{in_run(life.rank)}.log has all that it printed"
+    log = f"logs/rank-{in_run(life.rank)}.log has all that it printed" if os.environ.get("MUSTER_RUN_DIR") else ""
+    remedy = _remedy(last_words.error, own_library)
     if few := _TOO_FEW.search(message):
         knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
-        hint = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...)); {hint}"
-    elif remedy := _remedy(last_words.error, own_library):
-        hint = f"{remedy}; {hint}"
+        remedy = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...))"
+    hint = "; ".join(filter(None, (remedy, log)))
     return Verdict("failed", FAILED, life.rank, node, 0, message, hint, life.ended, cause)
 
 

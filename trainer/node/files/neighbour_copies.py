@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from ..membership.link import Link, LinkLost
 from . import work
 from .missing_files import OWN, SENT, Entry
-from .share import WHOLE, Door
+from .share import Door, receive
 
 # A file that has not changed for so long is whole. Its time has whole seconds.
 _QUIET_S = 2.0
@@ -35,7 +35,6 @@ _POINTER_BYTES = 256
 _STAGE = ".copies"
 # In place of an origin: the file is written again and again.
 _RESTLESS = "!"
-_PIECE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -183,12 +182,8 @@ class NeighbourCopies:
     def _fetch(self, source: Source, wanted: Mapping[str, Entry], stage: Path) -> None:
         sizes = {path: entry.size for path, entry in wanted.items()}
         with Link.to(source.where, self._key) as link:
-            link.send({"get": list(sizes)})
-            with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
-                came = sum(1 for path in work.unpack(tar, stage, source.name, sizes) if path)
-                is_whole = tar.getnames()[-1:] == [WHOLE]
-        if came < len(sizes) or not is_whole:
-            raise LinkLost(f"{source.name} sent {came} of {len(sizes)} files")
+            if not all(receive(link, source.name, sizes, stage)):
+                raise LinkLost(f"{source.name} sent files that cannot be kept together")
 
 
 def _lacks(here: Entry | None, theirs: Entry) -> bool:

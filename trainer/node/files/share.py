@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,8 +67,8 @@ class Sharing:
         self._first_rank = place * self._ranks
         self.stale = self.stale or not epoch["stayed"]
         self._lost |= {*epoch["lost"]}
-        alone, door = work.alone(self._folder), Door(address, self._key, self._folder)
-        with door, alone, _Ending(over) as self._ending:
+        alone, opened = work.alone(self._folder), closing(Door(address, self._key, self._folder))
+        with opened as door, alone, _Ending(over) as self._ending:
             where = meet(door.where)
             try:
                 if place == 0:
@@ -136,19 +136,27 @@ class Sharing:
                 rank = RankFolder(self._folder, self._first_rank, self._node, self._file)
                 rank.event("shared", source=str(node), files=len(files), bytes=sum(files.values()))
             with self._ending.holds(Link.to(where, self._key)) as link:
-                link.send({"get": list(files)})
-                count = 0
                 try:
-                    with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
-                        for _ in work.unpack(tar, self._folder, node, files, order["old"]):
-                            count += 1
+                    receive(link, node, files, self._folder, order["old"])
                 except OSError as fault:
                     return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
                 except (tarfile.TarError, EOFError) as fault:
                     raise LinkLost(f"{node} sent no whole file: {fault}") from fault
-                if count < len(files):
-                    raise LinkLost(f"{node} sent {count} of {len(files)} files")
         return ""
+
+
+def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: Collection[str] = ()) -> Sequence[str]:
+    """Get these files of a node, each with its size, into a folder: their paths there, empty for one that is not taken.
+
+    `old`: those here that are replaced. Raises LinkLost where one lacks or was written meanwhile, TarError, EOFError
+    and OSError.
+    """
+    link.send({"get": list(files)})
+    with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
+        came = [*work.unpack(tar, folder, node, files, old)]
+        if len(came) < len(files) or tar.getnames()[-1:] != [WHOLE]:
+            raise LinkLost(f"{node} sent {len(came)} of {len(files)} files")
+    return came
 
 
 def claim(environment: MutableMapping[str, str]) -> Sharing | None:
@@ -237,12 +245,6 @@ class Door:
         self._joined: queue.Queue[tuple[int, Link]] = queue.Queue()
         accept = partial(meeting.accept, self._listening, _MOST_AT_ONCE, self._answer)
         threading.Thread(target=accept, daemon=True, name="muster-share").start()
-
-    def __enter__(self) -> Door:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Stop listening."""

@@ -169,10 +169,10 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
     files, links = dict[str, Entry](), list[str]()
     for top in tops:
         for inside, status in _files(run_folder / top):
-            path, is_link = f"{top}/{inside}", stat.S_ISLNK(status.st_mode)
-            if replaceable.kind_of(path, None if is_link else status.st_size):
+            path = f"{top}/{inside}"
+            if _kind(path, status):
                 continue
-            if is_link:
+            if stat.S_ISLNK(status.st_mode):
                 links.append(path)
                 continue
             stamp = status.st_size, int(status.st_mtime)
@@ -240,7 +240,7 @@ def written_since(run_folder: Path, since: float) -> list[str]:
         (status.st_mtime, path if top == WORK else f"{top}/{path}")
         for top in (WORK, HOME, KEEP)
         for path, status in _files(run_folder / top)
-        if status.st_mtime >= since and not replaceable.kind_of(f"{top}/{path}", status.st_size)
+        if status.st_mtime >= since and not _kind(f"{top}/{path}", status)
     ]
     return [path for _, path in sorted(dated, reverse=True)]
 
@@ -257,8 +257,12 @@ def _wrote(run_folder: Path) -> Iterator[tuple[str, os.stat_result, str]]:
         for path, status in _files(run_folder / top):
             as_sent = top == WORK and path in sent and _digest(run_folder / top / path) == sent[path]
             if f"{top}/{path}" not in copies and not as_sent:
-                size = None if stat.S_ISLNK(status.st_mode) else status.st_size
-                yield f"{top}/{path}", status, replaceable.kind_of(f"{top}/{path}", size)
+                yield f"{top}/{path}", status, _kind(f"{top}/{path}", status)
+
+
+def _kind(path: str, status: os.stat_result) -> str:
+    """Of what can be had again its kind (replaceable.py)."""
+    return replaceable.kind_of(path, None if stat.S_ISLNK(status.st_mode) else status.st_size)
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:
@@ -267,7 +271,7 @@ def save_changes(run_folder: Path, folder: Path, since: float) -> None:
     What can be had again goes with it.
     """
     for path, status in _files(folder):
-        if status.st_ctime > since and not replaceable.kind_of(path, status.st_size):
+        if status.st_ctime > since and not _kind(path, status):
             with suppress(OSError):
                 _copy(folder / path, run_folder / WORK / path)
 

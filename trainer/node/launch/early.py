@@ -140,7 +140,7 @@ def _sets(node: ast.AST, roots: Sequence[Path]) -> bool:
     if name not in _CHANGES or not (name.endswith("env") or _is_environment(node.func)):
         return False
     if name == "update":
-        return any(map(_may_hold, node.args)) or any(_is_read(ast.Constant(each.arg or "")) for each in node.keywords)
+        return any(map(_may_hold, node.args)) or any(_torch_reads(each.arg or "") for each in node.keywords)
     return not node.args or _is_read(node.args[0])
 
 
@@ -156,10 +156,11 @@ def _may_hold(node: ast.AST) -> bool:
 
 
 def _is_read(name: ast.AST) -> bool:
-    if not isinstance(name, ast.Constant):
-        return True
-    text = str(name.value)
-    return bool(_READ.match(text)) and not _LATER.match(text)
+    return not isinstance(name, ast.Constant) or _torch_reads(str(name.value))
+
+
+def _torch_reads(name: str) -> bool:
+    return bool(_READ.match(name)) and not _LATER.match(name)
 
 
 def _file_sets(file: Path) -> bool:
@@ -167,7 +168,7 @@ def _file_sets(file: Path) -> bool:
     if not file.exists():
         return False
     lines = (_text(file) or b"TORCH").decode(errors="replace").splitlines()
-    return any(_is_read(ast.Constant(line.strip().removeprefix("export ").strip())) for line in lines)
+    return any(_torch_reads(line.strip().removeprefix("export ").strip()) for line in lines)
 
 
 def _text(file: Path) -> bytes | None:

@@ -89,8 +89,7 @@ class Epochs:
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
-        own = self._alone or not config.local_addr
-        self._address = meeting.resolve(host if own else str(config.local_addr), _RESOLVE_S)
+        self._address = meeting.resolve(host if self._alone else config.local_addr or host, _RESOLVE_S)
         # A launcher has a store of its own: it gets the port, which is held until it starts.
         self._of_launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
         # One node that was told a port, and nowhere to meet, has its ranks meet there.
@@ -112,9 +111,9 @@ class Epochs:
         end, attempts = time.monotonic() + self._join_s, 0
         while True:
             epoch = self._epoch()
-            if epoch.get("over") and failed:
-                return None
             if epoch.get("over"):
+                if failed:
+                    return None
                 raise RendezvousClosedError("a node of this run has ended for good")
             if epoch["number"] > self._number and epoch["place"] >= 0 and (generation := self._enter(epoch)):
                 before, self._number = self._number, epoch["number"]

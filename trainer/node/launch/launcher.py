@@ -16,6 +16,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -143,7 +144,9 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in command):
+    # What follows its script, or a module, is the script's.
+    theirs = takewhile(lambda word: not word.endswith(".py") and word not in ("-m", "--module"), command)
+    if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
         # Without GPUs it forms no group unless an option names the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]

@@ -24,16 +24,13 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     """
     style, nodes, place = given.get(STYLE, ""), given.get("GROUP_WORLD_SIZE", "1"), given.get("GROUP_RANK", "0")
     made = {"NNODES": given.get("NNODES", nodes), "NODE_RANK": given.get("NODE_RANK", place)}
-    if style == "slurm":
-        return made | _slurm(given)
-    return made | _mpi(given) if style == "mpi" else made
+    return made | _STYLES[style](given) if style in _STYLES else made
 
 
 def that_sets(variable: str) -> str:
     """The style whose ranks get this variable; empty if none of them gives it."""
     any_rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
-    made = {"slurm": _slurm(any_rank), "mpi": _mpi(any_rank)}
-    return next((style for style, variables in made.items() if variable in variables), "")
+    return next((style for style, made in _STYLES.items() if variable in made(any_rank)), "")
 
 
 def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
@@ -90,3 +87,6 @@ def _mpi(given: Mapping[str, str]) -> dict[str, str]:
         "MPI_LOCALRANKID": local,
         "MPI_LOCALNRANKS": ranks,
     }
+
+
+_STYLES = {"slurm": _slurm, "mpi": _mpi}

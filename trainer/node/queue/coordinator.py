@@ -68,16 +68,14 @@ class Coordinator:
 
     def _take(self) -> str:
         """Take the places in their order; why that did not reach the end. Raises Away."""
-        now, why = time.monotonic(), ""
-        gone = [place for place, since in self._silent.items() if now - since > LEASE_S]
-        for place in gone:
-            if not self._ask(place, {"do": "rest"}):
-                why = f"{self._names[place]} does not answer"
-        gone_why = why
+        now = time.monotonic()
+        silent = [place for place, since in self._silent.items() if now - since > LEASE_S]
+        gone = [self._names[place] for place in silent if not self._ask(place, {"do": "rest"})]
+        why = f"{gone[-1]} does not answer" if gone else ""
         for place in self._plan["order"]:
             if why:
                 if place not in self._silent:
-                    self._ask(place, {"do": "rest", "why": why if gone_why else f"first {why}"})
+                    self._ask(place, {"do": "rest", "why": why if gone else f"first {why}"})
                 continue
             answer = self._ask(place, {"do": "take"})
             if not answer:

@@ -11,6 +11,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ class Reservation:
         self._lock, self._heard = threading.RLock(), time.monotonic()
         self._gpus: dict[str, int] = dict(plan["gpus"])
         self._listening: socket.socket | None = None
-        self._proof: subprocess.Popen[str] | None = None
+        self._proof: subprocess.Popen[bytes] | None = None
         claims.write(state=RESTS, gpus=[], why="")
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,12 +121,13 @@ class Reservation:
         self._end_proof()
         point = meeting.endpoint(self._address(0), question["port"])
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
+        # A pipe would not take the words of eight GPUs, which nobody reads before the end.
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 # as long as the rehearsal
         self._proof = subprocess.Popen(
             [sys.executable, "-P", "-m", NODE, "rehearsal"],
             env={**os.environ, **own},
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
+            stdout=self._words,
         )
         _later(self._proof.kill)
 
@@ -137,7 +139,8 @@ class Reservation:
             return {"over": False}
         if not self._proof.returncode:
             return {"over": True, "error": ""}
-        return {"over": True, "error": _error_of(self._proof.stdout.read() if self._proof.stdout else "")}
+        self._words.seek(0)
+        return {"over": True, "error": _error_of(self._words.read())}
 
     def _on_commit(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Keep what we have for the run, from now on. A run that has waited longer may have got it meanwhile."""
@@ -192,24 +195,30 @@ def variables(plan: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(map(str, indices))}
 
 
+_hanging = list[subprocess.Popen[str]]()
+
+
 def in_use() -> dict[str, tuple[int, int]]:
     """The index and the used bytes of each GPU, by its UUID, as its driver says; empty if it cannot be asked.
 
-    In a process of its own: where a GPU is broken, the driver's library may hang or die.
+    In a process of its own: where a GPU is broken, the driver's library may hang or die. One that hangs is enough.
     """
     command = [sys.executable, "-P", "-m", NODE, "nvml"]
     try:
+        if any(each.poll() is None for each in _hanging):
+            return {}
         asked = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with suppress(subprocess.TimeoutExpired):
             answer, _ = asked.communicate(timeout=_NVML_S)
             return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(answer).items()}
         asked.kill()  # its end is not waited for: a driver that hangs keeps it
+        _hanging[:] = [asked]
     except (OSError, ValueError):
         pass
     return {}
 
 
-def _error_of(text: str) -> str:
+def _error_of(text: bytes) -> str:
     """What trainer/node/probe/rehearsal.py says went wrong."""
     with suppress(ValueError, AttributeError, TypeError):
         last = json.loads(text.strip().splitlines()[-1])

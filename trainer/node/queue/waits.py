@@ -10,7 +10,6 @@ import json
 import socket
 import time
 from collections.abc import Mapping, MutableMapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -144,6 +143,5 @@ def _ends(place: Reservation, verdict: Verdict) -> Ends:
     place.end(verdict)
     plan, message = place.plan, {"do": "end", "verdict": asdict(verdict)}
     others = [address for number, address in enumerate(plan["addresses"]) if number != plan["place"]]
-    with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda address: peers.ask(address, plan["port"], plan["key"], message), others))
+    peers.ask_all(others, plan["port"], plan["key"], message)
     return Ends(verdict)

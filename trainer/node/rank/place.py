@@ -58,7 +58,6 @@ class Place:
         self.attempt = int(env.get("TORCHELASTIC_RESTART_COUNT") or slot({"RANK": "0", **env})["attempt"])
         self.life = env.get("MUSTER_LIFE", str(self.attempt))
         self.node = env.get("MUSTER_NODE", "")
-        self.pid = os.getpid()
 
     def world(self) -> tuple[int, str]:
         """How many ranks train together and by what backend, as torch says; takes this rank's number from there."""
@@ -153,14 +152,16 @@ def _backend(torch: Any) -> str:
 def append(path: str, line: dict[str, Any]) -> int:
     """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
 
-    Opened each time: a file that somebody moved or that a host was too full for is tried again.
+    Opened each time: a file that somebody moved or that a host was too full for is tried again. A new line stands apart
+    from one that was cut.
     """
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-    try:
-        os.write(descriptor, (json.dumps(line) + "\n").encode())
-        return os.fstat(descriptor).st_size
-    finally:
-        os.close(descriptor)
+    with open(path, "a+b", buffering=0) as file:
+        end = file.seek(0, os.SEEK_END)
+        is_cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
+        data = ("\n" * is_cut + json.dumps(line) + "\n").encode()
+        if file.write(data) < len(data):
+            raise OSError(f"{path} takes no whole line")
+        return file.tell()
 
 
 def note(outcome: str, **row: Any) -> None:

@@ -7,6 +7,7 @@ where nobody comes. This is noted before anything waits; trainer/node/ending/own
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -114,7 +115,8 @@ def _meeting(names: str) -> str:
 def _address(url: str) -> str:
     """`host:port` of a tcp:// address and of env://; the address itself of a file."""
     parts = urlsplit(url)
-    return _meeting("MASTER_") if parts.scheme == "env" else parts.netloc or parts.path
+    # MASTER_ADDR has no brackets.
+    return _meeting("MASTER_") if parts.scheme == "env" else re.sub(r"[][]", "", parts.netloc) or parts.path
 
 
 def _words(pid: int) -> list[str]:

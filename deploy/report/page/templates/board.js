@@ -90,15 +90,15 @@
     if (wanted.length !== body.children.length || wanted.some((line, at) => line !== body.children[at])) body.replaceChildren(...wanted);
     if (active && body.contains(active) && document.activeElement === document.body) active.querySelector("input").focus();
     find(".empty").hidden = rows.length > 0;
+    choose();
   };
+  const ticked = () => rows.filter((row) => chosen.has(row.id));
   const choose = () => {
-    compare.disabled = chosen.size < LEAST || chosen.size > MOST;
-    find(".chosen").textContent = chosen.size ? `${chosen.size} ticked; ${LEAST} to ${MOST} can be compared` : "";
+    const { length } = ticked();
+    compare.disabled = length < LEAST || length > MOST;
+    find(".chosen").textContent = length ? `${length} ticked; ${LEAST} to ${MOST} can be compared` : "";
   };
-  compare.onclick = () => {
-    const names = rows.map((row) => row.id).filter((id) => chosen.has(id));
-    location.href = `compare/?${names.map((name) => `run=${encodeURIComponent(name)}`).join("&")}`;
-  };
+  compare.onclick = () => { location.href = `compare/?${new URLSearchParams(ticked().map((row) => ["run", row.id]))}`; };
   search.oninput = show;
 
   heads();

@@ -191,8 +191,9 @@ class Chart {
   step(by) {
     const [low, high] = this.range, inside = this.finest.filter(([x]) => x >= low && x <= high);
     if (!inside.length) return;
-    const at = this.view.at === null ? -1 : inside.indexOf(nearest(inside, this.view.at));
-    this.read(inside[at < 0 ? (by > 0 ? 0 : inside.length - 1) : Math.min(inside.length - 1, Math.max(0, at + by))][0]);
+    const last = inside.length - 1, from = by > 0 ? -1 : last + 1;
+    const at = this.view.at === null ? from : inside.indexOf(nearest(inside, this.view.at));
+    this.read(inside[Math.min(last, Math.max(0, at + by))][0]);
   }
   leave() {
     this.view.at = null;
@@ -235,7 +236,6 @@ class Chart {
     plot.tabIndex = 0;
     plot.setAttribute("role", "group");
     plot.setAttribute("aria-label", `${this.title}: a chart. Arrows read values, + and - zoom, shift and arrows pan, l logarithm, s smoothing, t table, 0 all of it`);
-    this.output.setAttribute("aria-live", "polite");
     plot.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       plot.setPointerCapture(event.pointerId);

@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from ....core.errors import DeployError
 from ....core.text import amount, last_line
 from ...folder import git_files
+from ...folder.git import own_setting
 from ...folder.git_files import Objects
 from .. import addresses
 from ..settings import without_logins
@@ -109,13 +110,15 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
     own = (f"credential.helper={_HELPER}",) if login else ()
     settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
     shell = {name: value for name, value in os.environ.items() if name[:4] != "GIT_" or _OWN.fullmatch(name)}
+    if not {"GIT_SSH", "GIT_SSH_COMMAND"} & shell.keys() and not own_setting("core.sshCommand"):
+        shell["GIT_SSH_COMMAND"] = "ssh -o BatchMode=yes"
     ours = {"GIT_DIR": str(place), "GIT_ALLOW_PROTOCOL": "https:ssh", "GIT_TERMINAL_PROMPT": "0"}
     command = ["git", *settings, "fetch", "--quiet", "--no-tags", "--no-recurse-submodules", *words[:-1]]
     try:
         done = subprocess.run(
             git_files.limited([*command, "--", address, words[-1]], _SECONDS, _MOST_PACK),
             cwd=place,
-            env={"GIT_SSH_COMMAND": "ssh -o BatchMode=yes", **shell, **login, **ours, "GIT_NO_REPLACE_OBJECTS": "1"},
+            env={**shell, **login, **ours, "GIT_NO_REPLACE_OBJECTS": "1"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_PATIENCE_S,
@@ -124,7 +127,11 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as fault:
         raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
     if done.returncode:
-        last = last_line(done.stderr.decode(errors="replace"), "it has no such revision")
+        # Behind ssh's own words git says that it could not read, and what to make sure of.
+        spoken, fatal, _ = done.stderr.decode(errors="replace").partition(
+            "fatal: Could not read from remote repository"
+        )
+        last = last_line(spoken, fatal or "it has no such revision")
         raise DeployError(
             f"{shown}: git cannot fetch it on this machine: {without_logins(last)}",
             f"try it: git ls-remote {without_logins(address)}",

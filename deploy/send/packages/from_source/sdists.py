@@ -15,6 +15,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
@@ -53,7 +54,7 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
         raise DeployError(
             f"{shown[:300]}: the index answers {fault.code}", "pip config list names the index"
         ) from fault
-    except (OSError, ValueError) as fault:
+    except (OSError, ValueError, HTTPException) as fault:
         why = getattr(fault, "reason", fault)
         raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "muster docs offline-and-proxies") from fault
     if sha256s and digest not in sha256s:
@@ -95,8 +96,9 @@ def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:
             if time.monotonic() > end:
                 raise DeployError(f"{shown[:300]}: it takes more than {_LONGEST_S / 60:.0f} minutes", "try again later")
         file.flush()
-        if not size:
-            raise DeployError(f"{shown[:300]}: it is empty", "ask who runs that server")
+        if not size or getattr(answer, "length", None):  # bytes that its head promised
+            how = "was cut" if size else "is empty"
+            raise DeployError(f"{shown[:300]}: it {how}", "try again; ask who runs that server")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), digest.hexdigest()
 
 

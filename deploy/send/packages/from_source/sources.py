@@ -29,7 +29,6 @@ _MOST = 1 << 20
 _LINE = re.compile(
     r"^(\s*)(?:(?:-e|--editable)(?:\s+|=))?([\w.-]+(?:\[[^\]]*\])?\s*@\s*)?([^\s;]+?)(\[[^\]]*\])?(\s*;.*)?$"
 )
-ARCHIVES = (".tar.gz", ".zip", ".tgz", ".tar.bz2", ".tar.xz")
 
 
 def of_folder(needs: Requirements, folder: Path) -> list[Source]:
@@ -42,8 +41,8 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
         path = posixpath.normpath(f"{package}/pyproject.toml")
         content = _of_file(folder / path, [digest for name, digest in rows if name == path])
         own.append(_described(Source(key, "folder", package, editable=editable), content, path))
-    archives = [(path, content) for path, content in needs.archives if path.endswith(ARCHIVES)]
-    own += [Source(_key("folder", path, content), "folder", path) for path, content in archives]
+    packed = [(path, content) for path, content in needs.archives if not archives.is_wheel(path)]
+    own += [Source(_key("folder", path, content), "folder", path) for path, content in packed]
     return own
 
 

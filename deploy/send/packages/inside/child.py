@@ -27,19 +27,12 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     home = Path(task["home"])
     whole = home / "source"
     if task["archive"]:
-        whole.mkdir()
-        _unpack(Path(task["archive"]), whole)
-        inner = [path for path in whole.iterdir() if path.is_dir()]
-        whole = inner[0] if len(inner) == 1 and len(list(whole.iterdir())) == 1 else whole
+        whole = _unpacked(Path(task["archive"]), whole)
     else:
         shutil.copytree(task["source"], whole, symlinks=True)
     folder = whole / task["path"]
     if folder.is_file():
-        whole, folder = folder, home / "inner"
-        folder.mkdir()
-        _unpack(whole, folder)
-        inner = list(folder.iterdir())
-        folder = inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
+        folder = _unpacked(folder, home / "inner")
     folder = folder / task["subdirectory"]
     system: Any = {}
     if (folder / "pyproject.toml").is_file():
@@ -119,15 +112,19 @@ def _digest_of(folder: Path) -> str:
     return whole.hexdigest()
 
 
-def _unpack(archive: Path, folder: Path) -> None:
+def _unpacked(archive: Path, folder: Path) -> Path:
+    """Where the source of an archive lies, below a new folder: most have one folder around all."""
+    folder.mkdir()
     if zipfile.is_zipfile(archive):
-        with zipfile.ZipFile(archive) as whole:
-            whole.extractall(folder)
-        return
-    with tarfile.open(archive) as tar:
-        if hasattr(tarfile, "data_filter"):  # not every Python 3.11 has it
-            tar.extraction_filter = tarfile.data_filter
-        tar.extractall(folder)
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(folder)
+    else:
+        with tarfile.open(archive) as tar:
+            if hasattr(tarfile, "data_filter"):  # not every Python 3.11 has it
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(folder)
+    inner = list(folder.iterdir())
+    return inner[0] if len(inner) == 1 and inner[0].is_dir() else folder
 
 
 def main() -> None:

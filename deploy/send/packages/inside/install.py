@@ -23,6 +23,7 @@ from .wheel import digest
 _COMPILED_S = 1800.0
 # Bytes of the largest file that may have the environment's path in it: a command. Of a package's own files none has.
 _MOST_WITH_PATHS = 8 << 20
+_MOST_OF_A_SCRIPT = 1 << 20  # bytes
 _SHA256 = re.compile(r"sha256=([A-Za-z0-9_-]{43})=?")
 
 
@@ -96,12 +97,15 @@ def _compile(packages: Path) -> None:
 def _adopt_scripts(target: Path) -> None:
     """The base's own commands (torchrun, accelerate) once more, started by the environment's Python."""
     folder, own = Path(sys.executable).parent, f"#!{target}/bin/python\n".encode()
-    for path in folder.iterdir():
+    for path in filter(Path.is_file, folder.iterdir()):
         made = target / "bin" / path.name
-        with open(path, "rb") if path.is_file() else open(os.devnull, "rb") as file:
-            first = file.readline(500)
-            rest = file.read(1 << 20)
-        if first.startswith(b"#!") and b"python" in first and not made.exists() and not path.name.startswith("python"):
+        try:
+            with path.open("rb") as file:
+                first, rest = file.readline(500), file.read(_MOST_OF_A_SCRIPT + 1)
+        except OSError:
+            continue  # sudo, say, which this user may start and not read
+        is_script = first.startswith(b"#!") and b"python" in first and len(rest) <= _MOST_OF_A_SCRIPT
+        if is_script and not made.exists() and not path.name.startswith("python"):
             made.write_bytes(own + rest)
             made.chmod(0o755)
 

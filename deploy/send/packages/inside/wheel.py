@@ -240,7 +240,8 @@ def _pointing(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], named: re.Ma
     names = info.get(f"{named[1]}-{named[2]}.dist-info/top_level.txt", b"").decode(errors="replace").split()
     tops = {entry.filename.split("/")[0] for entry in infos if ".dist-info/" not in entry.filename}
     tops = tops or {name for name in names if name.isidentifier()}
-    roots = [root for root in ("src", ".") if tops and all((editable.folder / root / top).exists() for top in tops)]
+    # One that lists no modules (`py-modules = []`) only needs packages: it lies where its folder is.
+    roots = [root for root in ("src", ".") if all((editable.folder / root / top).exists() for top in tops or (".",))]
     if not roots:
         raise Stop(
             FAILED, f"-e {editable.inside}: its build makes files that are not in the folder: write it without -e"

@@ -44,6 +44,12 @@ def test_the_newest_step_becomes_one_file_and_a_file_that_exists_stays(run, writ
 def test_a_file_that_cannot_be_written_is_named_with_the_reason(run, write, tmp_path, capsys):
     assert write(run, "nowhere/state.pt") == 1
     assert capsys.readouterr().err.endswith("nowhere/state.pt: No such file or directory\n")
+    assert write(run, "run/checkpoints/step-00000002/state.pt/state.pt") == 1
+    assert capsys.readouterr().err.endswith("state.pt/state.pt: Not a directory\n")
+    assert write(run, "n" * 253) == 1
+    assert capsys.readouterr().err.endswith("File name too long\n")
+    assert write("r" * 300) == 1
+    assert "File name too long" in capsys.readouterr().err
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
     try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import io
+import mmap
 from collections import OrderedDict
 
 import pytest
@@ -120,3 +122,15 @@ def test_a_gpu_state_lands_in_pinned_memory():
     state["w"].zero_()
     assert taken["w"].is_pinned()
     assert torch.equal(taken["w"], expected)
+
+
+class NoHugePages(mmap.mmap):
+    """Memory of a kernel that was built without them."""
+
+    def madvise(self, *_):
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+
+def test_a_kernel_without_huge_pages_gets_its_snapshot_in_ordinary_ones(monkeypatch):
+    monkeypatch.setattr(mmap, "mmap", NoHugePages)
+    assert torch.equal(Snapshot().take({"w": torch.ones(1000)})["w"], torch.ones(1000))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 import random
@@ -225,16 +226,31 @@ def test_what_torch_would_not_load_again_never_takes_the_place_of_a_good_one(tmp
 
 
 @pytest.fixture
-def small_disk(tmp_path):
+def small_disk(tmp_path, request):
     """A file system of 4 MB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(folder)]
+    mount = ["mount", "-t", "tmpfs", "-o", getattr(request, "param", "size=4m"), "tmpfs", str(folder)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
     yield folder
     subprocess.run(["umount", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("small_disk", [f"size=4m,nr_inodes={number}" for number in (2, 3, 4)], indirect=True)
+def test_a_disk_that_has_room_but_takes_no_more_files_is_not_called_full(small_disk):
+    with pytest.raises(TrainError, match=r"the disk has as many files as it can hold \(df -i\).* are free"):
+        write(small_disk / "checkpoints", 1)
+
+
+def test_a_quota_is_not_called_a_full_disk(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+
+    monkeypatch.setattr(store.HashingFile, "save", refuse)
+    with pytest.raises(TrainError, match="the quota of this disk is used up: the checkpoint of step 1"):
+        write(tmp_path, 1)
 
 
 def test_a_full_disk_is_told_and_harms_nothing(small_disk):

@@ -1,12 +1,19 @@
 """When a rank gives up instead of starting once more."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
+from lab.ports import free_port
 from muster.errors import TrainError
 from trainer.run_dir import RankFolder
 from trainer.train import run
 
 pytestmark = pytest.mark.torch
+HOME = Path(__file__).resolve().parents[4]
 
 
 def test_a_rank_gives_up_after_starts_that_died_and_not_after_starts_that_came_to_an_end(tmp_path):
@@ -19,3 +26,15 @@ def test_a_rank_gives_up_after_starts_that_died_and_not_after_starts_that_came_t
         folder.event("started")
     with pytest.raises(TrainError, match="5 times without a single step"):
         run._count_starts(folder)
+
+
+def test_a_place_where_no_run_folder_can_be_made_is_named_without_a_traceback():
+    place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
+    given = {**ours, **place, "MASTER_PORT": str(free_port()), "PYTHONPATH": str(HOME)}
+    command = [sys.executable, "-P", "-m", "muster.trainer", "--steps", "1"]
+    done = subprocess.run(command, cwd="/proc", env=given, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert "(rank 0): runs: No such file or directory" in done.stderr
+    assert "stand where you can write" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -6,6 +6,7 @@ pinned memory without waiting, and is read once it has come. No reference to the
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import Any
 from weakref import ref
@@ -128,7 +129,8 @@ class Losses:
         else:
             values = (float(value) for pair in pending["roots"] for value in pair if value is not None)
         self._pending = None
-        loss = sum(next(values) / (1.0 if scale is None else next(values)) for _, scale in pending["roots"])
+        # A scale that has become 0 leaves nothing of the loss.
+        loss = sum(next(values) / (1.0 if scale is None else next(values) or math.nan) for _, scale in pending["roots"])
         self.seen += 1
         self.points.append({"step": pending["step"], "loss": loss, **pending["lr"]})
 

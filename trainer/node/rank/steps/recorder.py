@@ -11,7 +11,7 @@ import pickle
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,8 @@ from .. import own_code
 UNUSUAL_SECONDS, _STEPS = 2.0, 20
 _GROUPS, _OF_A_GROUP = 8, 8
 Row = tuple[str, int, str, str, str, int, str]
+# A call: its file, line and function.
+Frame = tuple[str, int, str]
 
 
 class Recorder:
@@ -68,7 +70,8 @@ def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
             known = []
         size = _size(entry)
         what = str(entry["profiling_name"]).rpartition(":")[2]
-        row = (name[:40], number, what[:40], size[:40], *_place(entry.get("frames") or ()))
+        frames = ((str(of["filename"]), int(of["line"]), str(of["name"])) for of in entry.get("frames") or ())
+        row = (name[:40], number, what[:40], size[:40], *_place(frames))
         groups[name] = [*known[-_OF_A_GROUP + 1 :], row]
     return [row for group in list(groups.values())[-_GROUPS:] for row in group]
 
@@ -81,13 +84,10 @@ def _size(entry: Mapping[str, Any]) -> str:
     return "+".join(("x".join(map(str, of)) or "1") + f" {kind}" * (kind != "Float") for of, kind in parts)
 
 
-def _place(frames: Any) -> tuple[str, int, str]:
+def _place(frames: Iterable[Frame]) -> Frame:
     """The innermost call of the script's own; on a GPU `backward` calls from a thread that has none."""
-    for frame in frames:
-        file = str(frame["filename"])
-        if own_code.is_own(file):
-            return file[-300:], int(frame["line"]), str(frame["name"])[:100]
-    return "", 0, ""
+    own = ((file[-300:], line, name[:100]) for file, line, name in frames if own_code.is_own(file))
+    return next(own, ("", 0, ""))
 
 
 def _last() -> str:
@@ -109,25 +109,25 @@ def _dumps() -> list[bytes]:
     return [dump(True, lines, False) for dump in _of_torch()]
 
 
-def _raised() -> tuple[str, int, str] | None:
+def _raised() -> Frame | None:
     """The script's own line whose collective raised the error that ends this process; None if none did."""
     raised, place, in_torch = getattr(sys, "last_traceback", None), None, False
     while raised:
         code = raised.tb_frame.f_code
-        own = _place([{"filename": code.co_filename, "line": raised.tb_lineno, "name": code.co_name}])
+        own = _place([(code.co_filename, raised.tb_lineno, code.co_name)])
         place, in_torch = own if own[0] else place, "torch/distributed/" in code.co_filename
         raised = raised.tb_next
     return place if in_torch else None
 
 
-def _here() -> tuple[str, int, str]:
+def _here() -> Frame:
     """The script's own line that the main thread is at, if that waits in a library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
-    frames = list[dict[str, Any]]()
+    frames = list[Frame]()
     while frame:
-        frames.append({"filename": frame.f_code.co_filename, "line": frame.f_lineno, "name": frame.f_code.co_name})
+        frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
-    waits = bool(frames) and own_code.is_of_library(frames[0]["filename"])
+    waits = bool(frames) and own_code.is_of_library(frames[0][0])
     return _place(frames) if waits else ("", 0, "")
 
 

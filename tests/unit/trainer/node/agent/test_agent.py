@@ -165,6 +165,13 @@ def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
 
 
+@pytest.mark.parametrize(("given", "named"), [("gpu-a", "gpu-a:29500"), ("[fd00::1]", "[fd00::1]:29500")])
+def test_a_place_to_meet_without_a_port_is_refused_at_once(given, named):
+    with pytest.raises(TrainError, match="no port in PET_RDZV_ENDPOINT") as refused:
+        torchrun_environment({"PET_RDZV_ENDPOINT": given, "PET_NNODES": "2"}, "worker-1")
+    assert refused.value.hint == f"name one: {named}"
+
+
 @pytest.mark.parametrize("asked", [True, False])
 def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, monkeypatch, asked):
     monkeypatch.setattr(node.signal, "signal", lambda *_: None)
@@ -190,6 +197,7 @@ def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_p
     failed = Failure(Life(0, 0, 0, 2, 10, began=1.0, ended=10.2, code=1), LastWords((), "OSError: no room"), "")
     failures = [failed, *([Failure(peer, LastWords((), "", victim=True), "")] if first else [])]
     diary = SimpleNamespace(run_folder=None, lives=[failed.life, peer], failures=failures, cut=None, shown=str)
+    diary.first_failure = 10.0 if first else 10.2
     assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
 
 

@@ -8,12 +8,13 @@ from trainer.node.agent.limit import HOURS, Limit, why_stopped
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass as the test says, of every node here."""
+    """Seconds that pass as the test says, of every node here; `ahead`: by how much their clock is set forward."""
 
     class Clock:
-        now = 1_000_000.0
+        now, ahead = 1_000_000.0, 0.0
 
-    monkeypatch.setattr(limit.time, "time", lambda: Clock.now)
+    monkeypatch.setattr(limit.time, "time", lambda: Clock.now + Clock.ahead)
+    monkeypatch.setattr(limit.time, "monotonic", lambda: Clock.now)
     return Clock
 
 
@@ -42,6 +43,15 @@ def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of
     clock.now += 100
     assert [node.look() for node in (again, anew, other)] == [True, False, False]
     assert not of(tmp_path, start="b").look()
+
+
+@pytest.mark.parametrize("ahead", [5 * 3600.0, -5 * 3600.0])
+def test_a_clock_that_is_set_meanwhile_neither_ends_the_run_nor_lets_it_go_on(tmp_path, clock, ahead):
+    node = of(tmp_path)
+    clock.ahead = ahead
+    assert not node.look()
+    clock.now += 1800
+    assert node.look()
 
 
 def test_without_hours_there_is_no_limit_and_nothing_is_written(tmp_path, clock):

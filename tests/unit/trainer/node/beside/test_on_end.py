@@ -63,12 +63,15 @@ def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code)
         [],
         {"verdicts": 7, "codes": {}},
         {"verdicts": [7, {"verdict": []}], "codes": ["x", 1e9]},
+        said("refused", code=2, since="x"),
+        said("refused", code=2, message=["no", "text"]),
+        said("odd", code=2),
         {"limit": "yes"},
     ],
 )
 def test_what_a_hostile_host_says_about_its_end_stops_nobody(end):
     odd = on_end._checked(end)
-    told = on_end.describe([said("failed", since="x", message=["no", "text"]), odd], [])
+    told = on_end.describe([said("failed"), odd], [])
     assert (told["end"], odd["limit"]) == ("failed", False)
 
 
@@ -78,7 +81,6 @@ def plan(folder, command, **more):
 
 
 def witness(folder, command, **more):
-    (folder / "logs").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "PYTHONPATH": str(HOME), on_end.PLAN: json.dumps(plan(folder, command, **more))}
     return subprocess.Popen([sys.executable, "-P", "-m", "muster.trainer.node", "on_end"], env=environment)
 
@@ -111,7 +113,6 @@ def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
 
 
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch):
-    (tmp_path / "logs").mkdir()
     monkeypatch.setattr(on_end, "COMMAND_S", 0.3)
     about = {**on_end.describe([said("done")], []), "run": "r1", "seconds": 1.0}
     on_end.act(plan(tmp_path, f"echo began; sleep 4711 & echo $! >{tmp_path}/pid; wait"), about, {"A": "1"})
@@ -122,7 +123,6 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monke
 
 @pytest.mark.parametrize("odd", [{"message": "ValueError: \ud800"}, {"message": "a\0b"}, {"node": [1]}, {"step": {}}])
 def test_the_command_runs_whatever_a_host_says_about_the_end(tmp_path, odd):
-    (tmp_path / "logs").mkdir()
     about = {**on_end.describe([said("failed", **odd)], []), "run": "r1", "seconds": 1.0}
     on_end.act(plan(tmp_path, "echo told"), about, {})
     assert ((tmp_path / "logs/on-end.log").read_text(), notes(tmp_path)[0]["error"]) == ("told\n", "")
@@ -137,7 +137,6 @@ def test_on_a_full_disk_the_command_does_all_that_it_is_to(tmp_path):
 
 @pytest.mark.holds("secrets-masked")
 def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
-    (tmp_path / "logs").mkdir()
     monkeypatch.setenv("PRESENT", "sesame-4712-present")
     monkeypatch.setenv("MUSTER_SECRETS_PRESENT", "PRESENT")
     on_end.act(plan(tmp_path, 'echo "a $HOOK b $PRESENT"'), {"end": "done"}, {"HOOK": "sesame-4711-handed"})
@@ -147,6 +146,21 @@ def test_what_the_command_prints_shows_no_secret(tmp_path, monkeypatch):
 def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
     on_end.act(plan(tmp_path, "http://127.0.0.1:9/"), {"end": "done", "lost": []}, {})
     assert "refused" in notes(tmp_path)[0]["error"]
+
+
+def test_the_command_runs_once_where_many_hosts_have_lost_their_power(tmp_path, monkeypatch):
+    """The first witness tells for a few seconds that it has acted; each host that is gone takes a while to ask."""
+    began, hosts = time.monotonic(), [str(place) for place in range(20)]
+
+    def ask(host, *_):
+        if host != "0":
+            time.sleep(0.2)
+            return None
+        seconds = time.monotonic() - began
+        return {"ended": True, "acted": seconds > 0.5, "end": {}} if seconds < 2.5 else {}
+
+    monkeypatch.setattr(on_end.peers, "ask", ask)
+    assert on_end._another_acts(plan(tmp_path, "true", hosts=hosts, place=19))
 
 
 @pytest.mark.holds("on-end-stays")

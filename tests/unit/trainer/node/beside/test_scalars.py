@@ -260,6 +260,18 @@ def test_of_a_long_course_some_points_are_told(work, monkeypatch):
     assert points[-1][0] > 12_400
 
 
+def test_of_a_table_that_grows_for_days_the_last_lines_are_read_still(work, monkeypatch):
+    monkeypatch.setattr(scalars, "_MOST_TEXT", 2000)
+    table = work / "metrics.csv"
+    reader = Scalars(work.parent, "a")
+    for steps in (100, 1000):
+        table.write_text("step,train_loss\n" + "".join(f"{step},{step / 10}\n" for step in range(steps)))
+        look(reader)
+    points = told(work.parent)["work/metrics.csv"]["train_loss"]
+    assert points[:100] == [(step, step / 10) for step in range(100)]
+    assert (len(points), points[-1]) == (len({*points}), (999, 99.9))
+
+
 def test_of_nodes_that_share_the_folder_one_reads(work):
     shutil.copy(GOLDEN / "metrics.csv", work)
     first, second = Scalars(work.parent, "b"), Scalars(work.parent, "a")
@@ -279,6 +291,15 @@ def test_of_endless_files_the_first_are_looked_at(work, monkeypatch):
         for index in range(files):
             (work / folder / str(index)).touch()
     assert list(read(work.parent)) == ["work/a/metrics.csv"]
+
+
+def test_a_data_set_that_the_project_has_hides_no_file_of_numbers(work):
+    (work / "images").mkdir()
+    for index in range(25_000):
+        (work / "images" / str(index)).touch()
+    (work / "runs").mkdir()
+    shutil.copy(GOLDEN / "metrics.csv", work / "runs")
+    assert list(read(work.parent)) == ["work/runs/metrics.csv"]
 
 
 def test_the_last_numbers_are_read_when_the_run_ends(tmp_path, monkeypatch):

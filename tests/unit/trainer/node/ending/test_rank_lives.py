@@ -260,7 +260,7 @@ def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_
     rows = (error, place, {**place, "code": 1})
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
-    diary.tell_stuck(0, {"file": f"key_{key}.py", "collectives": [["0", 1, "f_sk_4711_sesame_open"]]})
+    diary.event("stuck", 0, file=f"key_{key}.py", collectives=[["0", 1, "f_sk_4711_sesame_open"]])
     diary.keep(lambda local_rank: "")
     text = (tmp_path / "run/ranks/rank-0.jsonl").read_text()
     assert '"file": "key_***.py"' in text

@@ -32,12 +32,13 @@ TELLS = {
 
 
 @pytest.mark.torch
-@pytest.mark.parametrize("way", FAULTS)
-def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_path):
+@pytest.mark.parametrize(("way", "is_followed"), [("raises", True), ("exits", False), ("killed", False)])
+def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, is_followed, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT.format(fault=FAULTS[way]))
     environment = {**os.environ, "PET_NPROC_PER_NODE": "2", "MUSTER_RUN_DIR": str(tmp_path / "run")}
     environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": os.getcwd(), "OMP_NUM_THREADS": "1"}
     line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
+    environment |= {"MUSTER_RESUME_COMMAND": "muster resume"} if is_followed else {}
     done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     verdict = json.loads((tmp_path / "run/outcome/gpu-b-agent.json").read_text())
@@ -47,6 +48,7 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, tmp_pat
     assert "N/A" not in verdict["message"]
     assert "torch/distributed" not in verdict["message"]
     assert "exitcode" in done.stdout  # what torchrun said came through
+    assert (f"failed: {TELLS[way][0]}" in done.stderr) is not is_followed  # else a control side says it
 
 
 def heard(*lines, code=1, rank=0):
@@ -265,12 +267,15 @@ def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
         ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
     ],
 )
-def test_an_error_that_comes_from_how_a_script_was_started_has_its_remedy_in_the_hint(error, own, remedy):
-    verdict = why_failed(
-        LastWords((error,), error), "ended with code 1", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, 1), own
-    )
-    assert remedy in verdict.hint
-    assert bool(remedy) is (";" in verdict.hint)
+def test_an_error_that_comes_from_how_a_script_was_started_has_its_remedy_in_the_hint(error, own, remedy, monkeypatch):
+    ended = LastWords((error,), error), "ended with code 1", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, 1), own
+    monkeypatch.setenv("MUSTER_RUN_DIR", "/runs/r")
+    hint = why_failed(*ended).hint
+    assert remedy in hint
+    assert hint.endswith("logs/rank-0.log has all that it printed")
+    assert bool(remedy) is (";" in hint)
+    monkeypatch.delenv("MUSTER_RUN_DIR")
+    assert "logs/" not in why_failed(*ended).hint, "a node without a run folder writes none"
 
 
 @pytest.mark.parametrize(

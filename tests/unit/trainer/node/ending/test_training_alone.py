@@ -207,6 +207,13 @@ def test_ranks_that_a_script_starts_at_an_address_of_its_own_wait_for_nobody_eve
     )
 
 
+def test_ranks_that_type_the_runs_own_address_of_ipv6_meet_where_the_run_meets(monkeypatch):
+    variables = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in {**variables, "MASTER_ADDR": "fd00::1", "MASTER_PORT": "29500"}.items():
+        monkeypatch.setenv(name, value)
+    assert worlds.of_join("tcp://[fd00::1]:29500", 2, 0, None, worlds.meeting_of(None, None)) == {}
+
+
 def test_a_rank_that_moves_from_where_torchrun_lets_it_meet_is_a_client_of_nobody(monkeypatch):
     variables = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from lab.waiting import until
-from trainer.node.files import neighbour_copies, work
+from trainer.node.files import neighbour_copies, share, work
 from trainer.node.files.missing_files import SENT, Entry
 from trainer.node.files.neighbour_copies import NeighbourCopies, Source, Whole, being_written, settled
 from trainer.node.membership.link import Link, LinkLost
@@ -118,7 +118,7 @@ def test_what_a_node_sent_in_part_takes_nobodys_place(pair, monkeypatch):
     other, own = pair
     tried, copy = [], NeighbourCopies._copy
     monkeypatch.setattr(NeighbourCopies, "_copy", lambda *words: (tried.append(words), copy(*words))[1])
-    monkeypatch.setattr(neighbour_copies, "WHOLE", "the name that an archive ends with, which never comes")
+    monkeypatch.setattr(share, "WHOLE", type("Never", (str,), {"__eq__": lambda *_: False, "__hash__": None})("whole"))
     other.write("out/last.pt", "step 1", 20)
     own.follow(other)
     until(lambda: len(tried) > 2, "it to be tried")

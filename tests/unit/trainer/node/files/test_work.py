@@ -168,6 +168,13 @@ def test_what_is_kept_counts_the_home_and_leaves_out_what_can_be_had_again(run, 
     assert work.written(run) == work.FileTotals(2, 5, "", 140, place)
 
 
+def test_what_was_downloaded_after_a_stop_is_nothing_that_the_script_has_saved(run, sent):
+    download(run)
+    assert work.written_since(run, 0.0) == []
+    (run / "home/results.txt").write_text("123")
+    assert work.written_since(run, 0.0) == ["home/results.txt"]
+
+
 @pytest.mark.parametrize(
     "place", ["home/.cache/mychat", "home/.config/mychat", "home/.nv", "work/__pycache__", "work/.git"]
 )

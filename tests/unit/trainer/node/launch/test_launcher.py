@@ -20,6 +20,8 @@ PLACE = Place(node=1, nodes=3, ranks=4, address="10.0.0.1", port=4711)
         ("accelerate launch train.py", False, "--cpu"),
         ("accelerate launch --use_fsdp train.py", True, None),
         ("accelerate launch --config_file=c.yaml train.py", True, None),
+        ("accelerate launch --mixed_precision fp16 train.py --config a.yaml --use_wandb", True, "--multi_gpu"),
+        ("accelerate launch -m pkg.train --config a.yaml", False, "--cpu"),
     ],
 )
 def test_accelerate_is_told_its_place_before_the_users_own_options(typed, gpus, kind):

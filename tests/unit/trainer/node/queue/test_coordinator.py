@@ -7,12 +7,13 @@ steps of the rehearsal are left out.
 import json
 import os
 import random
+import sys
 import threading
 import time
 
 import pytest
 
-from lab import ports
+from lab import ports, waiting
 from trainer.node.membership import peers
 from trainer.node.queue import coordinator, reservation
 from trainer.node.queue.claims import HOLDS, RUNS, WAITS, Claims
@@ -160,6 +161,21 @@ def test_first_steps_that_fail_are_the_cause(hosts):
     with pytest.raises(Unfit, match="its first steps: CUDA error: busy") as fault:
         run.turn.step()
     assert fault.value.node == run.turn._names[1]
+    run.end()
+
+
+@pytest.mark.parametrize(("code", "error"), [(0, ""), (1, "local rank 0: meet: no peer")])
+def test_the_first_steps_of_a_node_with_many_gpus_end_however_much_they_say(hosts, tmp_path, monkeypatch, code, error):
+    rank = {"local": 0, "step": "meet", "error": "no peer", "nccl": ["Channel 00/0 : 0[0] -> 1[1] via P2P"] * 9000}
+    (tmp_path / "words").write_text(json.dumps({"ranks": [rank]}) + "\n")
+    (tmp_path / "python").write_text(f"#!/bin/sh\ncat {tmp_path}/words\nexit {code}\n")
+    (tmp_path / "python").chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    run = Run(1, hosts[:1])
+    node = run.places[0]
+    Reservation._on_prove(node, {"port": 1})
+    waiting.until(lambda: (Reservation._on_proved(node, {}))["over"], "the rehearsal to end")
+    assert Reservation._on_proved(node, {})["error"] == error
     run.end()
 
 

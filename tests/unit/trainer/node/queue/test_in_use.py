@@ -19,5 +19,9 @@ def test_a_driver_whose_process_no_signal_ends_is_given_up(tmp_path, monkeypatch
     monkeypatch.setattr(sys, "executable", str(hangs))
     monkeypatch.setattr(reservation, "_NVML_S", 0.2)
     monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)  # as one in state D hears it
+    monkeypatch.setattr(reservation, "_hanging", [])
     assert reservation.in_use() == {}
     assert time.monotonic() - began < 3
+    (hanging,) = reservation._hanging
+    assert reservation.in_use() == {}
+    assert reservation._hanging == [hanging], "a wait of days would fill the host with such processes"

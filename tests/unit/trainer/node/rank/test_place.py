@@ -2,12 +2,14 @@
 
 import json
 import os
+import resource
 import subprocess
 import sys
 
 import pytest
 
-from trainer.node.rank.place import Place
+from muster.files import read_lines
+from trainer.node.rank.place import Place, append
 
 
 @pytest.fixture
@@ -100,3 +102,16 @@ def test_what_a_script_puts_in_the_place_of_a_claim_holds_nobody_up(tmp_path, pl
     os.mkfifo(name) if kind == "pipe" else name.symlink_to(tmp_path / "other")
     assert not place.claim("watch-0")
     assert not (tmp_path / "other").exists()
+
+
+def test_a_line_that_a_full_disk_has_cut_is_tried_again_and_spoils_none_behind_it(tmp_path):
+    path, (_, hard) = str(tmp_path / "rank-0.jsonl"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    full = append(path, {"kind": "began"}) + 10
+    resource.setrlimit(resource.RLIMIT_FSIZE, (full, hard))
+    try:
+        with pytest.raises(OSError, match="no whole line"):
+            append(path, {"kind": "started", "attempt": 0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    append(path, {"kind": "started", "attempt": 0})
+    assert [row["kind"] for row in read_lines(tmp_path / "rank-0.jsonl")] == ["began", "started"]

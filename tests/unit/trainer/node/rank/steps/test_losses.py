@@ -1,5 +1,6 @@
 """The loss of a step is what its backward began from, where that can be told; and else it is said why not."""
 
+import math
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -121,6 +122,15 @@ def test_a_gradient_scaler_is_divided_out_and_a_step_that_it_passes_over_leaves_
         script.losses.unscaled(passed_over)
         optimizer.zero_grad()
     assert script.read == [3.0]
+
+
+def test_a_scale_that_has_come_down_to_nothing_leaves_no_number_and_the_watching_goes_on(script):
+    optimizer, scaler = sgd(), SimpleNamespace(_scale=torch.tensor(0.0))
+    scaled = loss_of(optimizer, 3.0) * 0
+    script.losses.scaled(scaler, scaled)
+    script.backward(scaled)
+    script.stepped(optimizer)
+    assert [math.isnan(loss) for loss in script.read] == [True]
 
 
 def test_a_loss_that_no_scaler_made_is_not_divided(script):

@@ -1,0 +1,133 @@
+"""Where the run is that a command means: on this machine, on Slurm, or on hosts. Every command asks here.
+
+Hosts that are typed come first, then a run that is named, cluster.toml of this folder, and the newest run: of this
+machine the latest of all, elsewhere what this user's record of it says (runs/ID/record.json). Only a record that this
+user's seal proves names a host (record.own).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from ..core.errors import UsageError
+from ..core.names import RunId
+from ..core.text import listed
+from ..job.load import read_run
+from ..job.options import FLAG, Options
+from ..report.console import Console
+from ..run.files import folders, record, resumable
+from ..slurm import known
+from ..slurm.known import Known
+
+
+def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
+    """The run that a command means: its folder where it is of this machine, or what is known of it on Slurm; else the
+    options with the hosts to ask.
+
+    `copy`: what was fetched of a run that has ended counts as one of this machine. Raises UsageError if none is meant.
+    """
+    if copy and ended_here(options, options.rank):
+        return _folder(options)
+    return here(options) or on_slurm(options) or filled(options, console)
+
+
+def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:
+    """The same for a command that does not know Slurm. Raises UsageError for a run there."""
+    run = run_of(options, console, copy)
+    return refuse_slurm(run) if isinstance(run, Known) else run
+
+
+def refuse_slurm(run: Known) -> NoReturn:
+    """Raise UsageError for a run on Slurm."""
+    job, login = run.number or "JOB", run.login.destination
+    raise UsageError(
+        f"{run.run}: it runs on Slurm: status, logs, attach, stop and fetch know it, this command does not",
+        f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
+    )
+
+
+def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]]) -> Path | Known | Options:
+    """The run that a command ends: without --run, the only one without an end. `going_on`: those of this machine.
+
+    Raises UsageError if there are several: an end that no command here has seen is unknown, so Muster would guess.
+    """
+    if not (options.run or names_hosts(options)):
+        elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
+        names = [*sorted(going_on()), *elsewhere]
+        if len(names) > 1:
+            words = f"which run? of {listed(names)} no end is known here"
+            raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
+        options = replace(options, run="".join(names))
+    return run_of(options, console)
+
+
+def names_hosts(options: Options) -> bool:
+    """Whether a command is about hosts: it names some, or this folder has a cluster.toml."""
+    return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
+
+
+def here(options: Options) -> Path | None:
+    """The run of this machine that a command means: the one that it names, or else the latest, wherever runs run.
+
+    None: hosts are typed, cluster.toml names those of a command without a run, or the run is not of this machine.
+    """
+    named = options.run not in ("", "latest")
+    if options.hosts or options.cluster or (names_hosts(options) and not named):
+        return None
+    run_dir = _folder(options)
+    elsewhere = record.facts(run_dir).get("backend") in (record.HOSTS, record.SLURM)
+    return run_dir if record.is_run(run_dir) and not elsewhere else None
+
+
+def on_slurm(options: Options) -> Known | None:
+    """The run on Slurm that a command means: it names no hosts, and the run's record here says Slurm."""
+    if options.hosts or options.cluster:
+        return None
+    return known.find(options.run, newest=not Path("cluster.toml").is_file())
+
+
+def filled(options: Options, console: Console, file_first: bool = True) -> Options:
+    """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
+
+    `file_first`: a cluster.toml of this folder names them. Without --run it is the newest run that was deployed to
+    hosts. Raises UsageError if `latest` means none.
+    """
+    newest = record.newest(record.HOSTS)
+    if options.run == "latest":
+        if newest is None:
+            raise UsageError(
+                f"{FLAG.run} latest: no run in {folders.RUNS} was deployed to hosts", "muster runs lists them"
+            )
+        options = replace(options, run=newest.name)
+    run_dir = record.path_of(RunId(read_run(options.run))) if options.run else newest
+    named = names_hosts(options) if file_first else options.hosts or options.cluster
+    if named or run_dir is None:
+        return options
+    if not run_dir.is_dir():
+        resumable.refuse_unknown(options.run, flag=FLAG.run)
+    own = record.own(run_dir)
+    if own.get("backend") != record.HOSTS or not own.get("hosts"):
+        return options
+    hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")
+    console.note(f"{run_dir.name} on {hosts}")
+    return replace(options, hosts=hosts, cluster=cluster if Path(cluster).is_file() else "", run=run_dir.name)
+
+
+def ended_here(options: Options, rank: str = "") -> bool:
+    """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it.
+
+    `rank`: a number, or all. Ranks' own logs are here only once somebody has fetched them.
+    """
+    run_dir = _folder(options)
+    logs = f"logs/rank-{rank}.log" if rank.isdecimal() else "logs/rank-*.log" if rank else "logs/*.log"
+    return not names_hosts(options) and (run_dir / "outcome.json").is_file() and any(run_dir.glob(logs))
+
+
+def _folder(options: Options) -> Path:
+    """The folder of the run that is meant: the latest of any backend, or the one that is named."""
+    if options.run in ("", "latest"):
+        return record.latest()
+    return record.path_of(RunId(read_run(options.run)))

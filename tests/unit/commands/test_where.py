@@ -1,0 +1,177 @@
+"""A command that names no hosts is about a run: of this machine, on Slurm, or on hosts that this user recorded."""
+
+import json
+
+import pytest
+
+from deploy.commands import where
+from deploy.commands.main import run
+from deploy.core.errors import DONE, FAILED, USAGE, UsageError
+from deploy.hosts import recorded
+from deploy.job.options import Options
+from deploy.report.console import Console
+from deploy.run.files import folders, record
+from deploy.slurm.known import Known
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "runs"
+
+
+def started(runs, name, backend, t, **more):
+    folder = runs / name
+    folder.mkdir(parents=True)
+    record.open_start(folder, record.Choice(None, ()), backend, "why", ["a"], t)
+    record.write_record(folder, {**record.facts(folder), **more})
+    return folder
+
+
+def asked(options):
+    options = where.filled(options, Console())
+    return options.hosts, options.run
+
+
+def test_the_newest_run_on_hosts_is_meant_or_the_one_that_is_named(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["me@a:22", "b"])
+    started(runs, "r2", record.HOSTS, 2.0, hosts=["c"])
+    started(runs, "r3", "processes", 3.0)
+    assert asked(Options()) == ("c", "r2")
+    assert asked(Options(run="latest")) == ("c", "r2")
+    assert asked(Options(run="r1")) == ("me@a:22,b", "r1")
+    assert asked(Options(hosts="d")) == ("d", "")
+    assert asked(Options(hosts="d", run="latest")) == ("d", "r2")
+    assert asked(Options(run="r3")) == ("", "r3")
+
+
+def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_meant(runs):
+    assert recorded.newest_of(["r1", "r2"]) is None
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    started(runs, "r2", record.HOSTS, 2.0, hosts=["a"])
+    assert recorded.newest_of(["of another folder", "r1", "r2"]) == "r2"
+    assert recorded.newest_of(["of another folder", "r1"]) is None, "the newest is elsewhere: nobody guesses"
+
+
+def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    assert [where.here(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
+    here = started(runs, "r2", "processes", 2.0)
+    assert [where.here(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
+    assert where.here(Options(run="r1")) is None
+    assert where.here(Options(hosts="a", run="r2")) is None
+
+
+def test_a_run_that_lies_here_is_this_machine_s_beside_a_cluster_file_if_it_is_named(runs):
+    here = started(runs, "r1", "processes", 1.0)
+    (runs.parent / "cluster.toml").touch()
+    assert [where.here(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
+
+
+def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deployed(runs, capsys):
+    started(runs, "r1", "processes", 1.0)
+    started(runs, "r2", "docker", 2.0)
+    run(["status"])
+    out, err = capsys.readouterr()
+    assert out.split()[:2] == ["r2", "unfinished"]
+    assert "muster why --run r2" in err
+    run(["status", "--run", "r1"])
+    assert capsys.readouterr().out.split()[:2] == ["r1", "unfinished"]
+    started(runs, "r3", record.HOSTS, 3.0, hosts=["a"])
+    assert where.here(Options()) is None
+
+
+def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    with pytest.raises(UsageError, match="nonsense: no such run"):
+        asked(Options(run="nonsense"))
+    assert asked(Options(hosts="d", run="nonsense")) == ("d", "nonsense")
+
+
+def test_a_cluster_file_comes_first(runs):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    (runs.parent / "cluster.toml").touch()
+    assert asked(Options()) == ("", "")
+
+
+def test_a_down_of_a_run_on_the_hosts_of_a_cluster_file_goes_to_them(runs, capsys):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
+    (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "two.invalid"\n')
+    assert run(["down", "--run", "r1", "--allow-folder"]) == FAILED
+    assert "the name two.invalid does not resolve" in capsys.readouterr().err
+
+
+def test_a_record_that_somebody_else_wrote_names_no_hosts(runs):
+    path = started(runs, "r1", record.HOSTS, 1.0, hosts=["a"]) / "record.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "hosts": ["evil"]}))
+    assert asked(Options()) == ("", "")
+    assert asked(Options(run="r1")) == ("", "r1")
+    with pytest.raises(UsageError, match="latest"):
+        asked(Options(run="latest"))
+
+
+def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
+    folder = started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
+    assert not where.ended_here(Options())
+    (folder / "outcome.json").touch()
+    assert not where.ended_here(Options(run="latest"))
+    (folder / "logs" / "a.log").touch()
+    assert [where.ended_here(Options(run=run)) for run in ("", "latest", "r1")] == [True] * 3
+    assert not where.ended_here(Options(hosts="a", run="r1"))
+    assert not where.ended_here(Options(run="r1"), "1"), "the hosts have a rank's log, and a follower brings none"
+    (folder / "logs" / "rank-1.log").touch()
+    assert [where.ended_here(Options(run="r1"), rank) for rank in ("1", "all", "2")] == [True, True, False]
+
+
+def to_stop(going_on=()):
+    run = where.to_stop(Options(), Console(), lambda: going_on)
+    return run.run if isinstance(run, Options | Known) else run.name
+
+
+def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):
+    first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
+    with pytest.raises(UsageError, match=r"which run\? of r2 and r1 no end is known here") as fault:
+        to_stop()
+    assert "--run r2" in fault.value.hint
+    (second / "outcome.json").write_text("{}")
+    assert to_stop() == "r1"
+    assert where.to_stop(Options(run="latest"), Console(), list).run == "r2"
+    started(runs, "r3", "processes", 3.0)
+    with pytest.raises(UsageError, match=r"which run\? of r3 and r1 no end"):
+        to_stop(["r3"])
+    (first / "outcome.json").write_text("{}")
+    assert to_stop(["r3"]) == "r3"
+    assert to_stop() == "r3", "it says that the latest has ended"
+    started(runs, "r4", record.SLURM, 4.0, hosts=["login"], shared="/home/me")
+    assert to_stop() == "r4"
+    with pytest.raises(UsageError, match=r"which run\? of r3 and r4 no end"):
+        to_stop(["r3"])
+    started(runs, "r5", record.SLURM, 5.0, hosts=["login"], shared="/home/me")
+    with pytest.raises(UsageError, match=r"which run\? of r5 and r4 no end"):
+        to_stop()
+
+
+@pytest.mark.parametrize("words", ["exec --run latest -- ls", "gpus", "down --run r2", "down --run r2 --delete", "why"])
+def test_a_command_that_knows_no_slurm_says_so_and_asks_no_host_of_an_older_run(words, runs, capsys):
+    started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
+    started(runs, "r2", record.SLURM, 2.0, hosts=["login.invalid"], shared="/home/me", job="12")
+    assert run(words.split()) == USAGE
+    assert "error: r2: it runs on Slurm: status, logs, attach, stop and fetch know it" in capsys.readouterr().err
+
+
+def test_a_run_that_nobody_knows_is_named_where_the_newest_is_on_slurm(runs, capsys):
+    """It is a word that would be a host; --hosts and --slurm, which nobody typed, are not to blame."""
+    started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me")
+    assert run(["resume", "mispelt"]) == USAGE
+    assert "error: mispelt: no run of that name is here" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["down --run r1", "down --run latest", "down r1", "down runs/r1/"])
+def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, runs, monkeypatch, capsys):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
+    started(runs, "r1", "processes", 1.0)
+    assert run(words.split()) == DONE
+    assert "nothing was running on this machine" in capsys.readouterr().err
+    assert run(["down", "--run", "r2"]) == USAGE
+    assert "error: --run r2: no such run" in capsys.readouterr().err

@@ -1,0 +1,38 @@
+"""What a person sees of a command in this terminal, and of a host that refuses: in words that can be typed."""
+
+import errno
+import os
+from types import SimpleNamespace
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.door import command, mux, terminal
+from deploy.door.faults import Where, fault
+
+
+def reader(text):
+    reading, writing = os.pipe()
+    os.write(writing, text)
+    os.close(writing)
+    return mux.Reader(reading)
+
+
+def test_an_error_that_comes_together_with_the_marker_is_shown_and_the_login_s_words_are_not(capfd):
+    out, err = reader(b"welcome\nMARK\n$ "), reader(b"welcome\nMARK\nOCI runtime exec failed\n")
+    resized, _ = os.pipe()
+    terminal._pump(SimpleNamespace(out=out, err=err, input=SimpleNamespace(write_all=bytes)), b"MARK\n", resized)
+    assert capfd.readouterr() == ("$ ", "OCI runtime exec failed\r\n")
+
+
+def test_a_port_is_asked_for_as_hosts_takes_it():
+    assert "--hosts [::1]:PORT" in fault("refused", Where("a", "::1", 22, "me", "a")).hint
+    assert "--hosts a.lab:PORT" in fault("refused", Where("a", "a.lab", 22, "me", "a")).hint
+
+
+def test_a_machine_that_opens_no_more_files_is_told_and_no_host_is_called_lost():
+    def start(line):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with pytest.raises(DeployError, match="this machine: Too many open files"):
+        command.begin(SimpleNamespace(start=start), Where("a", "a", 22, "me", "a"), "true")

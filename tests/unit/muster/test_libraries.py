@@ -1,0 +1,93 @@
+"""What a script imports of Muster works beside the libraries that an image has, whatever state they are in."""
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import pytest
+
+HOME = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """Put a module into the place of a library's; gives one of Muster's that imports it."""
+
+    def put(name, ours, **content):
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name.partition(".")[0], ModuleType(name.partition(".")[0]))
+        monkeypatch.setitem(sys.modules, name, module)
+        monkeypatch.delitem(sys.modules, ours, raising=False)
+        return importlib.import_module(ours)
+
+    yield put
+    for ours in ("muster.lightning", "muster.transformers"):
+        sys.modules.pop(ours, None)
+
+
+def test_a_tensorboard_library_that_cannot_be_imported_costs_its_events_alone(tmp_path):
+    (tmp_path / "tensorboardX").mkdir()
+    (tmp_path / "tensorboardX/__init__.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
+    code = "from muster.metrics import Metrics; Metrics(__import__('pathlib').Path('x')).add(1, loss=2.0)"
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)])}
+    subprocess.run([sys.executable, "-c", code], env=given, cwd=tmp_path, check=True, timeout=60)
+    assert '"loss": 2.0' in (tmp_path / "x/metrics.jsonl").read_text()
+
+
+SCRIPT = """
+import torch, muster
+import torch.distributed as dist
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+training = muster.Training(model=model, optimizer=optimizer)
+for (x,) in training.batches(torch.utils.data.TensorDataset(torch.ones(8, 1)), batch=4, steps=3):
+    model(x).sum().backward()
+    optimizer.step()
+print("ended", training.step, flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.long
+@pytest.mark.torch
+def test_ranks_exchange_what_they_know_without_numpy_which_torch_does_not_bring(tmp_path):
+    (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)])}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
+    for _ in range(2):  # the second finds the checkpoint of the first
+        done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=240)
+        assert done.stdout.split() == ["ended", "3"] * 2, done.stderr
+
+
+@pytest.mark.torch
+def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(library):
+    ours = library("lightning.pytorch", "muster.lightning", Callback=object)
+    before, begun = signal.getsignal(signal.SIGTERM), []
+    stop, trainer = ours.OrderlyStop(), SimpleNamespace(global_step=3)
+    thread = threading.Thread(target=lambda: begun.append(stop.on_train_start(trainer, None)))
+    thread.start()
+    thread.join()
+    assert begun == [None]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.torch
+def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp_path):
+    stop = library("transformers", "muster.transformers", TrainerCallback=object).OrderlyStop()
+    stop.on_init_end(SimpleNamespace(output_dir=str(tmp_path / "out")), None, None)
+    assert stop.newest is None
+    for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old", "checkpoint-100"):
+        (tmp_path / "out" / name).mkdir(parents=True)
+        (tmp_path / "out" / name / "model.safetensors").touch()
+    for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old"):
+        (tmp_path / "out" / name / "trainer_state.json").touch()
+    assert stop.newest == str(tmp_path / "out/checkpoint-16")

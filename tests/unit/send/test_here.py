@@ -1,0 +1,46 @@
+"""A command of this machine ends in its time, with all that it started."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.send.packages import places
+from deploy.send.packages.here import Here
+from lab.waiting import until
+
+SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
+
+
+def test_a_command_whose_child_hangs_is_over_after_its_time():
+    """As `docker image inspect` does, of a script, where the engine does not answer."""
+    began = time.monotonic()
+    with pytest.raises(DeployError, match=r"`list-packages` has not ended after 0.5 s"):
+        Here().run(SLOW, timeout_s=0.5, check=False)
+    assert time.monotonic() - began < 30
+
+
+def test_what_a_command_leaves_at_work_on_purpose_goes_on(tmp_path):
+    Here().run(("sh", "-c", f"(sleep 1; touch {tmp_path}/done) >/dev/null 2>&1 &"))
+    until((tmp_path / "done").exists, "what goes on")
+
+
+def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
+    program = "from deploy.send.ahead import Ahead; from deploy.send.packages.here import Here\nimport time\n"
+    program += f"Ahead(lambda: Here().run(('sh', '-c', 'sleep 2; touch {tmp_path}/done'))); time.sleep(0.5)"
+    subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
+    time.sleep(3)
+    assert not (tmp_path / "done").exists()
+
+
+def test_a_python_that_does_not_answer_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(places, "_LOOK_S", 0.5)
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nsleep 60\n")
+    python.chmod(0o755)
+    with pytest.raises(DeployError, match=r"python` has not ended after 0.5 s"):
+        places.ProcessPlace("here", str(python), tmp_path, tmp_path).look()

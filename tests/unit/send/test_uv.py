@@ -1,0 +1,59 @@
+"""uv comes to this machine whatever this user says of their own packages, once, and leaves nothing half."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import pytest
+
+from deploy.core.errors import DeployError
+from deploy.send.packages import store, uv
+from tests import index
+
+NAME, WHEEL = index.wheel("uv", uv.VERSION, "", more={f"uv-{uv.VERSION}.data/scripts/uv": "#!/bin/sh\n"})
+
+
+@pytest.fixture(autouse=True)
+def links(tmp_path, monkeypatch):
+    """A folder with a wheel of that name, in the place of an index."""
+    (tmp_path / "links").mkdir()
+    (tmp_path / "links" / NAME).write_bytes(WHEEL)
+    monkeypatch.setattr(uv, "PINS", f"uv=={uv.VERSION} --hash=sha256:{hashlib.sha256(WHEEL).hexdigest()}\n")
+    for name, value in {"NO_INDEX": "1", "FIND_LINKS": str(tmp_path / "links"), "CONFIG_FILE": os.devnull}.items():
+        monkeypatch.setenv(f"PIP_{name}", value)
+    return tmp_path / "links"
+
+
+@pytest.mark.parametrize("setting", ["PIP_USER", "PIP_REQUIRE_VIRTUALENV"])
+def test_where_the_users_own_packages_go_does_not_matter(tmp_path, monkeypatch, setting):
+    monkeypatch.setenv(setting, "1")
+    assert os.path.isfile(uv.program(tmp_path))
+    assert [path.name for path in tmp_path.glob("uv-*")] == [f"uv-{uv.VERSION}"]
+
+
+def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeypatch):
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/bin/python"))
+    monkeypatch.setattr(uv, "find_spec", lambda name: None if name == "pip" else find_spec(name))
+    assert os.path.isfile(uv.program(tmp_path))
+
+
+def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
+    shutil.rmtree(links)
+    with pytest.raises(DeployError, match=rf"this machine: pip gets no uv {uv.VERSION} .*No matching distribution"):
+        uv.program(tmp_path)
+    assert not list(tmp_path.glob("uv-*"))
+
+
+def test_what_a_command_that_was_killed_left_goes_another_day(tmp_path):
+    for name in ("uv-a.part", "key.1.part", "uv-b.part"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+    for name in ("uv-a.part", "key.1.part"):
+        os.utime(tmp_path / name, (1, 1))
+    store.own(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.part")] == ["uv-b.part"]
