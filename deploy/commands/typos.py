@@ -1,4 +1,4 @@
-"""Words that are no options: the run or the hosts for which they stand, and what somebody may have meant by others."""
+"""Words that are no options: the run, its day or the hosts for which they stand; what may have been meant by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A host's GPUs and who holds them (a process, a claim, a container that was given them), or nvidia-smi's fault. Pure.
+"""A host's GPUs, less those that fail, and who holds each (process, claim, container); or nvidia-smi's fault. Pure.
 
 hosts/look/status.py asks (`commands.gpus`, and `commands.status` for the GPUs alone). An unknown state is a fault, and
 never counts as "no GPU" or "free".

@@ -1,4 +1,6 @@
-"""Read what was typed, cluster.toml beneath it, and refuse a secret in plain words. together.py refuses pairs.
+"""Read what was typed (spares and arbiter among the hosts), cluster.toml beneath; refuse a secret in plain words.
+
+together.py refuses pairs.
 
 What is typed goes before the file. Nothing here touches a host.
 """

@@ -1,4 +1,4 @@
-"""The nodes of a run of several roles: their worlds (`separate`: one for each node), and what each node knows. Pure.
+"""The nodes of a run of several roles: their worlds (`separate`: one for each node), ranks, and what each knows. Pure.
 
 A role is planned like a run of its own: its nodes have torchrun's variables among themselves, so a trainer beside
 servers is the trainer that it is alone. This module only puts such plans beside each other.

@@ -47,7 +47,6 @@ def run_folder(run_id):
 
 def test_this_engine_is_found(docker):
     assert docker.version[0].isdigit()
-    assert docker.compose[0].isdigit()
     assert docker.reason == ""
 
 

@@ -1,5 +1,6 @@
 #!/bin/sh
-# submit-job FOLDER NAME [AFTER]: submits FOLDER/job.sbatch, once in the life of the folder, and answers `job ID`. AFTER: the job
+# submit-job FOLDER NAME [AFTER]: submits FOLDER/job.sbatch once, and answers `job ID`, by the last line of sbatch's words.
+# Once in the life of the folder. AFTER: the job
 # that was its last and has ended; then it is submitted once more. Whoever was cut off calls it again: an attempt that still
 # works is waited for; one that ended without a word left `.submitting`, and then Slurm is asked for a job of that NAME, which
 # no other run has. Also `refused`, with sbatch's words on standard error; `busy`: another attempt still works; `unknown`:

@@ -1,4 +1,4 @@
-"""Names: what each host calls itself and its peers, and how torch uses that. Pure."""
+"""Names: what each host calls itself and its peers, how torch uses that, and a pick that is link-local. Pure."""
 
 from __future__ import annotations
 

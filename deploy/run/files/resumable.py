@@ -1,4 +1,4 @@
-"""Which run `--resume` or `--run` means, by the records of this machine; an id that nobody knows is refused.
+"""Which run `--resume` or `--run` means, by this machine's records; one nobody knows is refused, with those like it.
 
 `latest` is the newest run of what the command names: this script in this folder, or Muster's own trainer. An id that no
 run has is refused, with those that may be meant.
@@ -110,7 +110,9 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
     """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
     here = sorted(record.run_dirs(folders.RUNS), key=record.started)
     known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
-    near = [known[name] for name in difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)]
+    begun = [name for name in known if name.startswith(wanted)]  # a day, say: the newest of it
+    names = begun[::-1][:_MOST_NAMED] or difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)
+    near = [known[name] for name in names]
     meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
     listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"

@@ -145,6 +145,9 @@ def test_an_unknown_id_is_refused_with_those_that_are_near_or_else_the_newest():
         assert "no such run" in refused.value.message
         assert f"{run} (train.py)" in refused.value.hint
     assert "did you mean" not in refused.value.hint
+    with pytest.raises(UsageError) as refused:
+        resumed(run[:10], asked("train.py"))
+    assert refused.value.hint.startswith(f"did you mean {run}"), "the runs of a day"
 
 
 def test_by_its_id_a_run_goes_on_with_another_script_on_purpose_and_that_is_said():

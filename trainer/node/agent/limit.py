@@ -1,4 +1,4 @@
-"""The limits of a node's time: --max-hours from its first start on, --grace until its ranks are killed after a stop.
+"""The limits of a node's time: --max-hours from its first start on; what --grace is, which node.py then waits.
 
 Standard library only.
 """

@@ -1,4 +1,4 @@
-"""How many steps a rank has done and where their time went: plain numbers, taken on the script's own thread.
+"""How many steps a rank has done, and where their time went, as far as it is known: numbers, on the script's thread.
 
 A step of the run is a round of its optimizers. A round begins when an optimizer steps that has stepped in the current
 round already. With one optimizer, each step is a round; of the two of a GAN, the one with more steps counts.

@@ -1,4 +1,4 @@
-"""The watcher of one process: with its first gradient it is the one that trains as its rank, and its steps are told.
+"""The watcher of a process: from its first gradient on it trains as its rank; tells its steps, and if they agree.
 
 What doors.py sees, a thread brings to the run folder. The script's thread only counts and copies; it writes no file, so
 that a slow disk delays no step. If two processes train as one rank, the first is reported. A process that was forked
