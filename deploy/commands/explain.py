@@ -98,7 +98,10 @@ def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
 
 
 def readings_of(places: Sequence[Path | None], console: Console, budget: Budget) -> list[Reading]:
-    """Read each stream, one after another, within the budget of all. Raises UsageError if one cannot be read."""
+    """Read each stream, one after another, within the budget of all.
+
+    Raises UsageError if one cannot be opened, or the only one cannot be read: of several it is named, and left out.
+    """
     names = sources.names_of(places)
     total = sum(place.stat().st_size for place in places if place)
     done = 0
@@ -111,7 +114,8 @@ def readings_of(places: Sequence[Path | None], console: Console, budget: Budget)
         for name, place in zip(names, places, strict=True):
             who = sources.speaker_of(name) if place else ""
             with closing(_opened(place)) as stream:
-                readings.append(read(name, _pieces(stream, str(place), budget), heard, who, budget))
+                pieces = _pieces(stream, str(place), budget, console if places[1:] else None)
+                readings.append(read(name, pieces, heard, who, budget))
             done += place.stat().st_size if place else 0
     return readings
 
@@ -245,7 +249,10 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
         return [None], ""
     path = Path(os.path.expanduser(what))
     try:
-        return _in_folder(path, what) if stat.S_ISDIR(path.stat().st_mode) else ([path], "")
+        if not stat.S_ISDIR(path.stat().st_mode):
+            return [path], ""
+        folder = record.find(what)  # a run here comes before a folder of its name
+        return _in_folder(path if folder == path.resolve() else folder, what)
     except PermissionError as fault:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
     except OSError:  # nothing has this name, or nothing could
@@ -264,7 +271,10 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
 
 
 def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
-    files, left_out = sources.in_folder(folder)
+    try:
+        files, left_out = sources.in_folder(folder)
+    except PermissionError as fault:
+        raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
     if not files and not (folder / "outcome.json").is_file():  # its outcome says how a run ended
         hint = "of a run on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
         raise UsageError(f"{what}: no logs in {folder}", hint)
@@ -288,8 +298,11 @@ def _opened(source: Path | None) -> BinaryIO:
         raise UsageError(f"{source}: cannot be read: {fault.strerror}", _HINT) from fault
 
 
-def _pieces(stream: BinaryIO, name: str, budget: Budget) -> Iterator[bytes]:
+def _pieces(stream: BinaryIO, name: str, budget: Budget, among: Console | None) -> Iterator[bytes]:
     try:
         yield from sources.pieces(stream, budget)
     except OSError as fault:
-        raise UsageError(f"{name}: cannot be read: {fault.strerror}", _HINT) from fault
+        words = f"{name}: cannot be read: {fault.strerror}"
+        if among is None:
+            raise UsageError(words, _HINT) from fault
+        among.warn(f"{words}; it is left out")

@@ -191,7 +191,8 @@ class _Reader:
         raw = lines[index]
         if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
-        for piece in raw.rsplit(b"\r", _PARTS)[-_PARTS:]:
+        first, *states = raw.split(b"\r")  # an error may stand before a bar, or behind it
+        for piece in (first, *states[-_PARTS:]):
             if self._budget.is_over:
                 self.reading.unread += 1
                 return

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import dropwhile, takewhile
+from itertools import dropwhile, pairwise, takewhile
 from pathlib import Path
 from typing import Literal, NoReturn
 
@@ -51,6 +51,8 @@ _OF_LAUNCHERS = {
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
+# A value that one of our options gives to a variable, in a word behind the one before it.
+_VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 # The agent sets these for each rank.
 _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"}
@@ -125,6 +127,7 @@ def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptComma
 
     Raises UsageError that names the word and the command that works.
     """
+    option = "--" if BEFORE and option == SCRIPT else option  # a launcher may have a --script of its own
     words = _shell_script(split_words(option, command), folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _NO_MATTER_BEHIND.sub("", command)
@@ -408,9 +411,9 @@ def typed_again(command: str, option: str, options: str = "") -> str:
     """A script's command as it was typed, in the command line that is to be typed instead."""
     if option != "--":
         return f"{options} {option} {shlex.quote(command)}".strip()
-    # Values of --env may be secrets.
-    before = [COMMAND] if {FLAG.env, "-e"} & {word.partition("=")[0] for word in BEFORE} else BEFORE
-    return " ".join(filter(None, (shlex.join(["muster", *before] if before else ()), options, "--", command)))
+    # Values that are given to variables may be secrets.
+    shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
+    return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
 
 
 def _inner(words: Sequence[str], runner: str) -> Sequence[str]:

@@ -54,9 +54,16 @@ def _plain(most: int) -> Reader[str]:
     return read
 
 
-def _setting(value: object, what: str) -> str:
-    """The value of a variable, without the login of a proxy's address: findings are shown, and recorded."""
-    return re.sub(r"://[^/@\s]+@", "://***@", words()(value, what))
+def _settings(value: object, what: str) -> dict[str, str]:
+    """Variables, without the login of a proxy, which may have any letter: findings are shown, and recorded."""
+    read = table(text(200, r"\w+"), words(), 1000)(value, what)
+    login = re.compile(r"^(\w+://)?.*@", re.DOTALL)
+    return {
+        name: login.sub(r"\1***@", text)
+        if name.lower().endswith("_proxy")
+        else re.sub(r"://[^/@\s]+@", "://***@", text)
+        for name, text in read.items()
+    }
 
 
 def _network(value: object, what: str) -> list[Any]:
@@ -166,7 +173,7 @@ _FACTS = record(
         "names": _NAMES,
         "interfaces": table(interface, _INTERFACE, 4096),
         "port_range": _port_range,
-        "environment": table(text(200, r"\w+"), _setting, 1000),
+        "environment": _settings,
         "software": _instead(_SOFTWARE, {"python": ""}, _FAILED),
         "resources": _RESOURCES,
     },

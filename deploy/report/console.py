@@ -271,7 +271,7 @@ class Console:
     @property
     def asks(self) -> bool:
         """Whether a person at a terminal can answer."""
-        return self._err.is_terminal and sys.stdin.isatty() and not self.as_json
+        return self._err.file.isatty() and sys.stdin.isatty() and not self.as_json
 
     def ask(self, question: str, hint: str = "type the command on a terminal") -> bool:
         """Ask a person on the terminal, below the view of a run; any answer but yes means no.

@@ -125,7 +125,7 @@ class LiveView:
 
 
 def _node_row(name: str, state: State) -> list[RichText]:
-    if (view := state.ranks.view_of(name)) is None:
+    if (view := state.ranks.view_of(name)) is None or lines.is_lost(name, state):
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
     cells, mark = lines.rank_cells(view, state), lines.mark_of(view, state)
     shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))

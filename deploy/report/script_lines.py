@@ -47,10 +47,10 @@ def shown_ranks(text: str) -> ShownRanks:
     if text == "all":
         return ShownRanks(None)
     spans = [_SPAN.fullmatch(part.strip()) for part in (text or "0").split(",")]
-    ranks = {rank for span in spans if span for rank in range(int(span[1]), int(span[2] or span[1]) + 1)}
-    if None in spans or not ranks:
+    each = [range(int(span[1]), int(span[2] or span[1]) + 1) for span in spans if span]
+    if len(each) < len(spans) or not all(each):
         raise UsageError(f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks count from 0")
-    return ShownRanks(frozenset(ranks))
+    return ShownRanks(frozenset().union(*each))
 
 
 @dataclass

@@ -25,7 +25,7 @@ _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accu
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
 GAP = 3  # between two cells
-# A node's row, whatever its ranks did before.
+# The row of a node that reports no rank any more.
 _GONE = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
@@ -111,6 +111,12 @@ def machine_cell(name: str, state: State) -> str:
         what, use, memory = "cpu", seen.get("cpu_percent"), 0
     # A GPU that shares the machine's memory has none of its own.
     return "" if use is None else f"{what} {use:2.0f} %  {amount(memory or seen.get('memory_bytes', 0))}"
+
+
+def is_lost(name: str, state: State) -> bool:
+    """Whether the node's host is lost: what its ranks did last says nothing of now."""
+    node = state.nodes.states.get(name)
+    return bool(node and node.state == "lost")
 
 
 def node_word(name: str, state: State) -> str:

@@ -99,7 +99,7 @@ def _no_cuda(host: str, facts: Facts, nccl: bool) -> Finding:
     return find(
         "torch-without-cuda",
         host,
-        f"torch {facts['software'].get('torch', '')} is built without CUDA: its GPUs stay idle",
+        f"{' '.join(('torch', *facts['software'].get('torch', '').split()))} is built without CUDA: its GPUs stay idle",
         level=FAULT if nccl else WARNING,
         symptom="`ProcessGroupNCCL is only supported with GPUs, no GPUs found!`, or training on the CPU",
     )

@@ -405,7 +405,10 @@ class Probe:
         results, targets = [], asked["targets"]
         # Many hosts call us meanwhile. What training will get, the facts have told by now.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        except (OSError, ValueError):  # more than the kernel's own limit, or not allowed
+            pass
 
         def done(result):
             results.append(result)

@@ -71,7 +71,8 @@ def runs_of(folder: str) -> Path:
     path = Path(os.path.expanduser(folder)).absolute()
     if not os.path.isdir(path):
         raise UsageError(f"{folder}: there is no such folder", "muster board")
-    return next((each for each in (path, path.parent) if each.name == "runs"), path / "runs")
+    beside = [] if (path / "runs").is_dir() else [path.parent]  # a project may lie in a folder of that name
+    return next((each for each in (path, *beside) if each.name == "runs"), path / "runs")
 
 
 def display_path(path: Path) -> str:

@@ -128,7 +128,11 @@ def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(lin
         ("deploy -H a srun -n 4 train.py", "muster deploy -H a --nproc 4 --style slurm -- train.py (--nproc counts"),
         ("deploy -H a A=1 python train.py", "muster deploy -H a --env A=1 -- python train.py"),
         ("deploy -H a -- 'train.py --lr 1'", "without the quotes: muster deploy -H a -- train.py --lr 1"),
-        ("deploy -H a -e KEY=sesame srun train.py", "muster deploy --style slurm -- train.py"),
+        ("deploy -H a -e KEY=sesame srun train.py", "muster deploy -H a -e KEY=... --style slurm -- train.py"),
+        ("deploy -H a -eKEY=sesame srun train.py", "muster deploy -H a -eKEY=... --style slurm -- train.py"),
+        ("deploy -H a --env=KEY=sesame srun train.py", "muster deploy -H a --env=KEY=... --style slurm -- train.py"),
+        ("up --secret KEY=sesame --env A=1 srun train.py", "muster up --secret KEY=... --env A=... "),
+        ("deploy -H a torchx run --script train.py", "muster deploy -H a -- train.py"),
         ("export --nodes 2 poetry run train.py", "muster export --nodes 2 -- train.py"),
     ],
 )

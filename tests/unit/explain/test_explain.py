@@ -484,3 +484,24 @@ def test_words_of_another_system_are_no_sign_of_a_cause(line, cause):
 )
 def test_what_to_type_next_asks_the_engine_that_spoke(line, asks):
     assert explain({"a": line}).next == asks
+
+
+def test_a_file_that_is_no_text_among_others_is_left_out_by_name(tmp_path, capsys):
+    (tmp_path / "slurm-1.out").write_text(OOM)
+    (tmp_path / "slurm-2.out").write_bytes(OOM.encode("utf-16"))
+    assert explain_tasks.tell([str(tmp_path)], Console()) == 0
+    seen = capsys.readouterr()
+    assert "gpu-memory" in seen.out
+    assert "slurm-2.out: cannot be read" in seen.err
+    assert "it is left out" in seen.err
+
+
+def test_a_run_comes_before_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    for place in ("r1", "runs/r1/logs"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "runs/r1/record.json").write_text("{}")
+    (tmp_path / "runs/r1/logs/rank-0.log").write_text(OOM)
+    assert explain_tasks.tell(["r1"], Console()) == 0
+    assert "gpu-memory" in capsys.readouterr().out

@@ -47,6 +47,8 @@ def test_what_stands_behind_the_last_state_of_a_progress_bar_is_read():
     bar = b"".join(b"\r%d%%|####| %d/5000 [00:10<01:20, 12.3it/s]" % (step // 50, step) for step in range(5000))
     why = explained(b"start\n" + bar + b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n")
     assert why.cause == "host-memory"
+    why = explained(b"RuntimeError: CUDA error: uncorrectable ECC error encountered" + bar + b"\n")
+    assert why.cause == "gpu-faulty", "what stands before the first state"
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0), b"\x1f\x8bno gzip"])

@@ -272,8 +272,9 @@ def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
 
 
-def test_a_proxy_that_differs_is_told_without_its_password():
-    odd = {"https_proxy": "http://me:sesame@proxy:3128"}
+@pytest.mark.parametrize("login", ["http://me:sesame@", "http://me:s@sesame@", "http://me:p/sesame w@", "me:sesame@"])
+def test_a_proxy_that_differs_is_told_without_its_password(login):
+    odd = {"https_proxy": f"{login}proxy:3128"}
     read = {host: probe_answers.read("facts", facts(place, environment=odd)) for place, host in enumerate("ab")}
     (finding,) = judge(answers(change=read)).findings
     assert "proxy:3128" in finding.text

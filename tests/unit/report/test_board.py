@@ -279,3 +279,5 @@ def test_a_file_of_few_or_endless_lines_is_sampled_too(tmp_path, content):
 def test_a_project_its_runs_or_one_of_them_name_the_same_board(tmp_path, typed):
     (tmp_path / "project/runs/first").mkdir(parents=True)
     assert folders.runs_of(f"{tmp_path}/{typed}") == tmp_path / "project/runs"
+    (tmp_path / "runs/llm/runs").mkdir(parents=True)
+    assert folders.runs_of(f"{tmp_path}/runs/llm") == tmp_path / "runs/llm/runs"

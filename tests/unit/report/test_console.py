@@ -17,7 +17,7 @@ from deploy.causes.end_causes import Cause
 from deploy.core.errors import DeployError
 from deploy.core.facts import RunFacts
 from deploy.report import console as module
-from deploy.report import tables
+from deploy.report import live_view, tables
 from deploy.report import text as lines
 from deploy.report.console import THEME, Console
 from deploy.report.live_view import view
@@ -514,6 +514,23 @@ def test_the_row_of_a_node_that_is_gone_says_so(state: str, word: str) -> None:
     run.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a"})
     run.apply({"kind": "node", "t": 2.0, "node": "a", "state": state})
     assert lines.node_word("a", run) == word
+
+
+def test_the_row_of_a_lost_node_has_no_steps_of_before() -> None:
+    run = State(("a", "b"))
+    for step in range(1, 4):
+        run.apply({"kind": "step", "t": float(step), "rank": 1, "node": "b", "step": step, "ms": 10.0})
+    run.apply({"kind": "node", "t": 9.0, "node": "b", "state": "lost"})
+    assert [cell.plain.strip() for cell in live_view._node_row("b", run)] == ["b", "lost"]
+
+
+def test_a_person_at_a_dumb_terminal_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    for name in ("stdin", "stderr"):
+        terminal = io.StringIO()
+        monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+        monkeypatch.setattr(sys, name, terminal)
+    assert Console().asks
 
 
 def test_a_loss_that_is_no_number_is_json_for_any_reader() -> None:

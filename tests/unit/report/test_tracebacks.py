@@ -119,6 +119,6 @@ def test_ranks_are_asked_for_as_messages_name_them() -> None:
     assert shown_ranks("0-2, 5").numbers == {0, 1, 2, 5}
     assert shown_ranks("").numbers == {0}
     assert shown_ranks("all").numbers is None
-    for text in ("2-0", "0-", "-1", "0,,1", "a", "0-2-4"):
+    for text in ("2-0", "0-", "-1", "0,,1", "a", "0-2-4", "0,5-2"):
         with pytest.raises(UsageError, match="not a number"):
             shown_ranks(text)
