@@ -162,7 +162,7 @@ class Keeper:
         """Write down which processes hide their mark, for who looks after this one was killed."""
         if time.monotonic() > self._noted + _NOTE_S:
             self._noted = time.monotonic()
-            hidden = processes.hidden(self._container.id, os.getpid())
+            hidden = processes.hidden(self._container.id, os.getpid(), self._state["Pid"])
             if hidden != self._hidden:
                 with suppress(OSError):  # on a full disk it is tried again
                     write(f"{self._container.folder}/hidden.json", hidden)

@@ -110,10 +110,13 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
         raise FileNotFoundError(f"exec: {words[0]!r}: executable file not found in $PATH") from None
 
 
-def hidden(id: str, parent: int) -> dict[str, str]:
-    """Those below `parent` that have no mark of the container, by their numbers, with their beginnings."""
+def hidden(id: str, parent: int, first: int) -> dict[str, str]:
+    """Those below `parent` that have no mark of the container, by their numbers, with their beginnings.
+
+    The `first` one has none before it is a program of the container.
+    """
     living = _living()
-    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent}}
+    return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent, first}}
 
 
 def members(container: Container, *parents: int) -> set[int]:
