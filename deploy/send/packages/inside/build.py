@@ -59,7 +59,7 @@ class Building(Work):
                 keep_as = keep_as or self._kept_name(source, ready["digest"])
                 wheel = self._kept_wheel(keep_as)
             if wheel:
-                return {"key": source["key"], **wheel._asdict()}
+                return {"key": source["key"], **wheel._asdict(), "kept": True}
             tell(say=f"building {who}")
             wheel = self._built(source, ready, home, who[:60])
             if keep_as and self.clean:
@@ -68,7 +68,7 @@ class Building(Work):
             raise Stop(fault.code, f"{who}: {fault.words}") from fault
         finally:
             self._wipe(home)
-        return {"key": source["key"], **wheel._asdict()}
+        return {"key": source["key"], **wheel._asdict(), "kept": False}
 
     def _archive(self, source: dict[str, Any]) -> Path | None:
         """The file of a source that came with the order."""
