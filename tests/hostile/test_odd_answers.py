@@ -78,10 +78,7 @@ def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
 
 @pytest.mark.parametrize(
     ("words", "key", "odd", "well"),
-    [
-        *((("fetch",), "look", odd, samples.LOOK) for odd in LOOK),
-        *((("deploy", "--dry-run", "--args", "--steps 1"), "look", odd, samples.LOOK) for odd in LOOK[:3]),
-    ],
+    [(("deploy", "--dry-run", "--args", "--steps 1"), "look", odd, samples.LOOK) for odd in LOOK],
     ids=lambda text: ascii(text[-24:]) if isinstance(text, str) else text[0],
 )
 def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, odd, well) -> None:

@@ -498,7 +498,8 @@ def _followed(state, events):
     lines.progress_line(state)
     lines.headline(state, "digits", "why")
     for name in state.names:
-        lines.rank_cells(state.ranks.view_of(name), state)
+        if view := state.ranks.view_of(name):
+            lines.rank_cells(view, state)
         lines.node_word(name, state)
     outcome.judge(state, now - 100, now)
     result = outcome.judge(state, now - 100, now) or outcome.stopped(state)
