@@ -27,7 +27,7 @@ _REFUSED, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the checks; returns 0 if no finding is NOT met, 1 if one is, 2 if it could try nothing."""
+    """Run the checks; returns 0 if none is NOT met, 1 if one is or no file took them, 2 if it could try nothing."""
     options = _options(arguments)
     if why := _impossible():
         print(f"error: {why}", file=sys.stderr)
@@ -44,8 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"error: {sys.executable} has no torch\nhint: PYTHON=/path/to/python make gpu-check", file=sys.stderr)
             return _REFUSED
         done = schedule.run(options.only or ORDER)
-        _report(done, machine, time.monotonic() - began, options.json)
-        code = exit_code(done)
+        written = _report(done, machine, time.monotonic() - began, options.json)
+        code = exit_code(done) or int(not written)
         keep = bool(code)
         return _INTERRUPTED if schedule.interrupted else code
     except subprocess.SubprocessError as fault:
@@ -87,17 +87,19 @@ def _impossible() -> str:
     return ""
 
 
-def _report(done: Sequence[Done], machine: dict[str, object], seconds: float, path: Path) -> None:
-    where = str(path)
+def _report(done: Sequence[Done], machine: dict[str, object], seconds: float, path: Path) -> bool:
+    """Print what was found, and write it to a file; returns whether that took it: what lies there may be older."""
+    where, written = str(path), True
     try:
         path.write_text(json.dumps(as_json(done, machine, seconds), indent=1) + "\n")
     except OSError as fault:  # after minutes: what was found is told all the same
-        where += f" cannot be written: {fault.strerror}"
+        where, written = f"{where} cannot be written: {fault.strerror}", False
     print(table(done))
     missing = [name for name in ORDER if name not in {check.check for check in done}]
     if missing:
         print("left out: " + ", ".join(f"{name} ({module(name).TITLE})" for name in missing))
     print(f"{summary(done, seconds)}; {where}", flush=True)
+    return written
 
 
 def _say(text: str) -> None:

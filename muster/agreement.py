@@ -37,7 +37,7 @@ class Agreement:
     def __init__(self, stop: Stop, group: dist.ProcessGroup | None) -> None:
         self._stop, self._group = stop, group
         self._alone = exchange.rank_and_world(group)[1] == 1
-        self._message, self._work = torch.zeros(2), None
+        self._work = None
         self._pause = self._steps = 0  # steps until the next message, steps since the last
         self._asked_at = time.monotonic()
 

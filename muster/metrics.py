@@ -34,10 +34,9 @@ class Metrics:
         OPENED.add(os.path.realpath(path / name))
         self._board: Any = None
         with suppress(OSError):
-            if EventsWriter is None:
-                return
-            (path / "tensorboard").mkdir(parents=True, exist_ok=True)
-            self._board = EventsWriter(str(path / "tensorboard" / "events"))
+            if EventsWriter:
+                (path / "tensorboard").mkdir(parents=True, exist_ok=True)
+                self._board = EventsWriter(str(path / "tensorboard" / "events"))
 
     def add(self, step: int, /, **values: float) -> None:
         """Write the training metrics after optimizer step `step`, without values that are not finite."""

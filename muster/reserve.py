@@ -28,7 +28,8 @@ def write_surely(write: Callable[[], object], folder: Path | None) -> bool:
         return True
     with suppress(OSError):
         if folder:
-            (folder / _NAME).unlink(missing_ok=True)
+            with suppress(OSError):  # as on a disk that has become read-only by now, or that has no such file
+                (folder / _NAME).unlink()
             write()
             return True
     return False

@@ -15,6 +15,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,9 @@ class Training:
     def __init__(
         self, folder: str | Path = "training", *, save_every: int = 500, keep: int = 3, seed: int = 0, **parts: Part
     ) -> None:
-        if keep < 0 or save_every < 0:
-            raise Refused(
-                f"muster.Training(save_every={save_every}, keep={keep})", "save_every=0 saves at the end alone"
-            )
+        if not all(isinstance(each, Real) and each >= 0 for each in (save_every, keep)):
+            hint = "save_every=0 saves at the end alone, keep=1 keeps the newest alone"
+            raise Refused(f"muster.Training(save_every={save_every}, keep={keep})", hint)
         _check(parts)
         self.step = 0
         self._consumed = 0
@@ -74,7 +74,7 @@ class Training:
         self._metrics = Metrics(self._folder) if self._rank == 0 else None
         self._values: tuple[int, dict[str, Any]] | None = None
         self._log_next = 0.0
-        self._saved, self._finishes = -1, False
+        self._saved = -1
         stop = Stop()
         stop.listen()
         self._agreement = Agreement(stop, self._group)
@@ -201,10 +201,11 @@ class Training:
         size = len(dataset)
         if batch < self._world:
             raise Refused(f"batch={batch} for {self._world} ranks: some would have no sample", f"batch={self._world}")
-        if not 1 <= micro_batches <= batch // self._world:
+        share = batch // self._world
+        if not 1 <= micro_batches <= share:
             raise Refused(
-                f"micro_batches={micro_batches}, and a rank has {batch // self._world} samples of batch={batch}",
-                f"micro_batches={batch // self._world} at most",
+                f"micro_batches={micro_batches}, and a rank has {share} samples of batch={batch}",
+                f"micro_batches={share} at most",
             )
         refuse_other_data(size, group=self._group)
         if not size:

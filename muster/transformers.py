@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import re
+import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,14 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
     @property
     def newest(self) -> str | None:
         """The newest whole checkpoint of the Trainer that has this callback, if there is one."""
-        # The Trainer writes this file last: a kill leaves a folder without it, from which nothing can continue.
-        states = Path(self._folder).glob("checkpoint-*/trainer_state.json")
-        names = ((path.parent, re.fullmatch(r"checkpoint-(\d+)", path.parent.name)) for path in states)
-        steps = {int(match[1]): str(folder) for folder, match in names if match}
-        return steps[max(steps)] if steps else None
+        # The Trainer writes this file last: a kill leaves a folder without it, or with a part of it, from which nothing
+        # can continue.
+        steps: dict[int, str | None] = {0: None}
+        for state in Path(self._folder).glob("checkpoint-*/trainer_state.json") if self._folder else ():
+            with suppress(OSError, ValueError):
+                json.loads(state.read_bytes())
+                steps[int(state.parent.name.removeprefix("checkpoint-"))] = str(state.parent)
+        return steps[max(steps)]
 
     def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
         """Note where the checkpoints are."""

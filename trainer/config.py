@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import os
 import shutil
 import sys
@@ -51,14 +50,14 @@ class _Parser(argparse.ArgumentParser):
         raise Refused(message, f"see every option with `python -m {NAME} --help`")
 
 
-def _number(kind: type, low: float, high: float = math.inf) -> Callable[[str], Any]:
+def _number(kind: type, low: float, high: float = 1e300) -> Callable[[str], Any]:
     def parse(text: str) -> Any:
         try:
             value = kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"not a {'whole ' if kind is int else ''}number: {text!r}") from None
-        if not low <= value <= min(high, 1e300):  # neither NaN, nor what no float holds
-            limit = f"at least {low:g}" if high == math.inf else f"from {low:g} to {high:g}"
+        if not low <= value <= high:  # neither NaN, nor what no float holds
+            limit = f"at most {high:g}" if value > high else f"at least {low:g}"
             raise argparse.ArgumentTypeError(f"must be {limit}, got {text}")
         return value
 

@@ -61,7 +61,10 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verdict:
     """The verdict of a run that somebody asked to stop, and that wrote a checkpoint into its `folder`."""
-    plain = "make up RESUME=latest" if os.environ.get("MUSTER_RUN_DIR") else f"--resume {folder}"
+    # Of those who give the run its folder, docker-compose.yml alone gives no command, and names its workers.
+    plain = f"--resume {folder}"
+    if os.environ.get("MUSTER_RUN_DIR") and os.environ.get("MUSTER_WORKER"):
+        plain = "make up RESUME=latest"
     command = os.environ.get(RESUME, plain)
     return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
 

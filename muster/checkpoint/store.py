@@ -269,8 +269,7 @@ def _dated(folder: Path) -> list[tuple[float, Path]]:
 
 
 def _creation(path: Path) -> float:
-    manifest = manifest_or_none(path)
-    if manifest:
+    if manifest := manifest_or_none(path):
         return manifest.created
     with suppress(OSError):
         return path.stat().st_mtime
@@ -288,9 +287,12 @@ def newest_time(folder: Path) -> float:
 
 
 def _best(checkpoints: list[Checkpoint]) -> Path | None:
-    manifests = [(checkpoint.manifest, checkpoint.path) for checkpoint in checkpoints]
-    scored = [(file.metric, file.created, path) for file, path in manifests if file.metric is not None]
-    return max((score for score in scored if math.isfinite(score[0])), default=(0, 0, None))[2]
+    scored = (
+        (point.manifest.metric, point.manifest.created, point.path)
+        for point in checkpoints
+        if point.manifest.metric is not None and math.isfinite(point.manifest.metric)
+    )
+    return max(scored, default=(0, 0, None))[2]
 
 
 def read_back(temporary: Path, name: str, facts: File) -> None:

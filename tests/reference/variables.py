@@ -58,9 +58,10 @@ VARIABLES: Mapping[str, str] = {
     ),
     "MUSTER_RESUME_COMMAND": (
         "the command that resumes the stopped run, for the hint, with all hosts of the start: leave out those that "
-        "are lost. Its paths are those of the folder where the deploy was typed. Unset: that of a checkout's "
-        "trainer; under plain torchrun the trainer's option `--resume`"
+        "are lost. Its paths are those of the folder where the deploy was typed. Unset: the trainer's "
+        "option `--resume`; where compose runs `MUSTER_RUN_ID`, `make up`"
     ),
+    "MUSTER_WORKER": "from compose alone: how Docker's DNS begins a worker's name",
     "MUSTER_OBSERVE=0": (
         "nothing [watches](../explanation/watching.md) a script's ranks, and no node writes `telemetry/` or `scalars/`"
     ),

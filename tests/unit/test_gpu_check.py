@@ -54,12 +54,12 @@ def test_json_has_every_finding_with_its_values():
 
 def test_what_minutes_have_found_is_told_where_its_file_cannot_be_written(tmp_path, capsys):
     for place in ("nowhere/gpu-check.json", "."):
-        report([done(GOOD, BAD)], {"cores": 2}, 400.0, tmp_path / place)
+        assert not report([done(GOOD, BAD)], {"cores": 2}, 400.0, tmp_path / place), "a file there may be older"
         lines = capsys.readouterr().out.splitlines()
         assert [line.split()[-1] for line in lines[1:3]] == ["met", "met"]
         assert lines[-1].startswith("1 met, 1 NOT met")
         assert f"{tmp_path / place} cannot be written: " in lines[-1]
-    report([done(GOOD)], {"cores": 2}, 4.0, tmp_path / "gpu-check.json")
+    assert report([done(GOOD)], {"cores": 2}, 4.0, tmp_path / "gpu-check.json")
     assert json.loads((tmp_path / "gpu-check.json").read_text())["counts"][MET] == 1
 
 

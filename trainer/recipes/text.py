@@ -25,7 +25,9 @@ DEFAULTS = {"steps": 300, "batch": 24, "lr": 2e-3}
 WINDOW = 128  # bytes a sample
 WIDTH, HEADS, LAYERS = 128, 4, 3
 STDLIB_BYTES = 4_000_000  # enough for many times the default steps, and evaluated in seconds
-NOT_LIBRARY = frozenset({"site-packages", "dist-packages", "test", "tests", "idle_test"})
+# Root's alone on many hosts, and neither has text.
+NO_TEXT = frozenset({"lost+found", "__pycache__"})
+NOT_LIBRARY = NO_TEXT | {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 
 
 class Block(nn.Module):
@@ -138,7 +140,7 @@ def _read_folder(folder: Path) -> bytes:
     return b"".join(text for text in texts if b"\0" not in text)
 
 
-def _files(root: Path, skipped: frozenset[str] = frozenset()) -> Iterator[Path]:
+def _files(root: Path, skipped: frozenset[str] = NO_TEXT) -> Iterator[Path]:
     """Regular files below `root`, in the same order on every machine, without hidden ones and `skipped` folders."""
     for folder, subfolders, names in os.walk(root, onerror=_refuse):
         # os.walk reads this list again to choose the next folders and their order.

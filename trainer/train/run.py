@@ -72,10 +72,8 @@ def run(config: Config, ranks: Ranks) -> int:
             verdicts = VerdictStore(group.store, ranks.rank, ranks.world)
             try:
                 folder = _open_folder(config, ranks, group, console)
-            except OSError as fault:  # of another user, or read-only
-                raise TrainError(
-                    f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
-                ) from fault
+            except OSError as fault:  # a failed write names no file
+                raise TrainError(f"{fault.filename or 'the run folder'}: {fault.strerror}") from fault
             try:
                 end = _train(config, ranks, group, folder, console)
             except Exception as fault:
@@ -177,6 +175,10 @@ def _new_folder(config: Config) -> str:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
+        except OSError as fault:  # of another user, or read-only
+            raise TrainError(
+                f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
+            ) from fault
         return str(path)
     raise TrainError(f"runs/{stem}: there are 999 folders with this name", "remove some of them")
 
@@ -212,18 +214,17 @@ def _count_starts(folder: RankFolder) -> int:
 
 def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankFolder) -> Verdict | None:
     """The verdict that `fault` means for the run; None if another rank was lost and published no reason."""
-    if isinstance(fault, TrainError):
-        traceback.print_exc()  # this goes to the rank's log; the console gets the message
-        return verdict.failed(ranks.rank, ranks.node, _last_step(folder), fault)
-    if lost_peer(fault):
-        print(f"another rank went away: {fault}", file=sys.stderr)
-        return verdicts.poll()
-    traceback.print_exc()
-    kind = type(fault).__name__
-    hint = f"the traceback is in {folder.path}/logs/rank-{folder.file}.log"
-    if isinstance(fault, torch.OutOfMemoryError):
-        hint = f"lower --micro-batch (the global batch stays); {hint}"
-    return verdict.failed(ranks.rank, ranks.node, _last_step(folder), TrainError(f"{kind}: {fault}", hint))
+    known = fault
+    if not isinstance(known, TrainError):
+        if lost_peer(fault):
+            print(f"another rank went away: {fault}", file=sys.stderr)
+            return verdicts.poll()
+        hint = f"the traceback is in {folder.path}/logs/rank-{folder.file}.log"
+        if isinstance(fault, torch.OutOfMemoryError):
+            hint = f"lower --micro-batch (the global batch stays); {hint}"
+        known = TrainError(f"{type(fault).__name__}: {fault}", hint)
+    traceback.print_exc()  # this goes to the rank's log; the console gets the message
+    return verdict.failed(ranks.rank, ranks.node, _last_step(folder), known)
 
 
 def _last_step(folder: RankFolder) -> int:

@@ -81,13 +81,20 @@ def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(li
 
 
 @pytest.mark.torch
-def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp_path):
+def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp_path, monkeypatch):
     stop = library("transformers", "muster.transformers", TrainerCallback=object).OrderlyStop()
+    monkeypatch.chdir(tmp_path)  # a Trainer's former output_dir, before this one has told its own
+    (tmp_path / "checkpoint-7").mkdir()
+    (tmp_path / "checkpoint-7/trainer_state.json").write_text("{}")
+    assert stop.newest is None
     stop.on_init_end(SimpleNamespace(output_dir=str(tmp_path / "out")), None, None)
     assert stop.newest is None
     for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old", "checkpoint-100"):
         (tmp_path / "out" / name).mkdir(parents=True)
         (tmp_path / "out" / name / "model.safetensors").touch()
     for name in ("checkpoint-9", "checkpoint-16", "checkpoint-16-old"):
-        (tmp_path / "out" / name / "trainer_state.json").touch()
+        (tmp_path / "out" / name / "trainer_state.json").write_text('{"log_history": [{"loss": NaN}]}')
+    for name, cut in (("checkpoint-32", ""), ("checkpoint-48", '{"log_history": [{"loss": 1.0}')):
+        (tmp_path / "out" / name).mkdir()
+        (tmp_path / "out" / name / "trainer_state.json").write_text(cut)
     assert stop.newest == str(tmp_path / "out/checkpoint-16")

@@ -258,6 +258,9 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
     for wrong in ("keep", "save_every"):  # which deletes all but one, or saves after each step
         with pytest.raises(Refused, match=f"{wrong}=-1"):
             build(tmp_path, **{wrong: -1})
+        for odd in (None, float("nan"), "2"):
+            with pytest.raises(Refused, match=f"{wrong}={odd}"):
+                build(tmp_path, **{wrong: odd})
     with pytest.raises(Refused, match="no state_dict"):
         muster.Training(tmp_path, model=3)
     _, training = build(tmp_path)

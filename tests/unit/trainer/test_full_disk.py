@@ -82,6 +82,17 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     assert not write_surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
 
 
+def test_where_the_room_cannot_be_given_back_the_last_words_are_tried_again_all_the_same(tmp_path):
+    (tmp_path / ".ballast").mkdir()
+    tries = iter([OSError(errno.ENOSPC, "full")])
+
+    def write():
+        for fault in tries:
+            raise fault
+
+    assert write_surely(write, tmp_path)
+
+
 def test_the_first_line_after_a_full_disk_is_not_lost_with_the_one_that_was_cut(small_disk):
     disk, fill = small_disk
     lines = Lines(disk / "events.jsonl")

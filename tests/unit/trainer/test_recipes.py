@@ -158,6 +158,24 @@ def test_text_refuses_a_folder_it_cannot_train_on(tmp_path, made, message):
     assert "--data" in caught.value.hint
 
 
+def test_text_passes_over_folders_of_roots_that_have_no_text(tmp_path, monkeypatch):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/some.txt").write_text("A" * 9000)
+    closed = [tmp_path / name for name in ("lost+found", "__pycache__")]
+    for each in closed:
+        each.mkdir(mode=0)
+    tmp_path.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    recipe, root = recipes.load("text"), os.geteuid() == 0
+    try:
+        os.seteuid(65534 if root else os.geteuid())
+        assert recipes.build_datasets(recipe, Path())
+    finally:
+        os.seteuid(0 if root else os.geteuid())
+        for each in closed:
+            each.chmod(0o755)
+
+
 def test_text_does_not_train_on_less_where_a_folder_cannot_be_listed(tmp_path, monkeypatch):
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()

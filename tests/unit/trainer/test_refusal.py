@@ -21,6 +21,13 @@ def test_a_rank_whose_number_is_none_is_told_so():
     assert (done.returncode, words.splitlines()[0]) == (2, "error: RANK must be a whole number, got 'one'")
 
 
+def test_a_rank_whose_number_is_far_too_long_is_told_so_without_a_traceback():
+    done = rank("1" * 5000)
+    words = done.communicate(timeout=60)[1]
+    assert done.returncode == 2
+    assert "Traceback" not in words
+
+
 def test_the_rank_without_words_outlives_the_one_that_prints_them():
     second, first = rank("1"), rank("0")
     try:

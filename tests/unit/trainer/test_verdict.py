@@ -18,7 +18,7 @@ FAULT = failed(2, "b", 7, TrainError("the loss is nan", "lower --lr"))
 
 @pytest.fixture(autouse=True)
 def plain(monkeypatch):
-    for name in ("MUSTER_OUTCOME_DIR", "MUSTER_RESUME_COMMAND", FIRST_RANK):
+    for name in ("MUSTER_OUTCOME_DIR", "MUSTER_RESUME_COMMAND", "MUSTER_WORKER", FIRST_RANK):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -109,6 +109,8 @@ def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(mon
     monkeypatch.setenv("MUSTER_RUN_DIR", "")  # as docker-compose.yml has it
     assert stopped(0, "a", 7, "at step 7", run).hint == "`--resume runs/run-1` continues from here", "plain torchrun"
     monkeypatch.setenv("MUSTER_RUN_DIR", "/muster/runs/run-1")
+    assert "make up" not in stopped(0, "a", 7, "at step 7", run).hint, "`srun muster agent`, Kubeflow"
+    monkeypatch.setenv("MUSTER_WORKER", "muster-worker-")
     assert stopped(0, "a", 7, "at step 7", run).hint == "`make up RESUME=latest` continues from here"
     monkeypatch.setenv("MUSTER_RESUME_COMMAND", "muster deploy --resume run-1")
     said = stopped(0, "a", 7, "at step 7", run)

@@ -250,7 +250,8 @@ class _Stays(urllib.request.HTTPRedirectHandler):
 
 
 def _weight(verdict: Mapping[str, Any]) -> tuple[int, float]:
-    return _WORST_FIRST.index(verdict["verdict"]), verdict.get("since") or float("inf")
+    since = verdict.get("since", 0.0)  # a script may have written it: also NaN, or True, which is 1
+    return _WORST_FIRST.index(verdict["verdict"]), since if 1 < since < 1e11 else float("inf")
 
 
 def _text(value: object) -> str:

@@ -112,7 +112,7 @@ class Scalars:
         begin = offset if offset <= size else 0
         points, end = read(file, begin)
         self._offsets[path] = end
-        self._tell(path, points)
+        self._tell(path, path, points)
         return begin < end < size
 
     def _is_copy(self, path: str) -> bool:
@@ -131,18 +131,14 @@ class Scalars:
         for tag, points in values.items():
             since = self._last.get((family, tag), -1)
             self._last[family, tag] = max(since, *points)
-            new += [
-                event_file.Point(tag, step, value)
-                for index, (step, value) in enumerate(points.items())
-                if step > since and _is_kept(index)
-            ]
-        self._write(path, new)
+            new += [event_file.Point(tag, step, value) for step, value in points.items() if step > since]
+        self._tell(path, family, new)
 
-    def _tell(self, path: str, points: Iterable[event_file.Point]) -> None:
-        """Write the points of a growing file, of a long one some."""
+    def _tell(self, path: str, family: str, points: Iterable[event_file.Point]) -> None:
+        """Write the new points of a file; of a family with many of them, some."""
         sample = []
         for point in points:
-            key = path, point.tag
+            key = family, point.tag
             self._counts[key] = index = self._counts.get(key, -1) + 1
             if _is_kept(index):
                 sample.append(point)

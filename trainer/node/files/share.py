@@ -155,7 +155,7 @@ def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: 
     with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
         came = [*work.unpack(tar, folder, node, files, old)]
         if len(came) < len(files) or tar.getnames()[-1:] != [WHOLE]:
-            raise LinkLost(f"{node} sent {len(came)} of {len(files)} files")
+            raise LinkLost(f"of {len(files)} files of {node} one lacks, or was written meanwhile")
     return came
 
 

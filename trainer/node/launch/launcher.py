@@ -144,7 +144,7 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    # What follows its script, or a module, is the script's.
+    # What follows a script in a .py file, or a module, is theirs. One of another name cannot be told from a value.
     theirs = takewhile(lambda word: not word.endswith(".py") and word not in ("-m", "--module"), command)
     if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.

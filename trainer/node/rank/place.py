@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 FIRST_RANK = "MUSTER_FIRST_RANK"
@@ -155,7 +156,7 @@ def append(path: str, line: dict[str, Any]) -> int:
     Opened each time: a file that somebody moved or that a host was too full for is tried again. A new line stands apart
     from one that was cut.
     """
-    with open(path, "a+b", buffering=0) as file:
+    with open(path, "a+b", buffering=0, opener=partial(os.open, mode=0o644)) as file:
         end = file.seek(0, os.SEEK_END)
         is_cut = end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n"
         data = ("\n" * is_cut + json.dumps(line) + "\n").encode()

@@ -28,13 +28,14 @@ def test_a_rank_gives_up_after_starts_that_died_and_not_after_starts_that_came_t
         run._count_starts(folder)
 
 
-def test_a_place_where_no_run_folder_can_be_made_is_named_without_a_traceback():
+@pytest.mark.parametrize(("run_dir", "what"), [("", "runs"), ("/proc/run", "/proc/run")])
+def test_a_place_where_no_run_folder_can_be_made_is_named_without_a_traceback(run_dir, what):
     place = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
     ours = {name: value for name, value in os.environ.items() if not name.startswith("MUSTER_")}
-    given = {**ours, **place, "MASTER_PORT": str(free_port()), "PYTHONPATH": str(HOME)}
+    given = {**ours, **place, "MUSTER_RUN_DIR": run_dir, "MASTER_PORT": str(free_port()), "PYTHONPATH": str(HOME)}
     command = [sys.executable, "-P", "-m", "muster.trainer", "--steps", "1"]
     done = subprocess.run(command, cwd="/proc", env=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
-    assert "(rank 0): runs: No such file or directory" in done.stderr
-    assert "stand where you can write" in done.stderr
+    assert f"(rank 0): {what}: No such file or directory" in done.stderr
+    assert ("stand where you can write" in done.stderr) == (not run_dir), "runs/ is made where nobody names a folder"
     assert "Traceback" not in done.stderr

@@ -285,8 +285,9 @@ class Watcher:
         points, self.losses.points = self.losses.points, []
         path = os.path.join(self._place.run, "metrics.jsonl")
         for point in points:
-            others = self._metrics_bytes >= 0 and os.path.getsize(path) > self._metrics_bytes
-            if others or _writes_itself(path):
+            # An append that fails may have cut a line: of how large that left the file, nothing is known.
+            size, self._metrics_bytes = self._metrics_bytes, -1
+            if 0 <= size < os.path.getsize(path) or _writes_itself(path):
                 self._metrics_bytes = 0
                 self.unseen("loss", "the script writes metrics.jsonl itself")
                 return

@@ -17,9 +17,7 @@ from trainer.node.agent import node
 from trainer.node.agent.agent import after_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
 from trainer.node.agent.limit import Limit
-from trainer.node.ending.culprit import Failure
 from trainer.node.ending.rank_lives import Life
-from trainer.node.ending.script_verdict import LastWords
 from trainer.node.membership import all_nodes, meeting
 from trainer.node.membership.meeting import resolve
 from trainer.node.notes import Journal
@@ -193,11 +191,12 @@ def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, 
 @pytest.mark.parametrize(("first", "errors"), [(0, {0: "OSError: no room"}), (1, {})])
 def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_path, first, errors):
     """After one that failed, it may only have lost that one. The peer's end may be seen a look earlier."""
-    peer = Life(1, 1, 0, 2, 11, began=1.0, ended=10.0, code=first)
-    failed = Failure(Life(0, 0, 0, 2, 10, began=1.0, ended=10.2, code=1), LastWords((), "OSError: no room"), "")
-    failures = [failed, *([Failure(peer, LastWords((), "", victim=True), "")] if first else [])]
-    diary = SimpleNamespace(run_folder=None, lives=[failed.life, peer], failures=failures, cut=None, shown=str)
-    diary.first_failure = 10.0 if first else 10.2
+    for rank in (0, 1):
+        note(tmp_path, local_rank=rank, rank=rank, attempt=0, world=2, pid=10 + rank, t=1.0)
+    note(tmp_path, local_rank=1, code=first, t=10.0)
+    note(tmp_path, local_rank=0, code=1, t=10.2)
+    diary = Diary(None, "n1", tmp_path)
+    diary.keep(lambda local_rank: "" if local_rank else "OSError: no room\n")
     assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
 
 

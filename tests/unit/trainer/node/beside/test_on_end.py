@@ -55,6 +55,12 @@ def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code)
     assert (told["end"], told["code"], told["lost"]) == (word, code, lost)
 
 
+@pytest.mark.parametrize("since", [-5.0, float("nan"), True, 1e30])
+def test_a_time_that_none_can_be_makes_no_verdict_the_first(since):
+    odd, first = said("failed", since=since, message="odd"), said("failed", since=1e9, message="first")
+    assert on_end.describe([odd, first], [])["message"] == "first"
+
+
 @pytest.mark.parametrize(
     "end",
     [

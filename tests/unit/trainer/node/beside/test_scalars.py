@@ -272,6 +272,17 @@ def test_of_a_table_that_grows_for_days_the_last_lines_are_read_still(work, monk
     assert (len(points), points[-1]) == (len({*points}), (999, 99.9))
 
 
+def test_of_such_a_table_new_lines_are_told_though_the_tail_is_thinned(work, monkeypatch):
+    monkeypatch.setattr(scalars, "_MOST_TEXT", 2000)
+    monkeypatch.setattr(scalars, "_ALL_POINTS", 8)
+    reader = Scalars(work.parent, "a")
+    for steps in range(1000, 1100, 2):
+        (work / "metrics.csv").write_text("step,loss\n" + "".join(f"{step},0.5\n" for step in range(steps)))
+        look(reader)
+    steps = [step for step, _ in told(work.parent)["work/metrics.csv"]["loss"]]
+    assert steps[-1] > 1050
+
+
 def test_of_nodes_that_share_the_folder_one_reads(work):
     shutil.copy(GOLDEN / "metrics.csv", work)
     first, second = Scalars(work.parent, "b"), Scalars(work.parent, "a")

@@ -214,6 +214,21 @@ def test_a_node_takes_only_what_it_asked_for_and_no_more_than_was_listed(nodes):
     assert not (second / "work/train.py").exists()
 
 
+def test_a_file_that_was_written_while_it_was_sent_is_said_to_be_the_cause(tmp_path):
+    class Sent(io.BytesIO):
+        def send(self, asked):
+            """The node has been asked, and this is what it answers."""
+
+    sent = Sent()
+    with tarfile.open(fileobj=sent, mode="w") as tar:
+        about = tarfile.TarInfo("work/last.pt")
+        about.size = 3
+        tar.addfile(about, io.BytesIO(b"xxx"))  # without the last name, as Door gives it then
+    sent.seek(0)
+    with pytest.raises(LinkLost, match="of 1 files of n0 one lacks, or was written meanwhile"):
+        share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
+
+
 def test_where_a_node_goes_away_the_others_know_and_may_meet_again(nodes):
     write(nodes.folders[0], "work/last.pt", "weights", 100)
 

@@ -104,6 +104,15 @@ def test_what_a_script_puts_in_the_place_of_a_claim_holds_nobody_up(tmp_path, pl
     assert not (tmp_path / "other").exists()
 
 
+def test_what_a_rank_writes_only_its_user_may_change(tmp_path):
+    before = os.umask(0)
+    try:
+        append(str(tmp_path / "rank-0.jsonl"), {"kind": "began"})
+    finally:
+        os.umask(before)
+    assert (tmp_path / "rank-0.jsonl").stat().st_mode & 0o777 == 0o644
+
+
 def test_a_line_that_a_full_disk_has_cut_is_tried_again_and_spoils_none_behind_it(tmp_path):
     path, (_, hard) = str(tmp_path / "rank-0.jsonl"), resource.getrlimit(resource.RLIMIT_FSIZE)
     full = append(path, {"kind": "began"}) + 10

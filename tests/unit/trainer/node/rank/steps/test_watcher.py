@@ -1,11 +1,16 @@
 """The watcher in a real process: what it keeps of a script does not grow for ever, and what it tells has no secret."""
 
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from muster.files import read_lines
+from trainer.node.rank.steps.watcher import Watcher
 
 SITE = Path(__file__).parents[6] / "trainer/node/rank/site"
 # A script that steps by itself, as `parameter -= rate * parameter.grad` does.
@@ -47,6 +52,30 @@ def ran(folder: Path, text: str) -> str:
 
 def test_a_script_without_an_optimizer_of_torchs_takes_no_more_memory_with_each_step(tmp_path):
     assert int(ran(tmp_path, STEPS)) < 100
+
+
+def test_losses_go_on_behind_one_that_a_full_disk_has_cut(tmp_path):
+    watcher, unseen, hard = object.__new__(Watcher), [], resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    watcher._place, watcher.losses = SimpleNamespace(run=str(tmp_path)), SimpleNamespace()
+    watcher._metrics_bytes, watcher._before, watcher.unseen = -1, 0, lambda *words: unseen.append(words)
+
+    def tell(step):
+        watcher.losses.points = [{"step": step, "loss": 0.5}]
+        watcher._tell_losses()
+
+    tell(1)
+    resource.setrlimit(resource.RLIMIT_FSIZE, ((tmp_path / "metrics.jsonl").stat().st_size + 10, hard))
+    try:
+        with pytest.raises(OSError, match="no whole line"):
+            tell(2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    tell(3)
+    assert ([row["step"] for row in read_lines(tmp_path / "metrics.jsonl")], unseen) == ([1, 3], [])
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write("{}\n")
+    tell(4)
+    assert unseen == [("loss", "the script writes metrics.jsonl itself")]
 
 
 def test_no_part_of_a_secret_is_told_with_a_fault(tmp_path):
