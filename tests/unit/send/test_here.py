@@ -37,6 +37,14 @@ def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
     assert not (tmp_path / "done").exists()
 
 
+def test_a_python_that_warns_at_each_start_is_the_same_base(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "warning of process $$" >&2\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    place = places.ProcessPlace("here", str(python), tmp_path, tmp_path)
+    assert place.look().base == place.look().base
+
+
 def test_a_python_that_does_not_answer_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(places, "_LOOK_S", 0.5)
     python = tmp_path / "python"
