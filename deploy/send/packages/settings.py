@@ -147,7 +147,7 @@ def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     parser = configparser.RawConfigParser(strict=False)
     for path in files:
         with suppress(configparser.Error, OSError, UnicodeDecodeError):
-            parser.read(path, encoding="utf-8")
+            parser.read_string(path.read_text(encoding="utf-8"), str(path))
     rows = [row for section in ("global", "install") if parser.has_section(section) for row in parser.items(section)]
     rows += [(name[4:].lower(), value) for name, value in environment.items() if name.startswith("PIP_")]
     return {name.replace("_", "-"): value for name, value in rows if value and value.strip()}

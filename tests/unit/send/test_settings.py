@@ -122,7 +122,8 @@ def test_a_companys_certificates_go_along(home):
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
 
 
-def test_a_damaged_settings_file_is_no_end(home):
-    (home / ".config/pip/pip.conf").write_text("no section\n")
+@pytest.mark.parametrize("text", [b"no section\n", b"[global]\nindex-url = https://a.example\n" + b"#\n" * 9000 + b"\xff"])
+def test_a_damaged_settings_file_is_no_end(home, text):
+    (home / ".config/pip/pip.conf").write_bytes(text)
     (home / ".config/uv/uv.toml").write_text('pip = "x"')
     assert "UV_DEFAULT_INDEX" not in of(home).variables
