@@ -165,7 +165,7 @@ def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
     """The index with the login of its server, where its address has none."""
     scheme, mark, rest = index.partition("://")
     host = re.match(r"[^/:@]+(?=[/:]|$)(?![^/]*@)", rest)
-    login = logins.get(host[0]) if mark and host else None
+    login = logins.get(host[0], logins.get("default")) if mark and host else None
     return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login else index
 
 

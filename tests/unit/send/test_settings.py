@@ -106,6 +106,8 @@ def test_the_login_of_an_index_comes_from_netrc_where_pip_finds_it(home, index, 
     got = of(home, UV_INDEX=index)
     assert got.variables["UV_INDEX"] == wanted
     assert "s/a" not in str(got.public)
+    (home / ".netrc").write_text('default login me password "s/a b"\n')
+    assert of(home, UV_INDEX="https://any.example").variables["UV_INDEX"] == "https://me:s%2Fa%20b@any.example"
     (home / ".netrc").write_text("machine\n")
     assert of(home, UV_INDEX=index).variables["UV_INDEX"] == index
 
