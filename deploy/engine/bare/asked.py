@@ -14,7 +14,8 @@ from .store import Any, Refused, pairs
 _FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 _VALUES = (
     "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
-    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt filter format since tail until"
+    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt "
+    "filter format since tail until"
 )
 # As `store.now` writes times, to the billionth.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"

@@ -117,8 +117,8 @@ def program(folder: Path, machine: str = "") -> str:
             if fault := _fetch(Path(part, "uv"), more):
                 raise DeployError(
                     f"this machine: pip gets no uv {VERSION} from an index: {fault}",
-                    f"pip config list; or bring its wheel: {shlex.join(('pip', 'install', *more, '--target', str(home)))} "
-                    f"uv-{VERSION}-*.whl",
+                    "pip config list; or bring its wheel: "
+                    f"{shlex.join(('pip', 'install', *more, '--target', str(home)))} uv-{VERSION}-*.whl",
                 )
             if not fetched.is_file():  # another command may have been first
                 shutil.rmtree(home, ignore_errors=True)

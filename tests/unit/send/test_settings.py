@@ -124,7 +124,9 @@ def test_a_companys_certificates_go_along(home):
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
 
 
-@pytest.mark.parametrize("text", [b"no section\n", b"[global]\nindex-url = https://a.example\n" + b"#\n" * 9000 + b"\xff"])
+@pytest.mark.parametrize(
+    "text", [b"no section\n", b"[global]\nindex-url = https://a.example\n" + b"#\n" * 9000 + b"\xff"]
+)
 def test_a_damaged_settings_file_is_no_end(home, text):
     (home / ".config/pip/pip.conf").write_bytes(text)
     (home / ".config/uv/uv.toml").write_text('pip = "x"')
