@@ -113,7 +113,7 @@ def program(folder: Path, machine: str = "") -> str:
         if fetched.is_file():
             return str(fetched)
         with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
-            more = ("--platform", _TAGS[machine], "--only-binary", ":all:") if machine else ()
+            more = ("--only-binary", ":all:", "--platform", _TAGS[machine]) if machine else ()
             if fault := _fetch(Path(part, "uv"), more):
                 raise DeployError(
                     f"this machine: pip gets no uv {VERSION} from an index: {fault}",
