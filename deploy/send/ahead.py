@@ -24,6 +24,6 @@ class Ahead(Generic[T]):
 
         threading.Thread(target=serve, daemon=True, name="muster-ahead").start()
 
-    def result(self) -> T:
-        """What came of it, once it has ended; raises what it raised."""
-        return self._ended.result()
+    def result(self, timeout_s: float | None = None) -> T:
+        """What came of it, once it has ended; raises what it raised, or TimeoutError after that time."""
+        return self._ended.result(timeout_s)

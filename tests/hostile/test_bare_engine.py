@@ -122,6 +122,13 @@ def test_no_name_leads_out_of_the_engines_folders(engine, name):
     assert files() == before
 
 
+def test_a_request_that_is_cut_is_not_carried_out(engine):
+    start(engine, "import time; time.sleep(600)")
+    for text in ("POST /containers/c1/kill HTTP/1.1\r\nHost: x\r\n", "POST /containers/c1/kill HTTP/1.1"):
+        assert not engine("system", "dial-stdio", text=text).stdout
+    assert state(engine)["Status"] == "running"
+
+
 def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(engine, tmp_path):
     id = engine("create", "--name", "c1", "--entrypoint", "python", "muster-bare:python", "-c", "0").stdout.strip()
     trap = tmp_path / "trap"

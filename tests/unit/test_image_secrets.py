@@ -54,3 +54,14 @@ def test_pips_own_settings_are_handed_in_wherever_they_lie(build, tmp_path, fold
     words = build(**({variable: str(tmp_path / folder.partition("/")[0])} if variable else {}))
     assert f"--secret=id=pip_conf,src={tmp_path / folder}/pip.conf" in words
     assert len([word for word in words if not word.startswith("-")]) == 5, "build, 3 values of options, the context"
+
+
+@pytest.mark.parametrize("named", ["PIP_CERT", "pip.conf", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
+def test_the_certificates_that_a_deploy_hands_in_are_a_builds_too(build, tmp_path, named):
+    (tmp_path / "ca.pem").write_text("authority")
+    (tmp_path / ".config/pip").mkdir(parents=True)
+    (tmp_path / ".config/pip/pip.conf").write_text(
+        "[global]\ncert = ~/ca.pem\n" if named == "pip.conf" else "[global]\n"
+    )
+    words = build(**({named: str(tmp_path / "ca.pem")} if named != "pip.conf" else {}))
+    assert f"--secret=id=ca,src={tmp_path}/ca.pem" in words

@@ -37,11 +37,13 @@ def serve() -> None:
 
 
 def _read_head() -> list[str]:
-    """Its lines. Not one byte more is read: what comes behind may be a command's."""
+    """Its lines; none of one that is cut. Not one byte more is read: what comes behind may be a command's."""
     rows = list[str]()
-    while row := io.FileIO(0, closefd=False).readline(_MOST_HEAD).decode("latin-1").rstrip("\r\n"):
+    while row := io.FileIO(0, closefd=False).readline(_MOST_HEAD).decode("latin-1"):
+        if not row.rstrip("\r\n"):
+            return rows
         rows.append(row)
-    return rows
+    return []
 
 
 def _exactly(size: int) -> bytes:

@@ -10,8 +10,13 @@ from . import store
 from .processes import BASE
 from .store import Any, Refused, pairs
 
-# Options without a value. What an engine would grant or keep away, nobody does here.
+# Options without a value, and with one. What an engine would grant or keep away, nobody does here.
 _FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
+_VALUES = (
+    "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
+    "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt "
+    "filter format since tail until"
+)
 # As `store.now` writes times, to the billionth.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
 Options = dict[str, list[str]]
@@ -19,13 +24,19 @@ _AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
 def split(words: Sequence[str]) -> tuple[Options, list[str]]:
-    """Options by name, and the words behind them."""
+    """Options by name, and the words behind them. Raises Refused for one that no command has."""
     options, rest = Options(), [*words]
     while rest and rest[0].startswith("-"):
-        name, equals, value = rest.pop(0).lstrip("-").partition("=")
-        if not equals and name not in _FLAGS.split():
-            value = rest.pop(0)
-        options.setdefault(name, []).append(value)
+        word = rest.pop(0)
+        name, equals, value = word.lstrip("-").partition("=")
+        # A letter is each flag that begins with it: no command has two of them that it minds.
+        names = [flag for flag in _FLAGS.split() if flag == name or word == f"-{flag[0]}"]
+        if name in _VALUES.split() and (equals or rest):
+            names, value = [name], value if equals else rest.pop(0)
+        if not names:
+            raise Refused(f"unknown flag, or one without its value: {word}")
+        for name in names:
+            options.setdefault(name, []).append(value)
     return options, rest
 
 
@@ -47,6 +58,8 @@ def moment(text: str) -> str:
 
 def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
     """The configuration of a container. Raises Refused."""
+    if not rest:
+        raise Refused("docker run requires at least 1 argument")
     image, given = store.image(rest[0]), {name: values[0] for name, values in options.items()}
     settings = image["Config"]
     name = given.get("name", f"muster-{os.urandom(6).hex()}")
@@ -66,7 +79,7 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
         "Devices": _devices(given.get("gpus", "")),
         # on-failure:NUMBER
-        "Restarts": int(given.get("restart", ":0").partition(":")[2]),
+        "Restarts": int(given.get("restart", "").partition(":")[2] or 0),
         "AutoRemove": "rm" in options,
     }
 

@@ -75,12 +75,12 @@ def _run(options: Options, words: list[str]) -> int:
 
 
 def _exec(options: Options, rest: list[str]) -> int:
-    return keeper.run_inside(store.find(rest[0]), rest[1:], "interactive" in options)
+    return keeper.run_inside(store.find("".join(rest[:1])), rest[1:], "interactive" in options)
 
 
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = asked.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
-    for at, _, text in keeper.lines(store.find(names[0]), "follow" in options, since, tail):
+    for at, _, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
         sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
         sys.stdout.buffer.flush()
 
@@ -175,10 +175,9 @@ def _serve(*_: Any) -> None:
     api.serve()
 
 
-# By the words of a command: its options that have a value (None: it reads all itself), and what does it.
+# By the words of a command, what does it.
 _COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
-    "info": lambda options, _: _say(store.about_engine(), options),
-    "version": lambda options, _: _say(store.about_engine(), options),
+    **dict.fromkeys(("info", "version"), lambda options, _: _say(store.about_engine(), options)),
     "ps": _ps,
     "inspect": lambda options, names: _each(names, lambda name: _say(store.find(name).about(), options)),
     "create": lambda options, words: print(store.add(asked.container(options, words)).id),

@@ -89,7 +89,8 @@ def paths_below(top: Path, path: str = "") -> Iterator[str]:
     """All that is below a path of the folder `top`, whatever rules say; no link is followed. Raises DeployError."""
 
     def refuse(fault: OSError) -> None:
-        raise unreadable(Path(fault.filename), fault) from fault
+        if fault.filename == f"{top}/{path}" or not isinstance(fault, FileNotFoundError):  # it may go meanwhile
+            raise unreadable(Path(fault.filename), fault) from fault
 
     for place, folders, files in os.walk(f"{top}/{path}", onerror=refuse):
         inside = place.removeprefix(f"{top}/")

@@ -146,13 +146,15 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
 
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:
-    """Raise UsageError if `script` is in the folder, and Muster would not send it."""
-    path = os.path.relpath(os.path.realpath(folder / script), folder.resolve())  # it may be typed through a link
-    if script and path.split("/")[0] != ".." and path not in {entry.path for entry in look.entries}:
-        why = next((file.why for file in look.credentials if file.path == path), "")
-        rule = f"look at {folder / (look.rule or '.dockerignore')}"
-        first = "remove the credential; or " if why else ""
-        raise UsageError(f"{path}: Muster does not send it: {why or rule}", f"{first}{include_of(path)}")
+    """Raise UsageError if `script`, or what it leads to as a link, is in the folder, and Muster would not send it."""
+    above, name = os.path.split(folder / script)  # it may be typed through a link
+    for place in (f"{os.path.realpath(above)}/{name}", os.path.realpath(folder / script)):
+        path = os.path.relpath(place, folder.resolve())
+        if script and path.split("/")[0] != ".." and path not in {entry.path for entry in look.entries}:
+            why = next((file.why for file in look.credentials if file.path == path), "")
+            rule = f"look at {folder / (look.rule or '.dockerignore')}"
+            first = "remove the credential; or " if why else ""
+            raise UsageError(f"{path}: Muster does not send it: {why or rule}", f"{first}{include_of(path)}")
 
 
 def requirement_paths(look: Look) -> frozenset[str]:

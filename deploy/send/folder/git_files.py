@@ -194,7 +194,7 @@ def _make_with_index(place: Path, repository: Repository, most: int) -> int:
     (place / "index").write_bytes(data)
     size = len(data)
     for shared in repository.folder.glob("sharedindex.*"):  # most of a split index, which names it by its digest
-        if bytes.fromhex(shared.suffix[1:]) in data:
+        if re.fullmatch(r"\.([0-9a-f]{40}|[0-9a-f]{64})", shared.suffix) and bytes.fromhex(shared.suffix[1:]) in data:
             size += (place / shared.name).write_bytes(plain_file.read(shared, most - size))
     # A file that is not older than the index may have changed since.
     os.utime(place / "index", ns=(written, written))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import atexit
 import subprocess
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Event, Thread, Timer
+from threading import Thread
 
 from ...core.errors import DeployError
 from ...core.text import in_seconds
 from ...door.session import Done
 from ...door.settings import kill_group
+from ..ahead import Ahead
 
 _LONGEST_LINE, _LONGEST_WORDS = 1 << 20, 4000
 
@@ -33,9 +34,11 @@ class Here:
         folder: Path = Path("/"),
         environment: Mapping[str, str] | None = None,
     ) -> Done:
-        """Run a command to its end. With all that it started, it is killed at the end of this program at the latest.
+        """Run a command to its end; what it leaves at work on purpose goes on.
 
-        Raises DeployError after `timeout_s`; and if it fails, and `check`.
+        At the end of its time, after a fault and at the end of this program it is killed with its session. Raises
+        DeployError after `timeout_s`, also where a process of another session keeps its output open; and if it fails,
+        and `check`.
         """
         # The folder that the user stands in may be somebody else's: nothing is looked up in it.
         pipe, both = subprocess.PIPE, subprocess.STDOUT
@@ -44,47 +47,32 @@ class Here:
         )
         chunks = (input,) if isinstance(input, bytes) else input or ()
         Thread(target=_feed, args=(process, chunks), daemon=True).start()
-        lines = deque[str](maxlen=1000)
-        assert process.stdout is not None
-        with _bounded(process.pid, timeout_s) as is_late:
+        lines, name = deque[str](maxlen=1000), argv[3] if "-c" in argv[1:2] and argv[3:] else argv[0]
+
+        def hear() -> int:
+            assert process.stdout is not None
             while data := process.stdout.readline(_LONGEST_LINE):
                 line = data.decode(errors="replace").rstrip("\n")
                 if on_line:
                     on_line(line)
                 if not on_line or not line.startswith("{"):
                     lines.append(line[:_LONGEST_WORDS] if on_line else line)
-            code = process.wait()
-        out, name = "\n".join(lines), argv[3] if "-c" in argv[1:2] and argv[3:] else argv[0]
-        if is_late.is_set():
-            raise DeployError(f"this machine: `{name}` has not ended after {in_seconds(timeout_s or 0)}")
+            return process.wait()
+
+        end = partial(kill_group, process.pid)
+        atexit.register(end)
+        try:
+            code = Ahead(hear).result(timeout_s)
+        except TimeoutError:
+            raise DeployError(f"this machine: `{name}` has not ended after {in_seconds(timeout_s or 0)}") from None
+        finally:
+            if process.returncode is None:
+                end()
+            atexit.unregister(end)
+        out = "\n".join(lines)
         if check and code:
             raise DeployError(f"this machine: `{name}` ended with code {code}: {out[-300:]}")
         return Done(code, out, out if code else "")
-
-
-@contextmanager
-def _bounded(process: int, seconds: float | None) -> Iterator[Event]:
-    """Kill a process that leads a session, with all that it started, after that time, after a fault, and at the end of
-    this program. Gives whether its time was over."""
-    end, is_late = partial(kill_group, process), Event()
-
-    def expire() -> None:
-        is_late.set()
-        end()
-
-    clock = Timer(seconds or 0, expire)
-    clock.daemon = True
-    atexit.register(end)
-    if seconds:
-        clock.start()
-    try:
-        yield is_late
-    except BaseException:
-        end()
-        raise
-    finally:
-        clock.cancel()
-        atexit.unregister(end)
 
 
 def _feed(process: subprocess.Popen[bytes], chunks: Iterable[bytes]) -> None:

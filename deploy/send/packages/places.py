@@ -17,6 +17,7 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, json_object, record, text
 from ...core.results import Results
+from ...core.text import last_line
 from ...door.session import Session, on_each
 from ..image.model import DIGEST
 from . import commands
@@ -142,7 +143,8 @@ class ProcessPlace:
         done = Here().run([self.python, "-P", "-c", _DESCRIBE], timeout_s=_LOOK_S, check=False)
         if done.code:
             raise DeployError(f"{self.python} does not start: {done.err[-300:]}")
-        base = hashlib.sha256(f"{self.python} {done.out}\n".encode()).hexdigest()
+        # A Python may print a warning first, with a time or a number of its own.
+        base = hashlib.sha256(f"{self.python} {last_line(done.out)}\n".encode()).hexdigest()
         whole = frozenset(str(path.parent) for path in self.folder.glob("*/.whole"))
         return Has((base,), dict(os.environ), whole)
 

@@ -147,7 +147,7 @@ def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
     parser = configparser.RawConfigParser(strict=False)
     for path in files:
         with suppress(configparser.Error, OSError, UnicodeDecodeError):
-            parser.read(path, encoding="utf-8")
+            parser.read_string(path.read_text(encoding="utf-8"), str(path))
     rows = [row for section in ("global", "install") if parser.has_section(section) for row in parser.items(section)]
     rows += [(name[4:].lower(), value) for name, value in environment.items() if name.startswith("PIP_")]
     return {name.replace("_", "-"): value for name, value in rows if value and value.strip()}
@@ -165,7 +165,7 @@ def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
     """The index with the login of its server, where its address has none."""
     scheme, mark, rest = index.partition("://")
     host = re.match(r"[^/:@]+(?=[/:]|$)(?![^/]*@)", rest)
-    login = logins.get(host[0]) if mark and host else None
+    login = logins.get(host[0], logins.get("default")) if mark and host else None
     return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login else index
 
 

@@ -126,8 +126,8 @@ def own(folder: Path) -> Path:
                 f"{path}: another user may write there, and would choose what hosts install",
                 f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
             )
-    with suppress(OSError):  # another command may be at it, too
-        for part in folder.glob(f"*{PART}"):
+    for part in folder.glob(f"*{PART}"):
+        with suppress(OSError):  # another command may be at it, too
             if time.time() - part.stat().st_mtime > DAY:
                 shutil.rmtree(part)
     return folder

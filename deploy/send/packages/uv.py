@@ -113,10 +113,12 @@ def program(folder: Path, machine: str = "") -> str:
         if fetched.is_file():
             return str(fetched)
         with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
-            if fault := _fetch(Path(part, "uv"), ("--platform", _TAGS[machine]) if machine else ()):
+            more = ("--only-binary", ":all:", "--platform", _TAGS[machine]) if machine else ()
+            if fault := _fetch(Path(part, "uv"), more):
                 raise DeployError(
                     f"this machine: pip gets no uv {VERSION} from an index: {fault}",
-                    f"pip config list; or bring its wheel: pip install --target {quote(str(home))} uv-{VERSION}-*.whl",
+                    "pip config list; or bring its wheel: "
+                    f"{shlex.join(('pip', 'install', *more, '--target', str(home)))} uv-{VERSION}-*.whl",
                 )
             if not fetched.is_file():  # another command may have been first
                 shutil.rmtree(home, ignore_errors=True)

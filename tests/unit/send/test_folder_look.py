@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import socket
 import tarfile
 
@@ -42,6 +43,24 @@ def folder(tmp_path):
     (home / "start.sh").chmod(0o750)
     (home / "latest").symlink_to("package")
     return home
+
+
+def test_a_checkpoint_that_its_run_removes_meanwhile_stops_no_push(folder, monkeypatch):
+    (folder / ".gitignore").write_text("runs\n")
+    for name in ("old", "new"):
+        (folder / "runs" / name).mkdir(parents=True)
+        (folder / "runs" / name / "a.pt").write_text("1")
+    real = os.scandir
+
+    def rotating(path="."):
+        if str(path).endswith("runs/old"):
+            shutil.rmtree(path, ignore_errors=True)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", rotating)
+    sent = {entry.path for entry in folder_look.look_at(folder, Choice(frozenset({"runs"}))).entries}
+    assert "runs/new/a.pt" in sent
+    assert not [path for path in sent if path.startswith("runs/old")]
 
 
 @pytest.mark.parametrize("name", ["scandir", "lstat"])

@@ -16,12 +16,21 @@ from lab.waiting import until
 SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
 
 
-def test_a_command_whose_child_hangs_is_over_after_its_time():
+@pytest.mark.parametrize("first", ["", "exec >&-;", "setsid sleep 40 &", "yes; ", "setsid sleep 40 & exit;"])
+def test_a_command_whose_child_hangs_is_over_after_its_time(first):
     """As `docker image inspect` does, of a script, where the engine does not answer."""
     began = time.monotonic()
     with pytest.raises(DeployError, match=r"`list-packages` has not ended after 0.5 s"):
-        Here().run(SLOW, timeout_s=0.5, check=False)
+        Here().run((*SLOW[:2], first + SLOW[2], SLOW[3]), timeout_s=0.5, check=False)
     assert time.monotonic() - began < 30
+
+
+def test_each_line_of_a_command_comes_whole_and_one_without_an_end_too():
+    heard = []
+    code = "print('x' * 200_000); print(); print('{1', end='')"
+    done = Here().run((sys.executable, "-c", code), on_line=heard.append, timeout_s=None)
+    assert heard == ["x" * 200_000, "", "{1"]
+    assert done.out == "x" * 4000 + "\n"
 
 
 def test_what_a_command_leaves_at_work_on_purpose_goes_on(tmp_path):
@@ -35,6 +44,14 @@ def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
     time.sleep(3)
     assert not (tmp_path / "done").exists()
+
+
+def test_a_python_that_warns_at_each_start_is_the_same_base(tmp_path):
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "warning of process $$" >&2\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    place = places.ProcessPlace("here", str(python), tmp_path, tmp_path)
+    assert place.look().base == place.look().base
 
 
 def test_a_python_that_does_not_answer_is_named(tmp_path, monkeypatch):

@@ -157,6 +157,17 @@ def test_a_script_that_is_typed_through_a_link_is_the_one_that_is_sent(folder):
         folder_look.refuse_unsent(folder_look.look_at(folder), folder, "now/train.py")
 
 
+@pytest.mark.parametrize("kept", ["train.py", "src/train.py"])
+def test_a_script_that_is_a_link_is_sent_with_what_it_leads_to_or_refused(folder, kept):
+    (folder / "src").mkdir()
+    (folder / "train.py").rename(folder / "src/train.py")
+    (folder / "train.py").symlink_to("src/train.py")
+    folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
+    (folder / ".dockerignore").write_text(f"{kept}\n")
+    with pytest.raises(UsageError, match=rf"^{kept}: Muster does not send it"):
+        folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
+
+
 def test_a_folder_that_a_repository_around_it_ignores_is_sent_by_its_own_rules(tmp_path):
     repository(tmp_path)
     (tmp_path / ".gitignore").write_text("*\n")
@@ -277,4 +288,5 @@ def test_an_index_of_each_kind_is_read(folder, kind):
     commit(folder, "runs/old/log", "a.ckpt", "sub/b.ckpt")
     subprocess.run(["git", "-C", str(folder), "update-index", kind], check=True)
     subprocess.run(["git", "-C", str(folder), "add", "-fN", "data/one.bin"], check=True)
+    (folder / ".git/sharedindex.X").touch()  # none of git's
     assert {"runs/old/log", "a.ckpt", "sub/b.ckpt", "data/one.bin"} <= files(folder)

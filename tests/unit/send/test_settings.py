@@ -106,6 +106,8 @@ def test_the_login_of_an_index_comes_from_netrc_where_pip_finds_it(home, index, 
     got = of(home, UV_INDEX=index)
     assert got.variables["UV_INDEX"] == wanted
     assert "s/a" not in str(got.public)
+    (home / ".netrc").write_text('default login me password "s/a b"\n')
+    assert of(home, UV_INDEX="https://any.example").variables["UV_INDEX"] == "https://me:s%2Fa%20b@any.example"
     (home / ".netrc").write_text("machine\n")
     assert of(home, UV_INDEX=index).variables["UV_INDEX"] == index
 
@@ -122,7 +124,10 @@ def test_a_companys_certificates_go_along(home):
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
 
 
-def test_a_damaged_settings_file_is_no_end(home):
-    (home / ".config/pip/pip.conf").write_text("no section\n")
+@pytest.mark.parametrize(
+    "text", [b"no section\n", b"[global]\nindex-url = https://a.example\n" + b"#\n" * 9000 + b"\xff"]
+)
+def test_a_damaged_settings_file_is_no_end(home, text):
+    (home / ".config/pip/pip.conf").write_bytes(text)
     (home / ".config/uv/uv.toml").write_text('pip = "x"')
     assert "UV_DEFAULT_INDEX" not in of(home).variables

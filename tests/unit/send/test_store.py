@@ -34,6 +34,17 @@ def test_a_damaged_or_a_missing_source_makes_it_none(tmp_path):
         assert store.find("key", tmp_path) is None
 
 
+def test_one_odd_entry_does_not_keep_the_rest_from_being_cleaned(tmp_path):
+    for name in ("a.part", "b.part", "c.part"):
+        (tmp_path / name).mkdir()
+        os.utime(tmp_path / name, (1, 1))
+    listed = [path.name for path in tmp_path.glob("*.part")]  # in the order in which they are cleaned
+    (tmp_path / listed[0]).rmdir()
+    (tmp_path / listed[0]).symlink_to("nowhere")
+    store.own(tmp_path)
+    assert [path.name for path in tmp_path.glob("*.part")] == [listed[0]]
+
+
 def test_a_torn_lock_is_none(tmp_path):
     store.keep("key", KEPT, tmp_path)
     path = tmp_path / "key" / "lock.json"

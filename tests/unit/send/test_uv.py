@@ -50,6 +50,13 @@ def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
     assert not list(tmp_path.glob("uv-*"))
 
 
+def test_the_command_for_a_wheel_of_another_processor_is_one_that_works_here(tmp_path, links):
+    shutil.rmtree(links)
+    with pytest.raises(DeployError) as refused:
+        uv.program(tmp_path, "aarch64")
+    assert " --only-binary :all: --platform manylinux2014_aarch64 --target " in refused.value.hint
+
+
 def test_what_a_command_that_was_killed_left_goes_another_day(tmp_path):
     for name in ("uv-a.part", "key.1.part", "uv-b.part"):
         (tmp_path / name / "bin").mkdir(parents=True)

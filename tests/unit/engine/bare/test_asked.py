@@ -1,4 +1,4 @@
-"""Times of `muster logs --since` on a host without an engine mean what they mean to Docker."""
+"""Options of `docker`, and times, mean on a host without an engine what they mean to Docker."""
 
 import time
 
@@ -44,3 +44,35 @@ def test_a_span_is_that_long_ago(text, seconds):
 def test_what_is_no_time_is_refused_in_the_words_of_an_engine(text):
     with pytest.raises(store.Refused, match="invalid value"):
         asked.moment(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "options", "rest"),
+    [
+        ("exec -i NAME python3 -", ["interactive"], "NAME python3 -"),
+        ("exec --interactive NAME sh -c x", ["interactive"], "NAME sh -c x"),
+        ("logs -f --tail 5 NAME", ["follow", "tail"], "NAME"),
+        ("ps -a -q", ["all", "quiet"], ""),
+        ("rm -f NAME", ["force"], "NAME"),
+        ("run -d --restart no IMAGE", ["detach", "restart"], "IMAGE"),
+    ],
+)
+def test_options_are_read_as_docker_reads_them_also_by_their_letters(words, options, rest):
+    got, behind = asked.split(words.split()[1:])
+    assert set(options) <= got.keys()
+    assert behind == rest.split()
+
+
+@pytest.mark.parametrize("words", ["--interactiv NAME sh", "-it NAME sh", "--tail", "--filter"])
+def test_an_option_that_is_mistyped_or_lacks_its_value_is_named(words):
+    with pytest.raises(store.Refused, match=words.split()[0]):
+        asked.split(words.split())
+
+
+@pytest.mark.parametrize(("restart", "times"), [("no", 0), ("always", 0), ("on-failure:3", 3)])
+def test_a_container_is_started_again_as_often_as_asked(monkeypatch, restart, times):
+    monkeypatch.setattr(store, "image", lambda name: {"Id": "i", "Base": "/usr", "Config": {"Env": []}})
+    options, rest = asked.split(["--restart", restart, "mine:1"])
+    assert asked.container(options, rest)["Restarts"] == times
+    with pytest.raises(store.Refused, match="requires"):
+        asked.container(options, [])
