@@ -161,6 +161,13 @@ def test_a_command_that_knows_no_slurm_says_so_and_asks_no_host_of_an_older_run(
     assert "error: r2: it runs on Slurm: status, logs, attach, stop and fetch know it" in capsys.readouterr().err
 
 
+def test_a_down_that_cannot_delete_a_job_names_its_copy(runs, capsys):
+    started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me", job="12")
+    assert run(["down", "--run", "r1", "--delete"]) == USAGE
+    assert "its copy here: rm -r runs/r1" in capsys.readouterr().err
+    assert (runs / "r1").is_dir()
+
+
 @pytest.mark.parametrize("words", ["logs", "logs r1", "logs --grep x"])
 def test_logs_of_a_job_that_has_ended_are_read_where_all_of_them_are(words, runs, monkeypatch):
     """Here is what was kept of their end."""
