@@ -116,12 +116,13 @@ def down(options: Options, console: Console) -> int:
     from ..hosts.look import attach as hosts_attach
     from ..local import attach as local_attach
     from ..local import delete as local_delete
+    from ..run.files import folders
     from . import where
 
     named = options.hosts or options.cluster
     if options.delete:  # it takes no hosts that are not typed
         if known := where.on_slurm(options):
-            where.refuse_slurm(known)
+            where.refuse_slurm(known, f"once it has ended, its copy here: rm -r {folders.display_path(known.run_dir)}")
         return hosts_delete.delete(options, console) if named else local_delete.delete(options.run, console)
     # Without --run it is about this machine, or the hosts that are typed.
     asked = where.beside(options, console) if options.run or named else None

@@ -79,8 +79,8 @@ def logs(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import where
 
-    # If somebody followed a run to its end, what it printed is on this machine.
-    match where.run_of(options, console, copy=True):
+    # If somebody followed a run to its end, what it printed is on this machine; of one on Slurm, its end alone.
+    match where.here(options) or where.on_slurm(options) or where.run_of(options, console, copy=True):
         case Path():
             return local_within.logs_here(options, console)
         case Options() as asked:

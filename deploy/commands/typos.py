@@ -92,7 +92,7 @@ def _option_of(word: str, free: Sequence[str]) -> str:
 
 def is_place(word: str) -> bool:
     """Whether a word is a run, or a host of this folder's cluster.toml, and no program."""
-    return _is_run(word) or word in hosts_here()
+    return _is_run(_without_folder(word)) or word in hosts_here()
 
 
 def _without_folder(word: str) -> str:

@@ -40,12 +40,12 @@ def beside(options: Options, console: Console, copy: bool = False) -> Path | Opt
     return refuse_slurm(run) if isinstance(run, Known) else run
 
 
-def refuse_slurm(run: Known) -> NoReturn:
-    """Raise UsageError for a run on Slurm."""
+def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
+    """Raise UsageError for a run on Slurm. `hint`: what to do instead."""
     job, login = run.number or "JOB", run.login.destination
     raise UsageError(
         f"{run.run}: it runs on Slurm: status, logs, attach, stop and fetch know it, this command does not",
-        f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
+        hint or f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
     )
 
 

@@ -6,11 +6,13 @@ what we run from it (arguments, recipe paths, commands to type) must be what the
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import hmac
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -47,14 +49,16 @@ def _key(make: bool) -> bytes:
             return b""  # a user without a home
         if make and not (path.exists() and path.stat().st_size):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            path.unlink(missing_ok=True)  # an empty one: power was lost while it was made
-            aside = path.with_name(f".key.{os.getpid()}.{secrets.token_hex(4)}")
-            with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(secrets.token_bytes(_BYTES))
+            key = secrets.token_bytes(_BYTES)
             # If two commands begin at once, one of them makes the key, and both read it.
-            with suppress(FileExistsError):
-                os.link(aside, path)
-            aside.unlink()
+            with tempfile.NamedTemporaryFile(dir=path.parent, buffering=0) as aside, suppress(FileExistsError):
+                aside.write(key)
+                os.link(aside.name, path)
+            with path.open("r+b") as file:
+                with suppress(OSError):  # a disk without locks
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if not path.stat().st_size:  # power was lost while it was made
+                    file.write(key)
         key = path.read_bytes()
         return key if len(key) == _BYTES else b""
     return b""

@@ -1,7 +1,7 @@
 """The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
 
-A process belongs to a run if MUSTER_RUN_DIR in its environment is that run's folder, without links: the variable is
-the label, as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID
+A process belongs to a run if MUSTER_RUN_DIR in its environment leads to that run's folder: the variable is the label,
+as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID
 is not enough: two checkouts can start runs of the same name in the same minute.)
 """
 
@@ -212,9 +212,7 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
 
 def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
-    for process in agents(processes):
-        with suppress(psutil.Error):
-            process.terminate()
+    tell(agents(processes), signal.SIGTERM)
     left = _await_end(processes, patience_s)
     kill(left)
     return not left
@@ -223,9 +221,7 @@ def stop(processes: list[psutil.Process], patience_s: float) -> bool:
 def kill(processes: Iterable[psutil.Process]) -> None:
     """Send SIGKILL, then wait until none of them runs."""
     doomed = list(processes)
-    for process in doomed:
-        with suppress(psutil.Error):
-            process.kill()
+    tell(doomed, signal.SIGKILL)
     _await_end(doomed, 5)
 
 
@@ -257,4 +253,5 @@ def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:
         with suppress(psutil.Error, OSError):
             environment = process.environ()
             if process.pid != os.getpid() and RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
-                yield process, environment
+                # An older Muster gave its runs the folder as it was typed.
+                yield process, {**environment, RUN_DIR: os.path.realpath(environment[RUN_DIR])}

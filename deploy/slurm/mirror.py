@@ -25,7 +25,7 @@ class JobCopy(FolderCopy):
         super().__init__(run_dir, host, say)
         self.job: Job | None = None
         self.since = self.heard = time.monotonic()
-        self._lines, self._ends = list[str](), dict[str, int]()
+        self._lines, self._ends, self._begun = list[str](), dict[str, int](), set[str]()
 
     def known(self) -> dict[str, int]:
         """Where the login node must continue."""
@@ -67,11 +67,12 @@ class JobCopy(FolderCopy):
             super()._write(path, what, offset, data)
             return
         if locks.keeps(self._out):
-            fresh = name not in self._ends
+            fresh = name not in self._begun  # what another command has kept of it ends elsewhere
             with own_files.open_to_append(self._dir, name, empty=fresh) as file:
                 if fresh and offset:
                     file.write(f"({offset} bytes before this stay on the cluster)\n".encode())
                 have = self._ends.get(name, offset) - offset
                 if 0 <= have < len(data):
                     file.write(data[have:])
+            self._begun.add(name)
         self._ends[name] = max(self._ends.get(name, 0), offset + len(data))

@@ -74,8 +74,9 @@ def stop(known: Known, now: bool, console: Console) -> int:
         if not (known.run_dir / "outcome.json").exists():
             record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
         console.note(f"{known.run}: {result.message or result.verdict}")
-        ended = {"kind": "ended", "run": known.run, "job": number}
-        console.data({**ended, "verdict": result.verdict, "message": result.message})
+        console.data(
+            {"kind": "ended", "run": known.run, "job": number, "verdict": result.verdict, "message": result.message}
+        )
         return DONE
 
 
@@ -133,10 +134,10 @@ def logs(known: Known, options: Options, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         command = commands.script("job-log", known.run, name, options.grep)
         done = login.reading.run(command, on_line=take, check=False, moving=True)
-    if done.code not in (DONE, FAILED):
-        raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
-    if done.code:
+    if done.code == FAILED and not printed:
         raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+    if done.code:
+        raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
     if not printed:
         console.note(f"no line matches {options.grep}" if options.grep else "nothing was printed")
     return DONE

@@ -82,13 +82,16 @@ class HostRuns:
             return
         by_host = status.by_typed(self._cluster, answers)
         self._values = tables.run_values(by_host)[-MOST_RUNS:]
-        silent = [f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)]
-        self.faults = silent + list(self._unfollowed.values())
+        self.faults = [
+            *(f"{host}: {words}" for host, words in tables.fault_rows(answers.faults)),
+            *self._unfollowed.values(),
+        ]
 
     def _follow_running(self) -> None:
-        """Follow the newest runs that go on and that no command follows here."""
+        """Follow the newest runs that go on and that no command follows here, last those that could not be."""
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
-        for value in reversed(self._values):
+        newest = reversed(self._values)
+        for value in sorted(newest, key=lambda value: value["run"] in self._unfollowed):
             run = value["run"]
             if value["state"] in tables.ENDED or run in self._followed or _is_followed(run):
                 continue
@@ -100,16 +103,20 @@ class HostRuns:
         run = value["run"]
         self._unfollowed.pop(run, None)  # a host that was away may be back
         try:
-            asked = replace(self._options, hosts=",".join(value["hosts"]), run=run)
-            attach.attach(asked, Recorder(lambda event: None, over=self._over.is_set), only_looks=True)
+            attach.attach(
+                replace(self._options, hosts=",".join(value["hosts"]), run=run),
+                Recorder(lambda event: None, over=self._over.is_set),
+                only_looks=True,
+            )
+            value["state"] = UNFINISHED  # until the hosts are asked again
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
-        value["state"] = UNFINISHED  # until the hosts are asked again
 
     def _start(self, work: Any, *given: object) -> threading.Thread:
         """A thread that asks whom this command asks (job/consent.py)."""
-        name, context = "muster-board-hosts", copy_context()
-        thread = threading.Thread(target=context.run, args=(work, *given), daemon=True, name=name)
+        thread = threading.Thread(
+            target=copy_context().run, args=(work, *given), daemon=True, name="muster-board-hosts"
+        )
         thread.start()
         return thread
 

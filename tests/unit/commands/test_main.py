@@ -88,6 +88,14 @@ def test_a_bare_word_that_a_cluster_file_does_not_name_is_a_run(tmp_path, monkey
     assert given(["exec", "gpu-b", "ls"], monkeypatch) == {"words": ["gpu-b", "ls"]}
 
 
+def test_a_run_before_a_program_may_be_the_folder_that_tab_completes(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
+    (tmp_path / "runs/mine").mkdir(parents=True)
+    assert given(["exec", "runs/mine/", "nvidia-smi"], monkeypatch) == {"run": "mine", "words": ["nvidia-smi"]}
+    assert given(["exec", "./mine", "x"], monkeypatch) == {"words": ["./mine", "x"]}
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"hosts = 1", b"[[hosts]]", b"hosts = [[[[", b"x" * (1 << 21)])
 def test_a_cluster_file_that_is_none_names_no_host(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

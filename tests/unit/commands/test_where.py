@@ -11,6 +11,7 @@ from deploy.hosts import recorded
 from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
+from deploy.slurm import runs as slurm_runs
 from deploy.slurm.known import Known
 
 
@@ -158,6 +159,28 @@ def test_a_command_that_knows_no_slurm_says_so_and_asks_no_host_of_an_older_run(
     started(runs, "r2", record.SLURM, 2.0, hosts=["login.invalid"], shared="/home/me", job="12")
     assert run(words.split()) == USAGE
     assert "error: r2: it runs on Slurm: status, logs, attach, stop and fetch know it" in capsys.readouterr().err
+
+
+def test_a_down_that_cannot_delete_a_job_names_its_copy(runs, capsys):
+    started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me", job="12")
+    assert run(["down", "--run", "r1", "--delete"]) == USAGE
+    assert "its copy here: rm -r runs/r1" in capsys.readouterr().err
+    assert (runs / "r1").is_dir()
+
+
+@pytest.mark.parametrize("words", ["logs", "logs r1", "logs --grep x"])
+def test_logs_of_a_job_that_has_ended_are_read_where_all_of_them_are(words, runs, monkeypatch):
+    """Here is what was kept of their end."""
+    folder = started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me", job="12")
+    (folder / "outcome.json").touch()
+    (folder / "logs/rank-0.log").write_text("(9 bytes before this stay on the cluster)\nx\n")
+    asked = []
+    monkeypatch.setattr(slurm_runs, "logs", lambda known, options, console: asked.append(known.run) or DONE)
+    assert run(words.split()) == DONE
+    assert asked == ["r1"]
+    started(runs, "r2", "processes", 2.0)
+    run(["logs"])
+    assert asked == ["r1"], "the latest is of this machine"
 
 
 def test_a_run_that_nobody_knows_is_named_where_the_newest_is_on_slurm(runs, capsys):

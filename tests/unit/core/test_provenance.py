@@ -2,6 +2,9 @@
 
 import os
 import stat
+import threading
+import time
+from pathlib import Path
 
 import pytest
 
@@ -63,3 +66,47 @@ def test_a_key_that_a_power_cut_left_empty_is_made_again(state):
     sealed(RECORD)
     (state / "muster/key").write_bytes(b"")
     assert is_ours(sealed(RECORD))
+
+
+def test_a_key_that_another_command_makes_meanwhile_stays(state, monkeypatch):
+    """It was removed again, and what was sealed with it was foreign for ever."""
+    mkdir, first = Path.mkdir, []
+
+    def begins_too(path, *given, **named):
+        mkdir(path, *given, **named)
+        if not first:
+            first.append("begun")
+            first.append(sealed(RECORD))
+
+    monkeypatch.setattr(Path, "mkdir", begins_too)
+    assert sealed(RECORD) == first[1]
+    assert is_ours(first[1])
+    assert os.listdir(state / "muster") == ["key"]
+
+
+@pytest.mark.parametrize("before", [None, b""])
+def test_of_two_commands_that_begin_at_once_both_seal_with_one_key(before, state, monkeypatch):
+    (state / "muster").mkdir(parents=True)
+    if before is not None:
+        (state / "muster/key").write_bytes(before)
+    both, mkdir, size, made = threading.Barrier(2), Path.mkdir, Path.stat, []
+
+    def together(path, *given, **named):
+        mkdir(path, *given, **named)
+        if path.name == "muster":
+            both.wait(20)
+
+    def slow(path, **named):
+        seen = size(path, **named)
+        time.sleep(0.1 * (path.name == "key"))
+        return seen
+
+    monkeypatch.setattr(Path, "mkdir", together)
+    monkeypatch.setattr(Path, "stat", slow)
+    threads = [threading.Thread(target=lambda: made.append(sealed(RECORD))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert made[0] == made[1]
+    assert is_ours(made[0])

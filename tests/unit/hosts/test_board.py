@@ -93,6 +93,25 @@ def test_a_run_that_could_not_be_followed_is_followed_once_its_host_is_back(host
         until(lambda: not runs.faults, "no fault")
 
 
+def test_runs_that_cannot_be_followed_keep_no_other_from_it_and_go_on(hosts, monkeypatch):
+    """The newest took all places in each round, and were shown as unfinished."""
+    hosts.answers = {"gpu-a": tuple(on_host(f"run-{at}", float(at), running=True) for at in range(12)), "gpu-b": ()}
+    follow, tried = attach.attach, []
+
+    def only_the_oldest(options, console, only_looks=False):
+        tried.append(options.run)
+        if options.run != "run-0":
+            raise DeployError("its disk is full")
+        return follow(options, console, only_looks)
+
+    monkeypatch.setattr(attach, "attach", only_the_oldest)
+    monkeypatch.setattr(board, "_EVERY_S", 0.1)
+    with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
+        until(lambda: hosts.followed == [("run-0", "gpu-a")], "the one that can be followed")
+        until(lambda: tried.count("run-11") > 1, "another try")
+        assert all(row["live"] for row in runs.rows())
+
+
 def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
     hosts.answers = {"gpu-a": (on_host("a", 5.0, "failed"),), "gpu-b": DeployError("gpu-b: connection refused")}
     with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:

@@ -202,6 +202,17 @@ def test_a_run_is_found_over_a_link_to_the_folder_of_runs(tmp_path: Path) -> Non
     assert [[process.pid for process in each] for each in found] == [[driver.pid]] * 2
 
 
+def test_a_run_whose_label_has_a_link_in_it_is_found(tmp_path: Path) -> None:
+    """As Muster labelled them before: an update lost sight of runs that went on."""
+    (tmp_path / "linked").symlink_to(tmp_path)
+    given = {"MUSTER_RUN_DIR": str(tmp_path / "linked/run-1"), "PATH": os.environ["PATH"]}
+    with subprocess.Popen(["sleep", "60"], env=given) as process:
+        until(lambda: processes.labelled(tmp_path / "linked/run-1") != [], "it is seen", 20)
+        found = [processes.labelled(tmp_path / "run-1"), processes.runs_alive(tmp_path / "linked").get("run-1", [])]
+        process.kill()
+    assert [[each.pid for each in members] for members in found] == [[process.pid]] * 2
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
 def test_no_program_of_another_user_is_run_beside_a_rank(tmp_path: Path) -> None:
     """Anybody can give a process the label of a run; what runs it is what `muster exec` starts, as root."""

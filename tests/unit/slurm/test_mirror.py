@@ -51,9 +51,20 @@ def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copi
         for each in (copied, other):
             each.take(f"{each.mark} add logs/rank-0.log {offset} {packed(text)} .")
     assert (copied.dir / "logs/rank-0.log").read_text() == "one\ntwo\n"
-    copied._out.close()  # the first one ends, and the other goes on
-    other.take(f"{other.mark} add logs/rank-0.log 8 {packed('three')} .")
-    assert (copied.dir / "logs/rank-0.log").read_text() == "one\ntwo\nthree"
+
+
+@pytest.mark.parametrize(("first", "second"), [("one\ntwo\n", "one\n"), ("one\n", "one\ntwo\n")])
+def test_who_goes_on_after_another_attach_repeats_no_line_and_says_what_is_not_here(copied, first, second):
+    """Lines stood twice, or were missing without a word: each of the two had read to a place of its own."""
+    other = JobCopy(copied.dir, "login", pytest.fail)
+    copied.tell(f"add logs/rank-0.log 0 {packed(first)} .")
+    other.take(f"{other.mark} add logs/rank-0.log 0 {packed(second)} .")
+    copied._out.close()  # the first one ends
+    rest = "one\ntwo\nthree\n"[len(second) :]
+    other.take(f"{other.mark} add logs/rank-0.log {len(second)} {packed(rest)} .")
+    other.take(f"{other.mark} add logs/rank-0.log 14 {packed('four')} .")
+    before = f"({len(second)} bytes before this stay on the cluster)\n"
+    assert (copied.dir / "logs/rank-0.log").read_text() == f"{before}{rest}four"
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,10 @@ def test_what_keeps_the_log_from_being_read_is_said(logs, capsys):
         logs(code=1)
     assert logs(grep="nan") == 0
     assert "no line matches nan" in capsys.readouterr().err
+
+
+def test_a_log_that_breaks_off_is_told_as_such(logs, capsys):
+    """Under its lines stood that there is none yet."""
+    with pytest.raises(DeployError, match=r"long: job\.out ended with code 1: no message"):
+        logs("one", code=1)
+    assert capsys.readouterr().out == "one\n"
