@@ -14,7 +14,7 @@ HEAVY = tuple(
         *("dist/test_frameworks", "dist/test_gpu_check", "dist/test_meshes", "dist/test_parallel_page"),
         *("dist/test_sharded_checkpoints", "dist/test_tensor_plans", "cluster/test_going_on", "cluster/test_sharded"),
         *("cluster/test_wait", "cluster/test_installed", "cluster/test_membership", "cluster/test_board"),
-        *("cluster/test_box_forms", "cluster/test_box_tutorial", "cluster/test_box_phases"),
+        *("cluster/test_box_forms", "cluster/test_box_tutorial", "cluster/test_box_phases", "cluster/test_box_logins"),
     )
 )
 FIRST_ALONE = tuple(
