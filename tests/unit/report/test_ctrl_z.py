@@ -94,6 +94,7 @@ with Console().following(State(("master",), script=True), "train.py", "") as tel
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", ["| tee log; echo o''ver", "& wait; echo o''ver"])
 def test_a_run_beside_another_writer_draws_over_nothing(tmp_path, where):
     """`muster up train.py | tee log`: each line of the script vanished below the next picture of the view."""

@@ -409,6 +409,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
     assert "hint lower --lr" in shown.text
 
 
+@pytest.mark.long
 def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
     """The time that the reading took was counted as that of what comes after it, and no event was looked at."""
 

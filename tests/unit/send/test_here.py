@@ -16,6 +16,7 @@ from lab.waiting import until
 SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["", "exec >&-;", "setsid sleep 40 &", "yes; ", "setsid sleep 40 & exit;"])
 def test_a_command_whose_child_hangs_is_over_after_its_time(first):
     """As `docker image inspect` does, of a script, where the engine does not answer."""

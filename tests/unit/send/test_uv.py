@@ -29,6 +29,7 @@ def links(tmp_path, monkeypatch):
     return tmp_path / "links"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("setting", ["PIP_USER", "PIP_REQUIRE_VIRTUALENV"])
 def test_where_the_users_own_packages_go_does_not_matter(tmp_path, monkeypatch, setting):
     monkeypatch.setenv(setting, "1")
@@ -36,6 +37,7 @@ def test_where_the_users_own_packages_go_does_not_matter(tmp_path, monkeypatch, 
     assert [path.name for path in tmp_path.glob("uv-*")] == [f"uv-{uv.VERSION}"]
 
 
+@pytest.mark.long
 def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/bin/python"))
@@ -43,6 +45,7 @@ def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeyp
     assert os.path.isfile(uv.program(tmp_path))
 
 
+@pytest.mark.long
 def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
     shutil.rmtree(links)
     with pytest.raises(DeployError, match=rf"this machine: pip gets no uv {uv.VERSION} .*No matching distribution"):
@@ -50,6 +53,7 @@ def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
     assert not list(tmp_path.glob("uv-*"))
 
 
+@pytest.mark.long
 def test_the_command_for_a_wheel_of_another_processor_is_one_that_works_here(tmp_path, links):
     shutil.rmtree(links)
     with pytest.raises(DeployError) as refused:
