@@ -21,7 +21,7 @@ from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
 from ..core.near import near
 from ..core.printable import visible
-from ..core.text import amount, several
+from ..core.text import amount, listed, several
 from ..explain import sources
 from ..explain.cause import Explanation, judge
 from ..explain.read import read
@@ -110,13 +110,15 @@ def readings_of(places: Sequence[Path | None], console: Console, budget: Budget)
         def heard(size: int) -> None:
             say(f"{amount(done + size)} of {amount(total)}" if total else amount(size))
 
-        readings = []
+        readings, unreadable = list[Reading](), list[str]()
         for name, place in zip(names, places, strict=True):
             who = sources.speaker_of(name) if place else ""
             with closing(_opened(place)) as stream:
-                pieces = _pieces(stream, str(place), budget, console if places[1:] else None)
+                pieces = _pieces(stream, str(place), budget, unreadable if places[1:] else None)
                 readings.append(read(name, pieces, heard, who, budget))
             done += place.stat().st_size if place else 0
+    if unreadable:
+        console.warn(f"left out: {listed(unreadable, _MOST_NAMED)}")
     return readings
 
 
@@ -298,11 +300,12 @@ def _opened(source: Path | None) -> BinaryIO:
         raise UsageError(f"{source}: cannot be read: {fault.strerror}", _HINT) from fault
 
 
-def _pieces(stream: BinaryIO, name: str, budget: Budget, among: Console | None) -> Iterator[bytes]:
+def _pieces(stream: BinaryIO, name: str, budget: Budget, unreadable: list[str] | None) -> Iterator[bytes]:
+    """What a stream says; of several, one that cannot be read goes to `unreadable`, and raises no UsageError."""
     try:
         yield from sources.pieces(stream, budget)
     except OSError as fault:
         words = f"{name}: cannot be read: {fault.strerror}"
-        if among is None:
+        if unreadable is None:
             raise UsageError(words, _HINT) from fault
-        among.warn(f"{words}; it is left out")
+        unreadable.append(words)

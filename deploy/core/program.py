@@ -7,8 +7,11 @@ import sys
 # The command on this command line that starts a run, for hints that repeat it; a program of the Python API deploys.
 COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray", "agent", "export")), "deploy")
 
-# What stands before the user's script on this command line.
-SCRIPT = "--script" if any(word.partition("=")[0] == "--script" for word in sys.argv) else "--"
-
 # What was typed in front of the user's script, once the command line is read. Values of --env in it may be secrets.
 BEFORE = list[str]()
+
+
+def script_option() -> str:
+    """What stands before the user's script on this command line. A launcher may have a --script of its own."""
+    named = any(word.partition("=")[0] == "--script" for word in sys.argv)
+    return "--script" if named and not BEFORE else "--"

@@ -20,7 +20,7 @@ from typing import Literal, NoReturn
 from ..core import plain_file, text
 from ..core.errors import UsageError
 from ..core.near import near, near_program
-from ..core.program import BEFORE, COMMAND, SCRIPT
+from ..core.program import BEFORE, COMMAND, script_option
 from . import launchers, values
 from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute, underscored
 from .options import EACH_EXAMPLE, FLAG, Options
@@ -122,12 +122,12 @@ def _one_of(flag: str, option: str, own: str | int | None) -> str:
     return option or text
 
 
-def read(command: str, folder: Path | None, option: str = SCRIPT) -> ScriptCommand:
+def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     """The command of --script, or of the words after `--`; `folder`: what is sent.
 
     Raises UsageError that names the word and the command that works.
     """
-    option = "--" if BEFORE and option == SCRIPT else option  # a launcher may have a --script of its own
+    option = option or script_option()
     words = _shell_script(split_words(option, command), folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
         alone = _NO_MATTER_BEHIND.sub("", command)

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from ..core.errors import UsageError
 from ..core.near import near_file
-from ..core.program import COMMAND, SCRIPT
+from ..core.program import COMMAND, script_option
 from .options import FLAG
 from .script import PER_NODE, retyped, typed_again
 
@@ -42,8 +42,8 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
     if not meant and " " in path.strip():
         is_line = re.search(r"[;&|<>]", path)  # without quotes, the shell here would take a part of it for itself
         typed = f"bash -c {shlex.quote(path)}" if is_line else path
-        how = "as a line of a shell" if is_line else "without the quotes"
-        hint = f"{how if SCRIPT == '--' else 'with one pair of quotes'}: {typed_again(typed, SCRIPT)}"
+        option, how = script_option(), "as a line of a shell" if is_line else "without the quotes"
+        hint = f"{how if option == '--' else 'with one pair of quotes'}: {typed_again(typed, option)}"
     raise UsageError(f"{path}: no such file in {folder.resolve()}", f"did you mean {meant}?" if meant else hint)
 
 
@@ -55,9 +55,8 @@ def refuse_no_program(words: Sequence[str], folder: Path) -> None:
         raise UsageError(f"{words[0]}: a notebook, and ranks start a script", hint)
     if ending in _NO_PROGRAM:
         reads = next(iter(scripts_in(folder)), "train.py")
-        raise UsageError(
-            f"{words[0]}: no program", f"name the script that reads it: {retyped((reads, *words), SCRIPT)}"
-        )
+        again = retyped((reads, *words), script_option())
+        raise UsageError(f"{words[0]}: no program", f"name the script that reads it: {again}")
 
 
 def refuse_folder(path: str, folder: Path) -> None:

@@ -92,6 +92,17 @@ def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, o
     assert rig.harm("r1", "2026-11-21-0214-digits") == []
 
 
+@pytest.mark.parametrize("name", ["../../x", "-rf", "r" * 5000, "r1\x1b[2J"])
+def test_a_fetch_takes_no_odd_name_of_a_run_from_a_host(hostile, name) -> None:
+    rig = hostile({}, good={})
+    for host, answer in (("evil", f"{samples.LOOK}\nrun {name}\n"), ("good", samples.LOOK)):
+        rig.servers[host].answers = {"look": at_home(answer, rig.servers[host])}
+    done = rig.task("fetch", "--hosts", "evil,good")
+    assert "which run?" in done.err
+    assert name[:100] not in done.output
+    assert rig.harm("r1", "2026-11-21-0214-digits") == []
+
+
 @pytest.mark.parametrize("wrong", [*WRONG, ('"running"', '"Running!"'), ('"muster.place": "0"', '"muster.place": "²"')])
 @pytest.mark.parametrize("task", ["attach", "logs", "status"])
 def test_an_odd_container_of_ours_is_that_hosts_fault(hostile, task, wrong) -> None:

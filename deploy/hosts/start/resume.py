@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from ...causes.end_causes import Cause
 from ...core.errors import DeployError, UsageError
 from ...core.names import RunId, asked, run_id
-from ...core.program import SCRIPT
+from ...core.program import script_option
 from ...host import commands
 from ...host.reached import ReachedHosts
 from ...job import script as typed
@@ -59,7 +59,7 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
             resumable.refuse_unknown(run)
         raise UsageError(
             f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
-            f"say it yourself: muster deploy --resume {run} {SCRIPT} ..., or --args",
+            f"say it yourself: muster deploy --resume {run} {script_option()} ..., or --args",
         )
     return continued, run
 

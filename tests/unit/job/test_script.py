@@ -264,7 +264,7 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
     ],
 )
 def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_path, monkeypatch, words, works):
-    monkeypatch.setattr(script_file, "SCRIPT", "--")
+    monkeypatch.setattr(script_file, "script_option", lambda: "--")
     (tmp_path / "train.py").touch()
     if not works:
         script_file.refuse_no_program(words, tmp_path)
