@@ -16,9 +16,8 @@ from lab.ports import free_port
 from lab.waiting import until
 from tests.cluster import mirror
 from tests.cluster.control import Control
-from tests.cluster.test_bootstrap import docker
+from tests.cluster.test_bootstrap import docker, make_image
 
-IMAGE = "muster-bare:test"  # test_bootstrap.py makes it
 _BOOT = """
 ssh-keygen -A >/dev/null; mkdir -p /run/sshd "$AT/.ssh"; echo "$KEY" >"$AT/.ssh/authorized_keys"
 chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; eval "$FIRST"
@@ -149,6 +148,9 @@ def _settings(boxes: Boxes, host: str, user: str) -> str:
 if (
     __name__ == "__main__"
 ):  # python -m tests.cluster.boxes SIZE: boxes that stay until Enter, for benchmarks and by hand
-    with TemporaryDirectory(prefix="muster-boxes-") as place, started(int(sys.argv[1]), IMAGE, Path(place)) as hosts:
+    with (
+        TemporaryDirectory(prefix="muster-boxes-") as place,
+        started(int(sys.argv[1]), make_image(), Path(place)) as hosts,
+    ):
         print(f"{hosts.folder} {hosts.name} {hosts.index}", flush=True)
         sys.stdin.readline()

@@ -12,7 +12,7 @@ from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-BASE = "muster-base:bookworm"
+BASE, IMAGE = "muster-base:bookworm", "muster-bare:test"
 # What an engine inside a container needs, also where --privileged is not to be had (docs/develop/rack.md).
 RIGHTS = (
     *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
@@ -42,12 +42,18 @@ def docker(*words, text=None):
     return done.stdout.strip()
 
 
+def make_image():
+    """Build the image of a plain machine, where it is not there, and give its name."""
+    if subprocess.run(["docker", "image", "inspect", BASE], capture_output=True).returncode:
+        subprocess.run(["images/debian-base.sh", BASE], cwd=HOME, check=True, timeout=300)
+    docker("build", "--quiet", "--tag", IMAGE, "-", text=RECIPE)
+    return IMAGE
+
+
 @pytest.fixture(scope="module")
 def bare_image(request):
     request.getfixturevalue("docker")
-    if subprocess.run(["docker", "image", "inspect", BASE], capture_output=True).returncode:
-        subprocess.run(["images/debian-base.sh", BASE], cwd=HOME, check=True, timeout=300)
-    return docker("build", "--quiet", "--tag", "muster-bare:test", "-", text=RECIPE)
+    return make_image()
 
 
 @pytest.fixture
