@@ -132,7 +132,7 @@ def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) ->
     try:
         for path in paths:
             goal = run_folder / path
-            if goal.is_symlink() or (goal.exists() and path not in copies):
+            if _by_link(run_folder, path) or (goal.exists() and path not in copies):
                 continue
             with suppress(FileExistsError, NotADirectoryError):  # a file of the script has the name of that folder
                 goal.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,9 @@ def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
     for path in folders:
         parts = path.split("/")
         folder = run_folder.joinpath(*parts)
-        if len(parts) < 2 or parts[0] not in TOPS or ".." in parts or folder.is_symlink() or not folder.is_dir():
+        if len(parts) < 2 or parts[0] not in TOPS or ".." in parts:
+            continue
+        if _by_link(run_folder, path) or not folder.is_dir():
             continue
         goal = run_folder / TORN / f"{time.time_ns()}" / path
         goal.parent.mkdir(parents=True)
@@ -200,7 +202,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
     parts = [part for part in member.name.split("/") if part not in ("", ".")]
     outside = member.name.startswith("/") or ".." in parts or len(parts) < 2 or parts[0] not in (WORK, HOME)
     goal, name = run_folder.joinpath(*parts), "/".join(parts)
-    free = not os.path.lexists(goal) or (name in replaced and not goal.is_symlink())
+    free = not _by_link(run_folder, name) and (name in replaced or not goal.exists())
     content = tar.extractfile(member) if member.isreg() and not outside and free else None
     if content is None:
         return ""
@@ -274,6 +276,12 @@ def save_changes(run_folder: Path, folder: Path, since: float) -> None:
         if status.st_ctime > since and not _kind(path, status):
             with suppress(OSError):
                 _copy(folder / path, run_folder / WORK / path)
+
+
+def _by_link(folder: Path, path: str) -> bool:
+    """Whether a path below `folder` is a link, or leads through one: what is there is not the script's own folder."""
+    place = folder
+    return any((place := place / part).is_symlink() for part in path.split("/"))
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

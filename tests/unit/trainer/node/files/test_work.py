@@ -291,12 +291,17 @@ def test_a_list_of_copies_that_a_script_spoilt_gives_nothing_away(run, sent, man
         ("work/pipe", b"", tarfile.FIFOTYPE, ""),
         file("work/log.txt/below"),
         file("work/link-here"),
+        file("work/folder-here/x"),
+        file("work/folder-here/below/x"),
+        file("/work/x"),
     ],
 )
 def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, sent, tmp_path, member):
     work.prepare(run, sent)
     (run / "work/log.txt").write_text("mine")
     (run / "work/link-here").symlink_to(tmp_path / "outside")
+    (tmp_path / "dataset").mkdir()
+    (run / "work/folder-here").symlink_to(tmp_path / "dataset")
     before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     brought(run, member, file("work/good"))
     work.prepare(run, sent)
@@ -306,6 +311,18 @@ def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, se
     assert os.readlink(run / "work/link-here") == str(tmp_path / "outside")
     assert (run / "work/log.txt").read_text() == "mine"
     assert (run / "work/good").read_text() == "theirs"
+
+
+@pytest.mark.holds("shared-inside")
+def test_a_neighbours_copy_is_moved_through_no_link_of_the_script(run, sent, tmp_path):
+    work.prepare(run, sent)
+    (tmp_path / "dataset").mkdir()
+    (run / "work/data").symlink_to(tmp_path / "dataset")
+    stage = run / "stage"
+    brought(stage, file("work/data/x"), file("work/out/model.pt"))
+    work.move_in(stage, run, "node-1", ["work/data/x", "work/out/model.pt"])
+    assert [*(tmp_path / "dataset").iterdir()] == []
+    assert (run / "work/out/model.pt").read_text() == "theirs"
 
 
 def test_a_file_that_came_in_part_is_not_there(run, sent):
@@ -319,7 +336,9 @@ def test_a_torn_checkpoint_lies_aside_and_nothing_outside_the_scripts_folders_is
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
     (tmp_path / "work" / "link").symlink_to(tmp_path / "nodes")
-    given = ["work/out/step-2", "work/out/step-9", "nodes/a", "work/../nodes", "work/link", "work"]
+    (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
+    (tmp_path / "work" / "way").symlink_to(tmp_path / "elsewhere")
+    given = ["work/out/step-2", "work/out/step-9", "nodes/a", "work/../nodes", "work/link", "work", "work/way/deep"]
     assert work.set_aside(tmp_path, given) == ["work/out/step-2"]
     assert [path.name for path in (tmp_path / "work" / "out").iterdir()] == ["step-1"]
     assert [path.read_text() for path in (tmp_path / "torn").rglob("rng-1.pt")] == ["x"]
