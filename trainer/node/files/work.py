@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,16 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
     with alone(run_folder):
         before = _manifest(run_folder)
+        elsewhere = cache(partial(_by_link, work))
 
         def bring(path: str) -> tuple[str, bool]:
+            if elsewhere(os.path.dirname(path)):
+                return _digest(sent / path), True
             return _bring(sent / path, work / path, before.get(path, ""))
 
         paths = [path for path, _ in _files(sent)]
         for path in before.keys() - {*paths}:
-            if _digest(work / path) == before[path]:
+            if not elsewhere(os.path.dirname(path)) and _digest(work / path) == before[path]:
                 (work / path).unlink()
                 with suppress(OSError):  # a file may come in the place of its folder
                     os.removedirs((work / path).parent)

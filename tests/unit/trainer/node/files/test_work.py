@@ -111,6 +111,21 @@ def test_what_was_a_folder_may_be_sent_as_a_file_later_and_the_other_way_around(
     assert list((run / "work").iterdir()) == []
 
 
+def test_where_the_script_has_linked_a_folder_that_was_sent_nothing_behind_the_link_is_touched(run, sent, tmp_path):
+    (sent / "data").mkdir()
+    for name in ("a.csv", "b.csv"):
+        (sent / "data" / name).write_text(name)
+    work.prepare(run, sent)
+    (run / "work/data").rename(tmp_path / "mounted")
+    (run / "work/data").symlink_to(tmp_path / "mounted")
+    (tmp_path / "mounted/b.csv").unlink()
+    assert {"data/a.csv", "data/b.csv"} <= {*work.prepare(run, sent)}
+    assert [path.name for path in (tmp_path / "mounted").iterdir()] == ["a.csv"]
+    (sent / "data/a.csv").unlink()
+    work.prepare(run, sent)
+    assert [path.name for path in (tmp_path / "mounted").iterdir()] == ["a.csv"]
+
+
 def test_a_file_that_is_sent_no_more_goes_unless_the_script_changed_it(run, sent):
     work.prepare(run, sent)
     (sent / "pkg/model.py").unlink()
