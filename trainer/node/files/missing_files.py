@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import NamedTuple
 
 # In place of a node's name: the script wrote the file here, or it is as it was sent.
@@ -105,19 +106,25 @@ def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
                 times = writers.setdefault(path.rpartition("/")[0], {})
                 name = entry.origin or node
                 times[name] = max(entry.time, times.get(name, 0))
-    folders = set()
+    # By a folder's name without numbers, the lost node and the other one: when the other wrote first beside it.
+    first: dict[tuple[str, str, str], int] = {}
     for folder, times in writers.items():
-        for beside, before in writers.items():
-            same = beside != folder and _NUMBER.sub("", beside) == _NUMBER.sub("", folder)
-            both = [node for node in lost if node in before and node not in times]
-            if same and both and any(node in before and times[node] > before[node] for node in times.keys() - {*lost}):
-                folders.add(folder)
+        for gone, node in product(times.keys() & {*lost}, times.keys() - {*lost}):
+            alike = _NUMBER.sub("", folder), gone, node
+            first[alike] = min(times[node], first.get(alike, times[node]))
+    folders = []
+    for folder, times in writers.items():
+        pairs = product({*lost} - times.keys(), times.keys() - {*lost})
+        name = _NUMBER.sub("", folder)
+        if any(times[node] > first.get((name, gone, node), times[node]) for gone, node in pairs):
+            folders.append(folder)
     return sorted(folders)
 
 
 def less(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:
     """The listings without what is in these folders."""
+    left = {*folders}
     return {
-        node: Listing({path: e for path, e in here.files.items() if path.rpartition("/")[0] not in folders}, here.links)
+        node: Listing({path: e for path, e in here.files.items() if path.rpartition("/")[0] not in left}, here.links)
         for node, here in listings.items()
     }

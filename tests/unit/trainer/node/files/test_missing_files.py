@@ -93,3 +93,10 @@ def test_a_checkpoint_whose_other_part_is_lost_is_torn_and_a_ranks_own_folder_is
     }
     apart = {"work/of-0/model.pt": Entry(1, 50, "gone"), "work/of-1/model.pt": Entry(1, 90)}
     assert missing_files.torn({"a": Listing(apart)}, ["gone"]) == []
+
+
+def test_a_script_may_have_a_folder_for_each_of_many_samples():
+    # Each folder compared with each other one took half an hour for these.
+    files = {f"work/data/{number}/x": Entry(1, 50) for number in range(20_000)}
+    files |= {"work/data/7/y": Entry(1, 40, "gone"), "work/data/8/x": Entry(1, 60)}
+    assert missing_files.torn({"a": Listing(files)}, ["gone"]) == ["work/data/8"]
