@@ -97,6 +97,14 @@ def test_where_nothing_is_kept_a_node_that_is_back_takes_part_at_once():
     assert leader.next(Epoch(4, ("a", "b")), views(101.0, c={"after": 2}), 101.0) == NAMES
 
 
+def test_a_node_that_was_left_out_and_still_ends_its_ranks_is_not_taken_back():
+    ends = {"after": None, "number": 3}
+    assert second_look(Epoch(4, ("a", "b")), b={"gone": True}, c=ends) is None
+    leader = Leader(NAMES, 2, keeps=False)
+    looks = [leader.next(Epoch(4, ("a", "b")), views(at, c=ends), at) for at in (100.0, 101.0)]
+    assert looks == [None, None]
+
+
 def test_ranks_that_end_because_a_stop_was_asked_for_do_not_begin_again():
     assert second_look(Epoch(4, NAMES), b={"after": 4}, c={"stops": True}) is None
 
@@ -138,9 +146,9 @@ def test_a_spare_that_does_not_reach_a_node_takes_no_place_beside_it():
     assert with_spares(Epoch(4, NAMES), b={"gone": True}, **cut) == ("a", "c", "e")
 
 
-def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0):
+def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0, arbiter=True):
     """The decision of two hosts and an arbiter."""
-    leader, found = Leader(("a", "b"), 1, arbiter=True, began=began), None
+    leader, found = Leader(("a", "b"), 1, arbiter=arbiter, began=began), None
     for at in (now, now + 1.0):
         usual = {"answered": at, "number": epoch.number, "sees": frozenset("ab")}
         views = {name: View(**{**usual, **(more or {})}) for name, more in (("a", a), ("b", b))}
@@ -151,6 +159,11 @@ def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0):
 def test_with_an_arbiter_one_of_two_goes_on_at_once_because_the_other_needs_it():
     assert with_arbiter(Epoch(4, ("a", "b")), b={"gone": True}) == ("a",)
     assert with_arbiter(Epoch(4, ("a", "b")), a={"answered": 97.0}) == ("b",)
+
+
+def test_without_an_arbiter_neither_of_two_goes_on_alone():
+    assert with_arbiter(Epoch(4, ("a", "b")), b={"gone": True}, arbiter=False) is None
+    assert with_arbiter(Epoch(4, ("a", "b")), a={"answered": 100.0 - ENDED_S}, arbiter=False) is None
 
 
 def test_a_host_alone_is_followed_by_the_other_one_only_after_it_must_have_ended():
