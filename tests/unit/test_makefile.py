@@ -71,6 +71,9 @@ def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_
     bin = home / ".venv/bin"
     bin.mkdir(parents=True)
     (bin / "python").symlink_to(sys.executable)
+    # From Python 3.13 on, an environment is where the link lies, not where it leads.
+    shutil.copy(Path(sys.prefix, "pyvenv.cfg"), bin.parent)
+    (bin.parent / "lib").symlink_to(Path(sys.prefix, "lib"))
     (home / ".venv/.ready").touch()
     # `-o`: the environment itself is there.
     done = subprocess.run(

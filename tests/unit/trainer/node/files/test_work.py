@@ -308,7 +308,7 @@ def test_a_list_of_copies_that_a_script_spoilt_gives_nothing_away(run, sent, man
         file("work/link-here"),
         file("work/folder-here/x"),
         file("work/folder-here/below/x"),
-        file("/work/x"),
+        file("/home/x"),
     ],
 )
 def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, sent, tmp_path, member):
