@@ -22,6 +22,7 @@ from deploy.core import program
 from deploy.core.errors import UsageError
 from deploy.door import faults
 from deploy.job.again import command_of
+from deploy.local import preflight
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
@@ -155,6 +156,15 @@ def test_what_is_to_be_typed_names_hosts_as_their_user_does(monkeypatch):
     assert both.fix == "muster bootstrap --hosts me@gpu-a:2222,gpu-b"
     assert row.hint() == "muster bootstrap --hosts ..."
     assert command_of("push", hosts="gpu-a,gpu-b") == "muster push --hosts me@gpu-a:2222,gpu-b"
+
+
+def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
+    """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
+    monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
+    monkeypatch.setitem(program.TYPED, preflight.ONE_HOST, "x")
+    with pytest.raises(pytest.fail.Exception):
+        preflight.preflight(1, "auto", None, False, lambda words: None)
+    assert command_of("stop", hosts=preflight.ONE_HOST, run="r") == "muster stop --run r"
 
 
 def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():
