@@ -38,7 +38,9 @@ SECTIONS = (
                 ),
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
-                command="muster bootstrap --hosts {typed} (installs nvidia-container-toolkit, sets Docker up for it)",
+                command=(
+                    "muster bootstrap --hosts {typed} (installs nvidia-container-toolkit and sets Docker up for it)"
+                ),
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
             ),
