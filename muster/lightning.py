@@ -70,8 +70,9 @@ class OrderlyStop(Callback):  # type: ignore[misc]
     def _keep_up(self, trainer: Any) -> None:
         """Give the newest checkpoint of the training the name of the stop's, on every host the same."""
         with suppress(OSError):
-            kept = [file for each in trainer.checkpoint_callbacks for file in Path(each.dirpath or ".").glob("*.ckpt")]
-            newest = max(filter(Path.is_file, [self.path, *kept]), key=lambda file: file.stat().st_mtime)
+            whole = [each for each in trainer.checkpoint_callbacks if each.dirpath and not each.save_weights_only]
+            files = [file for each in whole for file in Path(each.dirpath).glob("*.ckpt")]
+            newest = max(filter(Path.is_file, [self.path, *files]), key=lambda file: file.stat().st_mtime)
             if not newest.samefile(self.path):
                 part = self.path.with_suffix(".part")
                 part.unlink(missing_ok=True)

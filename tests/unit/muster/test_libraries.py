@@ -136,7 +136,10 @@ def test_lightnings_checkpoint_of_an_earlier_stop_becomes_the_newest_of_the_trai
     ours = library("lightning.pytorch", "muster.lightning", Callback=object)
     stop, kept = ours.OrderlyStop(tmp_path / "checkpoints/stopped.ckpt"), tmp_path / "logs/checkpoints"
     kept.mkdir(parents=True)
-    keeps = [SimpleNamespace(dirpath=str(kept)), SimpleNamespace(dirpath=None)]
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/alone.ckpt").write_text("of no optimizer")
+    places = ((kept, False), (None, False), (tmp_path / "weights", True))
+    keeps = [SimpleNamespace(dirpath=place and str(place), save_weights_only=alone) for place, alone in places]
     about = {"accumulate_grad_batches": 1, "is_global_zero": True, "checkpoint_callbacks": keeps}
     trainer = SimpleNamespace(global_step=0, **about)
     stop._step, stop._agreement = 0, SimpleNamespace(all_stop=lambda: False)
