@@ -136,10 +136,14 @@ def test_ranks_are_asked_for_as_messages_name_them() -> None:
 )
 def test_who_asks_for_a_rank_that_the_run_does_not_have_is_not_left_waiting_in_silence(asked: str, line: str) -> None:
     state = run_of()
-    lines = ScriptLines(shown_ranks(asked), state)
-    lines.add_events([])
+    lines, began = ScriptLines(shown_ranks(asked), state), {"kind": "began", "t": 1.0, "rank": 0, "node": "a"}
+    lines.add_events([{**began, "world": 1, "launcher": True}])
     assert lines.take_lines() == [], "nobody knows yet how many there are"
-    state.apply({"kind": "started", "t": 1.0, "rank": 0, "node": "a", "world": 2})
     for _ in range(2):
-        lines.add_events([])
+        lines.add_events([{**began, "world": 2}])
+    assert lines.take_lines() == [line] * bool(line)
+    trainers = State(("a", "b"))
+    trainers.apply({"kind": "started", "t": 1.0, "rank": 0, "node": "a", "world": 2})
+    lines = ScriptLines(shown_ranks(asked), trainers)
+    lines.add_events([])
     assert lines.take_lines() == [line] * bool(line)
