@@ -5,7 +5,6 @@ muster deploy -H a,b --folder examples --restarts 3 hf_trainer.py --epochs 2
 """
 
 import argparse
-import os
 
 import torch
 from transformers import (
@@ -17,7 +16,8 @@ from transformers import (
     TrainerState,
     TrainingArguments,
 )
-from transformers.trainer_utils import get_last_checkpoint
+
+from muster.transformers import OrderlyStop
 
 WORDS, LENGTH = 50, 16
 
@@ -68,9 +68,8 @@ def main() -> None:
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=WORDS, n_positions=LENGTH, n_embd=32, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
     )
-    trainer = Trainer(model=model, args=settings, train_dataset=Counting(), callbacks=[Lines()])
-    last = get_last_checkpoint(settings.output_dir) if os.path.isdir(settings.output_dir) else None
-    trainer.train(resume_from_checkpoint=last)
+    trainer = Trainer(model=model, args=settings, train_dataset=Counting(), callbacks=[Lines(), stop := OrderlyStop()])
+    trainer.train(resume_from_checkpoint=stop.newest)
     if args.save and trainer.is_world_process_zero():
         torch.save(model.state_dict(), args.save)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from threading import current_thread, main_thread
 from typing import Any
@@ -26,12 +28,12 @@ class OrderlyStop(Callback):  # type: ignore[misc]
     """
 
     def __init__(self, path: str | Path = "checkpoints/stopped.ckpt") -> None:
-        self.path, self.stopped = Path(path), False
+        self.path, self.stopped, self._behind = Path(path), False, False
         self._stop = Stop()
 
     @property
     def newest(self) -> Path | None:
-        """The checkpoint of the last stop, if there is one."""
+        """The checkpoint of the last stop, or a ModelCheckpoint's newest since then; None: nobody has stopped."""
         return self.path if self.path.exists() else None
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
@@ -41,12 +43,19 @@ class OrderlyStop(Callback):  # type: ignore[misc]
         self._stop.listen()
         self._agreement, self._step = Agreement(self._stop, cpu_group()), trainer.global_step
 
+    def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
+        """A checkpoint is about to be written: that of an earlier stop is not the newest any more."""
+        self._behind = trainer.is_global_zero and self.path.is_file()
+
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         """Agree with the other ranks, once a step.
 
         `trainer.should_stop` would not do: Lightning goes on to `min_epochs`, or validates first, which may take longer
         than whoever stops the script waits.
         """
+        if self._behind:
+            self._behind = False
+            self._keep_up(trainer)
         # Between two batches of one step are gradients that no checkpoint has.
         if trainer.accumulate_grad_batches > 1 and trainer.global_step == self._step:
             return
@@ -57,6 +66,18 @@ class OrderlyStop(Callback):  # type: ignore[misc]
             if trainer.is_global_zero:
                 print(f"muster: stopped at step {self._step}, with the checkpoint {self.path}", file=sys.stderr)
             self._agreement.leave()
+
+    def _keep_up(self, trainer: Any) -> None:
+        """Give the newest checkpoint of the training the name of the stop's, on every host the same."""
+        with suppress(OSError):
+            whole = [each for each in trainer.checkpoint_callbacks if each.dirpath and not each.save_weights_only]
+            files = [file for each in whole for file in Path(each.dirpath).glob("*.ckpt")]
+            newest = max(filter(Path.is_file, [self.path, *files]), key=lambda file: file.stat().st_mtime)
+            if not newest.samefile(self.path):
+                part = self.path.with_suffix(".part")
+                part.unlink(missing_ok=True)
+                os.link(newest, part)
+                part.replace(self.path)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Read the last message."""

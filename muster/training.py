@@ -100,7 +100,8 @@ class Training:
         `batch` counts the samples of one optimizer step on all ranks together; each rank gets its share, which differ
         by at most one. With `micro_batches`, a rank gets its share in so many pieces: the loop's body runs for each,
         and steps the optimizer after the last. Every epoch has a new order, and a batch may hold the end of one epoch
-        and the start of the next. `collate` and `workers` are the DataLoader's; tensors are moved to `device`.
+        and the start of the next. `collate` and `workers` are the DataLoader's; tensors are moved to `device`, from
+        memory that is not pinned: the copy waits for what the GPU has to do.
 
         SIGTERM or Ctrl-C on any rank ends the loop on all ranks after the same step, with a checkpoint; then this
         raises SystemExit with code 75. Raises Refused if the ranks or the data do not fit, TrainError if the last

@@ -47,6 +47,8 @@ class RankFolder:
     def take_output(self) -> int:
         """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.
 
+        Where a run has secrets, its agent reads all of it, and writes the log.
+
         This redirects file descriptors, so the log also has the output of native code, for example of gloo or NCCL
         while the process dies.
         """
@@ -58,7 +60,7 @@ class RankFolder:
         with suppress(OSError):
             log.parent.mkdir(parents=True, exist_ok=True)
             file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-            for descriptor in (1, 2):
+            for descriptor in (1, 2) if self._shown is str else ():
                 os.dup2(file, descriptor)
             os.close(file)
         sys.stdout, sys.stderr = (_open_tolerant(descriptor) for descriptor in (1, 2))

@@ -19,6 +19,7 @@ from muster.errors import DONE, REFUSED, STOPPED, TrainError
 from muster.files import replace
 from muster.reserve import note, write_surely
 
+from .node.rank.failure import masked
 from .node.rank.place import in_run
 from .run_dir import RankFolder
 
@@ -85,7 +86,9 @@ def verdict_of(value: object) -> Verdict | None:
 def failed(rank: int, node: str, step: int, fault: TrainError, cause: str = "") -> Verdict:
     """The verdict of a run that a fault ended; `refused` if the fault is in the user's input."""
     kind = "refused" if fault.code == REFUSED else "failed"
-    return Verdict(kind, fault.code, *(fault.culprit or (rank, node)), step, fault.message, fault.hint, cause=cause)
+    return Verdict(
+        kind, fault.code, *(fault.culprit or (rank, node)), step, masked(fault.message), fault.hint, cause=cause
+    )
 
 
 class VerdictStore:

@@ -235,7 +235,7 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
     """The next command on a host that printed these words; if they show no cause, that of `otherwise`."""
     cause = read(output) or named(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
-        return f"on {host or 'that host'}: df -h {place[1]}; df -i {place[1]}; docker system df"
+        return cause.row.hint(host).replace("/var/lib/docker", f"{place[1]}; df -i {place[1]}")
     if cause.name == "docker-refused" and gives_no_connection(output):
         look = "docker context ls; echo $DOCKER_HOST"
         own = "let the client use the engine's own socket, or let the proxy pass on Upgrade: tcp"

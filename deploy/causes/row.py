@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..core.program import typed
 from .end_causes import Cause
 
 # How calls fail. The names of outcomes are those of deploy/preflight/answers.py.
@@ -27,7 +28,8 @@ class Row:
     source: str = ""
     # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
-    # What to type next, with `{host}` for the host; on this machine, if that differs.
+    # What to type next, with `{host}` for the host, `{typed}` for what --hosts and ssh take; on this machine, if that
+    # differs.
     command: str = ""
     here: str = ""
     # How a run would show it, and the group of checks where that is not the section's.
@@ -55,12 +57,13 @@ class Row:
 
     def hint(self, host: str = "") -> str:
         """The next command for a host; without a name, for any host."""
-        return self.command.format(host=host or ("that host" if self.command.startswith("on {host}") else "..."))
+        name = host or ("that host" if self.command.startswith("on {host}") else "...")
+        return self.command.format(host=name, typed=typed(host or "..."))
 
     @property
     def plain_command(self) -> str:
         """The next command without the place."""
-        return self.command.removeprefix("on {host}: ").format(host="...")
+        return self.command.removeprefix("on {host}: ").format(host="...", typed="...")
 
     def hint_here(self) -> str:
         """The next command on this machine."""

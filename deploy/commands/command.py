@@ -101,6 +101,7 @@ class Command(click.Command):
         elif ctx.allow_interspersed_args:
             places, left = left, []
         pairs = typos.options_of(places, self._bare, given)
+        command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
             raise click.NoSuchOption(pairs[""], ctx=ctx)
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left

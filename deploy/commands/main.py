@@ -112,6 +112,7 @@ def run(typed: Sequence[str]) -> int:
         refused = fault
     finally:
         command_line.BEFORE.clear()  # of this line alone
+        command_line.PLACES.clear()
     from ..report.console import Console
 
     Console().error(refused)

@@ -10,6 +10,7 @@ import shlex
 from typing import Literal, NamedTuple
 
 from ..core.errors import DeployError
+from ..core.program import PLACES
 
 # Names the file of the user's SSH settings, instead of the usual ones.
 VARIABLE = "MUSTER_SSH_CONFIG"
@@ -232,6 +233,7 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     }
     on_the_way = "its jump host: " if where.jump else ""
     head = f"{where.host}: {on_the_way}"
+    hint += "; if a run is meant: `muster runs` lists those of this folder" * (where.target in PLACES)
     # What a lost connection was cut in tells nothing to one who knows what ran.
     brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""
     return SshFault(kind, head + message.format(**fields), hint.format(**fields), brief and head + brief)

@@ -14,7 +14,7 @@ from ..engine.engine import Stored
 from ..job.options import FLAG
 from .status import parse_time
 
-KINDS = ("runs", "images", "folders", "data", "packages", "caches")
+KINDS = ("runs", "images", "folders", "data", "packages", "caches", "elsewhere")
 _SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,254}")
 _AGE = re.compile(r"([1-9][0-9]{0,4})([smhdw])")
@@ -63,7 +63,7 @@ class Had(NamedTuple):
         """Whether one has this run, cache or folder: a run that goes on may have any cache."""
         if kind in ("folders", "data"):
             return any(name.removeprefix("coming.") in words for words in self.folders)
-        return name in self.runs if kind == "runs" else bool(self.runs)
+        return name in self.runs if kind == "runs" else kind == "caches" and bool(self.runs)
 
 
 def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
@@ -71,7 +71,9 @@ def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterabl
     rows = fields.rows(output)
     now, user = _SECONDS(fields.first(rows, "now"), "the time there"), fields.first(rows, "user")
     things = [
-        _leftover(kind, line, now, had) for kind in ("runs", "caches", "folders", "data") for line in rows.get(kind, ())
+        _leftover(kind, line, now, had)
+        for kind in ("runs", "caches", "folders", "data", "elsewhere")
+        for line in rows.get(kind, ())
     ]
 
     def add(kind: str, seen: Stored, made: str) -> None:

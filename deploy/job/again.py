@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from ..core.program import typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of
 
@@ -39,7 +40,8 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
     `more`: words behind them, quoted already.
     """
     words = ["muster", task]
-    for flag, text in pairs_of(replace(options or Options(), **given)):
+    asked = replace(options or Options(), **given)
+    for flag, text in pairs_of(replace(asked, hosts=typed(asked.hosts))):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))

@@ -48,6 +48,7 @@ _OF_LAUNCHERS = {
         *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
     },
 }
+_SETTINGS = (".yaml", ".yml", ".json")
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
@@ -142,6 +143,7 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     read_command = _command(words, option)
     if words and read_command.words[read_command.words[0] in _KINDS :][:1] in ((), ("",), ("--",)):
         _refusal(option)(shlex.join(words), "no script is named", typed_again("train.py --lr 3e-4", option))
+    _refuse_places(read_command.words, folder, _refusal(option))
     _refuse_mistyped(read_command.words, folder, option)
     name = next(dropwhile((PER_NODE, "bash", "sh").__contains__, read_command.words), "")
     source = _text_of(name, folder) if folder else ""
@@ -266,8 +268,6 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
         return _of_python(("python", *words), option)
     if name == "accelerate-launch":
         return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
-    if name in _OF_LAUNCHERS:
-        _refuse_places(words, refuse)
     if name in _LAUNCHERS or first.endswith(".sh") or _PROGRAM.fullmatch(first):
         return ScriptCommand((PER_NODE, *words))
     if first.startswith("./"):
@@ -299,12 +299,17 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     return f"export {' '.join(exported)}; then: {again}" if exported else again
 
 
-def _refuse_places(words: Sequence[str], refuse: Refuse) -> None:
+def _refuse_places(words: Sequence[str], folder: Path | None, refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
-    launcher = words[0].rpartition("/")[2]
-    ends = (at for at, word in enumerate(words) if word.endswith(".py"))
-    names = [word.partition("=")[0] for word in words[1 : next(ends, len(words))]]
-    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS[launcher]]
+    launcher = words[1].rpartition("/")[2] if words[:1] == (PER_NODE,) else ""
+    own = takewhile(
+        lambda word: (
+            word.endswith(_SETTINGS) or not (word.endswith(".py") or os.path.isfile(Path(folder or "/", word)))
+        ),
+        words[2:],
+    )
+    names = [word.partition("=")[0] for word in own]
+    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS.get(launcher, set())]
     if decided:
         leave = f"leave out {', '.join(dict.fromkeys(decided))}"
         refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)

@@ -133,6 +133,8 @@ def logs_here(options: Options, console: Console) -> int:
         raise DeployError(
             f"{run_dir.name}: no log of it is here", f"on hosts: name them with {FLAG.hosts}; muster runs"
         )
+    if follow and rank and not (run_dir / f"logs/rank-{rank}.log").exists():
+        console.note(f"rank {rank} has printed nothing yet; which have: ls {folders.display_path(run_dir)}/logs")
     try:
         nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
         for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):

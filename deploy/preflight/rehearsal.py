@@ -17,7 +17,9 @@ from ..causes.rehearsal_faults import sign_of
 from ..causes.table import ROWS
 from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
+from ..core.program import typed
 from ..core.text import amount, in_seconds, listed, several
+from ..job.again import command_of
 from . import nccl_log, refusals
 from .networks import is_overlay
 from .request import Facts
@@ -101,7 +103,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
         if scene.image:
             look = f"docker run --rm --entrypoint sh {quote(scene.image)} -c 'command -v python python3; echo $PATH'"
             fix = f"on {listed(without)}: {look}   (the first one has no torch); "
-            fix += f"an image that has it: muster push --hosts {','.join(without)}"
+            fix += f"an image that has it: {command_of('push', hosts=','.join(without))}"
         return [
             find(
                 "no-proof",
@@ -145,7 +147,7 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
     if len(scene.hosts) < 2 or not size or seconds < _CRAWL_S or 8 * int(size[1]) / seconds >= _CRAWL_MBIT:
         return
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
-    fix = f"muster preflight --hosts {','.join(scene.hosts)} --bandwidth shows which link it is"
+    fix = f"{command_of('preflight', hosts=','.join(scene.hosts), bandwidth=True)} shows which link it is"
     if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
         yield find("link-slow", tuple(scene.hosts), text, fix, WARNING, group="proof")
         return
@@ -252,14 +254,14 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             "proof-failed",
             (host,),
             seen,
-            f"on {host}: these are its last words; `muster preflight --hosts {host}` tries that host alone",
+            f"on {host}: these are its last words; `{command_of('preflight', hosts=host)}` tries that host alone",
             UNKNOWN,
             evidence=evidence,
             symptom="training fails there the same way",
         )
     memory = scene.memory.get(host, "")
     runs = quote(scene.runs[host]) if host in scene.runs else "~/.muster/runs"
-    fix = sign.fix.format(host=host, runs=runs, memory=f" (now {memory})" if memory else "")
+    fix = sign.fix.format(host=host, typed=typed(host), runs=runs, memory=f" (now {memory})" if memory else "")
     sure = bool(sign.only.search(words))
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")

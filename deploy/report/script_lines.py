@@ -84,10 +84,17 @@ class ScriptLines:
         self._shown, self._lines, self._state = shown, list[str](), state
         self._named = shown.numbers is None or len(shown.numbers) > 1
         self._held = dict[int, _Traceback]()
-        self.moving = ""
+        self.moving, self._size = "", 0
 
     def add_events(self, events: Sequence[Event], now: float = 0.0) -> None:
         """Take the output from new events."""
+        ranks, numbers = self._state.ranks, self._shown.numbers
+        # What a launcher or a role counts as its world is not the run's.
+        began = [event for event in events if event["kind"] == "began" and not (event.get("launcher") or ranks.roles)]
+        size = max((int(event.get("world", 0)) for event in began), default=0 if ranks.script else ranks.size)
+        if numbers and size not in (0, self._size) and min(numbers) >= size:
+            self._size = size
+            self._lines.append(f"({FLAG.rank} {min(numbers)}: the run has {several(size, 'rank')}, counted from 0)")
         for event in events:
             if event["kind"] == "output_left_out":
                 many = "older lines" if event["lines"] is None else f"{event['lines']:,} lines"

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.dist.conftest import environment
+
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
@@ -82,3 +84,42 @@ def test_a_script_that_shows_its_secret_in_every_way_shows_it_nowhere(tmp_path):
     assert any(path.parent.name == "scalars" and "***" in path.read_text() for path in files)
     explained = subprocess.run([*fab, "explain", str(run / "logs")], cwd=tmp_path, capture_output=True, timeout=60)
     assert b"401 for https://u:***@host/" in explained.stdout + explained.stderr
+
+
+RECIPE = r"""
+import os
+import torch
+S = os.environ["API"]
+DEFAULTS = {"steps": 4}
+print("read", S)
+def model():
+    return torch.nn.Linear(1, 1)
+def datasets(data):
+    os.system("echo below $API")
+    both = torch.utils.data.TensorDataset(torch.ones(64, 1))
+    return both, both
+def loss(model, batch):
+    if torch.is_grad_enabled() and os.environ.get("FAILS"):
+        raise ValueError("401 for https://u:" + S + "@host/")
+    return model(batch[0]).sum()
+"""
+
+
+@pytest.mark.holds("secrets-masked")
+@pytest.mark.parametrize("fails", ["", "1"])
+def test_a_recipe_of_a_run_with_secrets_shows_none_either(tmp_path, fails):
+    """What it printed went into its log by itself, past the agent, and so past the mask."""
+    (tmp_path / "own.py").write_text(RECIPE)
+    given = {**environment(PYTHONPATH=str(HOME), API=KEY, FAILS=fails), "PET_NPROC_PER_NODE": "2"}
+    given |= {"MUSTER_RUN_DIR": str(tmp_path / "run"), "MUSTER_NODE": "here", "MUSTER_SECRETS_PRESENT": "API"}
+    (tmp_path / "run").mkdir()
+    line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--recipe", "own.py"]
+    done = subprocess.run(line, cwd=tmp_path, env=given, stdin=subprocess.DEVNULL, capture_output=True, timeout=180)
+    assert done.returncode == bool(fails), done.stderr
+    files = [path for path in (tmp_path / "run").rglob("*") if path.is_file()]
+    for name, data in {"console": done.stdout + done.stderr, **{path: path.read_bytes() for path in files}}.items():
+        assert letters(KEY.encode()) not in letters(data), name
+    log = (tmp_path / "run/logs/rank-0.log").read_text()
+    assert {"read ***", "below ***"} <= set(log.splitlines())
+    verdicts = [path.read_text() for path in (tmp_path / "run/outcome").glob("*.json")]
+    assert not fails or any("ValueError: 401 for https://u:***@host/" in text for text in verdicts)

@@ -30,6 +30,7 @@ from .. import verdict
 from ..config import Config
 from ..node.agent import handover
 from ..node.ending.peer_errors import lost_peer
+from ..node.rank.failure import masked
 from ..node.variables import WRITTEN_DOWN
 from ..run_dir import RankFolder
 from ..verdict import Verdict, VerdictStore
@@ -159,7 +160,7 @@ def _end_stuck(training: Training) -> None:
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
     """The run folder, the same on all ranks; rank 0 names it if MUSTER_RUN_DIR does not. Redirects the output to it."""
     path = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
-    folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node, ranks.file)
+    folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node, ranks.file, masked)
     console.descriptor = folder.take_output()
     if ranks.first:
         replace(folder.path / "config.json", json.dumps(asdict(config), indent=1))

@@ -163,7 +163,7 @@ SECTIONS = (
                 ),
                 by_hand="`time ssh HOST true`; `ssh HOST 'sh -xc true'`; `ls -la ~` there",
                 fix="Make the start-up files leave early where no terminal is: `[ -t 0 ] || return` in `.bashrc`.",
-                command="time ssh {host} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
+                command="time ssh {typed} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
                 without_reason=True,
             ),
             Row(
@@ -203,7 +203,7 @@ SECTIONS = (
                 fix="Run `muster push` first (the probe then runs in the image), or install python3.",
                 what="the host has no Python",
                 command=(
-                    "muster push --hosts {host} (the probe then runs in the image), or install python3 there (3.8 or "
+                    "muster push --hosts {typed} (the probe then runs in the image), or install python3 there (3.8 or "
                     "newer)"
                 ),
                 others=(
@@ -231,7 +231,7 @@ SECTIONS = (
                 ),
                 source="docs.docker.com/engine/install",
                 what="there is no `docker` command",
-                command="muster bootstrap --hosts {host}",
+                command="muster bootstrap --hosts {typed}",
             ),
             Row(
                 "podman-command",

@@ -160,7 +160,8 @@ class Unpacker:
         elif is_folder:
             os.close(open_folder(self._root, parts, 0o700))
         elif member.type not in _FILES:
-            self.left_out.add(name, f"is {_KINDS.get(member.type, 'not a regular file')}")
+            leads = f" to {member.linkname[:200]!r}: scp copies what is there" if member.issym() else ""
+            self.left_out.add(name, f"is {_KINDS.get(member.type, 'not a regular file')}{leads}")
         else:
             folder = open_folder(self._root, parts[:-1], 0o700)
             try:

@@ -29,6 +29,14 @@ for kind in folders data; do
         echo "$kind $name $(stat -c %Z -- "$folder") $(size "$folder")"
     done
 done
+# What a host of another name has: this one, as it was called before, or one that shares the home.
+for kind in bare folders data; do
+    for place in "$HOME/.muster/$kind"/*; do
+        name=${place##*/}
+        plain "$name" && [ "$name" != "$(uname -n)" ] && [ ! -L "$place" ] && [ -d "$place" ] || continue
+        echo "elsewhere $kind/$name $(stat -c %Y -- "$place" "$place"/* 2>/dev/null | sort -n | tail -n 1) $(size "$place")"
+    done
+done
 # What of a push that was cut waits for the next one.
 road=$HOME/.muster/road/$(uname -n)/pieces
 if [ ! -L "$road" ] && [ -n "$(ls -A -- "$road" 2>/dev/null)" ]; then

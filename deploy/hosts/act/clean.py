@@ -138,6 +138,9 @@ def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
         total = amount(sum(thing.bytes or 0 for thing in things))
         shared = "; images share layers" if sum(thing.kind == "images" for thing in things) > 1 else ""
         console.note(f"{host}: {several(len(things), 'thing')}, {total}{shared}" if things else f"{host}: nothing")
+        if others := [thing.name for thing in things if thing.kind == "elsewhere"]:
+            whose = f"{host}: of a host of another name: this one before, or one that shares the home"
+            console.note(f"{whose}; once nobody uses it, there: rm -rf ~/.muster/{others[0]}")
 
 
 def _cells(thing: Leftover) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from ...door.session import Session, among, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
+from ...job.again import command_of
 from ...job.inventory import Host
 from ...job.load import environment_of, folder_to_send, load_cluster, script_words, value_of
 from ...job.options import Options
@@ -66,7 +67,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
         facts = observe.facts(sessions.values())
         if last not in facts.values:
             facts.all()
-            raise DeployError(f"{last}: does not answer", f"ssh {last}")
+            raise DeployError(f"{last}: does not answer", command_of("status", hosts=last))
         # Those that answer, the newcomer last.
         reached = among(sessions.values(), facts.values)
         cluster = replace(cluster, hosts=tuple(session.host for session in reached))

@@ -173,6 +173,7 @@ def tensorboard_here(folder: str, asked: str) -> int:
         raise DeployError(
             f"{sys.executable} has no TensorBoard", f"pip install tensorboard; then: tensorboard --logdir {folder}"
         )
+    listen(here, "muster tensorboard --port {}").close()
     line = [
         sys.executable,
         "-P",

@@ -190,7 +190,7 @@ def _room(result: Result) -> str:
     """What comes before the next start where a disk was full: it would only be full again."""
     if result.cause != Cause.DISK_FULL or not result.node:
         return ""
-    return f"first free room on {result.node} (`df -h ~` there; `muster clean --hosts {result.node}`), then "
+    return f"first free room on {result.node} (`df -h ~` there; `{command_of('clean', hosts=result.node)}`), then "
 
 
 def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:

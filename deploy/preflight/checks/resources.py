@@ -8,6 +8,7 @@ from shlex import quote
 from ...causes.docker_faults import SECCOMP_FIX
 from ...causes.finding import FAULT, WARNING, Finding, find
 from ...core.text import binary, in_seconds, listed
+from ...job.again import command_of
 from ..answers import Answers
 from ..request import MUSTER, Facts, PreflightRequest
 
@@ -48,7 +49,9 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _temporary(host, has["disk"])
         # A system's image (composefs, squashfs) has no room by its nature, and a run writes nothing there.
         image = "" if has["disk"].get("/", {}).get("writable", True) else "/"
-        yield from _disk(host, {path: room for path, room in has["disk"].items() if path not in ("/dev/shm", image)})
+        rooms = {path: room for path, room in has["disk"].items() if path not in ("/dev/shm", image)}
+        whose = command_of("clean", hosts=host) if has.get("bare") else "sudo docker system df"
+        yield from _disk(host, rooms, whose)
         yield from _memory(host, has["memory"], answers.request.processes)
         yield from _pace(host, has)
         yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
@@ -85,10 +88,10 @@ def _shm(host: str, has: Facts, request: PreflightRequest) -> Iterator[Finding]:
         yield find("shm-small", host, f"/dev/shm has {binary(free)} free{more}", fix, WARNING)
 
 
-def _disk(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
+def _disk(host: str, rooms: Mapping[str, Facts], whose: str) -> Iterator[Finding]:
     symptom = "`No space left on device`, at the start or at the first checkpoint"
     for path, room in rooms.items():
-        fix = f"on {host}: df -h {quote(path)}; sudo docker system df"
+        fix = f"on {host}: df -h {quote(path)}; {whose}"
         if room["free"] < DISK_LEAST and room["total"]:
             # If /tmp is full, Python uses another folder, and torchrun continues.
             level = WARNING if path == "/tmp" else FAULT

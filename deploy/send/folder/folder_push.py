@@ -21,6 +21,7 @@ from ...core.fields import digits
 from ...core.scripts import Scripts
 from ...core.text import amount, last_line, several
 from ...door.session import Session
+from ...job.again import command_of
 from ...run.files.folders import CHECKOUT, INSTALLED, PACKAGE
 from ..road.cargo import Cargo
 from ..road.road import Road
@@ -244,6 +245,6 @@ def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError
     if cause and cause.name == "disk-full":
         before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
         text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
-        how = f"`df -h ~` there; `muster clean --hosts {host}` shows what Muster keeps"
+        how = f"`df -h ~` there; `{command_of('clean', hosts=host)}` shows what Muster keeps"
         return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
     return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err)}", "push again")

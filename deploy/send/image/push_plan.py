@@ -168,8 +168,8 @@ def check_space(store: Store, sizes: Sequence[int]) -> None:
     They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
     """
     what = "the image" if sizes else "a container"
-    hint = "on that host, see what you can remove: docker system df"
-    refuse_full(store.root, what, 2 * sum(sizes), store.free, hint)
+    look = "muster clean" if store.version.startswith("bare-") else "docker system df"
+    refuse_full(store.root, what, 2 * sum(sizes), store.free, f"see what you can remove there: {look}")
 
 
 def _same(image: Image, on_host: HostImage) -> bool:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
+from ...core.program import typed
 from ..ahead import Ahead
 from ..remember import remember as write
 from . import store
@@ -164,7 +165,8 @@ def same(described: Mapping[str, Base]) -> Base:
         raise DeployError(
             f"{', '.join(odd)}: the image's packages differ from those on {', '.join(others)}: "
             f"{_difference(base, described[odd[0]])}",
-            f"docker image inspect on both; leave the host out, or give all one image: --hosts {','.join(others)}",
+            "docker image inspect on both; leave the host out, or give all one image: "
+            f"--hosts {typed(','.join(others))}",
         )
     return base
 

@@ -442,7 +442,7 @@ def hint(words: str) -> str:
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if docker_faults.disk_is_full(words):
-        return "on that host: docker system df; `muster clean` shows what Muster keeps there"
+        return "on that host: df -h ~; docker system df, where it is; `muster clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
         return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"
     return "correct the file; --requirements no leaves the packages out"

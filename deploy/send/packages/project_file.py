@@ -87,7 +87,9 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
         origins.packages[here or "."] = True
     _project(origins, table, here, project, is_lock)
     if is_lock:
-        _lock(origins, _toml(files[path], path), here, path)
+        lock = _toml(files[path], path)
+        _refuse_stale(lock, table, path)
+        _lock(origins, lock, here, path)
     return "uv.lock" if is_lock else "project" if packaged else "file", files
 
 
@@ -137,6 +139,16 @@ def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, i
         origins.path(entry["path"], here, f"{where}: {entry['path'][:200]}", bool(entry.get("editable")))
     if isinstance(entry.get("url"), str):
         origins.check(entry["url"], here, where) if is_locked else origins.archive(entry["url"], where)
+
+
+def _refuse_stale(lock: Mapping[str, Any], table: Mapping[str, Any], path: str) -> None:
+    """Raise UsageError for a lock that was made before its project asked for a package."""
+    own, rows = _table(table, "project"), lock.get("package", ())
+    ours = [row for row in rows if isinstance(row, dict) and row.get("name") == normal(str(own.get("name")))]
+    locked = [need.get("name") for row in ours for need in _table(row, "metadata").get("requires-dist", ())]
+    for text in texts([own.get("dependencies")]) if ours else ():
+        if read_name(text) not in locked:
+            raise UsageError(f"{path}: it was made before the project asked for {text[:200]}", "uv lock")
 
 
 def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:

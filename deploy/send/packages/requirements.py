@@ -27,7 +27,7 @@ from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
 from .origins import Origins
-from .settings import BEST, LOGIN, Settings, drop_logins, without_logins
+from .settings import BEST, LOGIN, Settings, drop_logins, of_folder, without_logins
 from .store import Content
 
 NO = "no"
@@ -254,7 +254,7 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
             content = content.replace(source.encode(), drop_logins(source).encode())
         files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
     if not _may_name(needs.path):  # a project's indexes are no lines
-        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *needs.indexes])
+        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *map(of_folder, needs.indexes)])
         variables |= {"UV_INDEX": more} if needs.indexes else {}
     return replace(needs, files=tuple(files)), replace(own, variables=variables)
 
@@ -274,7 +274,8 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
             continue
         if index and name:
             more = name == "UV_INDEX" and variables.get(name)
-            variables[name] = f"{variables[name]} {index[2]}" if more else index[2]
+            address = of_folder(index[2])
+            variables[name] = f"{variables[name]} {address}" if more else address
             if name == "UV_INDEX":  # one of PyTorch has old versions of a hundred others
                 variables.setdefault("UV_INDEX_STRATEGY", BEST)
             text[number - 1] = ""

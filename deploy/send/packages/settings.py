@@ -166,7 +166,12 @@ def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
     scheme, mark, rest = index.partition("://")
     host = re.match(r"[^/:@]+(?=[/:]|$)(?![^/]*@)", rest)
     login = logins.get(host[0], logins.get("default")) if mark and host else None
-    return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login else index
+    return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login and login[0] else index
+
+
+def of_folder(index: str) -> str:
+    """An index that a folder names, with this user's login of its server: not one that is for all servers."""
+    return _with_login(index, {**_netrc(os.environ, Path.home()), "default": ("", "")})
 
 
 def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:

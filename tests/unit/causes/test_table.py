@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from collections import defaultdict
 from pathlib import Path
 from typing import get_args
@@ -12,11 +13,16 @@ import pytest
 
 from deploy.causes import docker_faults, table
 from deploy.causes.end_causes import Cause
+from deploy.causes.finding import find
+from deploy.causes.rehearsal_faults import SIGNS
 from deploy.causes.row import Row
-from deploy.causes.table import ROWS, SECTIONS
+from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
+from deploy.core import program
 from deploy.core.errors import UsageError
 from deploy.door import faults
+from deploy.job.again import command_of
+from deploy.local import preflight
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
@@ -139,3 +145,31 @@ def test_a_cause_stands_in_few_places() -> None:
 def test_each_row_is_named_by_what_finds_it() -> None:
     of_ends, of_docker = {cause.entry for cause in Cause}, {cause.name for cause in docker_faults.CAUSES}
     assert ROWS.keys() - places().keys() - of_ends - of_docker == COMPOSED
+
+
+def test_what_is_to_be_typed_names_hosts_as_their_user_does(monkeypatch):
+    """`deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user on another port."""
+    monkeypatch.setitem(program.TYPED, "gpu-a", "me@gpu-a:2222")
+    row = row_of("docker-missing")
+    assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
+    both = find("docker-missing", ("gpu-a", "gpu-b"), "x")
+    assert both.fix == "muster bootstrap --hosts me@gpu-a:2222,gpu-b"
+    assert row.hint() == "muster bootstrap --hosts ..."
+    assert command_of("push", hosts="gpu-a,gpu-b") == "muster push --hosts me@gpu-a:2222,gpu-b"
+
+
+def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
+    """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
+    monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
+    monkeypatch.setitem(program.TYPED, preflight.ONE_HOST, "x")
+    with pytest.raises(pytest.fail.Exception):
+        preflight.preflight(1, "auto", None, False, lambda words: None)
+    assert command_of("stop", hosts=preflight.ONE_HOST, run="r") == "muster stop --run r"
+
+
+def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():
+    commands = [row.command for row in ROWS.values()] + [sign.fix for sign in SIGNS]
+    assert not [each for each in commands if re.search(r"(?:--hosts|\bssh) \{host\}", each)]
+    folder = Path(__file__).resolve().parents[3] / "deploy"
+    raw = re.compile(r"--hosts \{(?!typed|names|target|bracketed|alike|','.join\(explanation)[^}]*\}")
+    assert not [(path.name, raw.findall(text)) for path in folder.rglob("*.py") if raw.search(text := path.read_text())]

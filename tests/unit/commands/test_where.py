@@ -198,3 +198,14 @@ def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, ru
     assert "nothing was running on this machine" in capsys.readouterr().err
     assert run(["down", "--run", "r2"]) == USAGE
     assert "error: --run r2: no such run" in capsys.readouterr().err
+
+
+def test_a_mistyped_run_that_is_taken_for_a_host_is_answered_as_both(runs, capsys, monkeypatch):
+    assert run(["attach", "mispelt.invalid"]) != DONE
+    words = capsys.readouterr().err
+    assert "the name mispelt.invalid does not resolve" in words
+    assert "if a run is meant: `muster runs` lists those of this folder" in words
+    assert run(["attach", "--hosts", "mispelt.invalid"]) != DONE
+    assert "a run is meant" not in capsys.readouterr().err
+    assert run(["preflight", "mispelt.invalid"]) != DONE
+    assert "a run is meant" not in capsys.readouterr().err

@@ -1,9 +1,12 @@
 """Which hosts a fetch asks for their files, by the room on the disk here."""
 
+import io
+import os
+import tarfile
 from pathlib import Path
 
 from deploy.core.results import Results
-from deploy.host.files import gather
+from deploy.host.files import gather, unpack
 from deploy.host.files.listing import Selection, Stamp
 
 
@@ -26,3 +29,18 @@ def test_files_that_do_not_fit_are_refused_by_name():
     faults = gather._refuse_full(orders(100_000_000, 1, hosts=3), 600_000_000).faults
     assert list(faults) == ["h2"]
     assert "h2: its files need up to" in faults["h2"].message
+
+
+def test_a_link_that_a_host_has_is_named_with_the_place_to_which_it_leads(tmp_path):
+    """It said that `./work/data` is a link, and nobody knew what had not come."""
+    packed, root = io.BytesIO(), os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
+        link = tarfile.TarInfo("./work/data")
+        link.type, link.linkname = tarfile.SYMTYPE, "/mnt/big\x1b[2J"
+        archive.addfile(link)
+    unpacker = unpack.Unpacker(root, 1 << 20, lambda parts: "", 10)
+    unpacker.feed(packed.getvalue())
+    unpacker.end()
+    os.close(root)
+    assert unpacker.left_out.named == [r"'./work/data' is a link to '/mnt/big\x1b[2J': scp copies what is there"]
+    assert not list(tmp_path.iterdir())

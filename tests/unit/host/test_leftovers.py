@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
+
 import pytest
 
 from deploy.core.errors import BadAnswer, UsageError
 from deploy.engine.engine import Stored
-from deploy.host import leftovers
+from deploy.host import commands, leftovers
 from deploy.host.leftovers import Had, Selection
 
 ANSWER = """now 1000000
@@ -99,3 +103,17 @@ def test_a_run_that_goes_on_at_one_host_stays_on_all_which_may_share_a_home():
     goes, stays = leftovers.chosen(shared["a"], Selection(runs=("all",), kinds=frozenset({"caches"})))
     assert {thing.name for thing in stays} == {"alive", "muster-cache-tools-1000"}
     assert "1000/triton" in {thing.name for thing in goes}
+
+
+def test_what_a_host_left_under_a_former_name_is_listed_and_goes_with_nothing(tmp_path, monkeypatch):
+    """A rented box comes back with another name: gigabytes of its environments were nowhere to be seen."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("former", os.uname().nodename):
+        (tmp_path / f".muster/bare/{name}/volumes").mkdir(parents=True)
+    (tmp_path / ".muster/bare/linked").symlink_to(tmp_path / ".muster/bare/former")
+    os.utime(tmp_path / ".muster/bare/former/volumes", (1, time.time() + 500))
+    answer = subprocess.run(commands.script("clean-list"), capture_output=True, text=True, check=True).stdout
+    (thing,) = leftovers.parse(answer, Had(frozenset({"alive"})))
+    assert (thing.kind, thing.name, thing.used, thing.age_s) == ("elsewhere", "bare/former", False, 0)
+    everything = Selection(("all",), frozenset(leftovers.KINDS) - {"elsewhere"}, 0, ("all",))
+    assert leftovers.chosen([thing], everything) == ([], [])

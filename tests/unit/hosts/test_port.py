@@ -45,3 +45,13 @@ def test_of_a_run_here_it_says_where_the_port_is_already(backend, hint, tmp_path
     (tmp_path / "r1/record.json").write_text(f'{{"format": 1, "backend": "{backend}"}}')
     assert main.run(["port", "7000:6006", "--run", "r1"]) == 2
     assert hint in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_here_is_told_before_tensorboard_starts(monkeypatch):
+    monkeypatch.setattr(port.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(port.subprocess, "run", lambda *_, **__: pytest.fail("it was started"))
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        here = str(other.getsockname()[1])
+        with pytest.raises(UsageError, match=f"port {here} of this machine: Address already in use") as refused:
+            port.tensorboard_here("runs/r1", here)
+    assert refused.value.hint.startswith("another one here: muster tensorboard --port ")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.core.errors import UsageError
+from deploy.core.errors import DeployError, UsageError
 from deploy.job.again import words_again
 from deploy.job.options import Options
 from deploy.local import up, within
@@ -43,3 +43,20 @@ def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_p
 def test_a_rank_that_is_no_number_is_refused_by_every_command_alike(rank):
     with pytest.raises(UsageError, match=f"--rank {rank}: not a number"):
         within.logs_here(Options(run="r1", rank=rank), Recorder(lambda event: None))
+
+
+def test_who_follows_a_rank_that_has_not_begun_is_told_which_have(tmp_path, monkeypatch):
+    """The command said nothing, for as long as the run went on."""
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    logs = tmp_path / "r1/logs"
+    logs.mkdir(parents=True)
+    (logs / "rank-0.log").write_text("rank 0\n")
+    going, heard = [{"r1"}, set()], list[str]()
+    monkeypatch.setattr(within.backends, "running", lambda *_: going.pop(0))
+    monkeypatch.setattr(within.client, "find_engine", lambda: None)
+    monkeypatch.setattr(within, "_LOOK_EVERY_S", 0.0)
+    console = Recorder(lambda event: None)
+    monkeypatch.setattr(console, "note", heard.append)
+    with pytest.raises(DeployError, match="it has no rank 7"):
+        within.logs_here(Options(run="r1", rank="7", follow=True), console)
+    assert heard == [f"rank 7 has printed nothing yet; which have: ls {logs}"]

@@ -2,10 +2,12 @@
 
 import importlib
 import os
+import runpy
 import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -98,3 +100,64 @@ def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp
         (tmp_path / "out" / name).mkdir()
         (tmp_path / "out" / name / "trainer_state.json").write_text(cut)
     assert stop.newest == str(tmp_path / "out/checkpoint-16")
+
+
+@pytest.mark.torch
+def test_the_example_of_the_trainer_resumes_from_its_newest_whole_checkpoint(library, tmp_path, monkeypatch):
+    """transformers' get_last_checkpoint takes the folder with the highest number, also one that a kill has left."""
+    resumed, made = [], []
+
+    class Trainer:
+        def __init__(self, args, callbacks, **_):
+            made.extend(each.on_init_end(args, None, None) for each in callbacks if hasattr(each, "on_init_end"))
+
+        def train(self, resume_from_checkpoint):
+            resumed.append(resume_from_checkpoint)
+
+    names = ("GPT2Config", "GPT2LMHeadModel", "TrainerControl", "TrainerState")
+    found = {"TrainerCallback": object, "TrainingArguments": SimpleNamespace, "Trainer": Trainer}
+    library("transformers", "muster.transformers", **dict.fromkeys(names, lambda *_, **__: None), **found)
+    utils = ModuleType("transformers.trainer_utils")
+    utils.get_last_checkpoint = lambda folder: f"{folder}/checkpoint-32"
+    monkeypatch.setitem(sys.modules, "transformers.trainer_utils", utils)
+    monkeypatch.chdir(tmp_path)
+    for step, state in ((16, "{}"), (32, None)):
+        (tmp_path / f"checkpoints/checkpoint-{step}").mkdir(parents=True)
+        if state:
+            (tmp_path / f"checkpoints/checkpoint-{step}/trainer_state.json").write_text(state)
+    monkeypatch.setattr(sys, "argv", ["hf_trainer.py"])
+    runpy.run_path(str(HOME / "examples/hf_trainer.py"), run_name="__main__")
+    assert resumed == ["checkpoints/checkpoint-16"]
+
+
+@pytest.mark.torch
+def test_lightnings_checkpoint_of_an_earlier_stop_becomes_the_newest_of_the_training(library, tmp_path):
+    """A run that was killed after a stop and a resume began again at the stop, hundreds of steps before its newest."""
+    ours = library("lightning.pytorch", "muster.lightning", Callback=object)
+    stop, kept = ours.OrderlyStop(tmp_path / "checkpoints/stopped.ckpt"), tmp_path / "logs/checkpoints"
+    kept.mkdir(parents=True)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "weights/alone.ckpt").write_text("of no optimizer")
+    places = ((kept, False), (None, False), (tmp_path / "weights", True))
+    keeps = [SimpleNamespace(dirpath=place and str(place), save_weights_only=alone) for place, alone in places]
+    about = {"accumulate_grad_batches": 1, "is_global_zero": True, "checkpoint_callbacks": keeps}
+    trainer = SimpleNamespace(global_step=0, **about)
+    stop._step, stop._agreement = 0, SimpleNamespace(all_stop=lambda: False)
+
+    def saves(step, age_s):
+        stop.on_save_checkpoint(trainer, None, {})
+        (kept / f"step={step}.ckpt").write_text(str(step))
+        os.utime(kept / f"step={step}.ckpt", (time.time() - age_s,) * 2)
+        stop.on_train_batch_end(trainer, None)
+
+    saves(10, 50.0)
+    assert stop.newest is None, "nobody has stopped"
+    stop.path.parent.mkdir()
+    stop.path.write_text("20")
+    os.utime(stop.path, (time.time() - 40.0,) * 2)
+    for step, age_s, newest in ((15, 45.0, "20"), (30, 30.0, "30"), (40, 20.0, "40"), (40, 20.0, "40")):
+        saves(step, age_s)
+        assert (stop.newest.read_text(), len(list(stop.path.parent.iterdir()))) == (newest, 1)
+    trainer.is_global_zero = False
+    saves(50, 10.0)
+    assert stop.newest.read_text() == "40", "one rank writes it"

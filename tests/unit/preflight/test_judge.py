@@ -418,3 +418,10 @@ def test_where_the_rehearsal_failed_a_slow_look_up_of_names_is_suspected_and_no_
     levels = {finding.cause: finding.level for finding in judge(answers(), [failed, slow, ahead]).findings}
     assert levels["clock-skew"] == WARNING
     assert levels.get("name-unresolvable", UNKNOWN) == UNKNOWN
+
+
+@pytest.mark.parametrize(("bare", "look"), [(True, "muster clean --hosts b"), (False, "sudo docker system df")])
+def test_a_full_disk_names_a_look_that_its_host_has(bare, look):
+    rooms = {**facts(1)["resources"]["disk"], "/tmp": {"total": 1 << 40, "free": 0, "inodes": 9, "inodes_free": 9}}
+    full = judge(resources_of_b(disk=rooms, bare=bare))
+    assert [look in finding.fix for finding in full.findings if finding.cause == "disk-full"] == [True]

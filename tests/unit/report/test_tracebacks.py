@@ -122,3 +122,28 @@ def test_ranks_are_asked_for_as_messages_name_them() -> None:
     for text in ("2-0", "0-", "-1", "0,,1", "a", "0-2-4", "0,5-2"):
         with pytest.raises(UsageError, match="not a number"):
             shown_ranks(text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("7", "(--rank 7: the run has 2 ranks, counted from 0)"),
+        ("2-3", "(--rank 2: the run has 2 ranks, counted from 0)"),
+        ("1,7", ""),
+        ("all", ""),
+        ("", ""),
+    ],
+)
+def test_who_asks_for_a_rank_that_the_run_does_not_have_is_not_left_waiting_in_silence(asked: str, line: str) -> None:
+    state = run_of()
+    lines, began = ScriptLines(shown_ranks(asked), state), {"kind": "began", "t": 1.0, "rank": 0, "node": "a"}
+    lines.add_events([{**began, "world": 1, "launcher": True}])
+    assert lines.take_lines() == [], "nobody knows yet how many there are"
+    for _ in range(2):
+        lines.add_events([{**began, "world": 2}])
+    assert lines.take_lines() == [line] * bool(line)
+    trainers = State(("a", "b"))
+    trainers.apply({"kind": "started", "t": 1.0, "rank": 0, "node": "a", "world": 2})
+    lines = ScriptLines(shown_ranks(asked), trainers)
+    lines.add_events([])
+    assert lines.take_lines() == [line] * bool(line)

@@ -238,3 +238,30 @@ def test_whether_a_project_is_a_package_is_what_uv_says(tmp_path, more, kind):
     folder, sent = project(tmp_path, **{"pyproject.toml": text + more})
     needs = requirements.read(folder, "pyproject.toml", sent)
     assert (needs.kind, bool(needs.packages)) == (kind, kind == "project")
+
+
+LOCKED = """
+[[package]]
+name = "my-project"
+source = { virtual = "." }
+
+[package.metadata]
+requires-dist = [
+    { name = "numpy", specifier = ">=2,<3" }, { name = "rich", extras = ["x"] }, { name = "x-y", url = "https://h/x" }
+]
+"""
+
+
+@pytest.mark.parametrize("more", ["", "einops>=0.8", "torch-ema @ https://h/e.whl"])
+def test_a_lock_that_was_made_before_the_project_asked_for_a_package_is_refused(tmp_path, more):
+    """The run began without a word, and without the package."""
+    needs = ["numpy < 3, >= 2.1", "Rich[x] (>=13)", "X_Y @ https://h/x.whl", *filter(None, [more])]
+    text = f'[project]\nname = "My_Project"\ndependencies = {needs}\n'
+    folder, sent = project(tmp_path, **{"uv.lock": LOCKED, "pyproject.toml": text})
+    if not more:
+        assert read(folder, sent, "uv.lock").kind == "uv.lock"
+        return
+    with pytest.raises(UsageError, match=r"uv\.lock: it was made before the project asked for") as refused:
+        read(folder, sent, "uv.lock")
+    assert refused.value.message.endswith(more)
+    assert refused.value.hint == "uv lock"

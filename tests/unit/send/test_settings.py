@@ -5,6 +5,7 @@ import os
 import pytest
 
 from deploy.send.packages import settings
+from deploy.send.packages.requirements import Requirements, take_out_logins
 
 
 @pytest.fixture
@@ -131,3 +132,20 @@ def test_a_damaged_settings_file_is_no_end(home, text):
     (home / ".config/pip/pip.conf").write_bytes(text)
     (home / ".config/uv/uv.toml").write_text('pip = "x"')
     assert "UV_DEFAULT_INDEX" not in of(home).variables
+
+
+def test_an_index_that_a_folder_names_has_the_login_of_its_server_and_none_that_is_for_all(home, monkeypatch):
+    """An index line got none, so a private package was not found; a folder may name any server it likes."""
+    (home / ".netrc").write_text("machine index.example login me password sesame\ndefault login me password for-all\n")
+    monkeypatch.setenv("NETRC", str(home / ".netrc"))
+    text = "--extra-index-url https://index.example/simple\n-i https://any.example/simple\n"
+    needs = Requirements("requirements.txt", "file", (("requirements.txt", text.encode()),))
+    _, got = take_out_logins(needs, of(home))
+    assert got.variables["UV_INDEX"] == "https://me:sesame@index.example/simple"
+    assert got.variables["UV_DEFAULT_INDEX"] == "https://any.example/simple"
+    project = Requirements(
+        "pyproject.toml", "project", (), indexes=("https://index.example/a", "https://any.example/b")
+    )
+    _, got = take_out_logins(project, of(home))
+    assert got.variables["UV_INDEX"] == "https://me:sesame@index.example/a https://any.example/b"
+    assert "sesame" not in repr(got)

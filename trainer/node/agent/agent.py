@@ -314,7 +314,7 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         words = [str(Path(__file__).resolve().parents[1] / "launch" / "launcher.py"), *words[1:]]
     if not words:
         raise Refused("no script", "name it after --script: train.py --lr 3e-4")
-    if not words[0].startswith("-") and not Path(words[0]).is_file():
+    if not words[0].startswith("-") and not os.path.isfile(words[0]):  # a Path has no slash at its end
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
     # A word of the script's may be the beginning of torchrun's own options: `--run` of --run-path.
     kind = words[:1] if words[0] in ("-m", "--no-python") else []

@@ -103,15 +103,17 @@ class Node:
             self._ask(signal.SIGINT)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
-        output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if self._relay else None
+        # What ranks of the trainer print goes into their logs by itself, where there is no secret.
+        relays = self._relay or bool(self._hidden)
+        output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if relays else None
         pipes = output.pipes if output else []
         torchrun = subprocess.Popen(
             self._command,
             env={**self._environment, **rank_pipe.given(pipes)},
             pass_fds=pipes,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE if self._relay else None,
-            stderr=subprocess.PIPE if self._relay else None,
+            stdout=subprocess.PIPE if relays else None,
+            stderr=subprocess.PIPE if relays else None,
             start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
             # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
@@ -119,7 +121,7 @@ class Node:
         if output:
             output.follow(torchrun)
         # Ranks of the trainer say in their verdicts why they failed.
-        words = output.words if output else lambda _: ""
+        words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
         if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):

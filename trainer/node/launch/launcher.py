@@ -23,6 +23,7 @@ from typing import NoReturn
 # The launchers with options for the place, and the first word of their stand-ins.
 _LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
+_SETTINGS = (".yaml", ".yml", ".json")
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
 
@@ -144,8 +145,13 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    # What follows a script in a .py file, or a module, is theirs. One of another name cannot be told from a value.
-    theirs = takewhile(lambda word: not word.endswith(".py") and word not in ("-m", "--module"), command)
+    # What follows a script or a module is theirs. A file of settings is the value of an option.
+    theirs = takewhile(
+        lambda word: (
+            word.endswith(_SETTINGS) or not (word.endswith(".py") or word in ("-m", "--module") or os.path.isfile(word))
+        ),
+        command[2:],
+    )
     if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
         # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
         # Without GPUs it forms no group unless an option names the CPU.

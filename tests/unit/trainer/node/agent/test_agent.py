@@ -216,3 +216,11 @@ def test_what_a_script_wrote_into_its_image_is_saved_though_the_clock_was_set_ba
     line = [sys.executable, "-P", "-m", "muster.trainer.node", "agent", "--script", "train.py"]
     subprocess.run(line, cwd=image, env=environment, check=True, capture_output=True, timeout=60)
     assert (tmp_path / "run/work/model.txt").read_text() == "trained"
+
+
+def test_a_script_with_a_slash_behind_it_is_none(tmp_path, monkeypatch):
+    """Tab had put it there for a folder of that name; the answer was a traceback of torchrun's process."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.py").touch()
+    with pytest.raises(Refused, match=r"no such script: t\.py/"):
+        torchrun_command(["--script", "t.py/"])

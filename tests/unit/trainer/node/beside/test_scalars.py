@@ -328,3 +328,17 @@ def test_names_of_files_and_numbers_show_no_secret(work):
     (folder / "metrics.csv").write_text("step,loss/sesame-4711\n1,0.5\n2,0.4\n")
     look(Scalars(work.parent, "a", ["sesame-4711"]))
     assert told(work.parent) == {"work/***/metrics.csv": {"loss/***": [(1, 0.5), (2, 0.4)]}}
+
+
+def test_the_state_of_a_long_training_is_read_from_its_end(work, monkeypatch):
+    """A Trainer's grows with its steps: beyond 4 MB not one number of it came."""
+    monkeypatch.setattr(scalars, "_MOST_TEXT", 4000)
+    history = [{"epoch": step / 10, "loss": 1.0, "step": step} for step in range(200)]
+    history.insert(199, {"eval_loss": 2.0, "step": 198})
+    state = {"best_metric": None, "log_history": history, "stateful_callbacks": {"a": {"args": {"step": 5}}}}
+    (work / "trainer_state.json").write_text(json.dumps(state, indent=2))  # as the Trainer writes it
+    (tags,) = read(work.parent).values()
+    steps = [step for step, _ in tags["loss"]]
+    assert steps == [*range(min(steps), 200)]
+    assert 10 < len(steps) < 200
+    assert tags["eval_loss"] == [(198, 2.0)]

@@ -163,3 +163,14 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path, name, code, w
     assert done.returncode == code
     assert words in done.stderr
     assert "is its package in the image" in done.stderr
+
+
+@pytest.mark.parametrize("options", ["", "--config_file c.yaml ", "--mixed_precision fp16 "])
+def test_a_script_without_a_suffix_has_options_of_its_own(tmp_path, monkeypatch, options):
+    """Its --config was taken for Accelerate's, which then formed no group: each node trained alone."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name in ("bin/train", "c.yaml"):
+        (tmp_path / name).touch()
+    made = accelerate(f"accelerate launch {options}bin/train --config a.yaml".split(), PLACE, True)
+    assert ("--multi_gpu" in made) == ("config" not in options)
