@@ -1,17 +1,20 @@
 """Small facts about this machine that several tests need."""
 
 import contextlib
-import os
 import random
 import socket
+from collections import deque
 
-# Each process of pytest-xdist takes ports of its own: between a look and its use another would have the same one.
-_PROCESS = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 8
+# Of each port that was given, the one for datagrams stays taken here: no other process gets it before it is used.
+_GIVEN = deque[socket.socket](maxlen=100)
 
 
 def free_port() -> int:
     """A TCP port nobody listens on just now, and that the system gives to nobody's connection in the meantime."""
-    for port in random.SystemRandom().sample(range(15000 + _PROCESS, 28000, 8), 100):
+    for port in random.SystemRandom().sample(range(15000, 28000), 100):
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            given = socket.socket(type=socket.SOCK_DGRAM)
+            given.bind(("127.0.0.1", port))
+            _GIVEN.append(given)
             return port
     raise OSError("no port is free")

@@ -25,9 +25,10 @@ HOME = Path(__file__).resolve().parent
 _STATE = os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="muster-tests-")
 # Nor do tests read or add to what that user has allowed folders.
 os.environ["XDG_CONFIG_HOME"] = f"{_STATE}/config"
-# A shell that runs the tests in the background has them ignore SIGINT, and programs they start inherit that: a Ctrl-C
-# sent to one would never arrive. With a handler here they start with SIGINT's default, as from a terminal.
+# A shell that runs the tests in the background has them ignore SIGINT and SIGQUIT, and programs they start inherit
+# that: a Ctrl-C sent to one would never arrive. Here they start with the defaults, as from a terminal.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # The same for nohup, and a terminal that goes away.
 if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)

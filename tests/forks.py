@@ -86,6 +86,8 @@ class _Sender:
         self._config, self._out = config, out
 
     def pytest_runtest_logreport(self, report):
+        if report.passed and report.when != "call":  # nobody counts or shows it
+            return
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self._out.send(("report", data))
 

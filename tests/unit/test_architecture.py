@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources import parsed, statements
+from tests.sources import nodes, parsed, statements
 
 HOME = Path(__file__).resolve().parents[2]
 # A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
@@ -295,7 +295,7 @@ def test_the_first_line_of_each_file_is_whole_as_make_map_lists_it() -> None:
 def bindings(path: Path) -> set[str]:
     """The names that a file gives to variables, attributes, arguments, functions, classes and modules."""
     names: set[str | None] = set()
-    for node in ast.walk(parsed(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
             names.add(node.id if isinstance(node, ast.Name) else node.attr)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):

@@ -60,6 +60,7 @@ def test_a_variable_of_the_shell_is_nobodys_mistake_and_a_wrong_target_is_named_
     assert "No rule to make target" in make("upp", "HOSTS=a").stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["My Projects", "mü ster", 'it\'s $HOME "here"', "deep/" * 60])
 def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_from_any(name, tmp_path):
     """A kernel takes no blank in the path behind #!, and none that is long. A home may have a folder `deploy`."""

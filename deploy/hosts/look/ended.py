@@ -33,12 +33,16 @@ class Ended(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left."""
+    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left.
+
+    A host that does not say which runs it has may have it: then with the faults of these.
+    """
     if run:
-        answers = on_all(sessions, observe.runs).values
-        runs = {session.host.destination: answers.get(session.name, ()) for session in sessions}
+        answers = on_all(sessions, observe.runs)
+        runs = {session.host.destination: answers.values.get(session.name, ()) for session in sessions}
         if fault := end_of(run, runs, time.time()):
             raise fault
+        all_faults(answers)
 
 
 def choose(

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from ...core.errors import DONE, FAILED, DeployError, UsageError
-from ...core.results import Results
+from ...core.results import Results, all_faults
 from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
@@ -91,8 +91,11 @@ def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
     """Say how a run without containers ended. Raises UsageError if its end is unknown."""
-    end = ended.end_of(run, by_typed(cluster, ask(cluster, observe.runs)), time.time())
+    answers_of_runs = ask(cluster, observe.runs)
+    known = by_typed(cluster, answers_of_runs)
+    end = ended.end_of(run, known, time.time())
     if end is None:
+        all_faults(answers_of_runs)
         runs = ", ".join(_runs(answers)) or "no runs"
         raise UsageError(f"{run} is not on these hosts: they have {runs}", "name one of those")
     console.line(end.message, {"kind": "ended", "run": run, "message": end.message})

@@ -95,7 +95,7 @@ SIGNS_IN_CODE = {f"deploy/{name}.py" for name in ("door/faults", "explain/refine
 def places() -> dict[str, set[str]]:
     """By slug, the places beside its row that name it: a file, or the tables of signs together."""
     named = defaultdict(set)
-    for path in [*(HOME / "deploy").rglob("*.py"), *(HOME / "explain").rglob("*.py")]:
+    for path in (HOME / "deploy").rglob("*.py"):
         place = str(path.relative_to(HOME))
         if place.startswith("deploy/causes/"):
             continue

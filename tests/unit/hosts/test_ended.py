@@ -135,6 +135,17 @@ def test_a_host_that_does_not_answer_may_have_the_run_that_the_others_have_not(h
         ended.choose(RUN, opened, Results({"a": ()}))
 
 
+def test_a_host_that_does_not_say_which_runs_it_has_may_have_it(runs, monkeypatch):
+    """`muster stop` said that the run is not on these hosts: they have no runs."""
+
+    def slow(session):
+        raise DeployError("its disk hangs")
+
+    monkeypatch.setattr(ended.observe, "runs", slow)
+    with pytest.raises(HostsFailed, match="a: its disk hangs"):
+        ended.choose(RUN, Results({"a": Host("a")}), Results({"a": ()}))
+
+
 class Known:
     """A session as far as a reader looks at it before it reads."""
 

@@ -55,14 +55,14 @@ def test_a_silent_host_does_not_hold_up_the_others_when_there_is_patience():
 
 def test_a_silent_host_does_not_slow_down_one_that_says_much():
     merge = Merge(["talks", "silent"], patience_s=3600)
-    count, text = 1000, "x" * (MOST_WAITING // 50)
-    threading.Thread(target=put_all, args=(merge, "talks", range(count), text)).start()
-    count = 0
-    for block in merge.blocks():
-        count += len(block)
-        if count > count - 100:
-            merge.end("silent")
-    assert count == count
+    count, text, lines = 1000, "x" * (MOST_WAITING // 50), []
+    threading.Thread(target=put_all, args=(merge, "talks", range(count), text), daemon=True).start()
+    reader = threading.Thread(target=lambda: [lines.extend(block) for block in merge.blocks()], daemon=True)
+    reader.start()
+    until(lambda: len(lines) > count - 100, "all but what may wait", 20)
+    merge.end("silent")
+    reader.join(20)
+    assert [int(line.stamp) for line in lines] == [*range(count)]
 
 
 def test_without_patience_an_earlier_line_is_waited_for():

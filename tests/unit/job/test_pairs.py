@@ -104,6 +104,20 @@ UNFIT = {
     "job.folder: there is no folder": 'folder = "gone"',
     ".env: line 1 is not NAME=VALUE": 'env_file = ".env"',
 }
+
+
+@pytest.fixture
+def unfit(tmp_path, monkeypatch):
+    """Writes what refuses a start, and works in its folder."""
+
+    def write(fault):
+        (tmp_path / ".env").write_text("TOKEN 'of mine\n")
+        (tmp_path / "cluster.toml").write_text(f'hosts = ["{NOWHERE}"]\n[job]\n{UNFIT[fault]}\n')
+        monkeypatch.chdir(tmp_path)
+
+    return write
+
+
 GO_ON = ("stop", "status", "logs", "fetch", "attach", "down", "leave", "exec")
 
 
@@ -111,19 +125,22 @@ GO_ON = ("stop", "status", "logs", "fetch", "attach", "down", "leave", "exec")
 @pytest.mark.parametrize(
     ("task", "fault"), [(task, fault) for task in GO_ON for fault in UNFIT if task != "attach" or ".env" not in fault]
 )
-def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fault, tmp_path, monkeypatch, capsys):
+def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fault, unfit, capsys):
     """Somebody edits the file while the run lives: he has to be able to stop it."""
-    (tmp_path / ".env").write_text("TOKEN 'of mine\n")
-    (tmp_path / "cluster.toml").write_text(f'hosts = ["{NOWHERE}"]\n[job]\n{UNFIT[fault]}\n')
-    monkeypatch.chdir(tmp_path)
+    unfit(fault)
     words = {"leave": ["-H", NOWHERE], "exec": ["true"]}.get(task, [])
     assert main.run([task, "--run", "r1", "--allow-folder", *words]) == FAILED
     shown = "".join(capsys.readouterr())
     assert re.search(rf"(?m)^(error: |warning: )?{NOWHERE}", shown), "it has asked the host"
     assert fault not in shown
-    for starts in (["deploy", "--allow-folder", "--args", ""], ["preflight", "--allow-folder"]):
-        assert main.run(starts) == USAGE
-        assert fault in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("fault", UNFIT)
+@pytest.mark.parametrize("starts", [["deploy", "--args", ""], ["preflight"]], ids=lambda words: words[0])
+def test_what_no_run_may_start_with_is_said_before_a_start(starts, fault, unfit, capsys):
+    unfit(fault)
+    assert main.run([*starts, "--allow-folder"]) == USAGE
+    assert fault in capsys.readouterr().err
 
 
 def test_an_image_that_is_typed_comes_before_the_dockerfile_of_the_file(tmp_path, allowed):

@@ -40,7 +40,9 @@ def other():
 @pytest.mark.holds("locks-end")
 def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path, other):
     path, said = tmp_path / "lock", []
+    other(tmp_path / "before")
     pid = other(path)
+    other(tmp_path / "after")
     with (
         pytest.raises(DeployError, match=rf"process {pid} \(.*python") as caught,
         locks.wait_for(path, 0.3, said.append),
@@ -58,6 +60,21 @@ def test_a_lock_that_is_given_back_is_taken(tmp_path):
     assert lock
     lock.release()
     assert not (tmp_path / "lock").exists()
+
+
+def test_a_lock_whose_file_went_with_its_last_holder_is_taken_anew(tmp_path, monkeypatch):
+    """Who had opened the file before had a lock that nobody else could see: two commands drove one run."""
+    path, flock = tmp_path / "lock", fcntl.flock
+
+    def flock_after_its_end(*words):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        path.unlink()
+        flock(*words)
+
+    monkeypatch.setattr(fcntl, "flock", flock_after_its_end)
+    lock = locks.hold(path)
+    assert locks.hold(path) is None
+    lock.release()
 
 
 @pytest.mark.holds("locks-end")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.errors import DeployError, UsageError
-from deploy.run.files import code, ends, folders, locks, own_files, record, resumable, timeline
+from deploy.run.files import apart, code, ends, folders, locks, own_files, record, resumable, timeline
 from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.run.state.story import Happening, Story
@@ -192,7 +192,27 @@ def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: P
         (going.name, "running", 200),
         (dead.name, "unfinished", 200),
     ]
-    assert all(row.bytes > 0 for row in rows)
+    assert [row.bytes for row in rows] == [record.contents(run_dir)[1] for run_dir in (finished, going, dead)]
+
+
+def test_a_folder_has_the_bytes_of_its_files_and_none_of_what_a_link_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").write_bytes(bytes(5000))
+    (tmp_path / "run/sub").mkdir(parents=True)
+    (tmp_path / "run/sub/file").write_bytes(bytes(30))
+    (tmp_path / "run/link").symlink_to(tmp_path / "elsewhere")
+    assert record.contents(tmp_path / "run") == (2, 30 + len(str(tmp_path / "elsewhere")))
+
+
+def test_what_lies_apart_for_a_host_is_a_folder_of_the_run_itself(tmp_path: Path) -> None:
+    for name in ("run/hosts/b", "run/hosts/a", "run/hosts/.coming", "elsewhere/c"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "run/hosts/file").touch()
+    (tmp_path / "run/hosts/link").symlink_to(tmp_path / "elsewhere")
+    run_dir = tmp_path / "run"
+    assert apart.folders(run_dir) == [run_dir, run_dir / "hosts/a", run_dir / "hosts/b"]
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/hosts").symlink_to(tmp_path / "elsewhere")
+    assert apart.folders(tmp_path / "other") == [tmp_path / "other"]
 
 
 def test_a_run_is_found_by_latest_id_or_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,8 +1,7 @@
 """What an engine says while it pulls, and what of an image's name decides who is asked for a token."""
 
 import json
-import threading
-import time
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -136,40 +135,53 @@ def test_without_a_login_that_can_be_read_nobody_is_asked(monkeypatch, tmp_path,
     assert token_for("ghcr.io/team/image:1") == ""
 
 
-SIZE = 1000
+SIZE = 10_000
 
 
 @pytest.fixture
 def pulling(monkeypatch):
     """pulling(hosts, shared=) -> who began a pull, who ended it with all of it, and what was said."""
-    monkeypatch.setattr(pulls, "WATCH_S", 0.2)
 
-    def run(hosts, shared, fails=()):
-        going, began = set(), []
+    def run(hosts, shared=False, fails=(), quiet=lambda name, now: False):
+        clock, going, began = [0.0], [], []
+
+        def sleep(seconds):
+            """A second brings 60 bytes; over one way that all share, so many together."""
+            clock[0] += seconds
+            together = len(going) if shared else 1
+            for each in [*going]:
+                each.progress.came += 0 if quiet(each.session.name, clock[0]) else 60 * seconds / together
+                if each.progress.came >= SIZE:
+                    each.end("")
 
         class Faked:
-            """An engine that gets 50 bytes at a time; over one way that all share, so many together."""
+            """An engine that pulls, and the thread that waits for it."""
 
             def __init__(self, session, *_):
-                self.session, self.fault, self.is_stopped = session, "it has not ended", False
+                self.session, self.fault, self.thread = session, "it has not ended", self
                 self.progress = SimpleNamespace(came=0)
                 began.append(session.name)
-                going.add(self)
-                self.thread = threading.Thread(target=self.get, daemon=True)
-                self.thread.start()
+                going.append(self)
+                if session.name in fails:
+                    self.end("there is no such image")
 
-            def get(self):
-                while self.progress.came < SIZE and not self.is_stopped and self.session.name not in fails:
-                    self.progress.came += 60 / (len(going) if shared else 1)
-                    time.sleep(0.05)
-                going.discard(self)
-                self.fault = "" if self.progress.came >= SIZE else "it was stopped"
+            def end(self, fault):
+                self.fault = fault
+                going.remove(self)
+
+            def is_alive(self):
+                return self in going
+
+            def join(self, seconds=math.inf):
+                end = clock[0] + seconds
+                while self.is_alive() and clock[0] < end:
+                    sleep(0.05)
 
             def stop(self):
-                self.is_stopped = True
-                self.thread.join()
+                self.end("it was stopped")
 
         monkeypatch.setattr(pulls, "Pull", Faked)
+        monkeypatch.setattr(pulls, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
         notes = []
         sessions = [SimpleNamespace(name=name) for name in hosts]
         ended = pulls.pull(sessions, ["image"], lambda *_: None, notes.append)
@@ -185,7 +197,7 @@ def test_hosts_that_share_one_way_leave_it_to_the_first(pulling):
 
 
 def test_hosts_with_ways_of_their_own_pull_each(pulling):
-    assert pulling("abcdef", shared=False) == ([*"abcdef"], [*"abcdef"], [])
+    assert pulling("abcdef") == ([*"abcdef"], [*"abcdef"], [])
 
 
 @pytest.mark.parametrize("shared", [True, False])
@@ -193,5 +205,12 @@ def test_one_host_alone_pulls_and_nothing_is_said(pulling, shared):
     assert pulling("a", shared) == (["a"], ["a"], [])
 
 
+def test_who_gets_nothing_for_a_while_is_no_sign_of_a_shared_way(pulling):
+    """They unpack, or their engine has not begun."""
+    everybody = ([*"abcdef"], [*"abcdef"], [])
+    assert pulling("abcdef", quiet=lambda name, now: name in "bcd" and now < 60) == everybody
+    assert pulling("abcdef", quiet=lambda name, now: 5.15 < now < 60) == everybody
+
+
 def test_who_cannot_pull_holds_nobody_up(pulling):
-    assert pulling("abcdef", shared=False, fails="a") == ([*"abcdef"], [*"bcdef"], [])
+    assert pulling("abcdef", fails="a") == ([*"abcdef"], [*"bcdef"], [])

@@ -1,0 +1,113 @@
+"""How long nodes may take to end, by why the run is over; then they are killed. Time is an argument."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from deploy.core.facts import NodeState
+from deploy.run import follow
+from deploy.run.backend import Backend
+from deploy.run.follow import _Watch
+from deploy.run.follower import Follower
+from deploy.run.outcome import AT_ONCE
+from deploy.run.progress import State
+from tests.unit.run.test_follow import exited, run_of, training, verdict
+
+NOW = 1000.0
+
+
+class Going(Backend):
+    """A backend whose nodes never end; it notes what is asked of it."""
+
+    look_s = 0.0
+
+    def __init__(self) -> None:
+        self.asked = list[str]()
+
+    def stop(self) -> None:
+        self.asked.append("stop")
+
+    def kill(self) -> None:
+        self.asked.append("kill")
+
+    def pass_on(self, number: int) -> None:
+        self.asked.append(f"signal {number}")
+
+    def states(self, state: State) -> list[NodeState]:
+        return []
+
+    def start(self) -> None:
+        raise AssertionError("its nodes run")
+
+    clean = start
+
+
+def killed_after(watch: _Watch, most_s: int = 200) -> int:
+    """How many seconds after the first look the nodes are killed."""
+    return next(second for second in range(most_s) if watch.step(NOW + second))
+
+
+def watched(*events: dict[str, Any], requests: int = 0) -> tuple[_Watch, Going]:
+    backend = Going()
+    watch = _Watch(backend, run_of(*training(t=NOW), *events), lambda: requests)
+    watch._started_at = watch._looked_at = NOW
+    return watch, backend
+
+
+@pytest.mark.parametrize(
+    ("events", "seconds", "asked"),
+    [
+        ([verdict("failed")], follow.AFTER_VERDICT_S, []),
+        ([verdict("done")], follow.AFTER_DONE_S, []),
+        ([exited("worker-1", -9, t=NOW - 5)], follow.AFTER_JUDGEMENT_S, ["stop"]),
+    ],
+    ids=["ranks failed", "ranks are done", "a node was killed"],
+)
+def test_nodes_get_time_to_end_and_are_asked_only_where_their_ranks_do_not_know(events, seconds, asked) -> None:
+    watch, backend = watched(*events)
+    assert killed_after(watch) == seconds
+    assert backend.asked == [*asked, "kill"]
+
+
+def test_the_second_request_kills_at_once() -> None:
+    requests = iter([0, 1, 1, 2])
+    watch, backend = watched()
+    watch._stop_requests = lambda: next(requests)
+    assert killed_after(watch) == 3
+    assert backend.asked == ["stop", "kill"]
+    watch, backend = watched(requests=2)
+    assert watch.step(NOW).message.startswith(AT_ONCE)
+
+
+def test_a_stop_waits_as_long_as_the_nodes_say_that_their_ranks_may_save() -> None:
+    said = {"kind": "asked", "t": NOW, "node": "master", "rank": 0, "grace_s": 100.0}
+    watch, backend = watched(said, requests=1)
+    assert watch._state.nodes.grace_s == 100.0
+    assert killed_after(watch) == 110
+    assert backend.asked == ["stop", "kill"]
+
+
+def test_a_known_fault_stays_the_end_of_a_run_whose_other_nodes_stop_for_it() -> None:
+    watch, _ = watched(exited("worker-1", -9, t=NOW - 5))
+    assert watch.step(NOW) is None
+    watch._state.apply({"t": NOW, **verdict("stopped", "master", 0)})
+    result = next(filter(None, (watch.step(NOW + second) for second in range(1, 30))))
+    assert (result.verdict, result.node) == ("failed", "worker-1")
+
+
+def test_each_look_passes_signals_on_and_tells_what_it_has_heard(tmp_path) -> None:
+    (tmp_path / "ranks").mkdir()
+    began = {"t": 1.0, "kind": "began", "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 7}
+    (tmp_path / "ranks/rank-0.jsonl").write_text(f"{json.dumps(began)}\n")
+    backend, told, looks, state = Going(), [], itertools.count(), State(("a",))
+    end = follow.follow(
+        backend, Follower(tmp_path, from_start=True), state, told.append, lambda: 2 * (next(looks) > 0), lambda: [10]
+    )
+    assert end.message.startswith(AT_ONCE)
+    assert backend.asked == ["signal 10", "signal 10", "stop", "kill"]
+    assert [[event["kind"] for event in of_look] for of_look in told] == [["began"], []]
+    assert state.ranks.began == {0: "a"}
