@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -66,16 +66,19 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
     with alone(run_folder):
         before = _manifest(run_folder)
-        elsewhere = cache(partial(_by_link, work))
+
+        @cache
+        def is_ours(folder: str) -> bool:
+            return not folder or _place(run_folder, f"{WORK}/{folder}") is not None
 
         def bring(path: str) -> tuple[str, bool]:
-            if elsewhere(os.path.dirname(path)):
+            if not is_ours(os.path.dirname(path)):
                 return _digest(sent / path), True
             return _bring(sent / path, work / path, before.get(path, ""))
 
         paths = [path for path, _ in _files(sent)]
         for path in before.keys() - {*paths}:
-            if not elsewhere(os.path.dirname(path)) and _digest(work / path) == before[path]:
+            if is_ours(os.path.dirname(path)) and _digest(work / path) == before[path]:
                 (work / path).unlink()
                 with suppress(OSError):  # a file may come in the place of its folder
                     os.removedirs((work / path).parent)
@@ -135,8 +138,8 @@ def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) ->
     copies = _known_copies(run_folder)
     try:
         for path in paths:
-            goal = run_folder / path
-            if _by_link(run_folder, path) or (goal.exists() and path not in copies):
+            goal = _place(run_folder, path)
+            if not goal or (goal.exists() and path not in copies):
                 continue
             with suppress(FileExistsError, NotADirectoryError):  # a file of the script has the name of that folder
                 goal.parent.mkdir(parents=True, exist_ok=True)
@@ -153,11 +156,8 @@ def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
     """
     moved = []
     for path in folders:
-        parts = path.split("/")
-        folder = run_folder.joinpath(*parts)
-        if len(parts) < 2 or parts[0] not in TOPS or ".." in parts:
-            continue
-        if _by_link(run_folder, path) or not folder.is_dir():
+        folder = _place(run_folder, path)
+        if not folder or not folder.is_dir():
             continue
         goal = run_folder / TORN / f"{time.time_ns()}" / path
         goal.parent.mkdir(parents=True)
@@ -203,12 +203,9 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
 
     Returns its path in the run folder; nothing where it was not written.
     """
-    parts = [part for part in member.name.split("/") if part not in ("", ".")]
-    outside = member.name.startswith("/") or ".." in parts or len(parts) < 2 or parts[0] not in (WORK, HOME)
-    goal, name = run_folder.joinpath(*parts), "/".join(parts)
-    free = not _by_link(run_folder, name) and (name in replaced or not goal.exists())
-    content = tar.extractfile(member) if member.isreg() and not outside and free else None
-    if content is None:
+    goal = _place(run_folder, member.name)
+    content = tar.extractfile(member) if goal and member.isreg() else None
+    if not goal or content is None or (goal.exists() and member.name not in replaced):
         return ""
     aside = _aside(goal)
     try:
@@ -223,7 +220,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
         os.replace(aside, goal)
     finally:
         aside.unlink(missing_ok=True)
-    return name
+    return member.name
 
 
 def written(run_folder: Path) -> FileTotals:
@@ -282,10 +279,16 @@ def save_changes(run_folder: Path, folder: Path, since: float) -> None:
                 _copy(folder / path, run_folder / WORK / path)
 
 
-def _by_link(folder: Path, path: str) -> bool:
-    """Whether a path below `folder` is a link, or leads through one: what is there is not the script's own folder."""
-    place = folder
-    return any((place := place / part).is_symlink() for part in path.split("/"))
+def _place(run_folder: Path, path: str) -> Path | None:
+    """Where that path is below work or home; None elsewhere, or behind a link: that is not the script's own folder."""
+    place, (top, *parts) = run_folder, path.split("/")
+    if top not in TOPS or not parts or {"", ".", ".."} & {*parts}:
+        return None
+    for part in (top, *parts):
+        place /= part
+        if place.is_symlink():
+            return None
+    return place
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:

@@ -259,7 +259,7 @@ def file(name, data=b"theirs"):
 def test_files_that_only_other_hosts_had_come_in_and_no_file_of_this_host_is_replaced(run, sent):
     work.prepare(run, sent)
     (run / "work/log.txt").write_text("mine")
-    brought(run, file("./work/outputs/ckpt.pt"), file("./work/log.txt"), file("./work/train.py"), file("./home/.state"))
+    brought(run, file("work/outputs/ckpt.pt"), file("work/log.txt"), file("work/train.py"), file("home/.state"))
     assert work.prepare(run, sent) == []
     assert (run / "work/outputs/ckpt.pt").read_text() == "theirs"
     assert (run / "work/outputs/ckpt.pt").stat().st_mtime == 1000
