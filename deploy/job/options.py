@@ -538,6 +538,7 @@ class Options:
     spare: str = option(
         "standby hosts: with --min-nodes, one of them takes the place of a lost host (default: none)",
         "deploy",
+        commas=True,
         rules=(
             _SLURMS_REQUEUE,
             _ROLES_ALONE,
@@ -767,7 +768,9 @@ class Options:
             "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
         },
         key=Key("rank", values.scalar, 'a rank, several with commas, or "all"', FREE, typed=True),
+        python=None,
         letter="r",
+        commas=True,
     )
     resume: str = option(
         "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
