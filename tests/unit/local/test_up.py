@@ -39,6 +39,24 @@ def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_p
     assert len([line for line in lines if "line" in line]) == shown
 
 
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [("^[[:alpha:]]+ [[:digit:]]$", ["rank 7"]), ("(a|b){2}", ["abba"]), ("7|^abba$", ["rank 7", "abba"]), ("no", [])],
+)
+@pytest.mark.parametrize("name", ["rank-0.log", "n0.log"])
+def test_a_pattern_means_here_what_it_means_on_hosts(tmp_path, monkeypatch, pattern, found, name):
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "r1" / "logs").mkdir(parents=True)
+    (tmp_path / "r1" / "logs" / name).write_text(
+        "rank 7\nmuster-said 7\nabba\n" if name[0] == "n" else "rank 7\nabba\n"
+    )
+    lines: list[dict[str, object]] = []
+    assert within.logs_here(Options(run="r1", grep=pattern), Recorder(lines.append)) == 0
+    assert [line["line"] for line in lines if "line" in line] == found
+    with pytest.raises(UsageError, match="--grep"):
+        within.logs_here(Options(run="r1", grep="("), Recorder(lines.append))
+
+
 @pytest.mark.parametrize("rank", ["x", "-1", "0,1", "1" * 10])
 def test_a_rank_that_is_no_number_is_refused_by_every_command_alike(rank):
     with pytest.raises(UsageError, match=f"--rank {rank}: not a number"):
