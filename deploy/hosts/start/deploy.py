@@ -112,7 +112,7 @@ class _OnHosts(Start[NewRun]):
         # A number of ranks that is named, here or in cluster.toml, asks for torchrun.
         bare = self._command.bare and cluster.job.processes == "auto"
         work, folder = replace(_work(options, cluster), bare=bare), folder_to_send(options, cluster)
-        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
+        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts], cluster.job.processes))
         cluster = replace(cluster, hosts=roles.with_gpus(cluster.hosts, work.roles))
         for acted in work.roles:
             with roles.named(acted.role.name):
