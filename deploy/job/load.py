@@ -214,7 +214,10 @@ def job_of(options: Options, job: Job) -> Job:
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
-    hidden = secrets.combined(options, job, job.environment.keys() | environment_of(options).keys())
+    variables = environment_of(options).keys()
+    hidden = secrets.combined(options, job, job.environment.keys() | variables)
+    if twice := sorted(variables & {secret.name for secret in hidden}):
+        raise UsageError(f"{FLAG.env} {twice[0]}: it is also a secret", "name it once")
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):

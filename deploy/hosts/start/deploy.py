@@ -268,14 +268,10 @@ def _work(options: Options, cluster: Cluster) -> Work:
     script = script_words(options)
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)
-    if twice := sorted(variables.keys() & hidden.keys()):
-        raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
     restarts = value_of(options, "restarts")
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
     on_end = cluster.job.on_end
-    if "\n" in on_end:
-        raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)

@@ -121,7 +121,7 @@ def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fa
     shown = "".join(capsys.readouterr())
     assert re.search(rf"(?m)^(error: |warning: )?{NOWHERE}", shown), "it has asked the host"
     assert fault not in shown
-    for starts in (["deploy", "--allow-folder", "--args", ""], ["preflight", "--allow-folder"]):
+    for starts in (["deploy", "--allow-folder", "--args", "--steps 1"], ["preflight", "--allow-folder"]):
         assert main.run(starts) == USAGE
         assert fault in capsys.readouterr().err
 
