@@ -150,9 +150,8 @@ def logs_here(options: Options, console: Console) -> int:
 def _matching(pattern: str, lines: bytes) -> list[str]:
     """The lines that the pattern finds: by grep -E, as on hosts. Raises UsageError for a pattern that it refuses."""
     if pattern:
-        done = subprocess.run(
-            ("grep", "-aE", "-e", pattern), input=lines, env={**os.environ, "LC_ALL": "C"}, capture_output=True
-        )
+        words = ("env", "LC_ALL=C", "grep", "-aE", "-e", pattern)
+        done = subprocess.run(words, input=lines, capture_output=True, check=False)
         if done.returncode > 1:
             raise UsageError(f"{FLAG.grep} {pattern}: {done.stderr.decode().strip()}", f"{FLAG.grep} 'nan|inf'")
         lines = done.stdout

@@ -59,9 +59,8 @@ class Limit:
 
 def start_of(environment: Mapping[str, str]) -> str:
     """What all starts of a node within its limit have in common: that of a job of Slurm's lasts beyond a requeue."""
-    if environment.get("MUSTER_ALL_SIGNALLED") == "1":
-        return f"job-{environment.get('SLURM_JOB_ID', '')}"
-    return environment.get("PET_RDZV_ID", "-")
+    is_job = "MUSTER_ALL_SIGNALLED" in environment
+    return f"job-{environment['SLURM_JOB_ID']}" if is_job else environment.get("PET_RDZV_ID", "-")
 
 
 def why_stopped(folder: Path, name: str, start: str) -> str:
