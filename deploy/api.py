@@ -170,7 +170,7 @@ class Cluster:
         spelled = {each.name: each for each in _IN_PYTHON.values()} | _IN_PYTHON
         if strange := sorted(given.keys() - spelled):
             raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(_IN_PYTHON))}")
-        read = {spelled[name].name: _as_option(spelled[name].default, value) for name, value in given.items()}
+        read = {spelled[name].name: _as_option(spelled[name], value) for name, value in given.items()}
         options = replace(Options(slurm=self._slurm) if self._slurm else self._options(), **read)
         refuse_pairs("deploy", options, whole=False)
         return options
@@ -313,14 +313,17 @@ class Run:
         )
 
 
-def _as_option(usual: Any, value: Any) -> Any:
-    """A value as `Options` has it: text, several texts, or a switch, as what it `usual`ly has is."""
+def _as_option(each: Any, value: Any) -> Any:
+    """A value as `Options` has it: text, several texts, or a switch, as what it usually has is."""
+    usual = each.default
     if value is None:
         return usual
     if isinstance(value, Mapping):
         return _environment(value)
     if isinstance(usual, tuple):
         return (str(value),) if isinstance(value, str | Path) else tuple(map(str, value))
+    if row_of(each).commas and not isinstance(value, str):
+        return ",".join(map(str, value))
     return bool(value) if isinstance(usual, bool) else str(value)
 
 

@@ -254,13 +254,20 @@ def read_options(given: Mapping[str, Any]) -> Options:
 def _option(each: Field[Any], takes: str) -> click.Option:
     row, switch = table.row_of(each), each.default is False
     several = each.default == () and row.single != takes
-    joined = row.commas and not several
+
+    def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str | tuple[str, ...]:
+        if "" in texts:  # the variable of a shell that is not set: of `stop --run`, it would mean any run
+            raise UsageError(f"{param.opts[0]}: its value is empty", f"give it one, or leave out {param.opts[0]}")
+        if len({*texts}) > 1 and not (several or row.commas):
+            raise UsageError(f"{param.opts[0]} is there twice, and one of them would do nothing", "leave out one")
+        return texts if several else ",".join(texts if row.commas else texts[:1])
+
     return click.Option(
         [table.flag_of(each.name), *[f"-{row.letter}"] * bool(row.letter)],
         is_flag=switch,
-        multiple=several or joined,
-        default=() if several or joined else False if switch else "",
-        callback=(lambda ctx, param, texts: ",".join(texts)) if joined else None,
+        multiple=not switch,
+        default=False if switch else (),
+        callback=None if switch else read,
         help=row.helps[takes],
     )
 

@@ -56,8 +56,8 @@ def deploy(options: Options, console: Console) -> int:
         console.warn(other)
     nodes: int = read_text("nodes", options.nodes or str(command.nodes or 1))
     command.refuse_nodes(nodes, f"{FLAG.nodes} {command.nodes}")
-    cluster = Cluster((), Job(include=options.include, folder_limit=value_of(options, "folder_limit")))
-    sent = folder_to_send(plain, cluster) if folder else None
+    cluster = Cluster((), Job(include=value_of(options, "include"), folder_limit=value_of(options, "folder_limit")))
+    sent = folder_to_send(plain, cluster)
     choice = choice_of(cluster)
     code = FolderLook(sent, choice) if sent else None
     deploy_push.look_through(code, script_words(plain), console)

@@ -16,11 +16,14 @@ from ..core.errors import UsageError
 from ..core.names import RunId
 from ..core.text import listed
 from ..job.load import read_run
-from ..job.options import FLAG, Options
+from ..job.options import FLAG, Options, flag_of
 from ..report.console import Console
 from ..run.files import folders, record, resumable
 from ..slurm import known
 from ..slurm.known import Known
+
+# Of the commands for any run: what only one on hosts has.
+_OF_HOSTS = ("wait_lost", "secret", "env_file", "secret_file")
 
 
 def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
@@ -31,7 +34,16 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Kno
     """
     if copy and ended_here(options, options.rank):
         return _folder(options)
-    return here(options) or on_slurm(options) or filled(options, console)
+    if elsewhere := here(options) or on_slurm(options):
+        _refuse_of_hosts(options, elsewhere)
+    return elsewhere or filled(options, console)
+
+
+def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
+    """Raise UsageError for an option that only a run on hosts has."""
+    if strange := next((name for name in _OF_HOSTS if getattr(options, name)), ""):
+        what = f"{run.name if isinstance(run, Path) else run.run} is not a run on hosts"
+        raise UsageError(f"{flag_of(strange)}: {what}", f"leave out {flag_of(strange)}")
 
 
 def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:

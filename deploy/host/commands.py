@@ -170,15 +170,9 @@ def console(container: str, since: str, mark: str, pattern: str) -> tuple[str, .
     `pattern`: only lines whose text this extended regular expression finds.
     """
     words = ("--timestamps", *(("--since", since) if since else ()), container)
-    expression = _after_time(pattern) if pattern else ""
     if not mark:
-        return script("console-now", expression, *words)
-    return script("console", mark, expression, "--follow", *words)
-
-
-def _after_time(pattern: str) -> str:
-    """The pattern for a line that begins with its time."""
-    return f"^[^ ]+ ({pattern[1:]})" if pattern.startswith("^") else f"^[^ ]+ .*({pattern})"
+        return script("console-now", pattern, *words)
+    return script("console", mark, pattern, "--follow", *words)
 
 
 def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> tuple[str, ...]:

@@ -31,6 +31,8 @@ from .values import Data, Mount
 
 # What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
 _OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
+# They say something of the folder that is sent.
+_OF_A_FOLDER = ("requirements", "include", "folder_limit")
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -159,6 +161,8 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     words = script_words(options)
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
+    if folder is None and (alone := [name for name in _OF_A_FOLDER if getattr(options, name)]):
+        raise UsageError(f"{flag_of(alone[0])}: no folder is sent", f"{FLAG.folder} . sends this one")
     if folder and not os.path.isdir(folder):
         instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
         refuse_no_path(FLAG.folder, options.folder or str(folder), instead, folder=True)
@@ -210,7 +214,10 @@ def job_of(options: Options, job: Job) -> Job:
         job = replace(job, image=None)
     if options.image:
         job = replace(job, dockerfile=None)
-    hidden = secrets.combined(options, job, job.environment.keys() | environment_of(options).keys())
+    variables = environment_of(options).keys()
+    hidden = secrets.combined(options, job, job.environment.keys() | variables)
+    if twice := sorted(variables & {secret.name for secret in hidden}):
+        raise UsageError(f"{FLAG.env} {twice[0]}: it is also a secret", "name it once")
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):

@@ -538,6 +538,7 @@ class Options:
     spare: str = option(
         "standby hosts: with --min-nodes, one of them takes the place of a lost host (default: none)",
         "deploy",
+        commas=True,
         rules=(
             _SLURMS_REQUEUE,
             _ROLES_ALONE,
@@ -563,6 +564,9 @@ class Options:
         "a command to run once in the run's image when the run has ended, however it ended; it gets MUSTER_END and "
         "more; or a URL that gets a JSON POST (default: none)",
         "deploy up",
+        read=values.line,
+        refusal="a command has one line",
+        hint="put it into a file of the folder: --on-end 'sh end.sh'",
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
         rules=(
             _on_slurm("Slurm itself sends mail", "--sbatch='--mail-type=END,FAIL'"),
@@ -737,7 +741,7 @@ class Options:
         "deploy up",
         False,
         key=Key("separate", values.yes_or_no, "true or false", FREE),
-        rules=(_OF_A_SCRIPT_HERE,),
+        rules=(_OF_A_SCRIPT,),
     )
     no_observe: bool = option(
         "do not watch the script from inside its ranks: no steps, no loss, no stacks",
@@ -767,7 +771,9 @@ class Options:
             "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
         },
         key=Key("rank", values.scalar, 'a rank, several with commas, or "all"', FREE, typed=True),
+        python=None,
         letter="r",
+        commas=True,
     )
     resume: str = option(
         "continue a run: latest (the newest of this script in this folder), or an id (default: a new run)",
@@ -906,7 +912,16 @@ class Options:
         "remove what scripts and installations have downloaded and compiled", "clean", False, again=False
     )
     older: str = option(
-        "remove only items that have not changed for this long: 30d, 12h (default: any age)", "clean", again=False
+        "remove only items that have not changed for this long: 30d, 12h (default: any age)",
+        "clean",
+        again=False,
+        rules=(
+            Rule(
+                "!runs|images|folders|packages|caches|data",
+                "it says of what is named how old it has to be",
+                "muster clean ... --runs all --older 30d",
+            ),
+        ),
     )
     yes: bool = option(
         "do not ask",

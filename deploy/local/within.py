@@ -123,10 +123,7 @@ def logs_here(options: Options, console: Console) -> int:
         raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
     rank, follow, pattern = "" if options.rank == "all" else options.rank, options.follow, options.grep
     refuse_no_rank(rank)
-    try:
-        wanted = re.compile(pattern)
-    except re.error as fault:
-        raise UsageError(f"{FLAG.grep} {pattern}: {fault}", f"{FLAG.grep} 'nan|inf'") from fault
+    _matching(pattern, b"")  # before anything is read
     matched = False
     run_dir = record.find(options.run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
@@ -137,9 +134,7 @@ def logs_here(options: Options, console: Console) -> int:
         console.note(f"rank {rank} has printed nothing yet; which have: ls {folders.display_path(run_dir)}/logs")
     try:
         nodes = not (rank or follow or any(run_dir.glob("logs/rank-*.log")))
-        for number, line in _consoles(run_dir) if nodes else _lines(run_dir, rank, follow):
-            if not wanted.search(line):
-                continue
+        for number, line in _consoles(run_dir, pattern) if nodes else _lines(run_dir, rank, follow, pattern):
             matched = True
             if console.as_json:
                 console.data({"node" if nodes else "rank": number, "line": line})
@@ -154,18 +149,32 @@ def logs_here(options: Options, console: Console) -> int:
     return DONE
 
 
-def _consoles(run_dir: Path) -> Iterator[tuple[str, str]]:
+def _matching(pattern: str, lines: bytes) -> list[str]:
+    """The lines that the pattern finds: by grep -E, as on hosts. Raises UsageError for a pattern that it refuses."""
+    if pattern:
+        words = ("env", "LC_ALL=C", "grep", "-aE", "-e", pattern)
+        done = subprocess.run(words, input=lines, capture_output=True, check=False)
+        if done.returncode > 1:
+            raise UsageError(f"{FLAG.grep} {pattern}: {done.stderr.decode().strip()}", f"{FLAG.grep} 'nan|inf'")
+        lines = done.stdout
+    return lines.decode(errors="replace").removesuffix("\n").split("\n") if lines else []
+
+
+def _consoles(run_dir: Path, pattern: str) -> Iterator[tuple[str, str]]:
     """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
     for path in sorted(run_dir.glob("logs/*.log")):
         with suppress(OSError), own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
-            while line := file.readline(_PIECE):
-                text = line.decode(errors="replace").rstrip("\n")
-                if not text.startswith("muster-said "):
+            while piece := file.read(_PIECE) + file.readline(_PIECE):
+                lines = (line for line in piece.split(b"\n") if not line.startswith(b"muster-said "))
+                for text in _matching(pattern, b"\n".join(lines)):
                     yield path.stem, text
 
 
-def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
-    """The whole lines of the ranks' logs as they come, each with its rank; of one that does not end, parts."""
+def _lines(run_dir: Path, rank: str, follow: bool, pattern: str) -> Iterator[tuple[int, str]]:
+    """The whole lines of the ranks' logs as they come, each with its rank; of one that does not end, parts.
+
+    `pattern`: those alone that it finds.
+    """
     ends = Counter[int]()
     while True:
         over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
@@ -181,8 +190,8 @@ def _lines(run_dir: Path, rank: str, follow: bool) -> Iterator[tuple[int, str]]:
                 if not (size := new.rfind(b"\n") + 1 or len(new) * is_part):
                     break
                 ends[number] += size
-                for line in new[:size].removesuffix(b"\n").split(b"\n"):
-                    yield number, line.decode(errors="replace")
+                for line in _matching(pattern, new[:size]):
+                    yield number, line
         if over:
             return
         time.sleep(_LOOK_EVERY_S)

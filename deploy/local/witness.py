@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from ..core.errors import DeployError
-from ..run.environment import ON_END, RunSpec
+from ..run.environment import ON_END, RESUME_COMMAND, SECRETS_PRESENT, RunSpec, Script
 from ..run.files.folders import with_muster
 from ..send.image import commands
 
@@ -18,7 +18,8 @@ def start(run: RunSpec, command: str) -> None:
     if not command:
         return
     first = run.nodes[0].environment
-    restarts = run.script is None or run.script.restarts > 0
+    script = run.script or Script("")
+    restarts = run.script is None or script.restarts > 0
     plan = {
         **{"command": command, "run": run.run_id, "folder": str(run.run_dir), "nodes": list(run.names)},
         **{"start": first["PET_RDZV_ID"], "restarts": restarts, "rank": 0, "hosts": [""], "place": 0},
@@ -26,10 +27,12 @@ def start(run: RunSpec, command: str) -> None:
     }
     # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}
+    own = {**script.own, RESUME_COMMAND: first[RESUME_COMMAND], **script.secrets}
+    own[SECRETS_PRESENT] = ",".join(script.secrets)
     try:
         subprocess.Popen(
             commands.witness(sys.executable),
-            env=with_muster({**plain, ON_END: json.dumps(plan)}),
+            env=with_muster({**plain, **own, ON_END: json.dumps(plan)}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

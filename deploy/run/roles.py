@@ -61,8 +61,11 @@ class Where(NamedTuple):
     gpus: int
 
 
-def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
-    """The roles in the order in which they start; none where the run has one command. Raises UsageError."""
+def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = "auto") -> tuple[Acted, ...]:
+    """The roles in the order in which they start; none where the run has one command. Raises UsageError.
+
+    `ranks`: of each node, as cluster.toml has them for the first that ends the run.
+    """
     if not options.role:
         return ()
     roles, folder = cast(options.role, hosts), Path(options.folder or ".")
@@ -70,7 +73,7 @@ def read(options: Options, hosts: Sequence[str]) -> tuple[Acted, ...]:
     for role in roles:
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
         beside = options if role is first else Options()
-        asked = command.asked_ranks(role.processes or beside.nproc)
+        asked = command.asked_ranks(role.processes or beside.nproc) or str(ranks) * (role is first and ranks != "auto")
         # A program that nobody asked to start once for each GPU would do so, and its port is one program's.
         processes = read_text("nproc", asked or ("1" if command.python and role.port else "auto"))
         restarts = role.restart or command.restarts or int(beside.restarts or 0)

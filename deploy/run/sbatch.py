@@ -5,7 +5,8 @@ A user's own lines of #SBATCH are read by nobody.
 What it does beside `srun` is what the job's life needs:
 - SIGTERM comes to the batch script, 90 s before the time limit or `--grace` and a minute, and goes on to the step by
   scancel: one to srun would kill the step without a checkpoint.
-- Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends.
+- Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends,
+  and so does one that has reached its --max-hours.
 - The output is appended and the run folder is named by the job, so a requeued job continues both.
 - The step gets the CPUs of the job's task: since Slurm 22.05 srun does not take --cpus-per-task from the job.
 - A line of --setup that fails ends the job: without its environment, the run would end with words that hide the cause.
@@ -23,7 +24,7 @@ from pathlib import Path
 from ..core.errors import STOPPED
 from ..job.options import FLAG
 from . import sbatch_options
-from .environment import GRACE, RUN_DIR, RUN_ID
+from .environment import GRACE, MAX_HOURS, RUN_DIR, RUN_ID
 
 # How long before its time limit the job is asked to stop: so long, and at least what its ranks get to save and this.
 _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
@@ -34,6 +35,8 @@ _WAIT_S = 120
 _NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 
+# Whether a node of this job has reached its limit (trainer/node/agent/limit.py).
+_REACHED = f'grep -qs "^job-$SLURM_JOB_ID .* reached " "${{{RUN_DIR}:-runs/slurm-$SLURM_JOB_ID}}"/nodes/.*.limit'
 # It lies beside this module, where shellcheck sees it.
 _LIFE = Path(__file__).with_name("scripts") / "batch_life.sh"
 
@@ -100,6 +103,7 @@ def _life(job: SlurmJob) -> str:
     """The step, and what the job does with its signal and its code."""
     text = _LIFE.read_text(encoding="utf-8")
     unless = f" && [ ! -e {shlex.quote(job.stop)} ]" if job.stop else ""
+    unless += f" && ! {_REACHED}" if MAX_HOURS in job.variables else ""
     words = {"@STEP@": _srun(job), "@STOPPED@": str(STOPPED), " && @UNLESS@": unless}
     return re.sub("|".join(words), lambda place: words[place[0]], text[text.index("\n\n") + 1 :])
 

@@ -30,7 +30,7 @@ from ..run import environment, roles, sbatch_options
 from ..run.sbatch import SlurmJob, batch_script
 from ..send.image.model import slug
 from . import pods
-from .planned import agent_of, planned
+from .planned import agent_of, mounts_of, planned
 
 # The name of a job that runs Muster's own trainer.
 _TRAINER = "muster-trainer"
@@ -67,7 +67,7 @@ def export(options: Options, console: Console) -> int:
         options.setup,
         container,
         options.image,
-        options.mount,
+        mounts_of(options),
         run=asked,
         made_by=made_by,
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..causes.end_causes import Cause
 from ..core.printable import console_line
 from ..host.jobs import ENDED, GONE, NO_FOLDER, WAITS, Job
 from ..job.options import FLAG
@@ -60,7 +61,9 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             "job.out of the run's folder has what it printed",
         )
     message, hint = words.ended(number, job)
-    if result and result.verdict == "stopped" and job.state == "FAILED" and not stop_asked:
+    # A script that has reached its own --max-hours was not ended from outside.
+    by_others = not stop_asked and result and (result.cause == Cause.ENDED or not state.script)
+    if result and result.verdict == "stopped" and job.state == "FAILED" and by_others:
         limit = f" ({job.limit})" if job.limit else ""
         who = f"its time limit{limit}, a preemption, or a stop from elsewhere"
         return replace(result, message=f"{result.message}, but not by this command: {who}")

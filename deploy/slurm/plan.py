@@ -17,6 +17,7 @@ from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID
 from ..run.sbatch import SlurmJob, batch_script
 from ..send.folder.credentials import NO_CHOICE, Choice
+from .planned import mounts_of
 
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
@@ -57,6 +58,7 @@ def check(asked: JobRequest) -> None:
     """Raise UsageError for a text of --container and --shared, and for words of --sbatch, that a run cannot have."""
     options = asked.options
     value_of(options, "container")
+    mounts_of(options)
     if not _SHARED.fullmatch(options.shared):
         raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
     sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _OWN)
@@ -86,7 +88,7 @@ def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
         options.setup,
         options.container,
         options.image,
-        (f"{folder}:{folder}", *options.mount) if options.container else (),
+        (f"{folder}:{folder}", *mounts_of(options)) if options.container else (),
         output=f"{folder}/job.out",
         stop=f"{folder}/.stop",
         made_by=f"muster {asked.again}",

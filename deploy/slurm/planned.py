@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 
+from ..core.errors import UsageError
 from ..core.names import NODE_PROGRAMS, RunId
 from ..job.again import pairs_of
 from ..job.load import read_command, read_run, read_what_runs, trainer_words, value_of
-from ..job.options import Options
+from ..job.options import FLAG, Options
 from ..run import environment
 from ..run.files import record
 from ..run.start import asked_ends
@@ -31,6 +33,15 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
     if run_id := RunId(read_run(options.run)):
         own |= {environment.RUN_DIR: str(record.path_of(run_id)), environment.RUN_ID: run_id}
     return (environment.SCRIPT, *asked.words) if options.script else trainer_words(options), own
+
+
+def mounts_of(options: Options) -> tuple[str, ...]:
+    """The folders of --mount as pyxis and Apptainer take them. Raises UsageError."""
+    mounts = value_of(options, "mount")
+    if lacking := next((mount.source for mount in mounts if mount.create), ""):
+        made = f"{FLAG.setup} {shlex.quote(f'mkdir -p {shlex.quote(lacking)}')}"
+        raise UsageError(f"{FLAG.mount} {lacking}: Slurm's containers make no folder", made)
+    return tuple(f"{mount.source}:{mount.target}" + ":ro" * mount.read_only for mount in mounts)
 
 
 def agent_of(options: Options, words: Sequence[str]) -> tuple[str, ...]:

@@ -112,7 +112,7 @@ def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
 def logs(known: Known, options: Options, console: Console) -> int:
     """Print what the job, or one rank of it, has printed so far."""
     rank = options.rank
-    if options.follow or options.since or "," in rank:
+    if options.follow or options.since or not (rank in ("", "all") or rank.isdecimal()):
         refused = FLAG.follow if options.follow else FLAG.since if options.since else f"{FLAG.rank} {rank}"
         raise UsageError(
             f"{refused}: not for a run on Slurm",

@@ -8,7 +8,7 @@ import pytest
 from deploy.run.sbatch import SlurmJob, batch_script
 
 
-def life(code, state, asked, stop="", setup=(), cpus=""):
+def life(code, state, asked, stop="", setup=(), cpus="", variables=None):
     """Run the script's end on stand-ins for Slurm's commands; gives its exit code and what it asked Slurm."""
     srun = f"srun() {{ echo srun $*; {'trap : TERM; sleep 1 & wait; ' if asked else ''}return {code}; }}"
     stand_ins = (
@@ -16,7 +16,7 @@ def life(code, state, asked, stop="", setup=(), cpus=""):
         'scancel() { echo "scancel $*"; kill -TERM "$step"; }; SLURM_JOB_ID=7; '
         f"SLURM_CPUS_PER_TASK={cpus}; "
     )
-    body = batch_script(SlurmJob("t", 1, ("a",), setup=setup, stop=stop))
+    body = batch_script(SlurmJob("t", 1, ("a",), variables or {}, setup=setup, stop=stop))
     ask = "(sleep 0.3; kill -TERM $$) & " if asked else ""
     return subprocess.run(["bash", "-c", stand_ins + ask + body], capture_output=True, text=True, timeout=20)
 
@@ -41,6 +41,15 @@ def test_the_step_gets_the_scripts_signal_and_its_code_is_the_jobs():
 def test_a_job_that_was_asked_to_stop_is_not_requeued(tmp_path):
     (tmp_path / "stop").touch()
     assert "requeue" not in life(75, "RUNNING", asked=False, stop=str(tmp_path / "stop")).stdout
+
+
+@pytest.mark.parametrize(("job", "requeued"), [("job-7", False), ("job-6", True)])
+def test_a_job_whose_hours_are_over_is_not_requeued_and_an_earlier_jobs_hours_are_none_of_it(tmp_path, job, requeued):
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "nodes" / ".n1.limit").write_text(f"{job} 17.0 reached its limit of 8 h (--max-hours)")
+    for hours in ({"MUSTER_MAX_HOURS": "8"}, {}):
+        done = life(75, "RUNNING", asked=False, variables={"MUSTER_RUN_DIR": str(tmp_path), **hours})
+        assert ("requeue 7" in done.stdout) == (requeued or not hours)
 
 
 def test_a_line_of_setup_that_fails_ends_the_job_before_anything_starts():

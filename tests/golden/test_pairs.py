@@ -119,6 +119,16 @@ TYPED = {
         f"preflight {HOSTS} --size 1m --quick",
         # what is removed
         "down --delete",
+        f"clean {HOSTS} --older 30d",
+        # what would do nothing
+        f"deploy {HOSTS} --separate --args '--steps 1'",
+        f"deploy {HOSTS} --include x.env --args '--steps 1'",
+        f"push {HOSTS} --requirements no",
+        f"deploy {HOSTS} -e HOME=1 --secret HOME train.py",
+        "up -e HOME=1 --secret HOME train.py",
+        "deploy --slurm login --container pyxis --image a:1 --mount /a:/b:create train.py",
+        "stop --run ''",
+        "up --max-hours 2 --max-hours 3 train.py",
     ),
     "min_nodes = 2": ("deploy --wait train.py", "deploy --overlay train.py", "deploy --role a=1:train.py train.py"),
     "overlay = true": ("deploy --wait train.py", "deploy --min-nodes 2 train.py"),

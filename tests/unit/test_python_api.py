@@ -120,7 +120,8 @@ def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     assert read({"each": "spawn.py", "style": "mpi", "env": None}) == Options("a", each="spawn.py", style="mpi")
     assert read({"keep": "/data", "gpus": 2}) == Options("a", keep=("/data",), gpus="2")
     assert read({"env_files": ".env"}) == read({"env_file": [".env"]}), "as it was called before"
-    for name in ("dry_run", "name", "hosts", "script", "no_such"):
+    assert read({"spare": ["b", "c"], "min_nodes": 2}) == Options("a", spare="b,c", min_nodes="2")
+    for name in ("dry_run", "name", "hosts", "script", "no_such", "rank"):
         with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
             read({name: True})
     with pytest.raises(api.UsageError, match="--nodes: not without --slurm"):

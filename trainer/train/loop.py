@@ -19,7 +19,7 @@ from muster.errors import Refused, TrainError
 
 from .. import mesh
 from ..config import Config
-from ..node.agent.limit import why_stopped
+from ..node.agent.limit import start_of, why_stopped
 from ..recipe import Recipe, take_batches
 from ..run_dir import RankFolder
 from ..verdict import Verdict, done, stopped
@@ -264,7 +264,7 @@ class Training:
         self.checkpoints.save(self.position.step, None, self._take)
         at = f"stopped at step {self.position.step}"
         words = f"{at}, checkpoint: {self._settle(f'{at}, but its checkpoint failed')}"
-        if why := why_stopped(self.folder.path, self.ranks.node, os.environ.get("PET_RDZV_ID", "-")):
+        if why := why_stopped(self.folder.path, self.ranks.node, start_of(os.environ)):
             words = f"{why}: {words}"
         return stopped(self.ranks.rank, self.ranks.node, self.position.step, words, self.folder.path)
 

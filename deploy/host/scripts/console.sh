@@ -4,7 +4,7 @@
 # could land in the middle of a line. With a pattern, only the lines that it finds.
 mark=$1 pattern=$2; shift 2
 . ./filter_function.sh
-if [ -z "$pattern" ]; then docker logs "$@" 2>&1 & else docker logs "$@" 2>&1 | filter & fi
+if [ -z "$pattern" ]; then docker logs "$@" 2>&1 & else docker logs "$@" 2>&1 | timed & fi
 console=$!
 # Both ends of a pipe: SSH gives each command a process group of its own.
 trap 'trap "" TERM; if [ -n "$pattern" ]; then kill 0; else kill $console; fi 2>/dev/null' EXIT

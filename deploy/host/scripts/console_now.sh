@@ -3,4 +3,4 @@
 pattern=$1; shift
 . ./filter_function.sh
 [ -n "$pattern" ] || exec docker logs "$@" 2>&1
-docker logs "$@" 2>&1 | filter
+docker logs "$@" 2>&1 | timed

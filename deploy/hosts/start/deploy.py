@@ -33,7 +33,7 @@ from ...job.load import (
     trainer_words,
     value_of,
 )
-from ...job.options import Options
+from ...job.options import FLAG, Options
 from ...job.secrets import refuse_open_secrets, secrets_of
 from ...job.together import refuse_pairs
 from ...report.console import Console
@@ -112,7 +112,7 @@ class _OnHosts(Start[NewRun]):
         # A number of ranks that is named, here or in cluster.toml, asks for torchrun.
         bare = self._command.bare and cluster.job.processes == "auto"
         work, folder = replace(_work(options, cluster), bare=bare), folder_to_send(options, cluster)
-        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts]))
+        work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts], cluster.job.processes))
         cluster = replace(cluster, hosts=roles.with_gpus(cluster.hosts, work.roles))
         for acted in work.roles:
             with roles.named(acted.role.name):
@@ -268,14 +268,12 @@ def _work(options: Options, cluster: Cluster) -> Work:
     script = script_words(options)
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)
-    if twice := sorted(variables.keys() & hidden.keys()):
-        raise UsageError(f"--env {twice[0]}: it is also a secret", "name it once")
     restarts = value_of(options, "restarts")
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
-    on_end = cluster.job.on_end
-    if "\n" in on_end:
-        raise UsageError("--on-end: a command has one line", "put it into a file of the folder: --on-end 'sh end.sh'")
+    targets = [mount.target for mount in cluster.job.mounts]
+    if twice := next((target for target in targets if targets.count(target) > 1), ""):
+        raise UsageError(f"{FLAG.mount}: two folders would be {twice}", "give each a path of its own there")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)
@@ -291,7 +289,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
         restarts=restarts,
         max_hours=cluster.job.max_hours,
         ends=asked_ends(cluster.job.grace, cluster.job.restart_with),
-        on_end=on_end,
+        on_end=cluster.job.on_end,
         least=least,
         resumed=resume.known_ahead(options, cluster),
     )

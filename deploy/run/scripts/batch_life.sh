@@ -1,6 +1,6 @@
 #!/bin/bash
 # The end of a job's batch script, from the line after this comment on. sbatch.py writes the step's command for @STEP@,
-# the code of a stop for @STOPPED@, and a test for a file that forbids the requeue, or nothing, for @UNLESS@.
+# the code of a stop for @STOPPED@, and tests of files that forbid the requeue, or nothing, for @UNLESS@.
 
 # The step gets the signal: srun itself would kill the step, without a checkpoint.
 asked=0

@@ -153,6 +153,39 @@ def test_what_stands_in_front_of_a_script_is_refused_with_the_whole_command(line
     assert "sesame" not in error
 
 
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("stop --run", "--run: its value is empty"),  # it would mean any run
+        ("down -H a --run", "--run: its value is empty"),
+        ("deploy -H a -e", "--env: its value is empty"),
+        ("up --script", "--script: its value is empty"),
+    ],
+)
+def test_an_empty_value_is_refused_and_not_taken_for_one_that_is_not_given(line, why, capsys):
+    for words in ([*line.split(), ""], [*line.split()[:-1], f"{line.split()[-1]}=".replace("-e=", "--env=")]):
+        assert main.run(words) == USAGE
+        assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("line", "wanted"),
+    [
+        ("deploy -H a,b -H c --spare a --spare b train.py", {"hosts": "a,b,c", "spare": "a,b", "script": "train.py"}),
+        ("up --rank 0 -r 2 train.py", {"rank": "0,2", "script": "train.py"}),
+        ("up -n 2 --nproc 2 train.py", {"nproc": "2", "script": "train.py"}),
+        ("deploy --slurm l --sbatch=-p=a --sbatch=-t=9 train.py", "--sbatch"),
+        ("logs r --grep a --grep b", "--grep"),
+    ],
+)
+def test_an_option_that_is_there_twice_is_all_of_it_or_refused(line, wanted, monkeypatch, capsys):
+    if isinstance(wanted, dict):
+        assert given(line.split(), monkeypatch) == wanted
+    else:
+        assert main.run(line.split()) == USAGE
+        assert f"{wanted} is there twice" in capsys.readouterr().err
+
+
 def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fab", "--list"])
     fabfile = importlib.reload(importlib.import_module("fabfile"))

@@ -9,6 +9,7 @@ from deploy.commands import slurm, where
 from deploy.core.errors import UsageError
 from deploy.job.load import gpus_of_each_node
 from deploy.job.options import Options
+from deploy.report.console import Console
 from deploy.run.files import folders, record
 from deploy.slurm import known, plan
 
@@ -77,6 +78,21 @@ def test_a_record_that_somebody_else_wrote_names_no_login_node():
     stored = record.read_json(folder / "record.json")
     record.write_json(folder / "record.json", {**stored, "hosts": ["evil.example"]})
     assert where.on_slurm(Options(run="r1")) is None
+
+
+def test_what_is_included_is_read_as_on_hosts_and_needs_a_folder(here, monkeypatch):
+    asked = []
+    monkeypatch.setattr(slurm.slurm_deploy, "deploy", lambda request, *_: asked.append(request) or 0)
+    for name in ("train.py", "x.bin"):
+        (here / name).touch()
+    slurm.deploy(replace(GIVEN, script="train.py", include=("./a/../x.bin",)), Console())
+    assert asked[0].choice.include == {"x.bin"}
+    for given, words in (
+        (replace(GIVEN, script="train.py", include=("../x.bin",)), "not a path in the folder"),
+        (replace(GIVEN, args="--steps 1", include=("x.bin",)), "--include: no folder is sent"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            slurm.deploy(given, Console())
 
 
 @pytest.mark.parametrize("text", ["0,3", "-1", "0", "two"])

@@ -64,6 +64,14 @@ def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     assert where.here(Options(hosts="a", run="r2")) is None
 
 
+@pytest.mark.parametrize("words", [("--wait-lost", "1h"), ("--secret", "HOME")])
+@pytest.mark.parametrize("backend", ["processes", record.SLURM])
+def test_what_only_a_run_on_hosts_has_is_refused_for_another(runs, words, backend, capsys):
+    started(runs, "r1", backend, 1.0, hosts=["login"], shared="/s")
+    assert run(["attach", "--run", "r1", *words]) == USAGE
+    assert f"{words[0]}: r1 is not a run on hosts" in capsys.readouterr().err
+
+
 def test_a_run_that_lies_here_is_this_machine_s_beside_a_cluster_file_if_it_is_named(runs):
     here = started(runs, "r1", "processes", 1.0)
     (runs.parent / "cluster.toml").touch()

@@ -51,6 +51,13 @@ def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
     assert environment("FLAGS=--a=1,--b=2") == {"FLAGS": "--a=1,--b=2"}
 
 
+def test_of_two_folders_at_one_path_none_is_passed_over(tmp_path, monkeypatch):
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+        deploy.deploy(asked(script="train.py", mount=("/a:/data", "/b:/data/")), Recorder(lambda event: None))
+
+
 @pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2", "A=\udcff"])
 def test_what_is_no_variable_is_refused_by_name(given):
     with pytest.raises(UsageError, match="--env"):

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from deploy.commands import command
+from deploy.core.errors import UsageError
 from deploy.job.again import read_again, words_again
-from deploy.job.load import load_cluster
+from deploy.job.cluster import Cluster
+from deploy.job.load import folder_to_send, job_of, load_cluster
 from deploy.job.options import KEYS, Job, Options, flag_of, row_of
 from tests.sources import nodes
 
@@ -31,6 +33,25 @@ def given(each):
 @pytest.mark.parametrize("each", ROWS)
 def test_a_resume_repeats_an_option_as_it_was_typed_or_not_at_all(each):
     assert read_again(shlex.join(words_again(given(each)))) == (given(each) if row_of(each).again else Options())
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ({"env": ("HOME=1",), "secret": ("HOME",)}, "--env HOME: it is also a secret"),
+        ({"on_end": "a\nb"}, "a command has one line"),
+    ],
+)
+def test_what_no_run_can_have_is_refused_for_a_run_on_any_backend(typed, words):
+    with pytest.raises(UsageError, match=words):
+        job_of(Options(**typed), Job())
+
+
+@pytest.mark.parametrize("typed", [{"include": ("a",)}, {"folder_limit": "1g"}, {"requirements": "no"}])
+def test_what_is_said_of_the_folder_needs_one(typed, tmp_path):
+    with pytest.raises(UsageError, match="no folder is sent"):
+        folder_to_send(Options(**typed), Cluster(()))
+    assert folder_to_send(Options(**typed), Cluster((), Job(folder=tmp_path))) == tmp_path
 
 
 def test_what_earlier_versions_recorded_is_read_and_an_option_that_is_no_more_is_passed_over():

@@ -10,7 +10,7 @@ import pytest
 from deploy.core.errors import DeployError, UsageError
 from deploy.job.again import words_again
 from deploy.job.options import Options
-from deploy.local import up, within
+from deploy.local import up, within, witness
 from deploy.report.recorder import Recorder
 from deploy.run import environment
 from deploy.run.files import folders
@@ -37,6 +37,35 @@ def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_p
     lines: list[dict[str, object]] = []
     assert within.logs_here(Options(run="r1", rank=rank), Recorder(lines.append)) == 0
     assert len([line for line in lines if "line" in line]) == shown
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [("^[[:alpha:]]+ [[:digit:]]$", ["rank 7"]), ("(a|b){2}", ["abba"]), ("7|^abba$", ["rank 7", "abba"]), ("no", [])],
+)
+@pytest.mark.parametrize("name", ["rank-0.log", "n0.log"])
+def test_a_pattern_means_here_what_it_means_on_hosts(tmp_path, monkeypatch, pattern, found, name):
+    monkeypatch.setattr(folders, "RUNS", tmp_path)
+    (tmp_path / "r1" / "logs").mkdir(parents=True)
+    (tmp_path / "r1" / "logs" / name).write_text(
+        "rank 7\nmuster-said 7\nabba\n" if name[0] == "n" else "rank 7\nabba\n"
+    )
+    lines: list[dict[str, object]] = []
+    assert within.logs_here(Options(run="r1", grep=pattern), Recorder(lines.append)) == 0
+    assert [line["line"] for line in lines if "line" in line] == found
+    with pytest.raises(UsageError, match="--grep"):
+        within.logs_here(Options(run="r1", grep="("), Recorder(lines.append))
+
+
+def test_the_command_at_the_end_has_the_variables_and_secrets_of_the_run(tmp_path, monkeypatch):
+    started = []
+    monkeypatch.setattr(witness.subprocess, "Popen", lambda *_, **given: started.append(given["env"]))
+    script = environment.Script("", own={"A": "1"}, secrets={"KEY": "k"})
+    witness.start(environment.local_spec(tmp_path / "r1", 1, 0, ["x.py"], 1, 1, "Linux", script), "true")
+    (given,) = started
+    assert (given["A"], given["KEY"], given["MUSTER_SECRETS_PRESENT"]) == ("1", "k", "KEY")
+    assert given["MUSTER_RESUME_COMMAND"] == "muster up --resume latest"
+    assert "MUSTER_RUN_DIR" not in given, "by it the end of the run would kill it"
 
 
 @pytest.mark.parametrize("rank", ["x", "-1", "0,1", "1" * 10])

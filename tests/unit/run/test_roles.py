@@ -49,6 +49,15 @@ def test_a_server_is_one_program_whatever_its_host_has_unless_more_are_asked_for
     assert (each.processes, each.bare) == (processes, bare)
 
 
+def test_the_ranks_of_cluster_toml_are_those_of_the_role_that_ends_the_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = ("a=1:python a.py", "b=1,ends,after=a:python b.py", "c=1:torchrun --nproc-per-node 3 c.py")
+    ranks = {each.role.name: (each.processes, each.bare) for each in roles.read(Options(role=texts), (), 2)}
+    assert ranks == {"a": ("auto", True), "b": (2, False), "c": (3, False)}
+    (own,) = roles.read(Options(role=("a=1,processes=4:python a.py",)), (), 2)
+    assert own.processes == 4
+
+
 def test_on_this_machine_too_a_node_has_a_rank_for_each_of_its_gpus_where_nobody_says_how_many():
     made = dict[str, int]()
 

@@ -41,6 +41,16 @@ def test_a_container_sees_the_runs_folder():
     assert words[-3:] == list(ASKED.agent)
 
 
+def test_a_mount_is_written_as_slurms_containers_take_it_and_one_that_they_cannot_have_is_refused():
+    text = batch_script(
+        plan.job_of(asked(container="pyxis", image="i", mount=("/d/:/d/../e:rw", "/f:/f:ro")), "/s", RUN)
+    )
+    assert ",/d/:/e,/f:/f:ro " in text
+    for mount in ("/a:/b:create", "nonsense", "/a:/muster/x"):
+        with pytest.raises(UsageError, match="--mount"):
+            plan.check(asked(container="pyxis", image="i", mount=(mount,)))
+
+
 @pytest.mark.parametrize(
     "word",
     [

@@ -54,8 +54,9 @@ def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=reading)))
     assert runs.logs(run, Options(rank=rank), Console()) == 0
     assert name in asked[0]
-    with pytest.raises(UsageError, match="--rank 0,1: not for a run on Slurm"):
-        runs.logs(run, Options(rank="0,1"), Console())
+    for several in ("0,1", "0-1"):
+        with pytest.raises(UsageError, match=f"--rank {several}: not for a run on Slurm"):
+            runs.logs(run, Options(rank=several), Console())
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ class Limit:
     """When this node's time is over. `reached` once it is."""
 
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
-        self._hours, self._start = environment.get(HOURS, ""), environment.get("PET_RDZV_ID", "-")
+        self._hours, self._start = environment.get(HOURS, ""), start_of(environment)
         self._path = _path(folder, name) if folder and self._hours else None
         self._deadline = self._read_deadline() if self._hours else float("inf")
         # A clock that is set meanwhile neither ends the run nor lets it go on.
@@ -55,6 +55,12 @@ class Limit:
             if self._path:
                 self._path.parent.mkdir(parents=True, exist_ok=True)
                 replace(self._path, f"{self._start} {self._deadline} {words}".rstrip())
+
+
+def start_of(environment: Mapping[str, str]) -> str:
+    """What all starts of a node within its limit have in common: that of a job of Slurm's lasts beyond a requeue."""
+    is_job = "MUSTER_ALL_SIGNALLED" in environment
+    return f"job-{environment['SLURM_JOB_ID']}" if is_job else environment.get("PET_RDZV_ID", "-")
 
 
 def why_stopped(folder: Path, name: str, start: str) -> str:

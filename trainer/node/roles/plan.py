@@ -122,6 +122,8 @@ class Plan:
             "MUSTER_ROLE_GPUS": str(mine.gpus),
             "MUSTER_FIRST_RANK": str(mine.first_rank),
         }
+        if own is not max(self.roles, key=lambda role: role.ends):
+            made["MUSTER_RESTART_WITH"] = ""  # the words of --restart-with are for the command that is the run's own
         if mine.service:
             made["MUSTER_ROLE_PORT"] = str(mine.service)
         for role in self.roles:

@@ -48,6 +48,13 @@ def views(**phases):
     return {**known, **{node: view if isinstance(view, View) else View(view) for node, view in phases.items()}}
 
 
+def test_the_words_of_a_restart_are_for_the_role_that_ends_the_run_or_the_first():
+    has = {node: "MUSTER_RESTART_WITH" not in PLAN.variables(node) for node in ("r", "w0", "w1", "t")}
+    assert has == {"r": False, "w0": False, "w1": False, "t": True}
+    none_ends = Plan((role("a", "a0"), role("b", "b0")))
+    assert ["MUSTER_RESTART_WITH" in none_ends.variables(node) for node in ("a0", "b0")] == [False, True]
+
+
 def test_a_role_starts_once_all_that_it_uses_are_ready():
     assert PLAN.waits_for(REWARD, views()) == []
     assert PLAN.waits_for(TRAIN, views(w0=READY)) == ["w1"]

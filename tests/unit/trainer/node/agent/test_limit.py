@@ -45,6 +45,17 @@ def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of
     assert not of(tmp_path, start="b").look()
 
 
+def test_a_job_of_slurms_has_one_limit_however_often_it_is_requeued_and_the_next_job_one_of_its_own(tmp_path, clock):
+    def start(job, again=""):
+        given = {"MUSTER_ALL_SIGNALLED": "1", "SLURM_JOB_ID": job, "PET_RDZV_ID": f"slurm-{job}-0-{again}"}
+        return Limit(tmp_path, "n0", {HOURS: "0.5", **given})
+
+    start("7", "0")
+    clock.now += 1801
+    assert start("7", "1").look()
+    assert not start("8", "0").look()
+
+
 @pytest.mark.parametrize("ahead", [5 * 3600.0, -5 * 3600.0])
 def test_a_clock_that_is_set_meanwhile_neither_ends_the_run_nor_lets_it_go_on(tmp_path, clock, ahead):
     node = of(tmp_path)
