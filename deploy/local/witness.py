@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 from ..core.errors import DeployError
-from ..run.environment import ON_END, RunSpec
+from ..run.environment import ON_END, RESUME_COMMAND, RunSpec
 from ..run.files.folders import with_muster
 from ..send.image import commands
 
@@ -26,6 +26,7 @@ def start(run: RunSpec, command: str) -> None:
     }
     # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}
+    plain[RESUME_COMMAND] = f"muster resume {run.run_id}"
     try:
         subprocess.Popen(
             commands.witness(sys.executable),

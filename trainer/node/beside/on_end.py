@@ -26,7 +26,7 @@ from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
 from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ...verdict import verdict_of
+from ...verdict import RESUME, verdict_of
 from ..agent import final_end, handover, limit
 from ..files import work
 from ..membership import alive, peers
@@ -98,6 +98,7 @@ def main() -> int:
         return 0
     ends, lost = _all_ends(witness)
     about = {**describe(ends, lost), "run": plan["run"], "seconds": round(time.monotonic() - began, 1)}
+    about["resume_command"] = os.environ.get(RESUME, "")
     act(plan, about, secrets)
     witness.acted = True
     time.sleep(_LINGER_S if len(hosts) > 1 else 0)
