@@ -17,12 +17,11 @@ def start(run: RunSpec, command: str) -> None:
     """Start it, if there is a command. It waits for the nodes, and ends by itself after them. Raises DeployError."""
     if not command:
         return
-    first = run.nodes[0].environment
-    restarts = run.script is None or run.script.restarts > 0
     plan = {
         **{"command": command, "run": run.run_id, "folder": str(run.run_dir), "nodes": list(run.names)},
-        **{"start": first["PET_RDZV_ID"], "restarts": restarts, "rank": 0, "hosts": [""], "place": 0},
-        **{"names": list(run.names), "port": 0, "token": ""},
+        **{"start": run.nodes[0].environment["PET_RDZV_ID"], "names": list(run.names)},
+        **{"restarts": run.script is None or run.script.restarts > 0},
+        **{"rank": 0, "hosts": [""], "place": 0, "port": 0, "token": ""},
     }
     # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}

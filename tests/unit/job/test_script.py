@@ -243,7 +243,7 @@ def test_a_run_of_this_machine_is_not_promised_to_continue_without_its_terminal(
     with pytest.raises(UsageError, match="a run here ends with its terminal") as refused:
         read("setsid python train.py")
     assert refused.value.hint == "nohup muster up --nproc 2 -- python train.py"
-    with pytest.raises(UsageError, match="a run keeps what it prints$"):
+    with pytest.raises(UsageError, match=r"a run keeps what it prints$"):
         read("nohup python train.py >log &")
 
 
