@@ -130,7 +130,7 @@ bench: $(READY_DEV) ## measure the figures of docs/evidence/benchmarks.md
 bench-hosts: $(READY_DEV) ## measure the figures of real hosts, on racks of containers: docs/evidence/benchmarks.md
 	@$(BIN)/python -m benchmarks hosts
 
-bench-preflight: $(READY_DEV) ## measure preflight in the fault laboratory (root, 20 minutes): docs/evidence/preflight-score.md
+bench-preflight: $(READY_DEV) ## measure preflight in the fault laboratory (root, 20 minutes): lab/scores/preflight-score.md
 	@$(BIN)/python -m benchmarks.preflight_truth
 	@$(BIN)/python -m benchmarks.preflight
 

@@ -1,7 +1,7 @@
 """Faults that nobody chose: drawn at random (lab/drawn/), tried on real torchrun, and preflight's word on each.
 
 python -m benchmarks.preflight_drawn                    a score: 50 draws that fail, 50 that train, a fresh seed
-python -m benchmarks.preflight_drawn --write            the same, into docs/evidence/preflight-score.md
+python -m benchmarks.preflight_drawn --write            the same, into lab/scores/preflight-score.md
 python -m benchmarks.preflight_drawn --look 100         draws for looking at, recorded with the probes' answers
 python -m benchmarks.preflight_drawn --again            what today's rules say of the recorded answers
 python -m benchmarks.preflight_drawn --draw 12.34       one draw, with all that preflight says of it
@@ -114,7 +114,7 @@ Command: `python -m benchmarks.preflight_drawn --write`.
 
 
 def section(seed: int, results: Sequence[Tried], seconds: float) -> str:
-    """The part of docs/evidence/preflight-score.md that is about draws."""
+    """The part of lab/scores/preflight-score.md that is about draws."""
     slow = sum(one.truth == job.SLOW for one in results)
     head = [
         f"Seed {seed}, {time.strftime('%Y-%m-%d')}, {len(results)} draws in {seconds / 60:.0f} minutes; {slow} of "

@@ -15,6 +15,8 @@ from typing import NoReturn
 from ..core.program import COMMAND
 from .options import FLAG
 
+# They keep a program that loses its terminal.
+TERMINALS = ("nohup", "setsid", "screen", "tmux")
 # In front of a launcher or a script: what they do is Muster's work, or the image's.
 RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
@@ -28,7 +30,7 @@ RUNNERS = {
         ("uv", "uvx", "poetry", "pipenv", "conda", "pdm", "hatch", "pixi"),
         "Muster installs the folder's packages itself",
     ),
-    **dict.fromkeys(("nohup", "setsid", "screen", "tmux"), "a run continues without its terminal anyway"),
+    **dict.fromkeys(TERMINALS, "a run continues without its terminal anyway"),
     **dict.fromkeys(("nice", "numactl", "taskset"), "it would not reach the ranks, which Muster starts"),
     **dict.fromkeys(
         ("docker", "podman", "apptainer", "singularity"),

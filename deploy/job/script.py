@@ -134,7 +134,8 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
         alone = _NO_MATTER_BEHIND.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
             again = retyped(shlex.split(alone.removeprefix("nohup ")), option)
-            _refusal(option)(operator[1], "a run keeps what it prints, and continues without its terminal", again)
+            continues = ", and continues without its terminal" * (COMMAND != "up")
+            _refusal(option)(operator[1], f"a run keeps what it prints{continues}", again)
         shell = retyped(("bash", "-c", command), option)
         _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
     # A Python file needs no suffix.
@@ -255,7 +256,10 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
-        refuse(first, launchers.RUNNERS[name], " ".join(filter(None, (retyped(inner, option, options), note))))
+        again = " ".join(filter(None, (retyped(inner, option, options), note)))
+        if COMMAND == "up" and name in launchers.TERMINALS:
+            refuse(first, "a run here ends with its terminal", "nohup " * again.startswith("muster ") + again)
+        refuse(first, launchers.RUNNERS[name], again)
     if first.startswith("-") and first not in _KINDS:
         trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
         hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"

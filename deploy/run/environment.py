@@ -19,7 +19,6 @@ from ..core.errors import UsageError
 from ..core.near import near
 from ..core.program import COMMAND
 from ..core.text import several
-from ..job.options import FLAG
 from ..job.script import PER_NODE
 from ..job.values import VISIBLE
 
@@ -232,7 +231,7 @@ def local_spec(
         placement = Placement(name, rank, len(names), 1 if per_node else ranks, interface, shared)
         restarts = script.restarts if script else MAX_RESTARTS
         variables = node_environment(placement, rendezvous, run_dir.name, str(run_dir), restarts)
-        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"muster up {FLAG.resume} latest"}
+        variables |= {STOP_ON_EOF: "1", RESUME_COMMAND: f"muster resume {run_dir.name}"}
         variables |= script.variables(rank, len(names)) if script else {}
         variables |= {LAUNCHER_RANKS: str(ranks)} if per_node else {}
         variables |= bare_rank(bool(script and script.bare), len(names), placement.processes)

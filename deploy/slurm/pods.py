@@ -96,8 +96,12 @@ _KEY = f"""\
 #   kubectl create secret generic $secret --from-literal={POD_KEY}="$$(openssl rand -hex 16)"
 """
 _FOLDER = f"""\
-# The image has the folder: FROM muster-trainer:gpu, then COPY --chown={IMAGE_USER} . {WORKSPACE}
-# and, for its packages, RUN pip install -r {WORKSPACE}/requirements.txt"""
+# The image has the folder and, if it has a requirements.txt, its packages:
+#   FROM muster-trainer:gpu
+#   COPY --chown={IMAGE_USER} . {WORKSPACE}
+#   USER root
+#   RUN python -m pip install -r {WORKSPACE}/requirements.txt
+#   USER {IMAGE_USER}"""
 _TRAINER = "# Muster's own trainer, which every image of Muster has."
 _JOBSET = Template("""\
 apiVersion: jobset.x-k8s.io/v1alpha2

@@ -7,6 +7,8 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -64,6 +66,28 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
     assert "begins at 0" in (project.runs / "first/logs/rank-0.log").read_text()
     assert json.loads((project.runs / "first/outcome.json").read_text())["kept"]["master"]["files"] == 2
     assert not (project.folder / "outputs").exists()
+
+
+def test_a_page_that_is_told_of_the_end_gets_the_command_that_resumes_the_run(project):
+    told = []
+
+    class Page(BaseHTTPRequestHandler):
+        def do_POST(self):
+            told.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_):
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Page) as page:
+        threading.Thread(target=page.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{page.server_port}/"
+        done = project("--script", "train.py wrong 0", "--run", "told", "--on-end", url)
+        assert done.returncode == 1
+        waiting.until(lambda: told, "the end to be told", 30)
+        page.shutdown()
+    assert (told[0]["end"], told[0]["resume_command"]) == ("failed", "muster resume told")
 
 
 def test_a_clock_that_is_set_back_during_a_run_changes_neither_its_end_nor_how_long_it_took(project):

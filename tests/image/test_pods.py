@@ -5,9 +5,11 @@ No cluster is had here. tests/pods.py is what stands for one: it starts what the
 
 import json
 import os
+import re
 import subprocess
 import sys
 import uuid
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,9 +18,14 @@ from lab import waiting
 from tests import pods
 
 HOME = Path(__file__).resolve().parents[2]
+# The page's Dockerfile, as it stands.
+DOCKERFILE = re.search(
+    r"^FROM muster-trainer:gpu\n([^`]+)", (HOME / "docs/how-to/kubernetes.md").read_text(), re.MULTILINE
+)
 FAB = Path(sys.executable).with_name("fab")
 TRAIN = """
 import os, pathlib, sys
+import packed  # of requirements.txt
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 one = torch.ones(1)
@@ -59,7 +66,13 @@ def cluster(tmp_path, image):
     (source / "pkg/__init__.py").touch()
     (source / "run.sh").write_text("torchrun --nnodes $NNODES --node-rank $NODE_RANK --master-addr $MASTER_ADDR "
                                    "--master-port $MASTER_PORT --nproc-per-node 1 train.py\n")  # fmt: skip
-    (source / "Dockerfile").write_text(f"FROM {image}\nCOPY --chown=1000 . /workspace\n")
+    (source / "Dockerfile").write_text(f"FROM {image}\n{DOCKERFILE[1]}")
+    (source / "requirements.txt").write_text("/workspace/packed-1-py3-none-any.whl\n")
+    with zipfile.ZipFile(source / "packed-1-py3-none-any.whl", "w") as wheel:
+        wheel.writestr("packed.py", "")
+        wheel.writestr("packed-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: packed\nVersion: 1\n")
+        wheel.writestr("packed-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("packed-1.dist-info/RECORD", "packed.py,,\n")
     subprocess.run(["docker", "build", "-q", "-t", name, source], check=True, capture_output=True, timeout=120)
     subprocess.run(
         ["docker", "network", "create", "--label", "muster.test=pods", name], check=True, capture_output=True

@@ -133,7 +133,7 @@ def refuse_going(run: str, hosts: ReachedHosts) -> None:
         attach = command_of(
             "attach", hosts=typed_hosts(each for each in hosts.cluster.hosts if each.name in nodes), run=run
         )
-        raise DeployError(f"--resume {run}: it still runs on {', '.join(running)}", f"follow it: {attach}")
+        raise DeployError(f"{run}: it still runs on {', '.join(running)}", f"follow it: {attach}")
 
 
 def resume_fields(options: Options) -> dict[str, str]:

@@ -237,6 +237,16 @@ def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_thei
     assert refused.value.hint.startswith(hint)
 
 
+def test_a_run_of_this_machine_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
+    monkeypatch.setattr(script, "COMMAND", "up")
+    monkeypatch.setattr(script, "BEFORE", ["up", "--nproc", "2"])
+    with pytest.raises(UsageError, match="a run here ends with its terminal") as refused:
+        read("setsid python train.py")
+    assert refused.value.hint == "nohup muster up --nproc 2 -- python train.py"
+    with pytest.raises(UsageError, match=r"a run keeps what it prints$"):
+        read("nohup python train.py >log &")
+
+
 def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):
     for option, hint in (("--", "-- train.py --lr 3"), ("--script", "--script 'train.py --lr 3'")):
         with pytest.raises(UsageError) as refused:

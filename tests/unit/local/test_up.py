@@ -64,7 +64,7 @@ def test_the_command_at_the_end_has_the_variables_and_secrets_of_the_run(tmp_pat
     witness.start(environment.local_spec(tmp_path / "r1", 1, 0, ["x.py"], 1, 1, "Linux", script), "true")
     (given,) = started
     assert (given["A"], given["KEY"], given["MUSTER_SECRETS_PRESENT"]) == ("1", "k", "KEY")
-    assert given["MUSTER_RESUME_COMMAND"] == "muster up --resume latest"
+    assert given["MUSTER_RESUME_COMMAND"] == "muster resume r1"
     assert "MUSTER_RUN_DIR" not in given, "by it the end of the run would kill it"
 
 

@@ -1,6 +1,8 @@
 """A run as a JobSet and a TrainJob: every field is one of the published models, and says what Muster promises."""
 
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -61,6 +63,13 @@ def test_each_form_of_a_command_is_valid_and_reaches_the_agent_as_it_was_read(ki
     assert wanted.items() <= env.items()
     assert second[3]["PET_NODE_RANK"] == "1"
     assert env["MUSTER_SENT"] == "/workspace"
+
+
+@KINDS
+def test_the_dockerfile_of_the_page_is_the_one_that_the_manifest_names(kind, folder, capsys):
+    page = (Path(__file__).resolve().parents[3] / "docs/how-to/kubernetes.md").read_text()
+    block = re.search(r"^```\n(FROM .*?)^```", page, re.MULTILINE | re.DOTALL)[1]
+    assert "".join(f"#   {line}\n" for line in block.splitlines()) in exported(capsys, to=kind)
 
 
 def job_of(kind, made):

@@ -26,7 +26,7 @@ from muster.errors import DONE, FAILED, REFUSED, SIGNALLED, STOPPED, Refused
 from muster.files import read_object
 
 from ...run_dir import RankFolder
-from ...verdict import verdict_of
+from ...verdict import RESUME, verdict_of
 from ..agent import final_end, handover, limit
 from ..files import work
 from ..membership import alive, peers
@@ -34,6 +34,8 @@ from ..rank.mask import Mask
 
 PLAN = "MUSTER_ON_END"
 COMMAND_S, _POST_S = 60.0, 15.0
+_VARIABLES = {"END": "end", "RUN_ID": "run", "EXIT_CODE": "code", "MESSAGE": "message", "END_NODE": "node",
+              "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
 _POLL_S, _UNSEEN_S, _LINGER_S = 0.2, 2.0, 6.0
 # A node that its host starts again is away for moments; one that never began does not come any more.
 _AWAY_S, _BEGIN_S = 6.0, 300.0
@@ -88,16 +90,17 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C of `muster up` is for its nodes
     plan = json.loads(os.environ.pop(PLAN))
     secrets, witness = handover.take(os.environ), Witness(plan)
-    hosts, place = plan["hosts"], plan["place"]
+    hosts = plan["hosts"]
     if len(hosts) > 1:
         with suppress(Refused):
-            peers.serve(hosts[place], plan["port"], plan["token"], lambda _: witness.answer())
+            peers.serve(hosts[plan["place"]], plan["port"], plan["token"], lambda _: witness.answer())
     began = time.monotonic()
     witness.wait()
     if _another_acts(plan):
         return 0
     ends, lost = _all_ends(witness)
-    about = {**describe(ends, lost), "run": plan["run"], "seconds": round(time.monotonic() - began, 1)}
+    about = {**describe(ends, lost), "run": plan["run"], "seconds": round(time.monotonic() - began, 1),
+             "resume_command": os.environ.get(RESUME)}  # fmt: skip
     act(plan, about, secrets)
     witness.acted = True
     time.sleep(_LINGER_S if len(hosts) > 1 else 0)
@@ -171,14 +174,14 @@ def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str
     elif first.get("cause") in _OUT_OF_MEMORY:
         word = "out-of-memory"
     place = {name: first.get(name) for name in ("node", "rank", "step")} if first else {}
-    return {"end": word, "code": _CODES.get(word, FAILED), "message": message, **place, "lost": list(lost)}
+    return {"end": word, "code": _CODES.get(word, FAILED), "message": message, **place, "lost": lost}
 
 
 def act(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
     """Run the command or post to the URL, and note in the run folder how that went. Raises nothing."""
     began, what = time.monotonic(), plan["command"]
     try:
-        error = _post(what, about) if what.startswith(("http://", "https://")) else _run(plan, what, about, secrets)
+        error = _post(what, about) if what.startswith(("http://", "https://")) else _run(plan, about, secrets)
     except Exception as fault:  # whatever it is, the run has ended as it has
         error = f"{type(fault).__name__}: {fault}"
     with suppress(OSError):
@@ -186,17 +189,15 @@ def act(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str,
         notes.event("on_end", end=about["end"], seconds=round(time.monotonic() - began, 1), error=error[:500])
 
 
-def _run(plan: Mapping[str, Any], command: str, about: Mapping[str, Any], secrets: Mapping[str, str]) -> str:
+def _run(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str, str]) -> str:
     """Run the command of the user; what went wrong, or an empty text."""
     folder = Path(plan["folder"])
-    names = {"END": "end", "RUN_ID": "run", "EXIT_CODE": "code", "MESSAGE": "message", "END_NODE": "node",
-             "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
-    variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in names.items()}
+    variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in _VARIABLES.items()}
     inside = folder / work.WORK
     (folder / "logs").mkdir(exist_ok=True)  # no rank has begun where the run ended before
     with (folder / "logs" / "on-end.log").open("ab", buffering=0) as log:
         child = subprocess.Popen(
-            ["/bin/sh", "-c", command],
+            ["/bin/sh", "-c", plan["command"]],
             env={**os.environ, **secrets, **variables},
             cwd=inside if inside.is_dir() else folder,
             stdin=subprocess.DEVNULL,
