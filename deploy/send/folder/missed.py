@@ -134,7 +134,7 @@ def _line_of(needs: Path, package: str) -> str:
     """The package as this file names it; empty if it does not."""
     with suppress(OSError, UnicodeDecodeError):
         text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
-        if match := re.search(rf"(?m)^[ \t]*[\"']?{_named(package)}", text):
+        if match := re.search(rf"(?m)(?:^[ \t]*[\"']?|[#&]egg=){_named(package)}", text):
             return match[1]
     return ""
 

@@ -169,6 +169,12 @@ def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, ne
     [
         ("requirements.txt", "numpy\nPyYAML>=5.3.1  # settings\n", "yaml", "PyYAML"),
         ("requirements.txt", "opencv-python==4.6\n", "cv2", "opencv-python"),
+        (
+            "requirements.txt",
+            "git+https://github.com/cocodataset/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools\n",
+            "pycocotools",
+            "pycocotools",
+        ),
         ("requirements.txt", "flash_attn\n", "flash_attn", "flash_attn"),
         ("pyproject.toml", '[project]\ndependencies = [\n  "scikit_learn>=1",\n]\n', "sklearn", "scikit_learn"),
         ("uv.lock", '[[package]]\nname = "wandb"\nversion = "0.21.3"\n', "wandb", "wandb"),
