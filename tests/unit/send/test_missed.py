@@ -326,6 +326,17 @@ def told_of(folder, words=(), targets=()):
     return text.getvalue()
 
 
+def test_a_repository_that_a_dockerignore_leaves_in_stays_without_a_word(tmp_path):
+    """`--secret NAME=FILE gives the ranks a value`, was said of gpt-neox's and alpaca-lora's .git."""
+    for name in (".git/HEAD", "libs/a/.git/HEAD", "train.py", ".dockerignore"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(".venv\n")
+    assert told_of(tmp_path) == ""
+    assert not [path for path in folder_look.look_at(tmp_path, Choice()).entries if ".git" in path.path.split("/")]
+    (tmp_path / ".env").write_text("KEY=1\n")
+    assert told_of(tmp_path).startswith("not sent: .env;")
+
+
 def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
     """Not of one to a disk, which hosts may have as well."""
     assert told_of(experiment).startswith("lib leads out of the folder")
