@@ -14,8 +14,9 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u08e2\u180e\u200b\u200e\u200f\u2028-\u202e"
     "\u2060-\u2064\u2066-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
-# Colours and movements of the cursor (CSI): a console is full of them, and a line reads better without.
-_CURSOR = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]")
+# Colours and movements of the cursor (CSI, and a bar's backspaces): a console is full of them, and a line reads better
+# without.
+_CURSOR = re.compile(r"\x1b\[[0-?]{0,32}[ -/]{0,8}[@-~]|\x08+")
 # A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
 # goes down to the bar again, so it is a redraw like a carriage return.
 _UP = re.compile(r"\x1b\[[0-9]{0,3}A\r?$")

@@ -169,7 +169,8 @@ def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...
         return words
     if not first.endswith(".sh"):
         return ("bash", *words) if _SHEBANG.match(_text_of(first, folder)) else words
-    if not os.access(folder / first, os.X_OK):
+    # Without a first line that names its shell only a shell starts it: the kernel would not.
+    if not os.access(folder / first, os.X_OK) or not _text_of(first, folder).startswith("#!"):
         return ("bash", *words)
     return words if "/" in first else (f"./{first}", *words[1:])
 

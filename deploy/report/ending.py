@@ -62,6 +62,12 @@ _PIPE_ENDS, _PIPE = (
 _OF_CHILD = (
     "a process that the script started has ended: its own words stand before; a full memory ends one without any"
 )
+# A script that asks for the size of its terminal, by Python or by a program.
+_OF_TERMINAL = re.compile(r"Inappropriate ioctl for device|stty size")
+_NO_TERMINAL = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
+# What a shell says that does not find a program.
+_PROGRAM = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
+_BRINGS = "put its package among the run's packages, or into the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 
 
@@ -138,6 +144,10 @@ def _hint(
         return _with(_ALONE, result)
     if open_end and shows("port-busy", words):
         return _with(_OF_OWN_PORT, result)
+    if result.cause == Cause.LEFT_EARLY and (program := _PROGRAM.search(words)):
+        return _with(
+            missed.not_installed(folder, needs, program[1]) or f"the run has no {program[1]}: {_BRINGS}", result
+        )
     if open_end and (how := _of_words(*words.partition("\n")[::2])):
         return _with(how, result)
     if fetch and open_end and shows("download", words):
@@ -149,6 +159,8 @@ def _of_words(error: str, traceback: str) -> str:
     """What an exception means that says too little by itself; empty for any other."""
     if _DEVICE_IDS.search(error):
         return _NO_DEVICE_IDS
+    if _OF_TERMINAL.search(f"{error}\n{traceback}"):
+        return _NO_TERMINAL
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
         return _OF_CHILD
     asserted = _ASSERTS.findall(traceback) if error.endswith(": AssertionError") else []

@@ -35,9 +35,10 @@ def tell(look: Look, console: Console) -> None:
     """Say what a look at a folder has found."""
     for note in look.notes:
         console.note(note)
-    if look.credentials:
-        console.note(left_out.describe(look.credentials))
-        console.data({"kind": "not sent", "paths": [credential.path for credential in look.credentials]})
+    # Nobody misses a repository: where git says what is sent, it stays without a word.
+    if staying := [credential for credential in look.credentials if Path(credential.path).name != ".git"]:
+        console.note(left_out.describe(staying))
+        console.data({"kind": "not sent", "paths": [credential.path for credential in staying]})
 
 
 def tell_data(looks: Iterable[FolderLook], console: Console) -> None:

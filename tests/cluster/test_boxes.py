@@ -83,6 +83,16 @@ def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
     control.fab("down", "--run", f"{control.run}-2")
 
 
+def test_a_dry_run_names_no_command_of_an_engine_that_is_not_there(control):
+    """Who has no Docker there looked at `docker run --cap-drop ...`, which nothing would run."""
+    (control.code / "requirements.txt").write_text("numpy\n")
+    planned = deploy(control, "train.py", "--dry-run", hosts=["box-1", "box-2"])
+    assert planned.returncode == 0, planned.stderr
+    assert "box-2: install the packages of requirements.txt" in planned.stdout
+    assert "box-2: start box-2 as muster-RUN" in planned.stdout
+    assert "docker" not in planned.stdout
+
+
 def test_each_look_at_a_run_works(control):
     begin(control, "--secret", "KEY")
     assert control.run in control.fab("status").stdout

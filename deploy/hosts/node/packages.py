@@ -60,9 +60,11 @@ def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console)
     if not (needs := shipment.requirements):
         return
     for place in _places(shipment, pushed):
-        argv = commands.install_container(place.box(), "PACKAGES", "DIGEST")
-        text = f"{place.name}: install the packages of {needs.path}, if it lacks them\n    {shlex.join(argv[:-1])} ..."
-        row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": list(argv)}
+        is_bare = shipment.facts[place.name].bare
+        argv = [] if is_bare else [*commands.install_container(place.box(), "PACKAGES", "DIGEST")]
+        text = f"{place.name}: install the packages of {needs.path}, if it lacks them"
+        text += f"\n    {shlex.join(argv[:-1])} ..." * bool(argv)
+        row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": argv}
         console.line(text, row)
 
 

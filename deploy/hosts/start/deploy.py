@@ -249,6 +249,8 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         packages.foretell(request, pushed, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
+    if bare.all_are(request.facts):  # no engine takes Docker's commands there
+        steps = tuple(replace(step, argv=()) for step in steps)
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
     for node in containers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -57,6 +57,8 @@ def hint(
             return how
     if here and (how := _not_sent(here, folder, choice)):
         return how
+    if how := _around(named_paths.outside(words, run), folder):
+        return how
     if modules:
         return _of_module(modules[0], folder, needs)
     return _of_typo(missing, folder) or _of_variable(words, folder, choice)
@@ -92,9 +94,8 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
-        if needs and (line := _line_of(folder / needs, package)):
-            how = f"--requirements {shlex.quote(needs)} installs it, or says why"
-            return f"{needs} names {line}, and it is not installed: {how}"
+        if how := not_installed(folder, needs, package) or _around(_files_of(module), folder):
+            return how
         package = package if top in libraries.OF_MODULES else f"the package that has {top}"
         return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
     path = f"{root}{module.replace('.', '/')}"
@@ -106,11 +107,34 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
     return f"{missing}: did you mean {name}?" if meant else missing
 
 
+def not_installed(folder: Path, needs: str, package: str) -> str:
+    """What says why a package is not there that the file `needs` of the folder names; empty if it does not."""
+    # A lock names what the project asks for, and in words of its own.
+    asks = "pyproject.toml" if needs == "uv.lock" else needs
+    line = _line_of(folder / asks, package) if needs else ""
+    how = f"--requirements {shlex.quote(needs)} installs it, or says why"
+    return f"{needs} names {line}, and it is not installed: {how}" if line else ""
+
+
+def _around(paths: Iterable[str], folder: Path) -> str:
+    """What sends the first of these paths that lies around the folder, in its repository; empty if none does.
+
+    Hosts choose words of theirs: nobody is told to send more than that.
+    """
+    top = folder.resolve()
+    repository = next((place for place in (top, *top.parents) if os.path.lexists(place / ".git")), top)
+    ups = ["../" * up for up in range(len(top.relative_to(repository).parts) + 1)]
+    for place in (Path(os.path.normpath(top / up / path)) for path in paths for up in ups):
+        if os.path.lexists(place) and place.is_relative_to(repository) and not place.is_relative_to(top):
+            return selection.outside(top, place)
+    return ""
+
+
 def _line_of(needs: Path, package: str) -> str:
     """The package as this file names it; empty if it does not."""
     with suppress(OSError, UnicodeDecodeError):
         text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
-        if match := re.search(rf"(?m)^[ \t]*[\"']?{_named(package)}", text):
+        if match := re.search(rf"(?m)(?:^[ \t]*[\"']?|[#&]egg=){_named(package)}", text):
             return match[1]
     return ""
 

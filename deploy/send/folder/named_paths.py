@@ -56,6 +56,12 @@ def all_of(words: str, run: str = "") -> list[str]:
     return list(filter(is_like, missing(words, run)))[:_MOST_ASKED]
 
 
+def outside(words: str, run: str = "") -> list[str]:
+    """Those above the script's folder, as seen from it: `../data/a.bin`."""
+    seen = (os.path.relpath(_own(word, run) or f"{WORK}{word}", WORK) for word in in_lines(words))
+    return [path for path in seen if path.startswith("../")]
+
+
 def is_like(path: str) -> bool:
     """Whether it looks like a path, and not like a bare word."""
     inside = path.removeprefix(WORK)
@@ -68,7 +74,8 @@ def _misses(line: str) -> bool:
 
 def _in(lines: Iterable[str]) -> list[str]:
     matches = (next(filter(None, match.groups())) for line in lines for match in _WORDS.finditer(line))
-    return [word for _, word in zip(range(_MOST), matches, strict=False)]
+    words = (word for _, word in zip(range(_MOST), matches, strict=False))
+    return [word for word in words if len(word) <= _LONGEST and "\0" not in word]
 
 
 def _paths(words: list[str], run: str) -> list[str]:
@@ -79,18 +86,20 @@ def _paths(words: list[str], run: str) -> list[str]:
 
 def _of_run(word: str, run: str) -> str:
     """The path in the run's folder that a word of a script means; empty if it means none."""
-    if len(word) > _LONGEST or "\0" in word:
-        return ""
-    # As a container has them, a host, and this machine.
-    tops = ["muster/run", *([f"runs/{run}"] if run else [])]
-    own = re.match(rf"(?:.*/)?(?:{'|'.join(map(re.escape, tops))})/(?P<rest>.*)", word)
-    if own:
-        rest = own["rest"].replace(f"sent{WORKSPACE}/", WORK, 1)
-        path = _plain(rest)
+    if own := _own(word, run):
+        path = _plain(own)
         return path if path.startswith((WORK, HOME)) else ""
     top = f"{WORKSPACE}/"
     inside = _plain(word[word.rindex(top) + len(top) :] if word.startswith("/") and top in word else word)
     return f"{WORK}{inside}" if inside else ""
+
+
+def _own(word: str, run: str) -> str:
+    """What of a path lies below the run's folder; empty if it does not."""
+    # As a container has them, a host, and this machine.
+    tops = ["muster/run", *([f"runs/{run}"] if run else [])]
+    own = re.match(rf"(?:.*/)?(?:{'|'.join(map(re.escape, tops))})/(?P<rest>.*)", word)
+    return own["rest"].replace(f"sent{WORKSPACE}/", WORK, 1) if own else ""
 
 
 def _plain(path: str) -> str:

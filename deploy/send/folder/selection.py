@@ -124,14 +124,29 @@ def beyond_link(folder: Path, path: str) -> str:
     top, real = folder.resolve(), (folder / link).resolve()
     far = os.readlink(folder / link).startswith("/")  # hosts may have a disk in the same place
     above = str(real) if far else os.path.commonpath((top, real.parent))
-    if Path.home().is_relative_to(above) or "/." in above:  # all that this user has, or their keys
+    if _is_private(above):
         return f"{link} leads out of the folder: copy what is there into it"
     if far:  # whoever made the link chose these words, and a user types them
         place = shlex.quote(f"{real}:{real}")
         return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
+    return f"{link} leads out of the folder: {_with_both(top, above)}"
+
+
+def outside(top: Path, path: Path) -> str:
+    """What brings to hosts what they miss outside the folder `top`."""
+    above = os.path.commonpath((top, path))
+    how = "copy it into it" if _is_private(above) else _with_both(top, above)
+    return f"{os.path.relpath(path, top)} lies outside the folder that is sent: {how}"
+
+
+def _is_private(above: str) -> bool:
+    """Whether a folder has all that this user has, or their keys."""
+    return Path.home().is_relative_to(above) or "/." in above
+
+
+def _with_both(top: Path, above: str) -> str:
     inner = shlex.quote(f"cd {shlex.quote(os.path.relpath(top, above))} && ...")
-    both = f"--folder {shlex.quote(os.path.relpath(above, top))} bash -c {inner}"
-    return f"{link} leads out of the folder: {both} sends it, too"
+    return f"--folder {shlex.quote(os.path.relpath(above))} bash -c {inner} sends it, too"
 
 
 def link_out(folder: Path, path: str) -> str:

@@ -28,6 +28,7 @@ def test_of_a_progress_bar_its_last_state_is_shown_without_colours():
     assert plain("\x1b[31mred\x1b[0m \x1b[2K") == "red "
     assert console_line("10 %\r\x1b[32m90 %\x1b[0m\r  ") == "90 %"
     assert console_line("a\r\n") == "a"
+    assert console_line(" [==>.] Loss: 2.3        \b\b\b\b\b\b\b 10/10 \r") == " [==>.] Loss: 2.3         10/10 "
     assert console_line(" \r ") == ""
     assert console_line("a\x07b") == r"a\x07b"
 

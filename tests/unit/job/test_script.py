@@ -348,11 +348,18 @@ def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, fi
         ("other.sh", 0o644, ["other.sh"]),
         ("job.sbatch --lr 1", 0o644, ["bash", "job.sbatch", "--lr", "1"]),
         ("run-local", 0o755, ["bash", "run-local"]),
+        ("plain.sh --lr 1", 0o755, ["bash", "plain.sh", "--lr", "1"]),
+        ("./plain.sh", 0o755, ["bash", "./plain.sh"]),
     ],
 )
 def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mode, started):
-    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python."""
+    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python.
+
+    Of one whose first line names no shell the kernel would say `Exec format error`; a shell starts it.
+    """
     (tmp_path / "tools").mkdir()
+    (tmp_path / "plain.sh").write_text("torchrun --standalone --nproc_per_node=8 train_gpt.py")
+    (tmp_path / "plain.sh").chmod(mode)
     for name in ("run.sh", "tools/run.sh", "job.sbatch", "run-local"):
         (tmp_path / name).write_text("#!/bin/sh\n")
         (tmp_path / name).chmod(mode)

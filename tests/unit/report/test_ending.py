@@ -260,12 +260,27 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
             "raise err_type(err_msg)",
             "on CPUs DistributedDataParallel takes no device_ids",
         ),
+        (
+            "ValueError: not enough values to unpack (expected 2, got 0)",
+            "_, term_width = os.popen('stty size', 'r').read().split()",
+            "a rank has no terminal",
+        ),
+        ("OSError: [Errno 25] Inappropriate ioctl for device", "os.get_terminal_size()", "a rank has no terminal"),
     ],
 )
 def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, error, line, says):
     text = hint(folder, f"train.py ended with code 1: {error}\n    [rank1]:     {line}\n    [rank1]: {error}", ranks=2)
     assert text.startswith(says)
     assert text.endswith(RESUME)
+
+
+@pytest.mark.parametrize("said", ["run.sh: line 14: accelerate: command not found", "sh: 1: accelerate: not found"])
+def test_a_program_that_a_shell_script_misses_is_named_with_what_brings_it(folder, said):
+    words = f"bash ended with code 127 without an exception\n    {said}"
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no accelerate: put its package")
+    (folder / "requirements.txt").write_text("torch\naccelerate==0.28.0\n")
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("requirements.txt names accelerate, and it is not")
+    assert hint(folder, words) == RESUME
 
 
 @pytest.mark.parametrize(("fetch", "logs"), [

@@ -169,12 +169,21 @@ def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, ne
     [
         ("requirements.txt", "numpy\nPyYAML>=5.3.1  # settings\n", "yaml", "PyYAML"),
         ("requirements.txt", "opencv-python==4.6\n", "cv2", "opencv-python"),
+        (
+            "requirements.txt",
+            "git+https://github.com/cocodataset/cocoapi.git#subdirectory=PythonAPI&egg=pycocotools\n",
+            "pycocotools",
+            "pycocotools",
+        ),
         ("requirements.txt", "flash_attn\n", "flash_attn", "flash_attn"),
         ("pyproject.toml", '[project]\ndependencies = [\n  "scikit_learn>=1",\n]\n', "sklearn", "scikit_learn"),
+        ("uv.lock", '[[package]]\nname = "wandb"\nversion = "0.21.3"\n', "wandb", "wandb"),
     ],
 )
 def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs, text, module, package):
     (folder / needs).write_text(text)
+    if needs == "uv.lock":
+        (folder / "pyproject.toml").write_text('[project]\ndependencies = [\n  "wandb>=0.21.3",\n]\n')
     hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, Choice(), needs)
     assert hint.startswith(f"{needs} names {package}, and it is not installed")
     assert f"--requirements {needs}" in hint
@@ -196,7 +205,7 @@ def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder
 
 
 @pytest.fixture
-def experiment(tmp_path):
+def experiment(tmp_path, monkeypatch):
     """A folder of a repository, whose code it has as links; and data elsewhere."""
     for path in ("repo/lib/net.py", "repo/egs/my set/train.py", "repo/egs/my set/own/a.py", "disk/a.bin"):
         (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
@@ -206,6 +215,7 @@ def experiment(tmp_path):
     (folder / "same").symlink_to("own")
     (folder / "none").symlink_to("../nothing")
     (folder / "data").symlink_to(tmp_path / "disk")
+    monkeypatch.chdir(folder)
     return folder
 
 
@@ -224,6 +234,12 @@ def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folde
         + shlex.quote("cd 'egs/my set' && ...")
         + " sends it, too"
     )
+
+
+def test_a_folder_is_named_as_it_is_typed(experiment, monkeypatch):
+    """`--folder 'egs/my set'` was typed, further up."""
+    monkeypatch.chdir(experiment.parents[1])
+    assert "--folder . bash -c" in missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
 
 
 def test_nobody_is_told_to_send_a_home(experiment, monkeypatch):
@@ -260,11 +276,65 @@ def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends
     assert selection.beyond_link(folder, "weights") == "weights leads out of the folder: copy what is there into it"
 
 
+@pytest.mark.parametrize(
+    ("words", "missing", "above"),
+    [
+        ("ModuleNotFoundError: No module named 'model'", "../model", ".."),
+        ("ModuleNotFoundError: No module named 'model.net'", "../model/net.py", ".."),
+        ("ModuleNotFoundError: No module named 'helpers'", "../../helpers.py", "../.."),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '../model/net.py'", "../model/net.py", ".."),
+        ("FileNotFoundError: Unable to find '/here/runs/7/model/net.py'", "../model/net.py", ".."),
+        ("FileNotFoundError: No such file: '/muster/run/work/../model/net.py'", "../model/net.py", ".."),
+    ],
+)
+def test_what_lies_around_the_folder_in_its_repository_comes_with_it(tmp_path, monkeypatch, words, missing, above):
+    """Many repositories say `cd trainer && torchrun train.py`, whose scripts import and read from `..`."""
+    (repository := tmp_path / "repo").mkdir()
+    (folder := repository / "egs/trainer").mkdir(parents=True)
+    for path in ("helpers.py", "egs/model/net.py", "egs/trainer/train.py"):
+        (repository / path).parent.mkdir(exist_ok=True)
+        (repository / path).write_text("x")
+    assert "outside" not in missed.hint(words, folder, Choice(), run="7"), "nothing says that it is one project"
+    (repository / ".git").mkdir()
+    monkeypatch.chdir(folder)
+    into = shlex.quote(f"cd {'trainer' if above == '..' else 'egs/trainer'} && ...")
+    assert missed.hint(words, folder, Choice(), run="7") == (
+        f"{missing} lies outside the folder that is sent: --folder {above} bash -c {into} sends it, too"
+    )
+
+
+@pytest.mark.parametrize("path", ["../../.ssh/id_rsa", "../../other/a.py", "../own.py", "../none.py", "/etc/passwd"])
+def test_no_words_of_a_host_ask_for_more_than_the_repository(tmp_path, monkeypatch, path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (".ssh/id_rsa", "other/a.py", "repo/.git/HEAD", "repo/own.py", "repo/trainer/train.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    words = f"FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())
+    assert bool(hint) == (path == "../own.py")
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "repo/.git/HEAD").unlink()
+    (tmp_path / "repo/.git").rmdir()
+    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())  # the home is a repository now
+    assert ("--folder" in hint) == (path == "../own.py")
+
+
 def told_of(folder, words=(), targets=()):
     text = io.StringIO()
     err = RichConsole(file=text, theme=THEME, width=2000)
     folder_notes.tell_sent(folder_look.FolderLook(folder), Console(False, err, err), words, targets)
     return text.getvalue()
+
+
+def test_a_repository_that_a_dockerignore_leaves_in_stays_without_a_word(tmp_path):
+    """`--secret NAME=FILE gives the ranks a value`, was said of gpt-neox's and alpaca-lora's .git."""
+    for name in (".git/HEAD", "libs/a/.git/HEAD", "train.py", ".dockerignore"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(".venv\n")
+    assert told_of(tmp_path) == ""
+    assert not [path for path in folder_look.look_at(tmp_path, Choice()).entries if ".git" in path.path.split("/")]
+    (tmp_path / ".env").write_text("KEY=1\n")
+    assert told_of(tmp_path).startswith("not sent: .env;")
 
 
 def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):

@@ -74,3 +74,10 @@ def test_what_lies_elsewhere_is_no_path_of_the_script(path):
 def test_a_path_with_wildcards_is_looked_for_by_its_folder():
     assert named_paths.all_of("FileNotFoundError: 'data/en/*.txt'") == ["work/data/en"]
     assert named_paths.missing("FileNotFoundError: 'data/*/a-?.txt'") == ["work/FileNotFoundError", "work/data"]
+
+
+def test_a_word_that_no_disk_has_is_no_path_above_the_folder():
+    line = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
+    assert named_paths.outside(line.format("../a.bin")) == ["../a.bin"]
+    for word in ("../a\0b", "../" + "a" * 500, "/etc/passwd", "own/../a.bin"):
+        assert named_paths.outside(line.format(word)) == []
