@@ -10,6 +10,7 @@ from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
 from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
 from deploy.preflight.answers import WORDS, Link, pairs
 from deploy.preflight.checks import interfaces, names, software
+from deploy.report import preflight_text
 from lab.answers import HOSTS, answers, facts
 
 HOME = Path(__file__).resolve().parents[3]
@@ -46,6 +47,26 @@ def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, ho
     assert verdict.faults[1:] == []
     assert verdict.first.evidence
     assert verdict.fix
+
+
+@pytest.mark.parametrize("closed", ["between halves", "to each", "of one", "large"])
+def test_many_hosts_are_judged_in_seconds_whatever_is_closed(closed, monkeypatch):
+    """Each closed pair was compared with each other: of 96 hosts that took 2 s of CPU, of 256 hosts two minutes."""
+    hosts = ("a", *(f"h{number}" for number in range(1, 160)))
+    monkeypatch.setattr("lab.answers.HOSTS", hosts)
+    half = set(hosts[:80])
+    bad = {
+        "between halves": lambda s, t, k: (s in half) != (t in half),
+        "to each": lambda s, t, k: True,
+        "of one": lambda s, t, k: "h7" in (s, t),
+        "large": lambda s, t, k: k == "data",
+    }[closed]
+    seen = answers(outcome=lambda s, t, k: ("stall-send" if closed == "large" else "dropped") if bad(s, t, k) else "ok")
+    began = time.process_time()
+    verdict = judge(seen)
+    assert not verdict.ok
+    assert time.process_time() - began < 10
+    assert max(map(len, preflight_text.lines_of(verdict, "gloo"))) < 2000
 
 
 def test_refused_with_a_listener_is_a_firewall_that_rejects():
