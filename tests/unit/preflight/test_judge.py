@@ -69,6 +69,30 @@ def test_many_hosts_are_judged_in_seconds_whatever_is_closed(closed, monkeypatch
     assert max(map(len, preflight_text.lines_of(verdict, "gloo"))) < 2000
 
 
+def test_what_hundreds_of_hosts_have_is_told_in_a_screen_and_its_hosts_are_all(monkeypatch):
+    """Debian's own name on each of 60 hosts: one line of 7,000 letters; an address twice on each: 242 lines."""
+    hosts = ("a", *(f"h{number}" for number in range(1, 60)))
+    monkeypatch.setattr("lab.answers.HOSTS", hosts)
+    loops = judge(answers(change={host: {"names": {host: [["127.0.1.1", True, host]]}} for host in hosts}))
+    twins = judge(
+        answers(change={host: {"names": {host: [[f"10.0.0.{n}", True, host]]}} for n, host in enumerate(hosts)})
+    )
+    clocks = judge(answers(clocks={host: (60.0 * n, 0.001) for n, host in enumerate(hosts)}))
+    assert (loops.cause, loops.hosts) == ("name-loopback", hosts)
+    assert "; and the same of h8, h9, h10 and 49 more" in loops.first.text
+    assert loops.fix.endswith("; and so on h8, h9, h10 and 49 more")
+    for verdict in (loops, twins, clocks):
+        told = list(preflight_text.lines_of(verdict, "gloo"))
+        assert len(told) < 50
+        assert max(map(len, told)) < 1500
+    assert "duplicate-address (5" in told_of(twins)
+    assert "and 51 more" in told_of(clocks)
+
+
+def told_of(verdict):
+    return "\n".join(preflight_text.lines_of(verdict, "gloo"))
+
+
 def test_refused_with_a_listener_is_a_firewall_that_rejects():
     verdict = judge(answers(outcome=lambda s, t, k: "refused" if t == "a" and k == "meet" else "ok"))
     assert verdict.cause == "rendezvous-rejected"
