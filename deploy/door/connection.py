@@ -325,11 +325,10 @@ def _make_room(hosts: int) -> None:
     """Let this process open files for so many hosts, where it may: it begins with 1,024, on macOS with 256."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _FILES + _FILES_OF_A_HOST * hosts
-    if most != resource.RLIM_INFINITY:
-        wanted = min(wanted, most)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    if wanted > soft != resource.RLIM_INFINITY:
         with suppress(OSError, ValueError):  # more than the kernel's own limit
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
+            room = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))
 
 
 class _Hop:

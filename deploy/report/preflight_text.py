@@ -18,7 +18,7 @@ from .text import aligned
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
-# Findings, and lines of evidence.
+# So many findings are told whole.
 MOST_WHOLE = 8
 
 
@@ -66,10 +66,8 @@ def _counted(word: str, findings: Sequence[Finding]) -> Iterator[str]:
 def _whole(finding: Finding, word: str) -> Iterator[str]:
     unsure = "could not tell: " if finding.level == UNKNOWN and not finding.or_else else ""
     yield f"{word:<8}{unsure}{finding.text}"
-    for number, seen in enumerate(finding.evidence[:MOST_WHOLE]):
+    for number, seen in enumerate(finding.evidence):
         yield f"{INDENT}{'' if number else 'evidence:':<9} {seen}"
-    if len(finding.evidence) > MOST_WHOLE:
-        yield f"{INDENT}{'':<9} and {len(finding.evidence) - MOST_WHOLE} more"
     if finding.or_else:
         yield f"{INDENT}not sure, it may also be: {'; '.join(finding.or_else)}"
     if finding.symptom:

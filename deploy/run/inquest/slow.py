@@ -79,8 +79,8 @@ def _slow(evidence: Evidence) -> list[Finding]:
     if len(recent) < 2 or any(not of for of in recent.values()):
         return []
     # Of ranks that wait little, one alone is to blame: of the others nothing has to be known.
-    idle = (rank for rank, of in recent.items() if _usual(of, "wait_ms") < _WAITED * _usual(of, "step_ms"))
-    if len([*islice(idle, 2)]) > 1:
+    hurried = (rank for rank, of in recent.items() if _usual(of, "wait_ms") < _WAITED * _usual(of, "step_ms"))
+    if len([*islice(hurried, 2)]) > 1:
         return []
     own, data, wait, step = (
         {rank: _usual(of, name) for rank, of in recent.items()} for name in ("own_ms", "data_ms", "wait_ms", "step_ms")
@@ -147,7 +147,7 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
 
 def _usual(paces: Sequence[Pace], name: str) -> float:
     """The median of a time of these reports."""
-    return median(getattr(pace, name) for pace in paces)
+    return float(median(getattr(pace, name) for pace in paces))
 
 
 def _recent(paces: Sequence[Pace]) -> list[Pace]:
