@@ -11,6 +11,8 @@ from ..core.text import listed
 from .table import ROWS, row_of
 
 FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
+# Hundreds of hosts may have a line each.
+MOST_EVIDENCE = 10
 LOOKS = "; this looks like: "
 
 
@@ -74,7 +76,7 @@ def find(
         row.group,
         several,
         f"{hosts}: {seen}" if isinstance(hosts, str) else seen,
-        tuple(evidence),
+        tuple(evidence)[:MOST_EVIDENCE],
         row.symptom if symptom is None else symptom,
         fix or row.command.format(host=listed(several), typed=typed(",".join(several))),
         level,

@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import os
 import random
+import resource
 import shlex
 import signal
 import stat
@@ -37,6 +38,8 @@ _LOGIN = 3
 # How long a connection waits without a client. On a busy machine the first one may come seconds after the login.
 _ALONE_S = 10
 _FIRST_S, _HELLO_S, _LAST_WORDS_S = 30.0, 5.0, 0.5
+# The files that a command has open: of itself, and of each host a connection and a few streams at a time.
+_FILES, _FILES_OF_A_HOST = 256, 16
 # What only a person, a token or Kerberos can do.
 _FOR_A_PERSON = ("second-factor", "password-only", "key-rejected", "closed")
 _MOST_WORDS = 64 << 10
@@ -310,10 +313,22 @@ def opener_to(hosts: Iterable[Host], asks: bool = False) -> Iterator[tuple[Opene
 
     Raises UsageError for invalid settings.
     """
+    hosts = tuple(hosts)
+    _make_room(len(hosts))
     with closing(Client(asks)) as client:
         routes = client.routes(hosts)
         with closing(Opener(client)) as opener:
             yield opener, routes
+
+
+def _make_room(hosts: int) -> None:
+    """Let this process open files for so many hosts, where it may: it begins with 1,024, on macOS with 256."""
+    soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _FILES + _FILES_OF_A_HOST * hosts
+    if wanted > soft != resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError):  # more than the kernel's own limit
+            room = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))
 
 
 class _Hop:

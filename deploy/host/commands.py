@@ -132,16 +132,17 @@ def variable_lines(variables: Mapping[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in sorted(variables.items())).encode()
 
 
-def follow(
-    name: str, folder: str, mark: str, since: str, files: dict[str, tuple[int, str]], every_s: float
-) -> tuple[str, ...]:
-    """Report what changes in a node's container and run folder, until the container ends.
+def follow(name: str, folder: str, mark: str, since: str, every_s: float) -> tuple[str, ...]:
+    """Report what changes in a node's container and run folder, until the container ends. Standard input: `here`.
 
-    `since`: the console from this time on, or all of it; `files`: how many bytes of each growing file we have already,
-    and the digits in its first 24 bytes, if it is this host's file.
+    `since`: the console from this time on, or all of it.
     """
-    known = [f"{size} {begin} {path}" for path, (size, begin) in sorted(files.items())]
-    return script("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}", *known)
+    return script("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}")
+
+
+def here(files: Mapping[str, str | int]) -> bytes:
+    """What who follows a run has of its growing files: a line each, for a system bears only so much in a command."""
+    return "".join(f"{known} {path}\n" for path, known in sorted(files.items())).encode()
 
 
 def document(run: str, name: str) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ caller gives the commands that folder as their home (Session.at_home).
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from ..core import fields
@@ -72,13 +72,13 @@ ENDED = frozenset(
 )
 
 
-def follow(
-    run: RunId, job: str, mark: str, every_s: float, ranks: Collection[int] | None, sizes: Mapping[str, int]
-) -> tuple[str, ...]:
-    """Report what changes in a job and its run's folder until the reader stops. `ranks`: whose logs; None: all."""
+def follow(run: RunId, job: str, mark: str, every_s: float, ranks: Collection[int] | None) -> tuple[str, ...]:
+    """Report what changes in a job and its run's folder until the reader stops. Standard input: commands.here.
+
+    `ranks`: whose logs; None: all.
+    """
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
-    known = [f"{size} {path}" for path, size in sorted(sizes.items())]
-    return script("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER), *known)
+    return script("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER))
 
 
 def state(run: RunId, job: str = "") -> tuple[str, ...]:

@@ -11,7 +11,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,9 +32,10 @@ from ..run.events import Event
 from ..run.lost_host import AFTER_S, UNSEEN_S, WAIT_LOST_S, Misses, Signs, is_lost, may_be_lost, refuse_cut_off
 from ..run.output import ConsoleLines
 from ..run.progress import State
+from ..run.state.ranks import by_node
 from ..run.state.story import Happening
 from . import nodes
-from .mirror import Mirror
+from .mirror import AllFiles, Mirror
 from .node import secrets as deploy_secrets
 from .node.container import container_name
 
@@ -87,7 +88,8 @@ class HostsBackend(Backend):
     @property
     def sessions(self) -> list[Session]:
         """The current sessions to the hosts that answer; lost ones have been opened again."""
-        return [session for host, session in list(self._sessions.items()) if host not in self.out_of_sight]
+        away = {*self.out_of_sight}
+        return [session for host, session in list(self._sessions.items()) if host not in away]
 
     @property
     def where(self) -> str:
@@ -109,9 +111,10 @@ class HostsBackend(Backend):
 
     def _watch(self) -> None:
         """Begin to follow the nodes on all hosts."""
+        files = AllFiles(self.run.run_dir)
         for host, node in self.run.nodes.items():
             hear = partial(self._hear, host, node)
-            self._mirrors[host] = Mirror(self.run.run_dir, host, node, self._say, hear)
+            self._mirrors[host] = Mirror(self.run.run_dir, host, node, self._say, hear, files)
         self._moved = time.monotonic()
         for host in self._mirrors:
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
@@ -123,9 +126,8 @@ class HostsBackend(Backend):
         """
         if not self._mirrors:
             self._watch()
-        mirrors = list(self._mirrors.values())
-        ranks_on = state.ranks.ranks_on
-        signs = {host: mirror.signs(ranks_on(mirror.state.node)) for host, mirror in self._mirrors.items()}
+        mirrors, ranks = list(self._mirrors.values()), by_node(state.ranks.began)
+        signs = {host: mirror.signs(ranks.get(mirror.state.node, ())) for host, mirror in self._mirrors.items()}
         self._tell_silent(state, signs)
         self._tell_full(state)
         silent_s = min(of_host.silent_s for of_host in signs.values())
@@ -142,7 +144,10 @@ class HostsBackend(Backend):
             return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
         finding = state.case.finding
         lost = finding.node if finding and finding.cause == Cause.NODE_LOST else ""
-        return [self._judged(host, signs, state, lost) for host in self._mirrors]
+        # A node that has left the run misses nobody.
+        members = {*(state.nodes.members or state.names)}
+        ended = {host for host, mirror in self._mirrors.items() if mirror.over and mirror.state.node in members}
+        return [self._judged(host, signs, ended, state, lost) for host in self._mirrors]
 
     def output(self, state: State) -> list[Event]:
         """The lines of the nodes' consoles."""
@@ -208,27 +213,24 @@ class HostsBackend(Backend):
             state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 
-    def _judged(self, host: str, signs: Mapping[str, Signs], state: State, lost: str) -> NodeState:
-        """The node's state. `lost`: the node for which the others wait, as they say."""
+    def _judged(
+        self, host: str, signs: Mapping[str, Signs], ended: Collection[str], state: State, lost: str
+    ) -> NodeState:
+        """The node's state. `ended`: hosts whose nodes have; `lost`: the node for which the others wait, they say."""
         mirror, own = self._mirrors[host], signs[host]
-        node, others = mirror.state, [of_host for name, of_host in signs.items() if name != host]
+        node = mirror.state
         if trouble := own.trouble or ("closed" if mirror.closed and not node.trouble else ""):
             node = replace(node, trouble=trouble)
         if state.verdicts:
             return self._final.at_the_end(node)
         self._final.before_the_end(node)
-        if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, others)):
+        if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, _others(host, signs))):
             # It may be a victim of the host that is silent now.
             return replace(node, state="running", code=None)
         stood_s = time.monotonic() - self._moved
-        # A node that has left the run misses nobody.
-        ended = any(
-            other.over and other.state.node in (state.nodes.members or state.names)
-            for name, other in self._mirrors.items()
-            if name != host
-        )
-        misses = Misses(stood_s, ended, named=node.node == lost, reports=self.run.script)
-        if is_lost(own, others, misses, state.wait_lost_s):
+        has_ended = any(name != host for name in ended)
+        misses = Misses(stood_s, has_ended, named=node.node == lost, reports=self.run.script)
+        if is_lost(own, _others(host, signs), misses, state.wait_lost_s):
             return replace(node, state="lost")
         return node
 
@@ -241,8 +243,8 @@ class HostsBackend(Backend):
             folder = f"{session.home}/runs/{self._id}"
             try:
                 since, files = mirror.known()
-                command = commands.follow(container_name(self._id), folder, mirror.mark, since, files, EVERY_S)
-                session.run(command, timeout_s=None, on_line=mirror.take, check=False)
+                command = commands.follow(container_name(self._id), folder, mirror.mark, since, EVERY_S)
+                session.run(command, input=commands.here(files), timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
                 self._once(f"{host}: {fault.message}")
             except DeployError as fault:
@@ -273,6 +275,11 @@ class HostsBackend(Backend):
         if words not in self._reported:
             self._reported.add(words)
             self._say(words)
+
+
+def _others(host: str, signs: Mapping[str, Signs]) -> Iterator[Signs]:
+    """The signs of all other hosts, as far as they are asked for: each host looks at hundreds."""
+    return (of_host for name, of_host in signs.items() if name != host)
 
 
 class Onlooker(HostsBackend):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from ..core.errors import SIGNALLED
@@ -23,6 +23,28 @@ from ..run.lost_host import Signs
 
 # Two hosts may have a file of one name: the first piece decides which of them gets the name.
 _FIRST_PIECE = threading.Lock()
+_LOOK_S = 1.0
+
+
+def _known(run_dir: Path, folder: str) -> dict[str, str]:
+    """The growing files there, as `commands.here` takes them."""
+    sizes = growing(run_dir / folder)
+    return {name: f"{size} {apart.time_in(apart.head(run_dir, folder + name))}" for name, size in sizes.items()}
+
+
+class AllFiles:
+    """The growing files of a run's folder. Hundreds of hosts begin at once: a look serves all of them for a moment."""
+
+    def __init__(self, run_dir: Path) -> None:
+        self._dir, self._lock = run_dir, threading.Lock()
+        self._at, self._files = -_LOOK_S, dict[str, str]()
+
+    def files(self) -> Mapping[str, str]:
+        """As `_known` has them. What has grown since, a host sends twice, and a mirror writes once."""
+        with self._lock:
+            if time.monotonic() - self._at >= _LOOK_S:
+                self._files, self._at = _known(self._dir, ""), time.monotonic()
+            return self._files
 
 
 class Mirror(FolderCopy):
@@ -40,8 +62,10 @@ class Mirror(FolderCopy):
         node: NodeName,
         say: Callable[[str], None],
         on_console_line: Callable[[str, float], None] = lambda words, t: None,
+        all_files: AllFiles | None = None,
     ) -> None:
         super().__init__(run_dir, host, say)
+        self._all = all_files or AllFiles(run_dir)
         self._on_console_line, self._node = on_console_line, node
         self._count = logs.ConsoleCount(lambda: say(logs.missed_lines(host)))
         self.state = NodeState(node, "waiting")
@@ -72,14 +96,11 @@ class Mirror(FolderCopy):
         grew_at = max(self._grew_at.get(path, 0.0) for path in (f"telemetry/{self._node}.jsonl", *own))
         return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
-    def known(self) -> tuple[str, dict[str, tuple[int, str]]]:
+    def known(self) -> tuple[str, dict[str, str]]:
         """Where the host must continue: the time of the console's last line; of each growing file the size, and the
         time in its beginning, because it may be another host's."""
         self._known = self._stamp
-        files = growing(self._dir) | growing(self._dir / apart.name_of(self._node, ""))
-        places = {name: str(path.relative_to(self._dir)) for name, path in files.items()}
-        times = {name: apart.time_in(apart.head(self._dir, place)) for name, place in places.items()}
-        return self._known, {name: (path.stat().st_size, times[name]) for name, path in files.items()}
+        return self._known, {**self._all.files(), **_known(self._dir, apart.name_of(self._node, ""))}
 
     def take(self, line: str) -> None:
         """Take one line from the host."""

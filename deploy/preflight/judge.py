@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from ..causes.finding import FAULT, UNKNOWN, WARNING, Finding
 from ..causes.table import EXPLAINS, ROWS
+from ..core.text import listed
 from . import confidence, networks, refusals, remedies
 from .answers import Answers
 from .checks import (
@@ -53,6 +54,8 @@ CHECKS: tuple[Check, ...] = (
 APART = ("other-network", "wrong-machine")
 # Groups of checks that take two hosts which answer.
 BETWEEN = ("links", "mtu", "clocks")
+# Of a cause that many hosts have, so many are told in words; its `hosts` are all.
+MOST_MERGED = 8
 
 
 def judge_rehearsed(answers: Answers, before: Iterable[Finding], findings: Sequence[Finding], shown: str) -> Verdict:
@@ -125,8 +128,9 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """Merge findings: one cause on several hosts is one finding."""
+    """Merge findings: one cause on several hosts is one finding, with the words and commands of the first of them."""
     merged: dict[tuple[str, str], Finding] = {}
+    others: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = (
             len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in APART)
@@ -135,7 +139,13 @@ def _merged(findings: list[Finding]) -> list[Finding]:
         first = merged.get(key)
         if first is None:
             merged[key] = finding
-        elif finding.hosts[0] not in first.hosts:
+        elif finding.hosts[0] in first.hosts:
+            continue
+        elif len(first.hosts) >= MOST_MERGED:
+            others.setdefault(key, []).append(finding)
+            cells = tuple(dict.fromkeys((*first.cells, *finding.cells)))
+            merged[key] = replace(first, hosts=first.hosts + finding.hosts, cells=cells)
+        else:
             merged[key] = replace(
                 first,
                 hosts=first.hosts + finding.hosts,
@@ -144,6 +154,10 @@ def _merged(findings: list[Finding]) -> list[Finding]:
                 cells=tuple(dict.fromkeys((*first.cells, *finding.cells))),
                 fix=first.fix if finding.fix == first.fix else f"{first.fix}; {finding.fix}",
             )
+    for key, more in others.items():
+        first, alike = merged[key], listed(finding.hosts[0] for finding in more)
+        own_fix = f"; and so on {alike}" if any(finding.fix != first.fix for finding in more) else ""
+        merged[key] = replace(first, text=f"{first.text}; and the same of {alike}", fix=first.fix + own_fix)
     return list(merged.values())
 
 

@@ -6,6 +6,7 @@ A column is the called host, a row the calling host, a cell the link between the
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -74,10 +75,9 @@ def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -
     """`cells`: all outcomes, `bad`: those to explain. Columns come before rows, rows before links."""
     if not bad:
         return []
-    columns = [host for host in hosts if _full([pair for pair in cells if pair[1] == host], bad, hosts)]
-    rows = [host for host in hosts if _full([pair for pair in cells if pair[0] == host], bad, hosts)]
-    by_column = [pair for pair in bad if pair[1] in columns]
-    by_row = [pair for pair in bad if pair[0] in rows]
+    columns, rows = (_full(hosts, cells, bad, end) for end in (1, 0))
+    by_column = dict.fromkeys(pair for pair in bad if pair[1] in columns)
+    by_row = dict.fromkeys(pair for pair in bad if pair[0] in rows)
     if len(by_row) == len(bad) and (len(by_column) < len(bad) or len(rows) < len(columns)):
         return [Blame(tuple(rows), tuple(by_row), outgoing=True)]
     causes = [Blame(tuple(columns), tuple(by_column))] if columns else []
@@ -85,22 +85,22 @@ def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -
     out = [pair for pair in left if pair in by_row]
     if out:
         causes.append(Blame(tuple(dict.fromkeys(pair[0] for pair in out)), tuple(out), outgoing=True))
-    return causes + _singles([pair for pair in left if pair not in out])
+    return causes + _singles([pair for pair in left if pair not in by_row])
 
 
-def _full(tried: list[Pair], bad: Collection[Pair], hosts: Sequence[str]) -> bool:
-    """Whether all attempts failed; with more than two hosts, a single cell is a link."""
-    return bool(tried) and all(pair in bad for pair in tried) and (len(tried) > 1 or len(hosts) == 2)
+def _full(hosts: Sequence[str], cells: Iterable[Pair], bad: Iterable[Pair], end: int) -> dict[str, None]:
+    """The hosts at one end of cells that all failed; with more than two hosts, a single cell is a link."""
+    tried, failed = (Counter(pair[end] for pair in of) for of in (cells, bad))
+    least = 1 if len(hosts) == 2 else 2
+    return dict.fromkeys(host for host in hosts if tried[host] == failed[host] >= least)
 
 
 def _singles(bad: list[Pair]) -> list[Blame]:
-    blames, seen = [], set[frozenset[str]]()
+    blames, ways = [], dict[frozenset[str], list[Pair]]()
     for pair in bad:
-        if frozenset(pair) in seen:
-            continue
-        seen.add(frozenset(pair))
-        both = tuple(cell for cell in bad if set(cell) == set(pair))
-        blames.append(Blame(pair if len(both) > 1 else (pair[1],), both, link=pair))
+        ways.setdefault(frozenset(pair), []).append(pair)
+    for both in ways.values():
+        blames.append(Blame(both[0] if len(both) > 1 else (both[0][1],), tuple(both), link=both[0]))
     if len(blames) > MOST_LINKS:  # so many links mean that the network is split
         return [Blame(tuple(sorted({host for pair in bad for host in pair})), tuple(bad))]
     return blames

@@ -6,7 +6,7 @@ Text from others stands in `Text`, whose control characters are visible.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 from rich.console import Console as RichConsole
@@ -19,6 +19,7 @@ from rich.text import Text as RichText
 
 from ..core.printable import visible
 from ..run.progress import State
+from ..run.state.ranks import RankView
 from ..run.state.story import Happening
 from . import text as lines
 
@@ -54,8 +55,10 @@ def view(
     words = ("   ".join(rest), "quiet")
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
     room = max(3, height - _LINES_BESIDE_NODES)
-    shown = state.names[:room]
-    cells = [_node_row(name, state) for name in shown]
+    marks = lines.marks(state)
+    ranks = _shown_ranks(state, marks)
+    shown = _shown_nodes(state, room, {name for name, view in ranks.items() if view.rank not in marks})
+    cells = [_node_row(name, state, ranks.get(name), marks) for name in shown]
     most = max(map(len, cells))
     heads: list[list[RichText]] = [
         [Text(f"  {head}" if head == "node" else head, "quiet") for head in (*lines.HEADS[:most], "")]
@@ -124,10 +127,28 @@ class LiveView:
         return Constrain(view(self._state, self._recipe, self._why, width, height, self._moving, whole), width)
 
 
-def _node_row(name: str, state: State) -> list[RichText]:
-    if (view := state.ranks.view_of(name)) is None or lines.is_lost(name, state):
+def _shown_ranks(state: State, marks: Mapping[int, str]) -> dict[str, RankView]:
+    """By node, the rank that its row is about: the first that is marked, else the first."""
+    ranks = dict[str, RankView]()
+    for _, view in sorted(state.ranks.views.items(), key=lambda pair: (pair[0] not in marks, pair[0])):
+        ranks.setdefault(view.node, view)
+    return ranks
+
+
+def _shown_nodes(state: State, room: int, as_usual: Collection[str]) -> list[str]:
+    """As many nodes as there is room for, in their order: those of which there is news go before those `as_usual`."""
+
+    def is_usual(name: str) -> bool:
+        return name in as_usual and name not in state.nodes.troubles and not lines.is_lost(name, state)
+
+    chosen = {*sorted(state.names, key=is_usual)[:room]}
+    return [name for name in state.names if name in chosen]
+
+
+def _node_row(name: str, state: State, view: RankView | None, marks: Mapping[int, str]) -> list[RichText]:
+    if view is None or lines.is_lost(name, state):
         return [Text(f"  {name}", "node"), Text(lines.node_word(name, state), "quiet")]
-    cells, mark = lines.rank_cells(view, state), lines.mark_of(view, state)
+    cells, mark = lines.rank_cells(view, state), marks.get(view.rank, "")
     shown = Text.assemble((f"  {name}", "node"), (f" {mark}" * bool(mark), "warn"))
     styles = ["", "", *["quiet"] * len(cells)]
     return [shown, *(Text(cell, style) for cell, style in zip(cells, styles, strict=False))]

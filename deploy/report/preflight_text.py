@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
@@ -17,6 +18,8 @@ from .text import aligned
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
+# So many findings are told whole.
+MOST_WHOLE = 8
 
 
 def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
@@ -25,10 +28,12 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
     yield f"muster preflight   {hosts}   {duration(verdict.seconds)}   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
     yield "  " + "  ".join(shown)
-    for number, finding in enumerate([*verdict.faults, *verdict.unknown]):
+    for number, finding in enumerate(verdict.problems[:MOST_WHOLE]):
         yield from _whole(finding, "cause" if number == 0 else "also")
-    for finding in verdict.warnings:
+    yield from _counted("also", verdict.problems)
+    for finding in verdict.warnings[:MOST_WHOLE]:
         yield f"warning {finding.text}" + (f"; {finding.fix}" if finding.fix else "")
+    yield from _counted("warning", verdict.warnings)
     if verdict.network:
         yield f"network {verdict.network}"
     for text in verdict.unexplained:
@@ -49,6 +54,13 @@ def readiness(verdict: Verdict) -> tuple[str, str]:
 def _ready(verdict: Verdict) -> str:
     title, text = readiness(verdict)
     return f"{title}: {text}" if verdict.not_rehearsed else f"{title:<8}{text}"
+
+
+def _counted(word: str, findings: Sequence[Finding]) -> Iterator[str]:
+    """What is not told of so many findings: how many of each cause."""
+    if left := Counter(finding.cause for finding in findings[MOST_WHOLE:]):
+        causes = ", ".join(f"{cause} ({count})" for cause, count in left.items())
+        yield f"{word:<8}{left.total()} more, which --json has: {causes}"
 
 
 def _whole(finding: Finding, word: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from ..core.text import amount, clock, duration, figure, percent, several
 from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
-from ..run.inquest.slow import slow
+from ..run.inquest.slow import Works
 from ..run.outcome import Result, downloads, untold
 from ..run.progress import State
 from ..run.state.ranks import RankView
@@ -68,17 +68,19 @@ def rank_cells(view: RankView, state: State) -> list[str]:
     return cells
 
 
-def mark_of(view: RankView, state: State) -> str:
-    """What is to be seen of a rank beside the others: `slow`, or `silent`; empty: nothing."""
-    others = [each for each in state.ranks.views.values() if each.rank != view.rank and each.training]
-    if not view.training or not others:
-        return ""
-    if max(each.stepped for each in others) - view.stepped > max(_SILENT_S, _SILENT_STEPS * view.step_ms / 1000):
-        return "silent"
-    seen = {each.rank: each for each in (view, *others)}
-    data = {rank: each.data_ms for rank, each in seen.items()}
+def marks(state: State) -> dict[int, str]:
+    """What is to be seen of ranks beside the others: `slow`, or `silent`."""
+    seen = {rank: each for rank, each in state.ranks.views.items() if each.training}
+    newest = max((each.stepped for each in seen.values()), default=0.0)
     own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
-    return "slow" if slow(view.rank, own, data) else ""
+    works = Works(own, {rank: each.data_ms for rank, each in seen.items()})
+    marked = dict[int, str]()
+    for rank, each in seen.items():
+        if newest - each.stepped > max(_SILENT_S, _SILENT_STEPS * each.step_ms / 1000):
+            marked[rank] = "silent"
+        elif works.slow(rank):
+            marked[rank] = "slow"
+    return marked
 
 
 def bar(state: State, width: int) -> str:

@@ -7,7 +7,7 @@ files may still grow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..core.errors import DeployError
@@ -65,7 +65,7 @@ class Misses:
     reports: bool
 
 
-def is_lost(signs: Signs, others: Sequence[Signs], misses: Misses, patience_s: float) -> bool:
+def is_lost(signs: Signs, others: Iterable[Signs], misses: Misses, patience_s: float) -> bool:
     """Whether the run has lost the host. While the ranks train, it has not, however silent the host is."""
     missed = misses.ended and min(signs.silent_s, misses.stood_s) > BLAME_S
     awaited = misses.named if misses.reports else misses.stood_s > patience_s

@@ -18,6 +18,7 @@ from pathlib import Path
 from ..core.printable import plain, without_redraws
 from .events import Event
 from .files import own_files
+from .state.ranks import by_node
 
 # Between two looks; a person does not read faster.
 MOST_LINES = 200
@@ -43,9 +44,7 @@ class ConsoleLines:
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
         """The lines since the last call; `began` names the node of each rank. Lines of other nodes wait for theirs."""
-        ranks: dict[str, list[int]] = {}
-        for rank, node in began.items():
-            ranks.setdefault(node, []).append(rank)
+        ranks = by_node(began)
         with self._lock:
             lines, missing = list(self._lines), self._put - len(self._lines)
             self._lines.clear()

@@ -19,7 +19,7 @@ from ..core.names import RunId
 from ..core.printable import console_line
 from ..core.text import several
 from ..host import jobs
-from ..host.commands import script
+from ..host.commands import here, script
 from ..host.jobs import Job
 from ..run.backend import Backend
 from ..run.events import Event
@@ -175,9 +175,9 @@ class SlurmBackend(Backend):
 
     def _follow(self, copied: JobCopy) -> None:
         while not self._closed.is_set():
-            command = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks, copied.known())
+            command, known = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks), here(copied.known())
             try:
-                self.login.reading.run(command, timeout_s=None, on_line=copied.take, check=False)
+                self.login.reading.run(command, input=known, timeout_s=None, on_line=copied.take, check=False)
             except BadAnswer as fault:
                 self._once(f"{self.login.host.name}: {fault.message}")
             except DeployError as fault:

@@ -52,7 +52,7 @@ class FolderCopy:
 
     def sizes(self) -> dict[str, int]:
         """Where the host must continue: the size of each growing file."""
-        return {name: path.stat().st_size for name, path in growing(self._dir).items()}
+        return growing(self._dir)
 
     def allowed(self, name: str) -> Path | None:
         """The path of a file that may be copied under that name."""
@@ -119,10 +119,15 @@ class FolderCopy:
                 file.write(data[have:])
 
 
-def growing(folder: Path) -> dict[str, Path]:
-    """The growing files of a folder, by their names in it."""
-    patterns = ("ranks/rank-*.jsonl", "metrics*.jsonl", "telemetry/[!.]*.jsonl", "scalars/[!.]*.jsonl")
-    return {str(path.relative_to(folder)): path for pattern in patterns for path in folder.glob(pattern)}
+def growing(folder: Path) -> dict[str, int]:
+    """The growing files of a folder, by their names in it, with their sizes."""
+    sizes = dict[str, int]()
+    for place, begin in (("ranks/", "rank-"), ("", "metrics"), ("telemetry/", ""), ("scalars/", "")):
+        with suppress(OSError), os.scandir(folder / place) as entries:
+            for entry in entries:
+                if entry.name.startswith(begin) and entry.name.endswith(".jsonl") and not entry.name.startswith("."):
+                    sizes[place + entry.name] = entry.stat().st_size
+    return sizes
 
 
 def allowed_path(text: str) -> Path | None:

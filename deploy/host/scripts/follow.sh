@@ -1,7 +1,7 @@
 #!/bin/sh
-# follow CONTAINER FOLDER MARK SINCE MOST EVERY [SIZE DIGITS PATH]...: reports every change in a node's container and run
-# folder, until the node ends. `SIZE DIGITS PATH` is one word: the reader has that many bytes of a file of this name already.
-# It may be another host's file, which had the rank before: only if the digits in its first 24 bytes are the same is it ours.
+# follow CONTAINER FOLDER MARK SINCE MOST EVERY: reports every change in a node's container and run folder, until the node
+# ends. Its input has lines `SIZE DIGITS PATH`: the reader has that many bytes of a file of this name already. It may be
+# another host's file, which had the rank before: only if the digits in its first 24 bytes are the same is it ours.
 #
 # It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
 # begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
@@ -10,7 +10,7 @@
 # `disk closed` where the folder's rights do, and `disk room` once neither does; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
 # pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
 # everything before it. `docker logs` must be called again when the container starts again.
-name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6; shift 6
+name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6
 . ./reading.sh
 . ./report_function.sh
 . ./container_line.sh
@@ -20,9 +20,8 @@ enter "$run" || {
     echo "$mark state gone"; exit 0
 }
 begins() { digits=$(read_at "$run" "$1" 0 24 | tr -cd 0-9); echo "${digits:--}"; }
-for file; do
-    path=${file##* }
-    [ ! -f "./$path" ] || [ "${file%" $path"}" != "${file%% *} $(begins "$path")" ] || keep "$path" "${file%% *}"
+while read -r size digits path; do
+    [ ! -f "./$path" ] || [ "$digits" != "$(begins "$path" </dev/null)" ] || keep "$path" "$size"
 done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
 # An engine starts a node again within a fifth of a second, and the state no longer has the code of the life before.
@@ -34,7 +33,6 @@ died() {
 disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
-newline=$(printf '\n.'); newline=${newline%.}
 # An engine that hangs must not keep the files from being read; once it is known to, it gets less time, so that the reader
 # hears from the host every few seconds and does not take it for silent.
 limit=$(command -v timeout) && limit="$limit 8"

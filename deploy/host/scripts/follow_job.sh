@@ -1,25 +1,25 @@
 #!/bin/sh
-# follow-job RUN JOB MARK MOST EVERY RANKS LINGER [SIZE PATH]...: reports every change of a job and of its run's folder until
-# nobody reads any more, in the lines that follow.sh describes; `said LINE` is a line of look_job. RANKS: whose logs, with
-# commas around each, or `all`. Of a log that nobody has read yet, only the last LINGER bytes. Slurm is asked at first every
-# second, then less and less often; again at once when a document has changed.
-run=$1 job=$2 mark=$3 most=$4 every=$5 ranks=$6 linger=$7; shift 7
+# follow-job RUN JOB MARK MOST EVERY RANKS LINGER: reports every change of a job and of its run's folder until nobody reads
+# any more, in the lines that follow.sh describes; `said LINE` is a line of look_job. Its input has lines `SIZE PATH`. RANKS:
+# whose logs, with commas around each, or `all`. Of a log that nobody has read yet, only the last LINGER bytes. Slurm is asked
+# at first every second, then less and less often; again at once when a document has changed.
+run=$1 job=$2 mark=$3 most=$4 every=$5 ranks=$6 linger=$7
 . ./reading.sh
 . ./report_function.sh
 . ./job_function.sh
 enter "$run" || { echo "$mark said job nofolder"; exit 0; }
-for size; do keep "${size#* }" "${size%% *}"; done
+while read -r size path; do keep "$path" "$size"; done
 trap 'exit 0' HUP INT TERM PIPE
 logs() {
     for log in logs/rank-*.log; do
         number=${log#logs/rank-}; number=${number%.log}
         case $ranks in all | *",$number,"*) [ ! -f "$log" ] || echo "$log" ;; esac
-    done | head -n 2000
+    done | head -n 4096
 }
 # shellcheck disable=SC2046  # names without blanks
 skip() {
     while read -r path size _; do
-        case $known in *"|$path="*) continue ;; esac
+        case $newline$known in *"$newline$path "*) continue ;; esac
         [ "${size:-0}" -le "$linger" ] || keep "$path" $((size - linger))
     done <<END
 $(files job.out $(logs))

@@ -25,5 +25,5 @@ read_at() (
 # name may be a link by the time it is read. It leaves out names that our files never have, and files beyond a run's number.
 files() {
     find -P "$@" -maxdepth 1 -type f -exec stat -c '%n %s %i:%z' -- {} + 2>/dev/null |
-        LC_ALL=C grep -E '^([A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]* [0-9]+ ' | head -n 2100
+        LC_ALL=C grep -E '^([A-Za-z0-9_][A-Za-z0-9._-]*/)?[A-Za-z0-9_][A-Za-z0-9._-]* [0-9]+ ' | head -n 10000
 }

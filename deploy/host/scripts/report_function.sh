@@ -2,21 +2,21 @@
 # report PATH...: what has changed of these files since the last call, in the lines that follow.sh describes. The current
 # folder is the run's. Sets `more` if there is more than one call gives.
 # shellcheck disable=SC2034,SC2154  # the script that includes this sets $mark, $most and $run, and reads $more
-# What was reported of each path: `|PATH=VALUE|`.
-known="|"
-keep() {
-    case $known in *"|$1="*) rest=${known#*"|$1="}; known="${known%%"|$1="*}|${rest#*"|"}" ;; esac
-    known="$known$1=$2|"
-}
+newline='
+'
+# What was reported of each path: lines `PATH VALUE`, of which the last one of a path counts. A shell that looked each path up
+# in them would take seconds for some hundred, and minutes for a thousand: awk does.
+known=
+keep() { known="$known$1 $2$newline"; }
 tell_document() {
     now="$2:$3"; [ "$2" -le "$most" ] || now=big
-    [ "$value" != "$now" ] && [ "$2" -gt 0 ] || return 0
+    [ "$2" -gt 0 ] || return 0
     keep "$1" "$now"
     [ "$now" != big ] || { echo "$mark big $1 $2 ." || exit; return; }
     echo "$mark doc $1 $(read_at "$run" "$1" 0 "$most" | base64 | tr -d '\n') ." || exit
 }
 tell_growth() {
-    at=${value:-0}; until=$2
+    at=$3; until=$2
     [ $((until - at)) -le $((32 * most)) ] || { until=$((at + 32 * most)); more=1; }
     while [ "$at" -lt "$until" ]; do
         size=$((until - at)); [ "$size" -le "$most" ] || size=$most
@@ -28,15 +28,20 @@ tell_growth() {
     done
 }
 report() {
-    documents=$(files "$@")
-    while read -r path size change; do
-        case $known in *"|$path="*) value=${known#*"|$path="}; value=${value%%"|"*} ;; *) value= ;; esac
+    known=$(printf %s "$known" | awk '{ last[$1] = $0 } END { for (path in last) print last[path] }')$newline
+    changed=$({ printf '%s--\n' "$known"; files "$@"; } | awk -v most="$most" '
+        $1 == "--" { listed = 1; next }
+        !listed { last[$1] = substr($0, length($1) + 2); next }
+        { value = last[$1]; change = substr($0, length($1) + length($2) + 3) }
+        value == $2 || value == $2 ":" change || (value == "big" && $2 > most + 0) { next }
+        { print $1, $2, (value ~ /^[0-9]+$/ ? value : 0), change }')
+    while read -r path size at change; do
         case $path in
         nodes/*.json | config.json | environment.json | outcome/*.json) tell_document "$path" "$size" "$change" ;;
         ranks/rank-*.jsonl | telemetry/*.jsonl | scalars/*.jsonl | metrics*.jsonl | logs/rank-*.log | job.out)
-            tell_growth "$path" "$size" ;;
+            tell_growth "$path" "$size" "$at" ;;
         esac
     done <<END
-$documents
+$changed
 END
 }

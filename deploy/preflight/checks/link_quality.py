@@ -148,9 +148,9 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     return best
 
 
-def far_apart(answers: Answers, source: str, target: str) -> bool:
-    """Whether a payload between these hosts may stall only because the distance is long."""
-    return round_trips(answers).get(frozenset((source, target)), 0.0) >= FARTHER_MS
+def far_apart(answers: Answers) -> set[frozenset[str]]:
+    """The hosts between which a payload may stall only because the distance is long."""
+    return {ends for ends, ms in round_trips(answers).items() if ms >= FARTHER_MS}
 
 
 def _delay(answers: Answers) -> Iterator[Finding]:

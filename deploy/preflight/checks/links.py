@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ...causes.finding import FAULT, WARNING, Finding, find
@@ -39,10 +39,11 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    lost = [host for host in answers.facts if all(cell.dead for pair, cell in table.items() if host in pair)]
+    alive = {host for pair, cell in table.items() if not cell.dead for host in pair}
+    lost = [host for host in answers.facts if host not in alive]
     if lost:
         yield _unreachable(answers, lost)
-    rest = {pair: cell for pair, cell in table.items() if not set(pair) & set(lost)}
+    rest = {pair: cell for pair, cell in table.items() if alive.issuperset(pair)}
     yield from _wrong_network(answers, rest)
     for what in (ALL, MEET, DATA):
         outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
@@ -68,10 +69,12 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
-    links = [link for link in answers.links if link.pair & set(lost) and link.outward]
-    aimless = tuple(host for host in lost if _all(links, host, HOW["no-route"]))
+    among = {*lost}
+    links = [link for link in answers.links if link.outward and not among.isdisjoint(link.ends)]
+    calls, called = (_outcomes(links, end) for end in (0, 1))
+    aimless = tuple(host for host in lost if calls.get(host, {""}).issubset(HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
-    mute = tuple(host for host in lost if _all(links, host, ("no-arp",)) or _all(links, host, ("no-arp",), called=True))
+    mute = tuple(host for host in lost if {"no-arp"} in (calls.get(host), called.get(host)))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
     closing = tuple(host for host in lost if answers.grown(host))
     if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
@@ -126,10 +129,12 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
     return f"{fix}   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
 
 
-def _all(links: Sequence[Link], host: str, outcomes: Sequence[str], called: bool = False) -> bool:
-    """Whether all calls of a host, or all calls to it, ended like this."""
-    mine = [link.outcome for link in links if (link.target if called else link.source) == host]
-    return bool(mine) and all(outcome in outcomes for outcome in mine)
+def _outcomes(links: Iterable[Link], end: int) -> dict[str, set[str]]:
+    """How the calls of each host ended (0), or those to each host (1)."""
+    outcomes: dict[str, set[str]] = {}
+    for link in links:
+        outcomes.setdefault(link.ends[end], set()).add(link.outcome)
+    return outcomes
 
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:

@@ -12,6 +12,7 @@ from .. import reachability, remedies
 from ..answers import Answers, Link, ends_of
 from .link_quality import far_apart, loses_small_ones
 
+MOST_SIZES = 8
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
 
 
@@ -23,14 +24,17 @@ def check(answers: Answers) -> Iterator[Finding]:
         if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
-    stalled = [link for link in stalled if not far_apart(answers, *link.ends)]
+    distant = far_apart(answers)
+    stalled = [link for link in stalled if link.pair not in distant]
     if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
         shown = [f"{host}: {size}" for host, size in sizes.items()]
-        yield find("mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown)
+        yield find(
+            "mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown[:4]
+        )
 
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
@@ -43,7 +47,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts
-    sized = ", ".join(f"{host} {size}" for host, size in sizes.items())
+    sized = ", ".join(f"{host} {size}" for host, size in [*sizes.items()][:MOST_SIZES])
+    sized += f" and {len(sizes) - MOST_SIZES} more" if len(sizes) > MOST_SIZES else ""
     known = [size for size in sizes.values() if size]
     # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280

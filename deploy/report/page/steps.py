@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...run.inquest.slow import slow
+from ...run.inquest.slow import Works
 from .data import StepTime
 
 # By the field of a time: its name, as the live view has it.
@@ -33,10 +33,9 @@ def mean(times: Sequence[StepTime]) -> StepTime:
 def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[int, str]:
     """The slow ranks, each with a sentence: at what, and how long the others take."""
     own = {rank: mean.data + mean.compute for rank, mean in means.items()}
-    data = {rank: mean.data for rank, mean in means.items()}
-    sentences = {}
+    works, sentences = Works(own, {rank: mean.data for rank, mean in means.items()}), {}
     for rank, mean in means.items():
-        if slowness := slow(rank, own, data):
+        if slowness := works.slow(rank):
             who = f"{nodes[rank]} (rank {rank})" if rank in nodes else f"Rank {rank}"
             sentences[rank] = slowness.sentence(who, f"its {mean.count:,.0f} steps") + "."
     return sentences

@@ -5,9 +5,11 @@ lasting.py asks for the latter; the view and the page of a run mark who is slow 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from statistics import median
 
 from ...causes.end_causes import Cause
@@ -40,16 +42,29 @@ class Slow:
         return f"{who} is slow: it {what} for {often}, the others for {self.usual_ms:.0f} ms"
 
 
-def slow(rank: int, own_ms: Mapping[int, float], data_ms: Mapping[int, float], times: float = _MARKED) -> Slow | None:
-    """How slow a rank is beside the others, by what each works for a step, of it for its data; None: it is not."""
-    others = [each for each in own_ms if each != rank]
-    if not others:
-        return None
-    usual, usual_data = (median(of[each] for each in others) for of in (own_ms, data_ms))
-    more = own_ms[rank] - usual
-    if own_ms[rank] < times * usual or more < _LEAST_SLOW_MS:
-        return None
-    return Slow(own_ms[rank], usual, data_ms[rank] - usual_data > more / 2)
+class Works:
+    """What each of many ranks works for a step, of it for its data, in milliseconds: each beside all the others."""
+
+    def __init__(self, own_ms: Mapping[int, float], data_ms: Mapping[int, float]) -> None:
+        self._own, self._data = ((of, sorted(of.values())) for of in (own_ms, data_ms))
+
+    def slow(self, rank: int, times: float = _MARKED) -> Slow | None:
+        """How slow a rank is; None: it is not, or alone."""
+        (own, ordered), (data, _) = self._own, self._data
+        if len(ordered) < 2:
+            return None
+        usual, usual_data = (_usual_of_others(of[rank], every) for of, every in (self._own, self._data))
+        more = own[rank] - usual
+        if own[rank] < times * usual or more < _LEAST_SLOW_MS:
+            return None
+        return Slow(own[rank], usual, data[rank] - usual_data > more / 2)
+
+
+def _usual_of_others(value: float, every: Sequence[float]) -> float:
+    """The median of sorted values without one of them."""
+    at, middle = bisect_left(every, value), len(every) - 2
+    low, high = (every[place + (place >= at)] for place in (middle // 2, (middle + 1) // 2))
+    return (low + high) / 2
 
 
 def held_up(evidence: Evidence) -> list[Finding]:
@@ -63,16 +78,19 @@ def _slow(evidence: Evidence) -> list[Finding]:
     recent = {rank: _recent(paces) for rank, paces in evidence.ranks.paces.items() if rank in living}
     if len(recent) < 2 or any(not of for of in recent.values()):
         return []
+    # Of ranks that wait little, one alone is to blame: of the others nothing has to be known.
+    hurried = (rank for rank, of in recent.items() if _usual(of, "wait_ms") < _WAITED * _usual(of, "step_ms"))
+    if len([*islice(hurried, 2)]) > 1:
+        return []
     own, data, wait, step = (
-        {rank: median(getattr(pace, name) for pace in of) for rank, of in recent.items()}
-        for name in ("own_ms", "data_ms", "wait_ms", "step_ms")
+        {rank: _usual(of, name) for rank, of in recent.items()} for name in ("own_ms", "data_ms", "wait_ms", "step_ms")
     )
     rank = max(own, key=lambda each: own[each])
     others = [each for each in own if each != rank]
     waits = all(wait[each] >= _WAITED * step[each] for each in others)
     node, t = evidence.ranks.began.get(rank, ""), recent[rank][0].t
     steps = sum(pace.count for pace in recent[rank])
-    if waits and wait[rank] < own[rank] and (slowness := slow(rank, own, data, _SLOWER)):
+    if waits and wait[rank] < own[rank] and (slowness := Works(own, data).slow(rank, _SLOWER)):
         busy = evidence.nodes.cpus.get(node, 0.0)
         idle = [evidence.nodes.cpus.get(evidence.ranks.began[each], 100.0) for each in others]
         host = f"; the CPUs of {node} are {busy:.0f} % busy" if busy >= _BUSY_PERCENT > min(idle) else ""
@@ -127,11 +145,16 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
     return [Finding(Cause.SLOW, f"the link {which} is slow: {tail}", node, t=t, lasting=True)]
 
 
-def _recent(paces: Sequence[Pace] | Iterable[Pace]) -> list[Pace]:
+def _usual(paces: Sequence[Pace], name: str) -> float:
+    """The median of a time of these reports."""
+    return float(median(getattr(pace, name) for pace in paces))
+
+
+def _recent(paces: Sequence[Pace]) -> list[Pace]:
     """The last reports, if they are enough of time, steps and reports to judge."""
     recent: list[Pace] = []
     seconds, steps = 0.0, 0
-    for pace in reversed(list(paces)):
+    for pace in reversed(paces):
         recent.append(pace)
         seconds, steps = seconds + pace.count * pace.step_ms / 1000, steps + pace.count
         if len(recent) >= _SLOW_REPORTS and seconds >= _SLOW_FOR_S and steps >= _SLOW_STEPS:

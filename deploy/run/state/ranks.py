@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from ...causes.end_causes import Cause
@@ -232,7 +233,7 @@ class Ranks:
 
     def view_of(self, node: str) -> RankView | None:
         """The first rank on a node that has reported anything."""
-        return next((view for _, view in sorted(self.views.items()) if view.node == node), None)
+        return min((view for view in self.views.values() if view.node == node), key=attrgetter("rank"), default=None)
 
     def trains(self, node: str) -> bool:
         """Whether the ranks of a node are of the role that has rank 0: those of the others wait for requests."""
@@ -374,6 +375,14 @@ class Ranks:
             del self.digests[step]
         of = self.digests.get(event["step"], {})
         self.alike = self.alike or (len(of) == len(self.began) > 1 and len(set(of.values())) == 1)
+
+
+def by_node(began: Mapping[int, str]) -> dict[str, list[int]]:
+    """The ranks of each node. `began`: the node of each rank."""
+    ranks: dict[str, list[int]] = {}
+    for rank, node in began.items():
+        ranks.setdefault(node, []).append(rank)
+    return ranks
 
 
 def end_of(event: Event, t: float) -> End:

@@ -10,6 +10,7 @@ from deploy.causes.finding import UNKNOWN, WARNING, Finding, find
 from deploy.preflight import Answers, PreflightRequest, judge, probe_answers
 from deploy.preflight.answers import WORDS, Link, pairs
 from deploy.preflight.checks import interfaces, names, software
+from deploy.report import preflight_text
 from lab.answers import HOSTS, answers, facts
 
 HOME = Path(__file__).resolve().parents[3]
@@ -46,6 +47,49 @@ def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, ho
     assert verdict.faults[1:] == []
     assert verdict.first.evidence
     assert verdict.fix
+
+
+@pytest.mark.parametrize("closed", ["between halves", "to each", "of one", "large"])
+def test_many_hosts_are_judged_in_seconds_whatever_is_closed(closed, monkeypatch):
+    """Each closed pair was compared with each other: of 96 hosts that took 2 s of CPU, of 256 hosts two minutes."""
+    hosts = ("a", *(f"h{number}" for number in range(1, 160)))
+    monkeypatch.setattr("lab.answers.HOSTS", hosts)
+    half = set(hosts[:80])
+    bad = {
+        "between halves": lambda s, t, k: (s in half) != (t in half),
+        "to each": lambda s, t, k: True,
+        "of one": lambda s, t, k: "h7" in (s, t),
+        "large": lambda s, t, k: k == "data",
+    }[closed]
+    seen = answers(outcome=lambda s, t, k: ("stall-send" if closed == "large" else "dropped") if bad(s, t, k) else "ok")
+    began = time.process_time()
+    verdict = judge(seen)
+    assert not verdict.ok
+    assert time.process_time() - began < 10
+    assert max(map(len, preflight_text.lines_of(verdict, "gloo"))) < 2000
+
+
+def test_what_hundreds_of_hosts_have_is_told_in_a_screen_and_its_hosts_are_all(monkeypatch):
+    """Debian's own name on each of 60 hosts: one line of 7,000 letters; an address twice on each: 242 lines."""
+    hosts = ("a", *(f"h{number}" for number in range(1, 60)))
+    monkeypatch.setattr("lab.answers.HOSTS", hosts)
+    loops = judge(answers(change={host: {"names": {host: [["127.0.1.1", True, host]]}} for host in hosts}))
+    twins = judge(
+        answers(change={host: {"names": {host: [[f"10.0.0.{n}", True, host]]}} for n, host in enumerate(hosts)})
+    )
+    clocks = judge(answers(clocks={host: (60.0 * n, 0.001) for n, host in enumerate(hosts)}))
+    assert (loops.cause, loops.hosts) == ("name-loopback", hosts)
+    assert "; and the same of h8, h9, h10 and 49 more" in loops.first.text
+    assert loops.fix.endswith("; and so on h8, h9, h10 and 49 more")
+    for verdict in (loops, twins, clocks):
+        told = list(preflight_text.lines_of(verdict, "gloo"))
+        assert len(told) < 50
+        assert max(map(len, told)) < 1500
+    assert "duplicate-address (5" in told_of(twins)
+
+
+def told_of(verdict):
+    return "\n".join(preflight_text.lines_of(verdict, "gloo"))
 
 
 def test_refused_with_a_listener_is_a_firewall_that_rejects():

@@ -106,8 +106,27 @@ def test_a_rank_whose_own_work_takes_longer_is_marked_and_one_that_tells_nothing
     assert [line.split()[1] for line in rendered(state)[2:5]] == ["0", "1", "silent"]
     alone = State(("a",))
     alone.apply({"kind": "step", "t": 1.0, "rank": 0, "node": "a", "step": 3, **times})
-    assert lines.mark_of(alone.ranks.view_of("a"), alone) == ""
+    assert lines.marks(alone) == {}
     assert lines.bar(alone, 80) == ""
+
+
+def test_of_more_nodes_than_a_terminal_has_lines_those_are_shown_that_are_slow_silent_or_lost() -> None:
+    """Rank 1,002 of 2,048 held up all, and the view had a line for each of the first 29 hosts, where all was well."""
+    names = tuple(f"gpu-{number:03d}" for number in range(256))
+    state = State(names, script=True)
+    for rank in range(2048):
+        times = {"step_ms": 90.0, "data_ms": 1.0, "compute_ms": 80.0 if rank == 1002 else 10.0, "wait_ms": 10.0}
+        t = 5.0 if rank == 2040 else 60.0
+        state.apply({"kind": "step", "t": t, "rank": rank, "node": names[rank // 8], "step": 260, **times})
+    state.apply({"kind": "node", "t": 60.0, "node": "gpu-201", "state": "lost", "code": None, "restarts": 0})
+    shown = [line.split() for line in rendered(state, height=24)[2:-1]]
+    assert [line[:3] for line in shown if line[1] in ("slow", "silent", "lost")] == [
+        ["gpu-125", "slow", "1002"],
+        ["gpu-201", "lost"],
+        ["gpu-255", "silent", "2040"],
+    ]
+    assert [line[0] for line in shown[:3]] == ["gpu-000", "gpu-001", "gpu-002"]
+    assert len(shown) == 24 - 11
 
 
 def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
@@ -521,7 +540,7 @@ def test_the_row_of_a_lost_node_has_no_steps_of_before() -> None:
     for step in range(1, 4):
         run.apply({"kind": "step", "t": float(step), "rank": 1, "node": "b", "step": step, "ms": 10.0})
     run.apply({"kind": "node", "t": 9.0, "node": "b", "state": "lost"})
-    assert [cell.plain.strip() for cell in live_view._node_row("b", run)] == ["b", "lost"]
+    assert [cell.plain.strip() for cell in live_view._node_row("b", run, run.ranks.view_of("b"), {})] == ["b", "lost"]
 
 
 def test_a_person_at_a_dumb_terminal_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,8 @@ GROUP = "MUSTER_GROUP"
 EPOCH = ".epoch"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
+# More nodes than this ask more seldom, but thrice before one counts as lost (SILENT_S).
+_MANY, _MOST_ASK_S = 32, 0.6
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
 _LEAVE_S, _LINGER_S = 5.0, 1.0
 # After an epoch without it, a node may be told from one that has lost its power; what others say of it counts later.
@@ -291,7 +293,7 @@ class Group:
     def _ask(self, name: str, *planned: Any) -> None:
         """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
         while True:
-            time.sleep(_ASK_S)
+            time.sleep(pause_s(len(self._views)))
             began, where = time.monotonic(), planned or self._newcomers.where(name)
             answer = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.addresses()})
             self._meet(answer or {})
@@ -361,6 +363,11 @@ class Group:
 
     def _says(self) -> dict[str, Any]:
         return self._journal.newest("says")
+
+
+def pause_s(nodes: int) -> float:
+    """Between two questions of a node to another one: each of so many asks each."""
+    return min(_MOST_ASK_S, _ASK_S * max(1.0, nodes / _MANY))
 
 
 def newest(checkpoints: Path) -> float:
