@@ -129,6 +129,16 @@ def test_a_request_that_is_cut_is_not_carried_out(engine):
     assert state(engine)["Status"] == "running"
 
 
+def test_what_comes_right_behind_a_request_is_the_input_of_its_command(engine):
+    start(engine, "import time; time.sleep(600)")
+    asked = json.dumps({"Cmd": ["cat"], "AttachStdin": True})
+    head = "HTTP/1.1\r\nContent-Length: {}\r\n\r\n"
+    made = engine("system", "dial-stdio", text=f"POST /containers/c1/exec {head.format(len(asked))}{asked}").stdout
+    id = json.loads(made.split("\n\n")[1])["Id"]
+    answer = engine("system", "dial-stdio", text=f"POST /exec/{id}/start {head.format(2)}{{}}all of it").stdout
+    assert answer.endswith("all of it")
+
+
 def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(engine, tmp_path):
     id = engine("create", "--name", "c1", "--entrypoint", "python", "muster-bare:python", "-c", "0").stdout.strip()
     trap = tmp_path / "trap"

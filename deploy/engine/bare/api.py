@@ -102,7 +102,7 @@ def _command(id: str) -> dict[str, Any]:
 
 def _command_ended(_: Any, __: Any, id: str) -> Any:
     code = _command(id).get("Code")
-    return {"Running": code is None, **({} if code is None else {"ExitCode": code})}
+    return {"Running": code is None, "ExitCode": code}
 
 
 def _run_command(_: Any, __: Any, id: str) -> None:

@@ -184,13 +184,6 @@ def run_here(container: Container, interactive: bool) -> int:
     return code
 
 
-def run_inside(container: Container, words: Sequence[str], interactive: bool) -> int:
-    """Run a command in a container that runs, with this process's input and output; its code. Raises Refused."""
-    container.require_running()
-    pid = spawn(container, words, interactive)
-    return wait_for(pid)
-
-
 def running(pid: int) -> dict[str, Any]:
     """The state of a container with this first process."""
     return {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}

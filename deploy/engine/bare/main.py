@@ -75,7 +75,9 @@ def _run(options: Options, words: list[str]) -> int:
 
 
 def _exec(options: Options, rest: list[str]) -> int:
-    return keeper.run_inside(store.find("".join(rest[:1])), rest[1:], "interactive" in options)
+    container = store.find("".join(rest[:1]))
+    container.require_running()
+    return keeper.wait_for(keeper.spawn(container, rest[1:], "interactive" in options))
 
 
 def _logs(options: Options, names: list[str]) -> None:
