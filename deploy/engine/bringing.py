@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import tarfile
+import json
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -31,8 +29,8 @@ class Lacks(NamedTuple):
 
 def bring(session: Session, own: str) -> Lacks | None:
     """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
-    host, (digest, archive) = session.name, _packed()
-    done = session.run(_SCRIPT("bring-bare", digest, own), input=archive, check=False)
+    host, (digest, modules) = session.name, _packed()
+    done = session.run(_SCRIPT("bring-bare", digest, own), input=modules, check=False)
     if done.code:
         words = f"{host}: what runs nodes there cannot be put below ~/.muster: {_last(done)}"
         raise DeployError(words, f"on {host}: ls -ld ~ ~/.muster /workspace; df -h ~")
@@ -63,11 +61,6 @@ def python_of(version: str) -> str:
 
 @cache
 def _packed() -> tuple[str, bytes]:
-    """Its modules as an archive, and what names their content."""
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as archive:
-        for path in sorted(_FOLDER.glob("*.py")):
-            entry, text = tarfile.TarInfo(f"bare/{path.name}"), path.read_bytes()
-            entry.size, entry.mode = len(text), 0o600
-            archive.addfile(entry, io.BytesIO(text))
-    return hashlib.sha256(packed.getvalue()).hexdigest()[:32], gzip.compress(packed.getvalue())
+    """The texts of its modules by their names, as a document; and before it what names their content."""
+    packed = json.dumps({path.name: path.read_text() for path in sorted(_FOLDER.glob("*.py"))}).encode()
+    return hashlib.sha256(packed).hexdigest()[:32], packed

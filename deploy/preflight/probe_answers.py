@@ -248,7 +248,6 @@ _REHEARSAL = record(
         "ranks": array(_RANK, 1024),
         "warnings": array(row(words(300), words(200)), 100),
         "error": words(500),
-        "seconds": _SECONDS,
     },
 )
 _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {

@@ -38,7 +38,7 @@ def engine(tmp_path):
 
     run.home, run.root = home, home / ".muster/bare" / os.uname().nodename
     run.popen = lambda *words, **how: subprocess.Popen([*begun, *words], env=given, **how)
-    run("image", "add", "muster-bare:python", "", "")
+    run("image", "add", "muster-bare:python", "")
     yield run
     for id in run("ps", "--all", "--quiet").stdout.split():
         run("rm", "--force", id)
@@ -129,6 +129,16 @@ def test_a_request_that_is_cut_is_not_carried_out(engine):
     assert state(engine)["Status"] == "running"
 
 
+def test_what_comes_right_behind_a_request_is_the_input_of_its_command(engine):
+    start(engine, "import time; time.sleep(600)")
+    asked = json.dumps({"Cmd": ["cat"], "AttachStdin": True})
+    head = "HTTP/1.1\r\nContent-Length: {}\r\n\r\n"
+    made = engine("system", "dial-stdio", text=f"POST /containers/c1/exec {head.format(len(asked))}{asked}").stdout
+    id = json.loads(made.split("\n\n")[1])["Id"]
+    answer = engine("system", "dial-stdio", text=f"POST /exec/{id}/start {head.format(2)}{{}}all of it").stdout
+    assert answer.endswith("all of it")
+
+
 def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(engine, tmp_path):
     id = engine("create", "--name", "c1", "--entrypoint", "python", "muster-bare:python", "-c", "0").stdout.strip()
     trap = tmp_path / "trap"
@@ -188,7 +198,7 @@ def test_a_container_says_which_volume_it_has_as_who_joins_a_run_asks(engine):
 def test_an_environment_that_no_container_has_can_be_removed_and_its_image_goes_with_it(engine):
     """It has torch: gigabytes, and one for each version that was ever used."""
     engine("volume", "create", "v1")
-    engine("image", "add", "muster-bare:torch", "", "v1")
+    engine("image", "add", "muster-bare:torch", "v1")
     id = engine("create", "muster-bare:torch", "true").stdout.strip()
     assert "in use" in engine("volume", "rm", "v1", check=False).stderr
     engine("rm", id)
@@ -230,7 +240,8 @@ def test_a_container_compiles_nothing_that_pythons_own_library_has_compiled(engi
 def test_a_container_works_on_though_its_images_name_has_another_content_by_now(engine):
     """As where another project's folder has the same name, or the host another Python."""
     start(engine, "import time; time.sleep(600)")
-    engine("image", "add", "muster-bare:python", f"sha256:{'1' * 64}", "")
+    engine("volume", "create", "another-1")
+    engine("image", "add", "muster-bare:python", "another-1")
     assert engine("exec", "c1", "python", "-c", "import os; print(os.environ['PYTHONUNBUFFERED'])").stdout == "1\n"
 
 
@@ -350,14 +361,14 @@ def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(en
 
 def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its_login(engine):
     """It starts itself again from its own folder, for each command in a container. What is old goes."""
-    place, archive = engine.home / ".muster/bin", bringing._packed()[1]
+    place, modules = engine.home / ".muster/bin", bringing._packed()[1]
     (place / "old").mkdir(parents=True)
     os.utime(place / "old", (0, 0))
     for digest in ("first", "second"):
         brought = subprocess.run(
             bringing._SCRIPT("bring-bare", digest, ""),
             env={"HOME": str(engine.home), "PATH": os.environ["PATH"]},
-            input=archive,
+            input=modules,
             capture_output=True,
         )
         assert brought.stdout == b"ready\n"
@@ -368,15 +379,14 @@ def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its
     assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
 
 
-def test_an_engine_that_does_not_work_takes_no_other_s_place(engine, tmp_path):
+def test_an_engine_that_does_not_work_takes_no_other_s_place(engine):
     """As on a full disk: the engine that is there has runs, and one must be able to stop them."""
-    (tmp_path / "bare").mkdir()
-    (tmp_path / "bare/main.py").write_text("def main(): return 3\n")
-    broken = subprocess.run(["tar", "-cz", "-C", tmp_path, "bare"], capture_output=True, check=True).stdout
+    broken = json.dumps({"main.py": "def main(): return 3\n"}).encode()
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
-    for digest, archive, code in (("first", bringing._packed()[1], 0), ("second", broken, 3)):
+    whole = bringing._packed()[1]
+    for digest, modules, code in (("first", whole, 0), ("second", broken, 3), ("third", whole[:-9], 1)):
         words = bringing._SCRIPT("bring-bare", digest, "")
-        assert subprocess.run(words, env=given, input=archive, capture_output=True).returncode == code
+        assert subprocess.run(words, env=given, input=modules, capture_output=True).returncode == code
     place = engine.home / ".muster/bin"
     assert subprocess.run([place / "docker", "ps"], env=given).returncode == 0
     assert not list(place.glob(".docker.*"))
@@ -405,7 +415,7 @@ def test_a_first_start_that_a_full_disk_or_a_kill_cut_is_made_up_for(engine, mad
     """As two first starts at once, too: one has made only some of the folders."""
     shutil.rmtree(engine.root)
     (engine.root / made).mkdir(parents=True)
-    engine("image", "add", "muster-bare:python", "", "")
+    engine("image", "add", "muster-bare:python", "")
     assert start(engine, "pass")
 
 

@@ -42,7 +42,7 @@ def login(tmp_path, tool, monkeypatch):
     docker.chmod(0o700)
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{docker.parent}:{os.environ['PATH']}")
-    Here().run(("docker", "image", "add", "muster-bare:python", "", ""))
+    Here().run(("docker", "image", "add", "muster-bare:python", ""))
     with served(FILES) as (address, _):
         yield Login(home, own, f"{address}/simple")
 

@@ -22,10 +22,12 @@ _UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r
 
 def serve() -> None:
     """Answer one request after the other, until the input ends."""
-    while rows := _read_head():
+    # Not one byte more is read than is asked for: what comes behind may be a command's.
+    source = io.BufferedReader(io.FileIO(0, closefd=False), 1)
+    while rows := _read_head(source):
         method, target, _ = rows[0].split(" ", 2)
         size = next((int(row.split(":")[1]) for row in rows if row.lower().startswith("content-length:")), 0)
-        body = json.loads(_exactly(min(size, _MOST_BODY)) or b"null")
+        body = json.loads(source.read(min(size, _MOST_BODY)) or b"null")
         parts = urlsplit(target)
         path, query = unquote(parts.path), {name: values[0] for name, values in parse_qs(parts.query).items()}
         try:
@@ -36,21 +38,14 @@ def serve() -> None:
         _send(f"HTTP/1.1 {status} X\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data)
 
 
-def _read_head() -> list[str]:
-    """Its lines; none of one that is cut. Not one byte more is read: what comes behind may be a command's."""
+def _read_head(source: io.BufferedIOBase) -> list[str]:
+    """Its lines; none of one that is cut."""
     rows = list[str]()
-    while row := io.FileIO(0, closefd=False).readline(_MOST_HEAD).decode("latin-1"):
+    while row := source.readline(_MOST_HEAD).decode("latin-1"):
         if not row.rstrip("\r\n"):
             return rows
         rows.append(row)
     return []
-
-
-def _exactly(size: int) -> bytes:
-    data = b""
-    while len(data) < size and (piece := os.read(0, size - len(data))):
-        data += piece
-    return data
 
 
 def _send(data: bytes) -> None:
@@ -75,8 +70,8 @@ def _list(query: dict[str, str], *_: Any) -> Any:
     rows = []
     for each in store.matching([["label", label] for label in labels]):
         about = each.about()
-        row = {"Id": each.id, "Names": [about["Name"]], "State": about["State"]["Status"], "Mounts": about["Mounts"]}
-        row |= {"Labels": about["Config"]["Labels"], "Status": store.status_words(each.state)}
+        row = {**about, "Names": [each.name], "State": about["State"]["Status"], "Labels": each.config["Labels"]}
+        row |= {"Status": store.status_words(each.state)}
         rows.append({**row, "Created": int(os.path.getmtime(f"{each.folder}/config.json"))})
     return rows
 
@@ -85,8 +80,8 @@ def _logs(query: dict[str, str], _: Any, name: str) -> None:
     times = query.get("timestamps") == "1"
     lines = keeper.lines(store.find(name), tail=query.get("tail", "all"))
     _send(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
-    for at, stream, text in lines:
-        _frame(stream, (f"{at} ".encode() if times else b"") + text)
+    for at, text in lines:
+        _frame(1, (f"{at} ".encode() if times else b"") + text)
     sys.exit(0)
 
 
@@ -107,7 +102,7 @@ def _command(id: str) -> dict[str, Any]:
 
 def _command_ended(_: Any, __: Any, id: str) -> Any:
     code = _command(id).get("Code")
-    return {"Running": code is None, **({} if code is None else {"ExitCode": code})}
+    return {"Running": code is None, "ExitCode": code}
 
 
 def _run_command(_: Any, __: Any, id: str) -> None:
@@ -129,7 +124,7 @@ def _usage(*_: Any) -> Any:
     for about in store.volumes():
         size = _size(f"{store.root()}/volumes/{about['Name']}")
         volumes.append({**about, "UsageData": {"RefCount": int(store.has_volume(about["Name"])), "Size": size}})
-    return {"Images": [], "Volumes": volumes}
+    return {"Volumes": volumes}
 
 
 def _size(place: str) -> int:

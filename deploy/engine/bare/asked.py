@@ -13,7 +13,7 @@ from .store import Any, Refused, pairs
 # Options without a value, and with one. What an engine would grant or keep away, nobody does here.
 _FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 _VALUES = (
-    "name label env env-file entrypoint workdir mount volume tmpfs gpus device memory network user ulimit shm-size "
+    "name label env env-file entrypoint workdir mount volume gpus device memory network user ulimit shm-size "
     "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt "
     "filter format since tail until"
 )
@@ -108,9 +108,6 @@ def _mounts(options: Options) -> list[dict[str, str]]:
             mounts.append({"Type": kind, "Name": source, "Source": store.volume(source), "Target": target})
         elif kind == "bind":
             mounts.append({"Type": kind, "Source": source, "Target": target})
-    for text in options.get("tmpfs", []):
-        place = f"/dev/shm/muster-{os.urandom(8).hex()}"
-        mounts.append({"Type": "tmpfs", "Source": place, "Target": text.split(":")[0]})
     for mount in mounts:
         if mount["Type"] == "bind" and not os.path.exists(mount["Source"]):
             raise Refused(f'invalid mount config for type "bind": bind source path does not exist: {mount["Source"]}')

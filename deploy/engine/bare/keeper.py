@@ -176,21 +176,12 @@ def run_here(container: Container, interactive: bool) -> int:
     processes.adopt()
     pid = spawn(container, words_of(container), interactive)
     container.keep({**running(pid), "Restarts": 0})
-    _pass_on(pid)
     code = wait_for(pid)
     processes.sweep(container, os.getpid())
     container.keep(ended(container.noted(), code))
     if container.config["AutoRemove"]:
         remove(container)
     return code
-
-
-def run_inside(container: Container, words: Sequence[str], interactive: bool) -> int:
-    """Run a command in a container that runs, with this process's input and output; its code. Raises Refused."""
-    container.require_running()
-    pid = spawn(container, words, interactive)
-    _pass_on(pid)
-    return wait_for(pid)
 
 
 def running(pid: int) -> dict[str, Any]:
@@ -236,27 +227,16 @@ def spawn(container: Container, words: Sequence[str], interactive: bool, out: Ma
         os._exit(127)
 
 
-def _pass_on(pid: int) -> None:
-    """Pass signals on to the program; a terminal sends them to us alone, for the program has a session of its own."""
-
-    def send(number: int, _: object) -> None:
-        with suppress(OSError):
-            os.kill(pid, number)
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGWINCH):
-        signal.signal(number, send)
-
-
 def lines(
     container: Container, follow: bool = False, since: str = "", tail: str = "all"
-) -> Iterator[tuple[str, int, bytes]]:
-    """What it has written since that time: times, streams and texts; with `follow` until it ends."""
+) -> Iterator[tuple[str, bytes]]:
+    """What it has written since that time: times and texts; with `follow` until it ends."""
     seen = _read_log(container, follow)
     # Of 100 MB few may be wanted: only those are read as what they are.
     for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
-        match = re.fullmatch(rb"(\S+) ([12]) ([EC]) (.*)", line, re.DOTALL)
+        match = re.fullmatch(rb"(\S+) [12] ([EC]) (.*)", line, re.DOTALL)
         if match and (at := match[1].decode()) >= since:
-            yield at, int(match[2]), match[4] + b"\n" * (match[3] == b"E")
+            yield at, match[3] + b"\n" * (match[2] == b"E")
 
 
 def _read_log(container: Container, follow: bool) -> Iterator[bytes]:

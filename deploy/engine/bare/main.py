@@ -75,12 +75,14 @@ def _run(options: Options, words: list[str]) -> int:
 
 
 def _exec(options: Options, rest: list[str]) -> int:
-    return keeper.run_inside(store.find("".join(rest[:1])), rest[1:], "interactive" in options)
+    container = store.find("".join(rest[:1]))
+    container.require_running()
+    return keeper.wait_for(keeper.spawn(container, rest[1:], "interactive" in options))
 
 
 def _logs(options: Options, names: list[str]) -> None:
     since, tail = asked.moment(options.get("since", [""])[0]), options.get("tail", ["all"])[0]
-    for at, _, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
+    for at, text in keeper.lines(store.find("".join(names)), "follow" in options, since, tail):
         sys.stdout.buffer.write(f"{at} ".encode() + text if "timestamps" in options else text)
         sys.stdout.buffer.flush()
 
@@ -105,15 +107,17 @@ def _rm(options: Options, names: list[str]) -> int:
 
 
 def _image_add(_: Options, words: list[str]) -> None:
-    """NAME LAYER VOLUME: an image whose Python is that of an environment in a volume; '': the host's own."""
+    """NAME VOLUME: an image whose Python is that of an environment in a volume; '': the host's own."""
     import hashlib
 
-    name, layer, volume = words
+    name, volume = words
     base = f"{store.root()}/volumes/{volume}/data" if volume else _plain_python()
-    layer = layer or "sha256:" + hashlib.sha256(f"{store.python_version()} {os.uname().machine}".encode()).hexdigest()
+    # An environment's name ends with a digest of what is in it.
+    content = volume.rpartition("-")[2] or f"{store.python_version()} {os.uname().machine}"
+    layer = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
     path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
     settings = {"Env": [f"PATH={path}", "PYTHONUNBUFFERED=1"]}
-    store.keep_image(name, {"Config": settings, "Base": base}, [layer], "2026-01-01T00:00:00Z")
+    store.keep_image(name, {"Config": settings, "Base": base}, [layer])
 
 
 def _plain_python() -> str:
@@ -151,7 +155,7 @@ def _load(*_: Any) -> None:
     if not known:
         raise Refused("no container engine is on this host: it takes no layers of an image")
     settings = {"Config": config["config"], "Base": known["Base"]}
-    store.keep_image(about["RepoTags"][0], settings, layers, config.get("created", ""))
+    store.keep_image(about["RepoTags"][0], settings, layers)
 
 
 def _volume_ls(options: Options, _: list[str]) -> None:

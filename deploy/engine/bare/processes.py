@@ -80,8 +80,6 @@ def make_root(container: Container) -> None:
     os.chmod(scratch, 0o700)
     for mount in sorted(container.config["Mounts"], key=lambda each: len(each["Target"])):
         place = f"{scratch}/{mount['Target'].strip('/')}"
-        if mount["Type"] == "tmpfs":
-            os.makedirs(mount["Source"], mode=0o700, exist_ok=True)
         with suppress(FileExistsError):
             os.makedirs(os.path.dirname(place), exist_ok=True)
             os.symlink(mount["Source"], place)
@@ -188,28 +186,25 @@ def _drop_segments(container: Container) -> None:
         names = [name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)]
     except OSError:
         return
-    used = _mapped() if names else set()
+    used = _used() if names else ()
     for name in names:
         with suppress(OSError):
             seen = os.lstat(f"/dev/shm/{name}")
             is_mine = stat.S_ISREG(seen.st_mode) and seen.st_uid == os.getuid() and seen.st_mtime >= began
-            if is_mine and seen.st_ino not in used:
+            if is_mine and name not in used:
                 os.unlink(f"/dev/shm/{name}")
 
 
-def _mapped() -> set[int]:
-    """The inodes of shared memory that a process of this login has mapped or open."""
-    used = set[int]()
+def _used() -> list[str]:
+    """The names in shared memory that a process of this login has mapped or open."""
+    seen = list[str]()
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
-            for line in _proc_file(name, "maps").splitlines():
-                if b" /dev/shm/" in line:
-                    used.add(int(line.split()[4]))
+            seen.append(_proc_file(name, "maps").decode(errors="replace"))
             for entry in os.scandir(f"/proc/{name}/fd"):
                 with suppress(OSError):
-                    if os.readlink(entry.path).startswith("/dev/shm/"):
-                        used.add(os.stat(entry.path).st_ino)
-    return used
+                    seen.append(os.readlink(entry.path))
+    return re.findall(r"/dev/shm/(\S+)", "\n".join(seen))
 
 
 def send(container: Container, number: int) -> None:

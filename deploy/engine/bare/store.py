@@ -216,16 +216,18 @@ def is_labelled(labels: dict[str, str], wanted: list[str]) -> bool:
 
 
 def matching(filters: list[list[str]]) -> list[Container]:
-    """The containers that have all labels of these filters, their name or id, and one of their states."""
+    """The containers that have all labels of these filters, their name or id, and one of their states.
+
+    None has what else there are filters for: a port that it publishes.
+    """
     labels, states = ([text for key, text in filters if key == kind] for kind in ("label", "status"))
-    others = [text for key, text in filters if key in ("name", "id")]
+    others = {text for key, text in filters if key not in ("label", "status")}
     return [
         each
         for each in containers()
         if is_labelled(each.config["Labels"], labels)
-        and all(text in (each.name, each.id) for text in others)
+        and others <= {each.name, each.id}
         and (not states or each.state["Status"] in states)
-        and not any(key == "publish" for key, _ in filters)
     ]
 
 
@@ -251,7 +253,7 @@ def forget_commands() -> None:
 
 def find(name: str) -> Container:
     """The container of that name or id, of which the beginning will do. Raises Refused."""
-    named = [each for each in containers() if name in (each.name, each.id) or (name and each.id.startswith(name))]
+    named = [each for each in containers() if name and (name == each.name or each.id.startswith(name))]
     if not named:
         raise Refused(f"No such container: {name}", 404)
     return named[0]
@@ -276,9 +278,6 @@ def remove(container: Container) -> None:
     """Remove what there is of a container that does not run."""
     import shutil
 
-    for mount in container.config.get("Mounts", []):
-        if mount["Type"] == "tmpfs":
-            shutil.rmtree(mount["Source"], ignore_errors=True)
     shutil.rmtree(container.scratch, ignore_errors=True)
     shutil.rmtree(container.folder, ignore_errors=True)
 
@@ -296,12 +295,12 @@ def image(name: str) -> dict[str, Any]:
     raise Refused(f"No such image: {name}", 404)
 
 
-def keep_image(name: str, settings: dict[str, Any], layers: list[str], created: str) -> None:
+def keep_image(name: str, settings: dict[str, Any], layers: list[str]) -> None:
     """Keep an image under its name; `settings`: its configuration, and where its Python is."""
     import hashlib
 
     id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
-    about = {"Id": f"sha256:{id}", "RepoTags": [name], "Created": created, "Size": 0, "RootFS": {"Layers": layers}}
+    about = {"Id": f"sha256:{id}", "RepoTags": [name], "RootFS": {"Layers": layers}}
     machine = os.uname().machine
     architecture = {"x86_64": "amd64", "aarch64": "arm64"}.get(machine, machine)
     write(_place(name), {**about, "Os": "linux", "Architecture": architecture, **settings})

@@ -72,6 +72,4 @@ def _named(word: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return f"[{' '.join(map(_text, value))}]"
     return value if isinstance(value, str) else "" if value is None else json.dumps(value)

@@ -7,9 +7,9 @@ driver and the processor, made once, by content, as a project's packages are (se
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from ...core.errors import DeployError, UsageError
@@ -29,7 +29,7 @@ from ...report.console import Console
 from ...run.environment import DATA
 from ...send.ahead import Ahead
 from ...send.image import official
-from ...send.packages.base import Base, Foreseeing, Foreseen
+from ...send.packages.base import Base, Foreseeing
 from ...send.packages.places import DockerPlace
 from ...send.packages.requirements import Requirements
 from .shipment import Shipment
@@ -41,6 +41,8 @@ PYTHON = f"{PREFIX}python"
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
 # What a rank imports beside torch; and the agent, where nodes go on without others: no index has that one built.
 _BESIDE, _REGISTER = "numpy\n", "pysyncobj==0.3.17\n"
+# The folder of an environment that is no folder's: nothing is in it.
+_NO_FOLDER = Path(os.devnull)
 
 
 def all_are(facts: Mapping[str, HostFacts]) -> bool:
@@ -111,6 +113,8 @@ def begin(hosts: Shipment) -> Making | None:
     look = ("docker", "image", "inspect", base)
     asked = on_all(hosts.sessions, lambda session: session.run(look, check=False).code).all()
     lacking = [session for session in hosts.sessions if asked[session.name]]
+    if not lacking:
+        return None
     torch, build, _ = base.removeprefix(PREFIX).split("-")
     need = _NEEDS_CPU if build == "cpu" else _NEEDS_CUDA
     for session in lacking:
@@ -124,12 +128,8 @@ def begin(hosts: Shipment) -> Making | None:
         places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
-
-    def foresee() -> Foreseen | None:
-        with TemporaryDirectory(prefix="muster-bare-") as empty:
-            return packages_shown.foresee(places, needs, Path(empty), build, None)
-
-    return Making(lacking, places, needs, build, Ahead(foresee)) if lacking else None
+    foreseen = Ahead(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
+    return Making(lacking, places, needs, build, foreseen)
 
 
 def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseeing | None:
@@ -148,15 +148,10 @@ def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseein
         if needs and folder:
             ahead.append(Ahead(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
-    with TemporaryDirectory(prefix="muster-bare-") as empty:
-        made = packages_shown.bring(
-            making.places, making.needs, console, Path(empty), build, resolve_next, making.foreseen
-        )
+    made = packages_shown.bring(making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen)
 
     def name_it(session: Session) -> None:
-        volume = made.environments[session.name]
-        layer = f"sha256:{hashlib.sha256(volume.rpartition('-')[2].encode()).hexdigest()}"
-        session.run(("docker", "image", "add", base, layer, volume))
+        session.run(("docker", "image", "add", base, made.environments[session.name]))
         audit.note(session, audit.Action.MADE, base)
 
     on_all(lacking, name_it).all()

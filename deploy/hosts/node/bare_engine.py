@@ -101,7 +101,7 @@ class _Bringing:
 
 def _bring_nothing(session: Session) -> str:
     raise DeployError(
-        f"{session.name}: no container engine there: the run's nodes would be processes, by a 40 kB program "
+        f"{session.name}: no container engine there: the run's nodes would be processes, by a 60 kB program "
         "that is not there yet, and a dry run sends nothing",
         f"{command_of('preflight', hosts=session.host.destination)} sends it; or leave out {FLAG.dry_run}",
     )

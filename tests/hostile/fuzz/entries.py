@@ -470,7 +470,7 @@ def named(text):
 
 @entry(*({"do": do, **answer} for place in (0, 1) for do, answer in samples.probe(place).items()),
        {"do": "connect", "results": [samples.RESULT, {"id": 1, "outcome": "dropped", "tries": 3}]},
-       {"do": "rehearsal", "phase": "together", "torch": "2.13.0", "seconds": 0.5,
+       {"do": "rehearsal", "phase": "together", "torch": "2.13.0",
         "ranks": [{"local": 0, "step": "meet", "right": True, "signal": 9, "words": "x"}]})  # fmt: skip
 def probed(text):
     """One answer of a probe, by its question."""
