@@ -7,12 +7,13 @@ from typing import Literal
 
 from .errors import SIGNALLED
 
-# By name, those of Linux, which hosts and containers run. Some have another number where this command runs (macOS).
-_NAMES = (
-    "HUP INT QUIT ILL TRAP ABRT BUS FPE KILL USR1 SEGV USR2 PIPE ALRM TERM STKFLT CHLD CONT STOP TSTP TTIN TTOU URG "
-    "XCPU XFSZ VTALRM PROF WINCH IO PWR SYS"
+# Those of Linux, which hosts and containers run, by number. Some have another one where this command runs (macOS).
+_SIGNALS = (
+    "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM "
+    "SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF "
+    "SIGWINCH SIGIO SIGPWR SIGSYS"
 )
-SIGNALS = {f"SIG{name}": number for number, name in enumerate(_NAMES.split(), 1)}
+SIGNALS = dict(enumerate(_SIGNALS.split(), 1))
 
 
 @dataclass(frozen=True)
@@ -65,5 +66,6 @@ class RunFacts:
 def ended_how(code: int) -> str:
     """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
     number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
-    words = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
-    return next((f"was killed by {name}" for name, its in SIGNALS.items() if its == number), words)
+    if number in SIGNALS:
+        return f"was killed by {SIGNALS[number]}"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

@@ -50,7 +50,7 @@ def test_how_a_program_ended_is_said_by_its_code(code, words):
 
 def test_a_hosts_signals_are_named_as_its_linux_numbers_them_whatever_system_asks(monkeypatch):
     of_macos = {"SIGEMT": 7, "SIGBUS": 10, "SIGSYS": 12, "SIGUSR1": 30, "SIGUSR2": 31}
-    ours = {each.name: each.value for each in signal.Signals if each.value <= 31}
+    ours = {each.value: each.name for each in signal.Signals if each.value <= 31}
     assert ours == SIGNALS
     monkeypatch.setattr(signal, "Signals", IntEnum("Signals", of_macos))
     assert [ended_how(128 + number) for number in (7, 10)] == ["was killed by SIGBUS", "was killed by SIGUSR1"]
