@@ -53,9 +53,10 @@ def test_two_nodes_train_to_the_end_though_a_rank_was_killed_and_each_command_sp
     measured = lines(folder / "telemetry" / "master.jsonl")
     assert measured
     assert not any("cpu_percent" in line for line in measured), "nobody can say it there"
-    for command in ("status", "runs", "explain whole", "why --run whole", "logs --run whole", "fetch --run whole"):
-        assert "Traceback" not in (done := mac.run(mac.muster, *command.split())).stderr
-        assert done.returncode == 0, command
+    for command in ("status", "runs", "why --run whole", "logs --run whole", "fetch --run whole"):
+        done = mac.run(mac.muster, *command.split())
+        assert done.returncode == 0, f"{command}: {done.stderr}"
+    assert "SIGKILL" in mac.run(mac.muster, "explain", "whole").stdout
     refused = mac.run(mac.muster, "preflight", "--backend", "processes")
     assert refused.returncode
     assert "Linux" in refused.stderr
