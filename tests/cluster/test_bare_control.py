@@ -24,6 +24,7 @@ def bare(control):
             assert done.returncode == 0, f"{task}: {done.stderr}"
             return done
 
+        fab.home = mac.home
         yield fab
 
 
@@ -62,8 +63,8 @@ def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_h
     assert control.containers() == []
 
 
-def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image, tmp_path):
-    folder = tmp_path / "code"
+def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image):
+    folder = bare.home / "code"
     folder.mkdir()
     (folder / "train.py").write_text("import os, time\nprint('has', os.environ['KEY'], flush=True)\ntime.sleep(600)\n")
     (folder / ".env").write_text("KEY=sesame-4719-key\n")
