@@ -117,6 +117,7 @@ quick-tests:
 
 check: $(READY_DEV) ## formatting, lint, shellcheck, types, the order of the packages, the size rules
 	@$(MAKE) --no-print-directory lint
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin -p deploy -p trainer -p muster
 	@$(BIN)/shellcheck $$(git ls-files '*.sh' '.ci/*')
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 

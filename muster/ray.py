@@ -101,7 +101,7 @@ def main(words: Sequence[str]) -> None:
         _keep_token(secret)
     # Ray Client cannot be turned off where it can run.
     client = _free_port() if part == HEAD and find_spec("grpc") else 0
-    start = start_words(part, given, shutil.disk_usage("/dev/shm").free, len(os.sched_getaffinity(0)), client)
+    start = start_words(part, given, shutil.disk_usage("/dev/shm").free, len(os.sched_getaffinity(0)), client)  # type: ignore[attr-defined,unused-ignore]
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
         _until(lambda: unreachable(_head(given)), _REACH_S, _FIREWALL)

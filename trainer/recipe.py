@@ -157,7 +157,7 @@ def build_datasets(recipe: Recipe, data: Path | None) -> tuple[Dataset[Any], Dat
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise _returned(recipe, "datasets", f"returned {_kind(pair)}, not two datasets: training, held out")
     for dataset in pair:
-        if not hasattr(dataset, "__len__") or not hasattr(dataset, "__getitem__"):
+        if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
             raise _returned(recipe, "datasets", f"returned {_kind(dataset)}, which has no length or cannot be indexed")
     return pair[0], pair[1]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as jsons
 import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -61,10 +62,12 @@ def preflight(options: Options, console: Console) -> int:
 
 def _waited() -> float:
     """Seconds since this process began: the user has waited for its start, too."""
+    if sys.platform != "linux":
+        return time.monotonic() - _LOADED
     try:
         began = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
         return time.clock_gettime(time.CLOCK_BOOTTIME) - began
-    except (OSError, ValueError, AttributeError, IndexError):
+    except (OSError, ValueError, IndexError):
         return time.monotonic() - _LOADED
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 from typing import Literal
 
 from .errors import SIGNALLED
+
+# Those of Linux, which hosts and containers run, by number. Some have another one where this command runs (macOS).
+_SIGNALS = (
+    "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM "
+    "SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF "
+    "SIGWINCH SIGIO SIGPWR SIGSYS"
+)
+SIGNALS = dict(enumerate(_SIGNALS.split(), 1))
 
 
 @dataclass(frozen=True)
@@ -59,7 +66,6 @@ class RunFacts:
 def ended_how(code: int) -> str:
     """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
     number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
-    try:
-        return f"was killed by {signal.Signals(number).name}"
-    except ValueError:
-        return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    if number in SIGNALS:
+        return f"was killed by {SIGNALS[number]}"
+    return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"

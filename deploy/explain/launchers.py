@@ -9,6 +9,7 @@ import re
 import signal
 
 from ..core.errors import SIGNALLED
+from ..core.facts import SIGNALS
 from .lines import time_of
 from .reading import Line, Root
 from .words import compiled
@@ -32,21 +33,8 @@ _END_LINES = (
     compiled(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
 # Of signals, by their name and in the words of srun.
-_NUMBERS = {
-    "SIGKILL": 9,
-    "Killed": 9,
-    "Out Of Memory": 9,
-    "SIGSEGV": 11,
-    "Segmentation fault": 11,
-    "SIGABRT": 6,
-    "Aborted": 6,
-    "SIGBUS": 7,
-    "Bus error": 7,
-    "SIGILL": 4,
-    "SIGFPE": 8,
-    "SIGTERM": 15,
-    "SIGINT": 2,
-}
+_NUMBERS = {name: number for number, name in SIGNALS.items()}
+_NUMBERS |= {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
 _HEADING = compiled(r"Root Cause \(first observed failure\)|Root Cause:")
 _OTHERS = compiled(r"^\W*Failures:$")

@@ -112,5 +112,5 @@ def _huge_pages(size: int) -> mmap.mmap:
     """
     slab = mmap.mmap(-1, max(size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with suppress(AttributeError, OSError):
-        slab.madvise(mmap.MADV_HUGEPAGE)
+        slab.madvise(mmap.MADV_HUGEPAGE)  # type: ignore[attr-defined,unused-ignore]
     return slab

@@ -15,6 +15,7 @@ import os
 import pickle
 import re
 import shutil
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -213,7 +214,7 @@ class HashingFile:
                 raise self._error
             os.fsync(self._file.fileno())
             # Drop it from memory, so that `read_back` reads the disk.
-            if hasattr(os, "posix_fadvise"):
+            if sys.platform == "linux":
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write(self, data: memoryview) -> int:

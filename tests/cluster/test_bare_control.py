@@ -1,44 +1,31 @@
 """The control side needs neither Linux, root nor Docker: it deploys without /proc, docker, and all tools but ssh.
 
-A stand-in for macOS, WSL and BSD, which were not tried: a mount namespace with an empty /proc and no engine's socket, a
-PATH with `sh` and `ssh` alone, and a Python without what only Linux has (bare/sitecustomize.py).
+On a Mac that Linux plays (tests/mac/machine.py), with `sh` and `ssh` alone; and as WSL and the BSDs would have it.
 """
 
 import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 from lab import waiting
 from tests.cluster.control import FAB, HOME
-
-HIDE = 'PATH=$1; mount -t tmpfs none /proc && mount --bind /dev/null "$2" && PATH=$3 && shift 3 && exec "$@"'
+from tests.mac import machine
 
 
 @pytest.fixture
-def bare(control, tmp_path):
+def bare(control):
     """fab as `control` runs it, on a machine with nothing of Linux's own."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    for name in ("sh", "ssh"):
-        (tools / name).symlink_to(shutil.which(name))
-    site = Path(__file__).with_name("bare")
-    told = {"PYTHONPATH": str(site), "MUSTER_TEST_BARE": "1", "HOME": os.environ["HOME"]}
-    told |= {"PATH": str(tools), "MUSTER_SSH_CONFIG": control.environment["MUSTER_SSH_CONFIG"]}
-    unshare, shell = shutil.which("unshare"), shutil.which("sh")
-    socket = Path("/var/run/docker.sock").resolve()
+    given = {"HOME": os.environ["HOME"], "MUSTER_SSH_CONFIG": control.environment["MUSTER_SSH_CONFIG"]}
+    with machine.started(lo0=False, tools=("sh", "ssh")) as mac:
 
-    def fab(task, *words, hosts=None):
-        line = [sys.executable, FAB, *control.line(task, *words, hosts=hosts)[1:]]
-        hidden = [unshare, "-m", shell, "-c", HIDE, "hide", os.environ["PATH"], socket, tools, *line]
-        done = subprocess.run(hidden, cwd=HOME, env=told, capture_output=True, text=True, timeout=300)
-        assert done.returncode == 0, f"{task}: {done.stderr}"
-        return done
+        def fab(task, *words, hosts=None):
+            line = [mac.python, FAB, *control.line(task, *words, hosts=hosts)[1:]]
+            done = mac.run(*line, cwd=HOME, env=given, seconds=300)
+            assert done.returncode == 0, f"{task}: {done.stderr}"
+            return done
 
-    return fab
+        fab.home = mac.home
+        yield fab
 
 
 @pytest.fixture
@@ -76,8 +63,8 @@ def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_h
     assert control.containers() == []
 
 
-def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image, tmp_path):
-    folder = tmp_path / "code"
+def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image):
+    folder = bare.home / "code"
     folder.mkdir()
     (folder / "train.py").write_text("import os, time\nprint('has', os.environ['KEY'], flush=True)\ntime.sleep(600)\n")
     (folder / ".env").write_text("KEY=sesame-4719-key\n")

@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from tests.dist.conftest import HOME, environment
-from trainer.node.torch_names import NAMES, OF_GPUS, OF_OBJECTS
+from tests.unit.trainer.node.test_torch_names import OF_GPUS, OF_OBJECTS
+from trainer.node.torch_names import NAMES
 
 # Uses all that is watched.
 SCRIPT = """

@@ -1,6 +1,6 @@
 """The scripts that run on the control machine hold to what macOS has too: bash 3.2 and BSD's tools.
 
-Nobody tried them on macOS. This finds what is known not to work there.
+Nobody tried them on macOS. This finds what is known not to work there; tests/mac has what Linux can play of it.
 images/debian-base.sh and rack/ need Linux anyway.
 """
 

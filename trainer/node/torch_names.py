@@ -22,13 +22,6 @@ NAMES = {
     "torch.autograd:_profiler_enabled": "what a script profiles has nothing of the watching in it",
     "torch._C._distributed_c10d:_dump_fr_trace": "which collectives do not agree in a run that hangs",
 }
-# Only a torch for GPUs has this one.
-OF_GPUS = {"torch._C._distributed_c10d:_dump_nccl_trace": "which collectives of NCCL do not agree in a run that hangs"}
-# Of objects that a script makes, or has; the tests that compare what is seen with what it knows fail without them.
-OF_OBJECTS = {
-    "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
-    "_scale": "the scale of a GradScaler, which a script's loss is divided by",
-}
 
 
 def plain(environment: Mapping[str, str]) -> bool:

@@ -1,9 +1,12 @@
 """A fault says what was expected and what came, briefly; an exit code and a format are said in words."""
 
+import signal
+from enum import IntEnum
+
 import pytest
 
 from deploy.core.errors import FAILED, REFUSED, USAGE, BadAnswer, DeployError, Refused, UsageError
-from deploy.core.facts import ended_how
+from deploy.core.facts import SIGNALS, ended_how
 from deploy.core.formats import RUN_FOLDER, refuse_newer
 
 
@@ -43,6 +46,14 @@ def test_each_kind_of_fault_has_its_exit_code():
 )  # fmt: skip
 def test_how_a_program_ended_is_said_by_its_code(code, words):
     assert ended_how(code) == words
+
+
+def test_a_hosts_signals_are_named_as_its_linux_numbers_them_whatever_system_asks(monkeypatch):
+    of_macos = {"SIGEMT": 7, "SIGBUS": 10, "SIGSYS": 12, "SIGUSR1": 30, "SIGUSR2": 31}
+    ours = {each.value: each.name for each in signal.Signals if each.value <= 31}
+    assert ours == SIGNALS
+    monkeypatch.setattr(signal, "Signals", IntEnum("Signals", of_macos))
+    assert [ended_how(128 + number) for number in (7, 10)] == ["was killed by SIGBUS", "was killed by SIGUSR1"]
 
 
 def test_a_format_of_a_newer_muster_is_refused_by_its_number_and_every_other_is_read():

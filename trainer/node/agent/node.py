@@ -124,6 +124,8 @@ class Node:
         words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
+        for rank in self._living():  # Linux's kernel has ended those of a torchrun that was killed; macOS's has not
+            _send(-rank, signal.SIGKILL)
         if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
             self.diary.tell_torchrun(torchrun.returncode, words)
         if output:
@@ -363,7 +365,7 @@ def _send(process: int, number: int) -> None:
 def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
     # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
     try:
-        handle = os.pidfd_open(torchrun.pid)
+        handle = os.pidfd_open(torchrun.pid)  # type: ignore[attr-defined,unused-ignore]
     except (AttributeError, OSError):  # not on this system, by this kernel (before 5.3), or in this container
         with suppress(subprocess.TimeoutExpired):
             torchrun.wait(seconds)

@@ -38,7 +38,10 @@ class Meters:
                 fields["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
         if self._before and now > (then := self._before[0]):
             spent = now - then
-            fields["cpu_percent"] = round(min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1)
+            if busy:  # macOS does not tell
+                fields["cpu_percent"] = round(
+                    min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1
+                )
             fields["network"] = {
                 name: [round(max(0, new - old) / spent) for new, old in zip(counts, self._before[2][name], strict=True)]
                 for name, counts in traffic.items()

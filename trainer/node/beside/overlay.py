@@ -98,7 +98,7 @@ class Overlay:
 
     def _accept(self, listening: socket.socket) -> None:
         connection, _ = listening.accept()
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)  # type: ignore[attr-defined,unused-ignore]
         uid = _CREDENTIALS.unpack(credentials)[1]
         if uid in (0, self._uid) and len(self._open) < 64:
             self._open[connection] = uid, b""

@@ -177,5 +177,5 @@ def code_in_words(code: int) -> str:
         return f"ended with code {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # one of the signals that programs give a meaning of their own
-        return f"was killed by SIGRTMIN+{-code - signal.SIGRTMIN}"
+    except ValueError:  # one that programs give a meaning of their own: Linux's are from 34 on, macOS has none
+        return f"was killed by SIGRTMIN+{-code - 34}"

@@ -155,7 +155,7 @@ def _code_of(pid: int, every_ms: int) -> int | None:
 
     Raises OSError if it is gone.
     """
-    handle = os.pidfd_open(pid)
+    handle = os.pidfd_open(pid)  # type: ignore[attr-defined,unused-ignore]
     try:
         status = _last_seen(pid, handle, every_ms)
         if status is None:  # its parent has taken the code

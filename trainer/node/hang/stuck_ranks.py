@@ -33,7 +33,7 @@ LOOK_SECONDS = 2.0
 _UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
 # A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
 _IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
-_TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_TICKS = os.sysconf("SC_CLK_TCK")
 _WITHOUT_A_LOOK_SECONDS = 12.0
 # So many looks in a row a rank is met in a loop of its script's own before it is told of.
 _LOOPS = 10

@@ -97,7 +97,7 @@ class Epochs:
         self._port = port if is_told else 0
         self._number = self._repeats = 0
         self._store: stores.RanksStore | socket.socket | None = None
-        self._where, self._ended_at = "", 0.0
+        self._where, self._ended_at, self._agent = "", 0.0, os.getppid()
         stores.keep_ranks_on_loopback(self._address)
 
     def next(self, failed: bool = False) -> Generation | None:
@@ -183,6 +183,8 @@ class Epochs:
         note(self._outcome, says=says)
 
     def _epoch(self) -> dict[str, Any]:
+        if os.getppid() != self._agent:  # Linux's kernel would have killed us, and the ranks
+            raise RendezvousConnectionError("the agent of this node has ended")
         now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)
         return {**_NONE, **now}
 

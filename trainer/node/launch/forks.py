@@ -156,8 +156,7 @@ def run(words: list[str]) -> None:
 def _has_asked_for_gpu() -> bool:
     """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun asked for one, in vain or not."""
     # It asks since it binds ranks to the memory that is near their GPU.
-    has_gpus = torch.version.cuda or torch.version.hip
-    if has_gpus and hasattr(LaunchConfig, "numa_options"):
+    if (torch.version.cuda or torch.version.hip) and hasattr(LaunchConfig, "numa_options"):
         return True
     for descriptor in Path("/proc/self/fd").iterdir():
         with suppress(OSError):

@@ -9,13 +9,13 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import sys
 from collections.abc import MutableMapping, Sequence
 from contextlib import suppress
 
 # To torchrun's process: the descriptors, with commas. No rank gets it.
 PIPES = "MUSTER_PIPES"
 _SIZE = 1 << 20
-_SET_SIZE = getattr(fcntl, "F_SETPIPE_SZ", None)  # Linux
 
 
 def make() -> tuple[int, int]:
@@ -23,8 +23,8 @@ def make() -> tuple[int, int]:
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     with suppress(OSError):  # more than the system grants: a rank waits for us a little more often
-        if _SET_SIZE:
-            fcntl.fcntl(reading, _SET_SIZE, _SIZE)
+        if sys.platform == "linux":
+            fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, _SIZE)
     return reading, writing
 
 
@@ -51,6 +51,4 @@ def of_rank(pipes: Sequence[int], local_rank: int) -> int | None:
 
 def is_unread(descriptor: int) -> bool:
     """Whether there is something to read."""
-    look = select.poll()
-    look.register(descriptor, select.POLLIN)
-    return bool(look.poll(0))
+    return bool(select.select([descriptor], [], [], 0)[0])
