@@ -12,6 +12,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
 # Sent to hosts as text of their own, or run by their path: they import nothing of ours.
 FOREIGN = {"trainer/node/launch/launcher.py", "trainer/node/probe/rehearsal.py"}
+# grep's.
+FOREIGN |= {"deploy/local/within.py"}
 # An engine has the codes of engines and shells; a host gets it without the rest.
 FOREIGN |= {f"deploy/engine/bare/{name}.py" for name in ("keeper", "main", "processes")}
 FOREIGN |= {f"deploy/preflight/probe/{name}.py" for name in ("probe", "facts")}
