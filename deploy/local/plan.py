@@ -1,4 +1,4 @@
-"""Choose the backend and the rendezvous port: facts in, choices with their reasons out. Pure."""
+"""Choose the backend, the ranks that GPUs here allow, and the rendezvous port: facts in, choices out. Pure."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Count Ctrl-C, SIGTERM and closed terminals while a command runs; follow.py acts on them. Ctrl-Z frees the terminal.
+"""Count Ctrl-C (a second one within two seconds asks whether to end the run), SIGTERM and closed terminals.
 
 Before a run has started, the first signal ends the command: it undoes what it made, and a second Ctrl-C does not
 interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count. Then a run on this
-machine stops by Ctrl-C, and one on hosts is left: it goes on, and only a clear answer stops it.
+machine stops by Ctrl-C, and one on hosts is left: it goes on, and only a clear answer stops it. Ctrl-Z frees the
+terminal.
 """
 
 from __future__ import annotations
