@@ -69,8 +69,8 @@ def load_cluster(options: Options) -> Cluster:
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
     cluster = Cluster(hosts, job)
-    for each in (job, *hosts):
-        no_twins(each.mounts)
+    for each in (job.mounts, *(host.mounts for host in hosts)):
+        no_twins(each)
     mounted = {mount.target for mount in cluster.mounts}
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
