@@ -265,7 +265,7 @@ class Training:
         at = f"stopped at step {self.position.step}"
         words = f"{at}, checkpoint: {self._settle(f'{at}, but its checkpoint failed')}"
         end = stopped(self.ranks.rank, self.ranks.node, self.position.step, words, self.folder.path)
-        if why := why_stopped(self.folder.path, self.ranks.node, start_of(os.environ)):
+        if why := why_stopped(self.folder.path, start_of(os.environ)):
             return dataclasses.replace(end, message=f"{why}: {words}", cause="")
         return end
 
