@@ -67,7 +67,9 @@ def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verd
     if os.environ.get("MUSTER_RUN_DIR") and os.environ.get("MUSTER_WORKER"):
         plain = "make up RESUME=latest"
     command = os.environ.get(RESUME, plain)
-    return Verdict("stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here")
+    return Verdict(
+        "stopped", STOPPED, rank, node, step, message, f"`{command}` continues from here", cause="ended-from-outside"
+    )
 
 
 def verdict_of(value: object) -> Verdict | None:

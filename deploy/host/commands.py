@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 import secrets
 import tarfile
 import time
@@ -36,6 +37,8 @@ _NODE_PROGRAM = (
     "runpy.run_module(name, run_name='__main__', alter_sys=True)"
 )
 VARIABLES_FIRST, VARIABLES_ASIDE = "/dev/stdin", "/dev/fd/3"
+# In brackets, a backslash of its own; elsewhere what only sed takes for another character, and grep for the letter.
+_OF_SED = re.compile(r"(\[\^?\]?(?:\[[:.=].*?[:.=]\]|[^]])*\])|\\([acdfnortvx])|\\.")
 # The most bytes of a document or of one piece of a growing file: no line may exceed LONGEST_LINE of door/framing.py.
 PIECE = 256 << 10
 # The most bytes of sent.json.
@@ -171,6 +174,7 @@ def console(container: str, since: str, mark: str, pattern: str) -> tuple[str, .
     `pattern`: only lines whose text this extended regular expression finds.
     """
     words = ("--timestamps", *(("--since", since) if since else ()), container)
+    pattern = _OF_SED.sub(lambda part: part[1].replace("\\", r"\\") if part[1] else part[2] or part[0], pattern)
     if not mark:
         return script("console-now", pattern, *words)
     return script("console", mark, pattern, "--follow", *words)

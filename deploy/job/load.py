@@ -69,6 +69,8 @@ def load_cluster(options: Options) -> Cluster:
     data = (*(each for each in job.data if each.target not in {typed.target for typed in data}), *data)
     job = replace(job, mounts=(*_without(targets, job.mounts), *mounts), data=data)
     cluster = Cluster(hosts, job)
+    for each in (job.mounts, *(host.mounts for host in hosts)):
+        no_twins(each)
     mounted = {mount.target for mount in cluster.mounts}
     refuse_nested_data(job.data, {*job.keep, *mounted})
     refuse_nested_keeps(job.keep, mounted)
@@ -287,6 +289,14 @@ def environment_of(options: Options) -> dict[str, str]:
         environment[name] = value
     refuse_named_like_secrets(environment, FLAG.env)
     return environment
+
+
+def no_twins(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
+    """The same. Raises UsageError for two folders at one path of a container: the last one would count."""
+    targets = [mount.target for mount in mounts]
+    if twice := next((target for target in targets if targets.count(target) > 1), ""):
+        raise UsageError(f"{FLAG.mount}: two folders would be {twice}", "give each a path of its own there")
+    return mounts
 
 
 def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:

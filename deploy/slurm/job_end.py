@@ -61,8 +61,8 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             "job.out of the run's folder has what it printed",
         )
     message, hint = words.ended(number, job)
-    # A script that has reached its own --max-hours was not ended from outside.
-    by_others = not stop_asked and result and (result.cause == Cause.ENDED or not state.script)
+    # A run that has reached its own --max-hours was not ended from outside.
+    by_others = not stop_asked and result and result.cause == Cause.ENDED
     if result and result.verdict == "stopped" and job.state == "FAILED" and by_others:
         limit = f" ({job.limit})" if job.limit else ""
         who = f"its time limit{limit}, a preemption, or a stop from elsewhere"

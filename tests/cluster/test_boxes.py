@@ -86,6 +86,7 @@ def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
 def test_a_dry_run_names_no_command_of_an_engine_that_is_not_there(control):
     """Who has no Docker there looked at `docker run --cap-drop ...`, which nothing would run."""
     (control.code / "requirements.txt").write_text("numpy\n")
+    control.fab("preflight", "--quick", hosts=["box-1", "box-2"])  # a dry run sends nothing, not even what looks
     planned = deploy(control, "train.py", "--dry-run", hosts=["box-1", "box-2"])
     assert planned.returncode == 0, planned.stderr
     assert "box-2: install the packages of requirements.txt" in planned.stdout

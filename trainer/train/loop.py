@@ -264,9 +264,10 @@ class Training:
         self.checkpoints.save(self.position.step, None, self._take)
         at = f"stopped at step {self.position.step}"
         words = f"{at}, checkpoint: {self._settle(f'{at}, but its checkpoint failed')}"
-        if why := why_stopped(self.folder.path, self.ranks.node, start_of(os.environ)):
-            words = f"{why}: {words}"
-        return stopped(self.ranks.rank, self.ranks.node, self.position.step, words, self.folder.path)
+        end = stopped(self.ranks.rank, self.ranks.node, self.position.step, words, self.folder.path)
+        if why := why_stopped(self.folder.path, start_of(os.environ)):
+            return dataclasses.replace(end, message=f"{why}: {words}", cause="")
+        return end
 
     def _settle(self, failed: str) -> str:
         """Wait for the last checkpoint, and return which one is good. Raises TrainError with what has `failed`."""

@@ -33,7 +33,7 @@ from ...job.load import (
     trainer_words,
     value_of,
 )
-from ...job.options import FLAG, Options
+from ...job.options import Options
 from ...job.secrets import refuse_open_secrets, secrets_of
 from ...job.together import refuse_pairs
 from ...report.console import Console
@@ -273,9 +273,6 @@ def _work(options: Options, cluster: Cluster) -> Work:
     restarts = value_of(options, "restarts")
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
         raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
-    targets = [mount.target for mount in cluster.job.mounts]
-    if twice := next((target for target in targets if targets.count(target) > 1), ""):
-        raise UsageError(f"{FLAG.mount}: two folders would be {twice}", "give each a path of its own there")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)

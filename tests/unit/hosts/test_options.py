@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,11 @@ def test_of_two_folders_at_one_path_none_is_passed_over(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="--mount: two folders would be /data"):
         deploy.deploy(asked(script="train.py", mount=("/a:/data", "/b:/data/")), Recorder(lambda event: None))
+    (tmp_path / "cluster.toml").write_text(
+        '[[hosts]]\nname = "a"\nmounts = ["/a:/data", "/b:/data"]\n[[hosts]]\nname = "b"\n'
+    )
+    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+        deploy.deploy(replace(asked(script="train.py"), hosts=""), Recorder(lambda event: None))
 
 
 @pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2", "A=\udcff"])

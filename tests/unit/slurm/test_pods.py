@@ -125,6 +125,7 @@ def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
         ({"secret": ("HF_TOKEN=hf",)}, "--secret: not without --to jobset or trainjob"),
         ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
         ({"to": "jobset", "script": "missing.py"}, "missing.py"),
+        ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders would be /d"),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, what):

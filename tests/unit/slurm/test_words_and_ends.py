@@ -11,8 +11,8 @@ from deploy.slurm import job_end, words
 N1 = NodeName("n1")
 
 
-def state(*verdicts, began=True, asked=True):
-    made = State((N1,), script=True)
+def state(*verdicts, began=True, asked=True, script=True):
+    made = State((N1,), script=script)
     made.verdicts = [
         {"kind": "verdict", "t": 1.0, "verdict": verdict, "node": "n1", "rank": 0, "message": f"it {verdict}",
          "cause": "ended-from-outside" if verdict == "stopped" and asked else ""}
@@ -77,7 +77,8 @@ def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():
     job = Job("FAILED", code=75, limit="04:00:00")
     assert "04:00:00" in job_end.end_of("7", job, state("stopped"), "").message
     assert "04:00:00" not in job_end.end_of("7", job, state("stopped"), "", stop_asked=True).message
-    assert job_end.end_of("7", job, state("stopped", asked=False), "").message == "it stopped", "at its --max-hours"
+    for script in (True, False):  # at its --max-hours
+        assert job_end.end_of("7", job, state("stopped", asked=False, script=script), "").message == "it stopped"
 
 
 def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():

@@ -108,6 +108,7 @@ def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(mon
     run = Path("runs/run-1")
     monkeypatch.setenv("MUSTER_RUN_DIR", "")  # as docker-compose.yml has it
     assert stopped(0, "a", 7, "at step 7", run).hint == "`--resume runs/run-1` continues from here", "plain torchrun"
+    assert stopped(0, "a", 7, "at step 7", run).row()["cause"] == "ended-from-outside"
     monkeypatch.setenv("MUSTER_RUN_DIR", "/muster/runs/run-1")
     assert "make up" not in stopped(0, "a", 7, "at step 7", run).hint, "`srun muster agent`, Kubeflow"
     monkeypatch.setenv("MUSTER_WORKER", "muster-worker-")

@@ -63,11 +63,16 @@ def start_of(environment: Mapping[str, str]) -> str:
     return f"job-{environment['SLURM_JOB_ID']}" if is_job else environment.get("PET_RDZV_ID", "-")
 
 
-def why_stopped(folder: Path, name: str, start: str) -> str:
-    """The limit that this start of the node has reached, in words; empty if it has reached none."""
-    with suppress(OSError, ValueError):
-        own, _, words = _path(folder, name).read_text().split(" ", 2)
-        return words if own == start and words.startswith("reached") else ""
+def why_stopped(folder: Path, start: str) -> str:
+    """The limit that a node of this start has reached, in words; empty if none has.
+
+    The first one that does stops the others, whose own may come a second later.
+    """
+    for path in folder.glob("nodes/.*.limit"):
+        with suppress(OSError, ValueError):
+            own, _, words = path.read_text().split(" ", 2)
+            if own == start and words.startswith("reached"):
+                return words
     return ""
 
 

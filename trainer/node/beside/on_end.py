@@ -64,7 +64,7 @@ class Witness:
         codes = [self._wait_one(name) for name in self.plan["nodes"]]
         paths = sorted((self.folder / "outcome").glob("[!.]*.json"))
         verdicts = [read_object(path) for path in paths]
-        reached = any(limit.why_stopped(self.folder, name, self.plan["start"]) for name in self.plan["nodes"])
+        reached = bool(limit.why_stopped(self.folder, self.plan["start"]))
         self.end = _checked({"verdicts": verdicts, "limit": reached, "codes": codes})
 
     def _wait_one(self, name: str) -> int | None:

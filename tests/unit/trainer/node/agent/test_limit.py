@@ -26,14 +26,15 @@ def test_the_limit_is_reached_once_its_hours_are_over_and_told_once(tmp_path, cl
     node = of(tmp_path)
     clock.now += 1799
     assert not node.look()
-    assert not why_stopped(tmp_path, "n0", "a")
+    assert not why_stopped(tmp_path, "a")
     clock.now += 1
     assert [node.look(), node.look()] == [True, False]
     assert node.reached
     assert node.words == "reached its limit of 0.5 h (--max-hours)"
-    assert why_stopped(tmp_path, "n0", "a") == node.words
-    assert not why_stopped(tmp_path, "n0", "another start")
-    assert not why_stopped(tmp_path, "n1", "a")
+    assert why_stopped(tmp_path, "a") == node.words
+    assert not why_stopped(tmp_path, "another start")
+    of(tmp_path, name="n1")  # which is stopped by the first one, before its own time is over
+    assert why_stopped(tmp_path, "a") == node.words
 
 
 def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of_the_run_all_of_it(tmp_path, clock):
@@ -77,7 +78,7 @@ def test_what_else_is_in_the_file_makes_no_difference(tmp_path, clock, text):
     of(tmp_path)
     (file,) = (tmp_path / "nodes").iterdir()
     file.write_text(text)
-    assert not why_stopped(tmp_path, "n0", "a")
+    assert not why_stopped(tmp_path, "a")
     if "1" not in text:
         node = of(tmp_path)
         clock.now += 1801
