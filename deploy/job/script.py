@@ -235,7 +235,7 @@ def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> 
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
         shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
-        hint = f"did you mean {retyped((meant, *words[2:]), option)}? a program of the image: {shell}"
+        hint = f"did you mean `{retyped((meant, *words[2:]), option)}`? a program of the image: {shell}"
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
