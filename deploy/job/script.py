@@ -307,12 +307,13 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
 def _refuse_places(words: Sequence[str], folder: Path | None, refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[1].rpartition("/")[2] if words[:1] == (PER_NODE,) else ""
-    own = takewhile(
-        lambda word: (
-            word.endswith(_SETTINGS) or not (word.endswith(".py") or os.path.isfile(Path(folder or "/", word)))
-        ),
-        words[2:],
-    )
+
+    def is_of_launcher(word: str) -> bool:
+        module = word.replace(".", "/")
+        files = (Path(folder or "/", name) for name in (word, f"{module}.py", f"{module}/__main__.py"))
+        return word.endswith(_SETTINGS) or not (word.endswith(".py") or any(map(os.path.isfile, files)))
+
+    own = takewhile(is_of_launcher, words[2:])
     names = [word.partition("=")[0] for word in own]
     decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS.get(launcher, set())]
     if decided:
