@@ -291,7 +291,7 @@ def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, 
     if refused:
         with pytest.raises(UsageError, match="no such script") as told:
             script.read(typed, tmp_path, "--")
-        assert "-- nanochat train?" in told.value.hint
+        assert "-- nanochat train`?" in told.value.hint
         assert script.read("bash -c 'nanochta train'", tmp_path).words[1] == "bash"
     else:
         script.read(typed, tmp_path)
