@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.program import typed
+from ..core.program import typed, typed_for_ssh
+from ..core.text import listed
 from .end_causes import Cause
 
 # How calls fail. The names of outcomes are those of deploy/preflight/answers.py.
@@ -28,8 +29,8 @@ class Row:
     source: str = ""
     # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
-    # What to type next, with `{host}` for the host, `{typed}` for what --hosts and ssh take; on this machine, if that
-    # differs.
+    # What to type next, with `{host}` for the host, `{typed}` for what --hosts and `{ssh}` for what ssh takes; on
+    # this machine, if that differs.
     command: str = ""
     here: str = ""
     # How a run would show it, and the group of checks where that is not the section's.
@@ -55,15 +56,15 @@ class Row:
     # The cause of the closed list to which it belongs, if a run has ended with it.
     ends: Cause = Cause.SET_UP
 
-    def hint(self, host: str = "") -> str:
-        """The next command for a host; without a name, for any host."""
-        name = host or ("that host" if self.command.startswith("on {host}") else "...")
-        return self.command.format(host=name, typed=typed(host or "..."))
+    def hint(self, *hosts: str) -> str:
+        """The next command for these hosts; without a name, for any host."""
+        name = listed(hosts) or ("that host" if self.command.startswith("on {host}") else "...")
+        return self.command.format(host=name, typed=typed(",".join(hosts)), ssh=typed_for_ssh("".join(hosts[:1])))
 
     @property
     def plain_command(self) -> str:
         """The next command without the place."""
-        return self.command.removeprefix("on {host}: ").format(host="...", typed="...")
+        return self.command.removeprefix("on {host}: ").format(host="...", typed="...", ssh="...")
 
     def hint_here(self) -> str:
         """The next command on this machine."""

@@ -100,6 +100,8 @@ class Command(click.Command):
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
             places, left = left, []
+        if "" in places:  # as below, of an option: `down a ""` would be about all runs of a host
+            raise UsageError(f"{self.name} '': this word is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
         command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
 
 # The command on this command line that starts a run, for hints that repeat it; a program of the Python API deploys.
 COMMAND = next((word for word in sys.argv[1:] if word in ("up", "deploy", "ray", "agent", "export")), "deploy")
@@ -13,13 +17,26 @@ BEFORE = list[str]()
 # What stands for hosts on this command line, where a run may have been meant.
 PLACES = set[str]()
 
-# By its name, what the user types for each host to which a connection was opened: user, address and port.
-TYPED = dict[str, str]()
+# By its name, what the user types for each host to which a connection was opened: user, address and port; for a node of
+# this machine, nothing. Two threads may each have a cluster, and a host of one name in it.
+_TYPED: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
 
 
-def typed(hosts: str) -> str:
-    """A list of hosts by their names, as --hosts takes them."""
-    return ",".join(TYPED.get(host, host) for host in hosts.split(","))
+def keep_typed(by_name: Mapping[str, str]) -> None:
+    """Keep what is typed for each of these hosts, for hints of this thread and of those that get its context."""
+    _TYPED.set({**_TYPED.get(), **by_name})
+
+
+def typed(hosts: str, here: str = "...") -> str:
+    """A list of hosts by their names, as --hosts takes them; `here` if all of them are this machine."""
+    known = _TYPED.get()
+    return ",".join(filter(None, (known.get(host, host) for host in hosts.split(",")))) or here
+
+
+def typed_for_ssh(host: str) -> str:
+    """A host by its name, as ssh takes it: with a port, it has to be a URL."""
+    text = typed(host)
+    return "ssh://" * bool(re.search(r"(^[^:]*|\]):\d+$", text)) + text
 
 
 def script_option() -> str:

@@ -233,7 +233,8 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     }
     on_the_way = "its jump host: " if where.jump else ""
     head = f"{where.host}: {on_the_way}"
-    hint += "; if a run is meant: `muster runs` lists those of this folder" * (where.target in PLACES)
+    if kind == "resolve" and where.target in PLACES:
+        hint += "; if a run is meant: `muster runs` lists those of this folder"
     # What a lost connection was cut in tells nothing to one who knows what ran.
     brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""
     return SshFault(kind, head + message.format(**fields), hint.format(**fields), brief and head + brief)

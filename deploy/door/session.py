@@ -15,13 +15,14 @@ import socket
 import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import copy_context
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from ..core import fields
 from ..core.errors import DeployError
-from ..core.program import TYPED
+from ..core.program import keep_typed
 from ..core.results import Results
 from ..core.scripts import Scripts
 from ..core.text import last_line
@@ -298,7 +299,7 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
     Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
     by_name = {host.name: host for host in hosts}
-    TYPED.update({name: host.destination for name, host in by_name.items()})
+    keep_typed({name: host.destination for name, host in by_name.items()})
     with opener_to(by_name.values()) as (opener, routes):
         inventory.refuse_twins(by_name.values(), {name: route.endpoint for name, route in routes.items()})
 
@@ -353,7 +354,7 @@ def on_each(items: dict[str, S], work: Callable[[S], T], cap: int = CAP) -> Resu
                 ended.put((pair[0], failed))
 
     for number in range(min(cap, len(items))):
-        threading.Thread(target=serve, daemon=True, name=f"muster-host-{number}").start()
+        threading.Thread(target=copy_context().run, args=(serve,), daemon=True, name=f"muster-host-{number}").start()
     outcomes: dict[str, T | DeployError] = {}
     try:
         for _ in items:

@@ -235,7 +235,7 @@ def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> 
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
         shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
-        hint = f"did you mean {retyped((meant, *words[2:]), option)}? a program of the image: {shell}"
+        hint = f"did you mean `{retyped((meant, *words[2:]), option)}`? a program of the image: {shell}"
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
@@ -307,12 +307,13 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
 def _refuse_places(words: Sequence[str], folder: Path | None, refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[1].rpartition("/")[2] if words[:1] == (PER_NODE,) else ""
-    own = takewhile(
-        lambda word: (
-            word.endswith(_SETTINGS) or not (word.endswith(".py") or os.path.isfile(Path(folder or "/", word)))
-        ),
-        words[2:],
-    )
+
+    def is_of_launcher(word: str) -> bool:
+        module = word.replace(".", "/")
+        files = (Path(folder or "/", name) for name in (word, f"{module}.py", f"{module}/__main__.py"))
+        return word.endswith(_SETTINGS) or not (word.endswith(".py") or any(map(os.path.isfile, files)))
+
+    own = takewhile(is_of_launcher, words[2:])
     names = [word.partition("=")[0] for word in own]
     decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS.get(launcher, set())]
     if decided:

@@ -63,7 +63,7 @@ _OF_CHILD = (
     "a process that the script started has ended: its own words stand before; a full memory ends one without any"
 )
 # A script that asks for the size of its terminal, by Python or by a program.
-_OF_TERMINAL = re.compile(r"Inappropriate ioctl for device|stty size")
+_IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
 _NO_TERMINAL = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
 # What a shell says that does not find a program.
 _PROGRAM = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
@@ -159,7 +159,7 @@ def _of_words(error: str, traceback: str) -> str:
     """What an exception means that says too little by itself; empty for any other."""
     if _DEVICE_IDS.search(error):
         return _NO_DEVICE_IDS
-    if _OF_TERMINAL.search(f"{error}\n{traceback}"):
+    if _IOCTL in error or _STTY in traceback:
         return _NO_TERMINAL
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
         return _OF_CHILD

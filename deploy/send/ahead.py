@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextvars import copy_context
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -22,7 +23,7 @@ class Ahead(Generic[T]):
             except BaseException as fault:
                 self._ended.set_exception(fault)
 
-        threading.Thread(target=serve, daemon=True, name="muster-ahead").start()
+        threading.Thread(target=copy_context().run, args=(serve,), daemon=True, name="muster-ahead").start()
 
     def result(self, timeout_s: float | None = None) -> T:
         """What came of it, once it has ended; raises what it raised, or TimeoutError after that time."""

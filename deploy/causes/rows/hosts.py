@@ -163,7 +163,7 @@ SECTIONS = (
                 ),
                 by_hand="`time ssh HOST true`; `ssh HOST 'sh -xc true'`; `ls -la ~` there",
                 fix="Make the start-up files leave early where no terminal is: `[ -t 0 ] || return` in `.bashrc`.",
-                command="time ssh {typed} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
+                command="time ssh {ssh} true; in ~/.bashrc there, as the first line: [ -t 0 ] || return",
                 without_reason=True,
             ),
             Row(

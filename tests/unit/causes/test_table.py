@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import re
+import threading
 from collections import defaultdict
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import get_args
 
 import pytest
@@ -20,13 +23,16 @@ from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
 from deploy.core import program
 from deploy.core.errors import UsageError
+from deploy.core.program import keep_typed, typed_for_ssh
 from deploy.door import faults
+from deploy.door.session import on_each
 from deploy.job.again import command_of
 from deploy.local import preflight
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
 from deploy.report.console import Console
+from deploy.send.ahead import Ahead
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
@@ -147,24 +153,64 @@ def test_each_row_is_named_by_what_finds_it() -> None:
     assert ROWS.keys() - places().keys() - of_ends - of_docker == COMPOSED
 
 
-def test_what_is_to_be_typed_names_hosts_as_their_user_does(monkeypatch):
+@pytest.fixture
+def typed_so(monkeypatch):
+    """What is typed for hosts, in this test alone."""
+    monkeypatch.setattr(program, "_TYPED", ContextVar("typed", default=MappingProxyType({})))
+    return keep_typed
+
+
+def test_what_is_to_be_typed_names_hosts_as_their_user_does(typed_so):
     """`deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user on another port."""
-    monkeypatch.setitem(program.TYPED, "gpu-a", "me@gpu-a:2222")
+    typed_so({"gpu-a": "me@gpu-a:2222"})
     row = row_of("docker-missing")
     assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
     both = find("docker-missing", ("gpu-a", "gpu-b"), "x")
     assert both.fix == "muster bootstrap --hosts me@gpu-a:2222,gpu-b"
     assert row.hint() == "muster bootstrap --hosts ..."
     assert command_of("push", hosts="gpu-a,gpu-b") == "muster push --hosts me@gpu-a:2222,gpu-b"
+    assert row_of("ssh-slow").hint("gpu-a").startswith("time ssh ssh://me@gpu-a:2222 true;")
+    assert row_of("ssh-slow").hint("gpu-b").startswith("time ssh gpu-b true;")
 
 
-def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [("a", "a"), ("me@a", "me@a"), ("a:2", "ssh://a:2"), ("[::1]:2", "ssh://[::1]:2"), ("me@fe80::1", "me@fe80::1")],
+)
+def test_a_host_with_a_port_is_a_url_for_ssh(typed_so, typed, taken):
+    typed_so({"a": typed})
+    assert typed_for_ssh("a") == taken
+
+
+def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_they_are_typed(typed_so):
+    """Two rented machines of one address: the hint of the one's run named the other."""
+    both, commands = threading.Barrier(2), dict[int, list[str]]()
+
+    def command(name):
+        both.wait(30)
+        return command_of("down", hosts=name)
+
+    def work(port):
+        typed_so({"203.0.113.7": f"203.0.113.7:{port}"})
+        of_thread = on_each({"203.0.113.7": "203.0.113.7"}, command).all()
+        commands[port] = [*of_thread.values(), Ahead(lambda: command("203.0.113.7")).result(30)]
+
+    threads = [threading.Thread(target=work, args=(port,)) for port in (41, 42)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert commands == {port: [f"muster down --hosts 203.0.113.7:{port}"] * 2 for port in (41, 42)}
+
+
+def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(typed_so, monkeypatch):
     """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
     monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
-    monkeypatch.setitem(program.TYPED, preflight.ONE_HOST, "x")
     with pytest.raises(pytest.fail.Exception):
         preflight.preflight(1, "auto", None, False, lambda words: None)
-    assert command_of("stop", hosts=preflight.ONE_HOST, run="r") == "muster stop --run r"
+    for hosts in (preflight.ONE_HOST, "master", "master,worker-1"):
+        assert command_of("stop", hosts=hosts, run="r") == "muster stop --run r"
+        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus --hosts ... shows who has its GPUs"
 
 
 def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():

@@ -168,6 +168,12 @@ def test_an_empty_value_is_refused_and_not_taken_for_one_that_is_not_given(line,
         assert why in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["down", "a", ""], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]])
+def test_an_empty_word_is_refused_and_not_left_out_of_what_is_meant(words, capsys):
+    assert main.run(words) == USAGE
+    assert f"error: {words[0]} '': this word is empty" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("line", "wanted"),
     [

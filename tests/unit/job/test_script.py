@@ -291,7 +291,7 @@ def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, 
     if refused:
         with pytest.raises(UsageError, match="no such script") as told:
             script.read(typed, tmp_path, "--")
-        assert "-- nanochat train?" in told.value.hint
+        assert "-- nanochat train`?" in told.value.hint
         assert script.read("bash -c 'nanochta train'", tmp_path).words[1] == "bash"
     else:
         script.read(typed, tmp_path)
@@ -390,12 +390,13 @@ def test_a_batch_script_is_refused_with_what_its_job_starts(tmp_path):
 
 
 @pytest.mark.parametrize("launcher", ["deepspeed --num_gpus 2", "deepspeed --deepspeed_config ds.json"])
-def test_the_options_of_a_launcher_end_at_a_script_without_a_suffix(launcher, tmp_path):
+@pytest.mark.parametrize("program", ["bin/train", "--module bin.steps", "--module bin"])
+def test_the_options_of_a_launcher_end_at_a_script_without_a_suffix_or_a_module(launcher, program, tmp_path):
     """`deepspeed bin/train -e 3` was refused: Muster tells it the nodes."""
     (tmp_path / "bin").mkdir()
-    for name in ("bin/train", "ds.json"):
+    for name in ("bin/train", "bin/steps.py", "bin/__main__.py", "ds.json"):
         (tmp_path / name).touch()
-    typed = f"{launcher} bin/train -e 3 --include x"
+    typed = f"{launcher} {program} -e 3 --include x"
     assert script.read(typed, tmp_path).words == (script.PER_NODE, *typed.split())
     with pytest.raises(UsageError, match="deepspeed --include"):
-        script.read(f"{launcher} --include x bin/train", tmp_path)
+        script.read(f"{launcher} --include x {program}", tmp_path)

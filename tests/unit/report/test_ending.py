@@ -266,6 +266,7 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
             "a rank has no terminal",
         ),
         ("OSError: [Errno 25] Inappropriate ioctl for device", "os.get_terminal_size()", "a rank has no terminal"),
+        ("KeyError: 'COLUMNS'", "OSError: [Errno 25] Inappropriate ioctl for device", RESUME),  # it was caught
     ],
 )
 def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, error, line, says):
