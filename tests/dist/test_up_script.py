@@ -41,7 +41,8 @@ def project(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
 
     def command(*words):
-        return [str(FAB), "--search-root", str(HOME), "up", "--backend", "processes", *words]
+        backend = () if "--backend" in words else ("--backend", "processes")
+        return [str(FAB), "--search-root", str(HOME), "up", *backend, *words]
 
     def up(*words):
         return subprocess.run(
