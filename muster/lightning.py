@@ -11,9 +11,9 @@ from threading import current_thread, main_thread
 from typing import Any
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 except ImportError:
-    from pytorch_lightning import Callback
+    from pytorch_lightning.callbacks import Callback, ModelCheckpoint
 
 from .agreement import Agreement, cpu_group
 from .stop import Stop
@@ -53,9 +53,7 @@ class OrderlyStop(Callback):  # type: ignore[misc]
         `trainer.should_stop` would not do: Lightning goes on to `min_epochs`, or validates first, which may take longer
         than whoever stops the script waits.
         """
-        if self._behind:
-            self._behind = False
-            self._keep_up(trainer)
+        self._keep_up(trainer)
         # Between two batches of one step are gradients that no checkpoint has.
         if trainer.accumulate_grad_batches > 1 and trainer.global_step == self._step:
             return
@@ -69,10 +67,15 @@ class OrderlyStop(Callback):  # type: ignore[misc]
 
     def _keep_up(self, trainer: Any) -> None:
         """Give the newest checkpoint of the training the name of the stop's, on every host the same."""
+        if not self._behind:
+            return
+        self._behind = False
+        files = [self.path]
+        for each in trainer.checkpoint_callbacks:
+            if isinstance(each, ModelCheckpoint) and not each.save_weights_only:
+                files += map(Path, (each.best_model_path, each.last_model_path, *each.best_k_models))
         with suppress(OSError):
-            whole = [each for each in trainer.checkpoint_callbacks if each.dirpath and not each.save_weights_only]
-            files = [file for each in whole for file in Path(each.dirpath).glob("*.ckpt")]
-            newest = max(filter(Path.is_file, [self.path, *files]), key=lambda file: file.stat().st_mtime)
+            newest = max(filter(Path.is_file, files), key=lambda file: file.stat().st_mtime)
             if not newest.samefile(self.path):
                 part = self.path.with_suffix(".part")
                 part.unlink(missing_ok=True)
@@ -81,4 +84,5 @@ class OrderlyStop(Callback):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         """Read the last message."""
+        self._keep_up(trainer)
         self._agreement.settle()

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
+from deploy.local import processes
 from lab import waiting
+from tests.dist.conftest import environment
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
@@ -177,6 +180,43 @@ def test_a_save_that_takes_too_long_is_cut_and_that_is_said_and_the_time_can_be_
     assert _saved(run) == "wh"
     assert "killed after 2 s, still at work (--grace gives more time)" in run.outcome["message"]
     assert "since then it wrote last.pt, which may not be whole" in run.outcome["message"]
+
+
+# Takes the code of each orphan at once, as systemd does, and ends once there is none.
+REAPER = """
+import ctypes, os, sys
+PR_SET_CHILD_SUBREAPER = 36
+ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, *sys.argv[1:]])
+try:
+    while True: os.wait()
+except ChildProcessError: pass
+"""
+
+
+def test_a_program_below_a_shell_script_outlives_no_torchrun_that_was_killed(tmp_path):
+    """Linux's kernel ends the shell with torchrun, and not what the shell has started: it kept its GPU."""
+    (tmp_path / "train.py").write_text(HEAD + "ready(); time.sleep(300)")
+    (tmp_path / "run.sh").write_text("python train.py\n:\n")
+    given = {"MUSTER_LAUNCHER_RANKS": "1", "MUSTER_NODE": "here", "PYTHONPATH": str(HOME)}
+    given |= {"MUSTER_RUN_DIR": str(tmp_path / "run")}
+    (tmp_path / "run").mkdir()
+    line = [sys.executable, "-c", REAPER, "-P", "-m", "muster.trainer.node", "agent"]
+    line += ["--script", "--per-node", "bash", "run.sh"]
+    run = subprocess.Popen(line, cwd=tmp_path, env=environment(**given), stdin=subprocess.DEVNULL)
+    log = tmp_path / "run/logs/rank-0.log"
+    try:
+        waiting.until(lambda: log.exists() and "ready" in log.read_text(), "the program to be ready", 90)
+        (agent,) = psutil.Process(run.pid).children()
+        (torchrun,) = (each for each in agent.children() if "muster.trainer.node.launch.torchrun" in each.cmdline())
+        (shell,) = torchrun.children()
+        agent.suspend()
+        torchrun.kill()
+        waiting.until(lambda: not shell.is_running(), "the end of the shell", 30)
+        agent.resume()
+        run.wait(30)
+    finally:
+        processes.kill(processes.labelled(tmp_path / "run"))
 
 
 def test_the_ranks_below_a_shell_script_are_asked_and_their_workers_are_not(up):

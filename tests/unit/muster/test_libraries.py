@@ -72,7 +72,7 @@ def test_ranks_exchange_what_they_know_without_numpy_which_torch_does_not_bring(
 
 @pytest.mark.torch
 def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(library):
-    ours = library("lightning.pytorch", "muster.lightning", Callback=object)
+    ours = library("lightning.pytorch.callbacks", "muster.lightning", Callback=object, ModelCheckpoint=Keeps)
     before, begun = signal.getsignal(signal.SIGTERM), []
     stop, trainer = ours.OrderlyStop(), SimpleNamespace(global_step=3)
     thread = threading.Thread(target=lambda: begun.append(stop.on_train_start(trainer, None)))
@@ -130,25 +130,35 @@ def test_the_example_of_the_trainer_resumes_from_its_newest_whole_checkpoint(lib
     assert resumed == ["checkpoints/checkpoint-16"]
 
 
+class Keeps:
+    """What is read of a ModelCheckpoint."""
+
+    last_model_path = ""
+
+    def __init__(self, best="", alone=False):
+        self.best_model_path, self.save_weights_only = best, alone
+        self.best_k_models = {}
+
+
 @pytest.mark.torch
 def test_lightnings_checkpoint_of_an_earlier_stop_becomes_the_newest_of_the_training(library, tmp_path):
     """A run that was killed after a stop and a resume began again at the stop, hundreds of steps before its newest."""
-    ours = library("lightning.pytorch", "muster.lightning", Callback=object)
+    ours = library("lightning.pytorch.callbacks", "muster.lightning", Callback=object, ModelCheckpoint=Keeps)
     stop, kept = ours.OrderlyStop(tmp_path / "checkpoints/stopped.ckpt"), tmp_path / "logs/checkpoints"
     kept.mkdir(parents=True)
-    (tmp_path / "weights").mkdir()
-    (tmp_path / "weights/alone.ckpt").write_text("of no optimizer")
-    places = ((kept, False), (None, False), (tmp_path / "weights", True))
-    keeps = [SimpleNamespace(dirpath=place and str(place), save_weights_only=alone) for place, alone in places]
-    about = {"accumulate_grad_batches": 1, "is_global_zero": True, "checkpoint_callbacks": keeps}
+    (kept / "alone.ckpt").write_text("of no optimizer")
+    keeps, weights = Keeps(), Keeps(str(kept / "alone.ckpt"), alone=True)
+    # Lightning's OnExceptionCheckpoint is a checkpoint, too, and keeps none that it could name.
+    about = {"accumulate_grad_batches": 1, "is_global_zero": True, "checkpoint_callbacks": [weights, object(), keeps]}
     trainer = SimpleNamespace(global_step=0, **about)
-    stop._step, stop._agreement = 0, SimpleNamespace(all_stop=lambda: False)
+    stop._step, stop._agreement = 0, SimpleNamespace(all_stop=lambda: False, settle=lambda: None)
 
-    def saves(step, age_s):
+    def saves(step, age_s, then=stop.on_train_batch_end):
         stop.on_save_checkpoint(trainer, None, {})
         (kept / f"step={step}.ckpt").write_text(str(step))
         os.utime(kept / f"step={step}.ckpt", (time.time() - age_s,) * 2)
-        stop.on_train_batch_end(trainer, None)
+        keeps.best_model_path = str(kept / f"step={step}.ckpt")
+        then(trainer, None)
 
     saves(10, 50.0)
     assert stop.newest is None, "nobody has stopped"
@@ -158,6 +168,8 @@ def test_lightnings_checkpoint_of_an_earlier_stop_becomes_the_newest_of_the_trai
     for step, age_s, newest in ((15, 45.0, "20"), (30, 30.0, "30"), (40, 20.0, "40"), (40, 20.0, "40")):
         saves(step, age_s)
         assert (stop.newest.read_text(), len(list(stop.path.parent.iterdir()))) == (newest, 1)
+    saves(50, 15.0, stop.on_train_end)
+    assert stop.newest.read_text() == "50", "the last of the training comes after its last batch"
     trainer.is_global_zero = False
-    saves(50, 10.0)
-    assert stop.newest.read_text() == "40", "one rank writes it"
+    saves(60, 10.0)
+    assert stop.newest.read_text() == "50", "one rank writes it"

@@ -124,8 +124,8 @@ class Node:
         words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
-        for rank in self._living():  # Linux's kernel has ended those of a torchrun that was killed; macOS's has not
-            _send(-rank, signal.SIGKILL)
+        if torchrun.returncode < 0:
+            self._end_left_behind()
         if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
             self.diary.tell_torchrun(torchrun.returncode, words)
         if output:
@@ -308,6 +308,15 @@ class Node:
         """
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
         return sorted(filter(processes.exists, self._listening() | started))
+
+    def _end_left_behind(self) -> None:
+        """Kill the ranks of a torchrun that was killed, as only Linux's kernel does, and what they have started.
+
+        Where the run is over for this node's role, one that ended as asked may have left somebody who saves.
+        """
+        running = () if self.released else (life.pid for life in self.diary.lives if life.code is None)
+        for rank in {*self._living(), *running}:
+            _send(-rank, signal.SIGKILL)
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
         """Whom a signal for the script is sent to; a negative number is a whole group of processes.

@@ -36,8 +36,8 @@ _ALL_POINTS = 2048
 # An epoch is where a number was taken, and no measure.
 _AXES = ("step", "epoch")
 _EVENTS, _CSV, _STATE, _LINES = "events.out.tfevents.", "metrics.csv", "trainer_state.json", "metrics.jsonl"
-# An entry of the Trainer's history: numbers by their names, and no list or table.
-_ENTRY = re.compile(r'\{[^{}\[\]]*"step":[^{}\[\]]*\}')
+# An entry of the Trainer's history, in a text of which the beginning is cut off: numbers by their names.
+_ENTRY = re.compile(r"\{[^{}\[\]]*\}")
 _CHECKPOINT = re.compile(rf"checkpoint-\d+/(?={_STATE}$)")
 
 Values = dict[str, dict[int, float]]
@@ -191,8 +191,9 @@ def of_csv(text: str) -> Values:
 def of_trainer_state(text: str) -> Values:
     """The history of a Hugging Face Trainer: its entries, as far as the text has them whole."""
     values: Values = {}
-    for entry in map(object_of, _ENTRY.findall(text)):
-        step = entry.get("step")
+    history = object_of(text).get("log_history")
+    for entry in history if isinstance(history, list) else map(object_of, _ENTRY.findall(text)):
+        step = entry.get("step") if isinstance(entry, dict) else None
         if isinstance(step, int):
             for tag, value in entry.items():
                 if isinstance(value, int | float) and not isinstance(value, bool):

@@ -17,10 +17,8 @@ from muster.errors import DONE, FAILED
 from muster.reserve import note
 
 from ..notes import Journal, folder_here
-from .members import Epoch
+from .members import HEARD_S, Epoch
 
-# A node that trains nothing has nothing to wait for, but the others are to hear that it leaves, before it is gone.
-_HEARD_S = 0.6
 _GIVE_UP_S = 15.0
 _POLL_S, _PATIENCE_S = 0.05, 25.0
 
@@ -51,7 +49,8 @@ class Leaving:
                 self._answer(why, epoch, needed=True)
             else:
                 self._since = now
-        elif self._name not in epoch.members and now - self._since > _HEARD_S:
+        # A node that trains nothing waits, too: the others are to hear that it leaves, before it is gone.
+        elif self._name not in epoch.members and now - self._since > HEARD_S:
             self.over = True
             self._answer("", epoch)
         elif now - self._since > _GIVE_UP_S:

@@ -14,8 +14,8 @@ SILENT_S = 2.0
 # Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
 # see a majority ends its ranks after the first time, and counts as ended after the second.
 ENDS_S, ENDED_S = 5.0, 12.0
-# Before the others go on without a node that leaves, all of them have heard that it does.
-_HEARD_S = 0.4
+# A node asks each other one at least so often. Then all have heard what it says, such as that it leaves.
+ASK_S, HEARD_S = 0.6, 0.85
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class Leader:
         since = self._since.setdefault(reason, now)
         # A node that has not answered since then may be the cause: wait for its answer, or until it counts as lost.
         heard = all(views[name].answered > since for name in alive & {*epoch.members})
-        patience = {"links": SILENT_S, "left": _HEARD_S}.get(reason, 0.0)
+        patience = {"links": SILENT_S, "left": HEARD_S}.get(reason, 0.0)
         if not heard or now - since < patience:
             return None
         able = [

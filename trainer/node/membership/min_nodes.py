@@ -27,7 +27,7 @@ from ..notes import Journal
 from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
 from .leave import Leaving
-from .members import ENDS_S, Epoch, Leader, View, cut_off, may_repeat, refusal_to_leave
+from .members import ASK_S, ENDS_S, HEARD_S, Epoch, Leader, View, cut_off, may_repeat, refusal_to_leave
 from .newcomers import Newcomers
 from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
@@ -37,12 +37,13 @@ GROUP = "MUSTER_GROUP"
 EPOCH = ".epoch"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
-# More nodes than this ask more seldom, but thrice before one counts as lost (SILENT_S).
-_MANY, _MOST_ASK_S = 32, 0.6
+# More nodes than this ask more seldom.
+_MANY = 32
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
 _LEAVE_S, _LINGER_S = 5.0, 1.0
 # After an epoch without it, a node may be told from one that has lost its power; what others say of it counts later.
-_DOUBT_S, _SURE_S = 0.8, 0.5
+_SURE_S = 0.5
+_DOUBT_S = _SURE_S + HEARD_S
 # torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
 _ENDLESS = "1000000"
 
@@ -292,8 +293,9 @@ class Group:
 
     def _ask(self, name: str, *planned: Any) -> None:
         """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
+        answer: dict[str, Any] | None = {}
         while True:
-            time.sleep(pause_s(len(self._views)))
+            time.sleep(pause_s(len(self._views), answer is not None))
             began, where = time.monotonic(), planned or self._newcomers.where(name)
             answer = peers.ask(str(where[0]), int(where[1]), self._key, {"joined": self._newcomers.addresses()})
             self._meet(answer or {})
@@ -365,9 +367,12 @@ class Group:
         return self._journal.newest("says")
 
 
-def pause_s(nodes: int) -> float:
-    """Between two questions of a node to another one: each of so many asks each."""
-    return min(_MOST_ASK_S, _ASK_S * max(1.0, nodes / _MANY))
+def pause_s(nodes: int, answered: bool = True) -> float:
+    """Between two questions of a node to another one: each of so many asks each.
+
+    A question may get lost; before its node counts as lost (SILENT_S), there is another one.
+    """
+    return min(ASK_S, _ASK_S * max(1.0, nodes / _MANY)) if answered else _ASK_S
 
 
 def newest(checkpoints: Path) -> float:
