@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypedDict, Unpack
 
-from ..core.program import typed
+from ..core.program import host_fields
 from ..core.text import listed
 from .table import ROWS, row_of
 
@@ -78,7 +78,7 @@ def find(
         f"{hosts}: {seen}" if isinstance(hosts, str) else seen,
         tuple(evidence)[:MOST_EVIDENCE],
         row.symptom if symptom is None else symptom,
-        fix or row.command.format(host=listed(several), typed=typed(",".join(several))),
+        fix or row.command.format(host=listed(several), **host_fields(",".join(several))),
         level,
     )
     return replace(finding, **about)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.program import typed
+from ..core.program import host_fields
 from .end_causes import Cause
 
 # How calls fail. The names of outcomes are those of deploy/preflight/answers.py.
@@ -28,8 +28,8 @@ class Row:
     source: str = ""
     # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
-    # What to type next, with `{host}` for the host, `{typed}` for what --hosts and ssh take; on this machine, if that
-    # differs.
+    # What to type next, with `{host}` for the host, `{typed}` for what ssh takes, `{at}` for the option with it; on this
+    # machine, if that differs.
     command: str = ""
     here: str = ""
     # How a run would show it, and the group of checks where that is not the section's.
@@ -58,12 +58,12 @@ class Row:
     def hint(self, host: str = "") -> str:
         """The next command for a host; without a name, for any host."""
         name = host or ("that host" if self.command.startswith("on {host}") else "...")
-        return self.command.format(host=name, typed=typed(host or "..."))
+        return self.command.format(host=name, **host_fields(host or "..."))
 
     @property
     def plain_command(self) -> str:
         """The next command without the place."""
-        return self.command.removeprefix("on {host}: ").format(host="...", typed="...")
+        return self.command.removeprefix("on {host}: ").format(host="...", **host_fields("..."))
 
     def hint_here(self) -> str:
         """The next command on this machine."""

@@ -18,8 +18,14 @@ TYPED = dict[str, str]()
 
 
 def typed(hosts: str) -> str:
-    """A list of hosts by their names, as --hosts takes them."""
-    return ",".join(TYPED.get(host, host) for host in hosts.split(","))
+    """A list of hosts by their names, as --hosts takes them; without those that nobody names there."""
+    return ",".join(filter(None, (TYPED.get(host, host) for host in hosts.split(","))))
+
+
+def host_fields(hosts: str) -> dict[str, str]:
+    """What a command to type may have of these hosts: `{typed}`, and `{at}` for the option with them, if one is."""
+    names = typed(hosts)
+    return {"typed": names, "at": f" --hosts {names}" * bool(names)}
 
 
 def script_option() -> str:

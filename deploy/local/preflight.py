@@ -40,8 +40,8 @@ def preflight(
 ) -> tuple[Answers, Verdict]:
     """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
     say("looking at this machine")
-    TYPED[ONE_HOST] = ""  # what is typed about it names no host
     names = spec.node_names(up.DEFAULT_WORKERS if workers is None else workers)
+    TYPED.update(dict.fromkeys((ONE_HOST, *names), ""))  # what is typed about them names no host
     choice, _ = up.choose_backend(backend)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
         where = f"as `muster up` starts its nodes: {choice.why}"

@@ -161,10 +161,14 @@ def test_what_is_to_be_typed_names_hosts_as_their_user_does(monkeypatch):
 def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
     """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
     monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
-    monkeypatch.setitem(program.TYPED, preflight.ONE_HOST, "x")
+    for name in (preflight.ONE_HOST, "master", "worker-1"):
+        monkeypatch.setitem(program.TYPED, name, "x")
     with pytest.raises(pytest.fail.Exception):
         preflight.preflight(1, "auto", None, False, lambda words: None)
     assert command_of("stop", hosts=preflight.ONE_HOST, run="r") == "muster stop --run r"
+    assert command_of("preflight", hosts="master,worker-1") == "muster preflight"
+    assert find("gpu-busy", ("master", "worker-1"), "x").fix == "muster gpus shows who has its GPUs"
+    assert row_of("disk-full").hint_here() == "df -h /var/lib/docker; docker system df"
 
 
 def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():
