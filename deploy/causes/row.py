@@ -28,8 +28,8 @@ class Row:
     source: str = ""
     # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
-    # What to type next, with `{host}` for the host, `{typed}` for what ssh takes, `{at}` for the option with it; on this
-    # machine, if that differs.
+    # What to type next, with `{host}` for the host, `{typed}` for what ssh takes, `{at}` for the option with it; on
+    # this machine, if that differs.
     command: str = ""
     here: str = ""
     # How a run would show it, and the group of checks where that is not the section's.
