@@ -150,9 +150,9 @@ def _refuse_stale(origins: Origins, lock: Mapping[str, Any], here: str, path: st
         place = next(texts(map(_table(row, "source").get, ("virtual", "editable", "directory"))), "")
         project = posixpath.normpath(posixpath.join(here, place, "pyproject.toml"))
         if place and project in origins.sent and len(projects) < MOST_PACKAGES:
-            projects.setdefault(project, _table(row, "metadata"))
-    for project, metadata in projects.items():
-        needs = _tables(metadata, "requires-dist")
+            projects.setdefault(project, row)
+    for project, row in projects.items():
+        needs = [*_tables(_table(row, "metadata"), "requires-dist"), *_tables(row, "dependencies")]
         locked = {(str(need.get("name")), extra) for need in needs for extra in texts(["", need.get("extras")])}
         for text in texts([of_project(origins, project, "project").get("dependencies")]):
             name, *extras = map(normal, _NAMES.findall(_REST.split(text, maxsplit=1)[0]) or [text])
