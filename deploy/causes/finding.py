@@ -53,6 +53,12 @@ class _About(TypedDict, total=False):
     cells: tuple[tuple[str, str], ...]
 
 
+def foremost(lines: Sequence[str], hosts: Sequence[str], most: int) -> list[str]:
+    """The lines; where they are more than are told, those that begin with one of these hosts come first."""
+    starts = tuple(f"{host}{mark}" for host in hosts for mark in ": ")
+    return sorted(lines, key=lambda line: len(lines) > most and not line.startswith(starts))
+
+
 def find(
     cause: str,
     hosts: str | Sequence[str],
@@ -74,7 +80,7 @@ def find(
         row.group,
         several,
         f"{hosts}: {seen}" if isinstance(hosts, str) else seen,
-        tuple(evidence)[:MOST_EVIDENCE],
+        tuple(foremost(evidence, several, MOST_EVIDENCE))[:MOST_EVIDENCE],
         row.symptom if symptom is None else symptom,
         fix or row.hint(*several),
         level,

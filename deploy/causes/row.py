@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.program import typed, typed_for_ssh
+from ..core.program import host_fields
 from ..core.text import listed
 from .end_causes import Cause
 
@@ -29,7 +29,7 @@ class Row:
     source: str = ""
     # The cause in a few words; of a name or an interface with `{name}` and `{address}`.
     what: str = ""
-    # What to type next, with `{host}` for the host, `{typed}` for what --hosts and `{ssh}` for what ssh takes; on
+    # What to type next, with `{host}` for the host, `{ssh}` for what ssh takes, `{at}` for the option with it; on
     # this machine, if that differs.
     command: str = ""
     here: str = ""
@@ -59,12 +59,12 @@ class Row:
     def hint(self, *hosts: str) -> str:
         """The next command for these hosts; without a name, for any host."""
         name = listed(hosts) or ("that host" if self.command.startswith("on {host}") else "...")
-        return self.command.format(host=name, typed=typed(",".join(hosts)), ssh=typed_for_ssh("".join(hosts[:1])))
+        return self.command.format(host=name, **host_fields(*hosts or ["..."]))
 
     @property
     def plain_command(self) -> str:
         """The next command without the place."""
-        return self.command.removeprefix("on {host}: ").format(host="...", typed="...", ssh="...")
+        return self.command.removeprefix("on {host}: ").format(host="...", **host_fields("..."))
 
     def hint_here(self) -> str:
         """The next command on this machine."""

@@ -27,16 +27,18 @@ def keep_typed(by_name: Mapping[str, str]) -> None:
     _TYPED.set({**_TYPED.get(), **by_name})
 
 
-def typed(hosts: str, here: str = "...") -> str:
-    """A list of hosts by their names, as --hosts takes them; `here` if all of them are this machine."""
+def typed(hosts: str) -> str:
+    """A list of hosts by their names, as --hosts takes them; without those that nobody names there."""
     known = _TYPED.get()
-    return ",".join(filter(None, (known.get(host, host) for host in hosts.split(",")))) or here
+    return ",".join(filter(None, (known.get(host, host) for host in hosts.split(","))))
 
 
-def typed_for_ssh(host: str) -> str:
-    """A host by its name, as ssh takes it: with a port, it has to be a URL."""
-    text = typed(host)
-    return "ssh://" * bool(re.search(r"(^[^:]*|\]):\d+$", text)) + text
+def host_fields(*hosts: str) -> dict[str, str]:
+    """What a command to type may have of these hosts: `{at}`, the option with them, if one is; `{ssh}` for ssh."""
+    names, first = typed(",".join(hosts)), typed("".join(hosts[:1]))
+    # With a port, ssh takes a URL.
+    url = "ssh://" * bool(re.search(r"(^[^:]*|\]):\d+$", first))
+    return {"ssh": url + first, "at": f" --hosts {names}" * bool(names)}
 
 
 def script_option() -> str:

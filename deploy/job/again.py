@@ -41,7 +41,7 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
     """
     words = ["muster", task]
     asked = replace(options or Options(), **given)
-    for flag, text in pairs_of(replace(asked, hosts=typed(asked.hosts, ""))):
+    for flag, text in pairs_of(replace(asked, hosts=typed(asked.hosts))):
         between = "=" if text.startswith("-") else " " * bool(text)
         words.append(f"{flag}{between}{shlex.quote(text) if text else ''}")
     return " ".join(filter(None, [*words, more]))

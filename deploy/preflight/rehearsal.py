@@ -17,7 +17,7 @@ from ..causes.rehearsal_faults import sign_of
 from ..causes.table import ROWS
 from ..core.errors import SIGNALLED
 from ..core.facts import ended_how
-from ..core.program import typed
+from ..core.program import host_fields
 from ..core.text import amount, in_seconds, listed, several
 from ..job.again import command_of
 from . import nccl_log, refusals
@@ -261,7 +261,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
         )
     memory = scene.memory.get(host, "")
     runs = quote(scene.runs[host]) if host in scene.runs else "~/.muster/runs"
-    fix = sign.fix.format(host=host, typed=typed(host), runs=runs, memory=f" (now {memory})" if memory else "")
+    fix = sign.fix.format(host=host, **host_fields(host), runs=runs, memory=f" (now {memory})" if memory else "")
     sure = bool(sign.only.search(words))
     text = seen if sure else f"{seen}{LOOKS}{ROWS[sign.cause].what or sign.cause}"
     finding = find(sign.cause, (host,), text, fix, evidence=evidence, symptom=sign.symptom, group="proof")

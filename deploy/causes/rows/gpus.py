@@ -38,9 +38,7 @@ SECTIONS = (
                 ),
                 source="NVIDIA container toolkit, installation",
                 what="Docker cannot hand GPUs to containers there",
-                command=(
-                    "muster bootstrap --hosts {typed} (installs nvidia-container-toolkit and sets Docker up for it)"
-                ),
+                command="muster bootstrap{at} (installs nvidia-container-toolkit and sets Docker up for it)",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
             ),
@@ -57,7 +55,7 @@ SECTIONS = (
                 "CUDA out of memory at the start.",
                 by_hand="`nvidia-smi`, `muster gpus --hosts HOST`",
                 fix="End the other process, or use other GPUs.",
-                command="muster gpus --hosts {typed} shows who has its GPUs",
+                command="muster gpus{at} shows who has its GPUs",
                 symptom="`CUDA out of memory`",
             ),
             Row(

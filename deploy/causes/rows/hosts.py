@@ -202,10 +202,7 @@ SECTIONS = (
                 by_hand="`ssh HOST python3 --version`",
                 fix="Run `muster push` first (the probe then runs in the image), or install python3.",
                 what="the host has no Python",
-                command=(
-                    "muster push --hosts {typed} (the probe then runs in the image), or install python3 there (3.8 or "
-                    "newer)"
-                ),
+                command="muster push{at} (the probe then runs in the image), or install python3 there (3.8 or newer)",
                 others=(
                     "a library that python3 needs and does not find",
                     "a PATH without python3",
@@ -231,7 +228,7 @@ SECTIONS = (
                 ),
                 source="docs.docker.com/engine/install",
                 what="there is no `docker` command",
-                command="muster bootstrap --hosts {typed}",
+                command="muster bootstrap{at}",
             ),
             Row(
                 "podman-command",

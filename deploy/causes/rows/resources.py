@@ -180,10 +180,8 @@ SECTIONS = (
                 by_hand="`df -h`",
                 fix="Look at `docker system df`, and where no Docker is at `muster clean`; remove what is yours.",
                 what="the disk is full",
-                command=(
-                    "on {host}: df -h /var/lib/docker; docker system df   (without Docker: "
-                    "muster clean --hosts {typed})"
-                ),
+                command="on {host}: df -h /var/lib/docker; docker system df   (without Docker: muster clean{at})",
+                here="df -h /var/lib/docker; docker system df",
                 symptom="`No space left on device`, at the start or at the first checkpoint",
                 others=(
                     "a quota of the disk",

@@ -38,7 +38,7 @@ SECTIONS = (
                 by_hand="`docker image ls` and `docker create IMAGE` there",
                 fix="`muster push --hosts HOST` sends what is missing. `muster deploy` does so by itself.",
                 what="the image is missing",
-                command="muster push --hosts {typed}",
+                command="muster push{at}",
                 here="build it: make image",
                 others=("a damaged store of images",),
             ),

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, unsure
+from ...causes.finding import FAULT, UNKNOWN, WARNING, Finding, find, foremost, unsure
 from ...core.text import gpu_memory, in_seconds, last_line, listed, subject
 from ...job.again import command_of
 from ..answers import Answers
@@ -308,8 +308,10 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
             evidence=shown,
         )
     else:
-        text = f"GPUs differ: {listed(shown)}: the slowest sets each step's time, the smallest memory the batch"
-        yield find("gpus-differ", odd_ones(kinds), text, level=WARNING, evidence=shown)
+        odd = odd_ones(kinds)
+        theirs = listed(foremost(shown, odd, 4))
+        text = f"GPUs differ: {theirs}: the slowest sets each step's time, the smallest memory the batch"
+        yield find("gpus-differ", odd, text, level=WARNING, evidence=shown)
 
 
 # From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from ...causes.finding import FAULT, WARNING, Finding, find
+from ...causes.finding import FAULT, WARNING, Finding, find, foremost
 from ...core.text import binary, listed
 from .. import reachability, remedies
 from ..answers import Answers, Link, ends_of
@@ -31,7 +31,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
         odd = tuple(host for host, size in sizes.items() if size != common)
-        shown = [f"{host}: {size}" for host, size in sizes.items()]
+        shown = foremost([f"{host}: {size}" for host, size in sizes.items()], odd, 4)
         yield find(
             "mtu-differs", odd, f"the packet size (MTU) differs: {listed(shown)}", level=WARNING, evidence=shown[:4]
         )
@@ -47,8 +47,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
         hosts = reachability.with_rules(answers, hosts) or hosts
-    sized = ", ".join(f"{host} {size}" for host, size in [*sizes.items()][:MOST_SIZES])
-    sized += f" and {len(sizes) - MOST_SIZES} more" if len(sizes) > MOST_SIZES else ""
+    every = foremost([f"{host} {size}" for host, size in sizes.items()], _odd(sizes), MOST_SIZES)
+    sized = ", ".join(every[:MOST_SIZES]) + f" and {len(sizes) - MOST_SIZES} more" * (len(sizes) > MOST_SIZES)
     known = [size for size in sizes.values() if size]
     # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280

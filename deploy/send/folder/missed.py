@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path, PurePosixPath
 
 from ...core import plain_file, toml_text
@@ -50,14 +51,14 @@ def hint(
     # The rank may have made a folder itself, and miss what should be in it.
     inside = [path.removeprefix(named_paths.WORK) for path in paths]
     missing = [path for path in inside if f"{named_paths.WORK}{path}" not in host_paths or (folder / path).is_dir()]
-    wanted = [*missing, *(path for module in modules for path in _files_of(module))]
-    here = [path for path in wanted if os.path.exists(folder / path)]
+    here = [path for path in missing if os.path.exists(folder / path)]
+    here += [path for module in modules for path in _files_of(module) if _is_code(folder / path)]
     for path in here:
         if how := selection.beyond_link(folder, path):
             return how
     if here and (how := _not_sent(here, folder, choice)):
         return how
-    if how := _around(named_paths.outside(words, run), folder):
+    if how := _around(named_paths.outside(words, run), folder, os.path.lexists):
         return how
     if modules:
         return _of_module(modules[0], folder, needs)
@@ -94,10 +95,11 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
             return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
-        if how := not_installed(folder, needs, package) or _around(_files_of(module), folder):
+        if how := not_installed(folder, needs, package) or _around(_files_of(module), folder, _is_code):
             return how
         package = package if top in libraries.OF_MODULES else f"the package that has {top}"
-        return f"add {package} to {_LISTS.get(needs, needs or f'a requirements.txt in {_shown(folder)}')}"
+        place = _LISTS.get(PurePosixPath(needs).name, needs or f"a requirements.txt in {_shown(folder)}")
+        return f"add {package} to {place}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
         return f"the folder has {root}{top}, and Python does not look there: -e PYTHONPATH={root.rstrip('/') or '.'}"
@@ -110,13 +112,13 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
 def not_installed(folder: Path, needs: str, package: str) -> str:
     """What says why a package is not there that the file `needs` of the folder names; empty if it does not."""
     # A lock names what the project asks for, and in words of its own.
-    asks = "pyproject.toml" if needs == "uv.lock" else needs
+    asks = needs.replace("uv.lock", "pyproject.toml")
     line = _line_of(folder / asks, package) if needs else ""
     how = f"--requirements {shlex.quote(needs)} installs it, or says why"
     return f"{needs} names {line}, and it is not installed: {how}" if line else ""
 
 
-def _around(paths: Iterable[str], folder: Path) -> str:
+def _around(paths: Iterable[str], folder: Path, is_it: Callable[[Path], bool]) -> str:
     """What sends the first of these paths that lies around the folder, in its repository; empty if none does.
 
     Hosts choose words of theirs: nobody is told to send more than that.
@@ -125,15 +127,17 @@ def _around(paths: Iterable[str], folder: Path) -> str:
     repository = next((place for place in (top, *top.parents) if os.path.lexists(place / ".git")), top)
     ups = ["../" * up for up in range(len(top.relative_to(repository).parts) + 1)]
     for place in (Path(os.path.normpath(top / up / path)) for path in paths for up in ups):
-        if os.path.lexists(place) and place.is_relative_to(repository) and not place.is_relative_to(top):
+        if is_it(place) and place.is_relative_to(repository) and not place.is_relative_to(top):
             return selection.outside(top, place)
     return ""
 
 
 def _line_of(needs: Path, package: str) -> str:
     """The package as this file names it; empty if it does not."""
-    with suppress(OSError, UnicodeDecodeError):
+    with suppress(OSError, ValueError, KeyError, TypeError):  # no table, or another one
         text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
+        if needs.name == "pyproject.toml":
+            text = "\n".join(toml_text.loads(text)["project"]["dependencies"])
         if match := re.search(rf"(?m)(?:^[ \t]*[\"']?|[#&]egg=){_named(package)}", text):
             return match[1]
     return ""
@@ -213,7 +217,13 @@ def _files_of(module: str) -> Iterator[str]:
 
 
 def _has(folder: Path, path: str) -> bool:
-    return (folder / path).is_dir() or (folder / f"{path}.py").is_file()
+    return _is_code(folder / path) or _is_code(folder / f"{path}.py")
+
+
+def _is_code(path: Path) -> bool:
+    """Whether it is a module: not a folder of data, or of a library's runs (`wandb`), that has the name of one."""
+    own = (path,) if path.suffix == ".py" else chain(path.glob("*.py"), path.glob("*/__init__.py"))
+    return any(map(Path.is_file, own))
 
 
 def _shown(folder: Path) -> str:

@@ -12,10 +12,12 @@ from urllib.parse import parse_qs
 from ...core import toml_text
 from ...core.errors import UsageError
 from .inside.tools import FROM_BASE, NEED, normal, read_name
-from .origins import Origins
+from .origins import MOST_PACKAGES, Origins
 
 # A part of a `requires-python`; `^` is poetry's.
 _CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<|\^)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})(\.\*)?")
+# What a need names: itself and its extras; and where its versions, address or marker begin.
+_NAMES, _REST = re.compile(r"[\w.-]+"), re.compile(r"[\]<>=!~(;@]")
 MOST = 1 << 20  # bytes of one file
 _NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
 # Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
@@ -88,7 +90,7 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
     _project(origins, table, here, project, is_lock)
     if is_lock:
         lock = _toml(files[path], path)
-        _refuse_stale(lock, table, path)
+        _refuse_stale(origins, lock, here, path)
         _lock(origins, lock, here, path)
     return "uv.lock" if is_lock else "project" if packaged else "file", files
 
@@ -141,21 +143,25 @@ def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, i
         origins.check(entry["url"], here, where) if is_locked else origins.archive(entry["url"], where)
 
 
-def _refuse_stale(lock: Mapping[str, Any], table: Mapping[str, Any], path: str) -> None:
-    """Raise UsageError for a lock that was made before its project asked for a package."""
-    own, rows = _table(table, "project"), lock.get("package", ())
-    ours = [row for row in rows if isinstance(row, dict) and row.get("name") == normal(str(own.get("name")))]
-    locked = [need.get("name") for row in ours for need in _table(row, "metadata").get("requires-dist", ())]
-    for text in texts([own.get("dependencies")]) if ours else ():
-        if read_name(text) not in locked:
-            raise UsageError(f"{path}: it was made before the project asked for {text[:200]}", "uv lock")
+def _refuse_stale(origins: Origins, lock: Mapping[str, Any], here: str, path: str) -> None:
+    """Raise UsageError for a lock that was made before a project of it asked for a package, or for an extra of one."""
+    projects = dict[str, Mapping[str, Any]]()
+    for row in _tables(lock, "package"):
+        place = next(texts(map(_table(row, "source").get, ("virtual", "editable", "directory"))), "")
+        project = posixpath.normpath(posixpath.join(here, place, "pyproject.toml"))
+        if place and project in origins.sent and len(projects) < MOST_PACKAGES:
+            projects.setdefault(project, row)
+    for project, row in projects.items():
+        needs = [*_tables(_table(row, "metadata"), "requires-dist"), *_tables(row, "dependencies")]
+        locked = {(str(need.get("name")), extra) for need in needs for extra in texts(["", need.get("extras")])}
+        for text in texts([of_project(origins, project, "project").get("dependencies")]):
+            name, *extras = map(normal, _NAMES.findall(_REST.split(text, maxsplit=1)[0]) or [text])
+            if not locked.issuperset((name, extra) for extra in ("", *extras)):
+                raise UsageError(f"{path}: it was made before {project} asked for {text[:200]}", "uv lock")
 
 
 def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
-    rows = table.get("package", [])
-    for row in rows if isinstance(rows, list) else []:
-        if not isinstance(row, dict):
-            continue
+    for row in _tables(table, "package"):
         source, where = _table(row, "source"), f"{path}: {str(row.get('name'))[:100]}"
         for kind in ("editable", "directory", "path"):
             if isinstance(text := source.get(kind), str):
@@ -208,8 +214,7 @@ def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]
 
 
 def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    indexes = _table(table, "tool", "uv").get("index")
-    return [index for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
+    return _tables(_table(table, "tool", "uv"), "index")
 
 
 def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -220,10 +225,7 @@ def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The files of one locked package."""
-    wheels = row.get("wheels")
-    for file in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
-        if isinstance(file, dict):
-            yield file
+    yield from filter(None, [_table(row, "sdist"), *_tables(row, "wheels")])
 
 
 def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
@@ -231,6 +233,11 @@ def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
         inner = table.get(name)
         table = inner if isinstance(inner, dict) else {}
     return table
+
+
+def _tables(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = table.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
 def texts(values: Any) -> Iterator[str]:

@@ -23,7 +23,7 @@ from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
 from deploy.core import program
 from deploy.core.errors import UsageError
-from deploy.core.program import keep_typed, typed_for_ssh
+from deploy.core.program import host_fields, keep_typed
 from deploy.door import faults
 from deploy.door.session import on_each
 from deploy.job.again import command_of
@@ -179,7 +179,7 @@ def test_what_is_to_be_typed_names_hosts_as_their_user_does(typed_so):
 )
 def test_a_host_with_a_port_is_a_url_for_ssh(typed_so, typed, taken):
     typed_so({"a": typed})
-    assert typed_for_ssh("a") == taken
+    assert host_fields("a")["ssh"] == taken
 
 
 def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_they_are_typed(typed_so):
@@ -210,7 +210,8 @@ def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(typed_
         preflight.preflight(1, "auto", None, False, lambda words: None)
     for hosts in (preflight.ONE_HOST, "master", "master,worker-1"):
         assert command_of("stop", hosts=hosts, run="r") == "muster stop --run r"
-        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus --hosts ... shows who has its GPUs"
+        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus shows who has its GPUs"
+    assert row_of("disk-full").hint_here() == "df -h /var/lib/docker; docker system df"
 
 
 def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():

@@ -88,6 +88,21 @@ def test_what_hundreds_of_hosts_have_is_told_in_a_screen_and_its_hosts_are_all(m
     assert "duplicate-address (5" in told_of(twins)
 
 
+def test_of_many_hosts_the_one_that_differs_is_told_first(monkeypatch):
+    """`the packet size (MTU) differs: a: 1500, h1: 1500, h2: 1500 and 27 more` did not say whose was another."""
+    hosts = ("a", *(f"h{number}" for number in range(1, 30)))
+    monkeypatch.setattr("lab.answers.HOSTS", hosts)
+    known = facts(29)
+    cards = {name: {**card, "mtu": 1400} for name, card in known["interfaces"].items()}
+    other = {"h29": {"interfaces": cards, "software": {**known["software"], "torch": "2.0.0"}}}
+    apart = {finding.cause: finding for finding in judge(answers(change=other)).findings}
+    assert apart["mtu-differs"].text == "the packet size (MTU) differs: h29: 1400, a: 1500, h1: 1500 and 27 more"
+    assert apart["mtu-differs"].evidence[0] == "h29: 1400"
+    assert apart["torch-differs"].evidence[:2] == ("h29: 2.0.0", "a: 2.13.0")
+    stalled = judge(answers(change=other, outcome=lambda s, t, k: "stall-send" if "h29" in (s, t) else "ok"))
+    assert "(MTU: h29 1400, a 1500, h1 1500," in told_of(stalled)
+
+
 def told_of(verdict):
     return "\n".join(preflight_text.lines_of(verdict, "gloo"))
 

@@ -191,6 +191,36 @@ def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs,
     assert other.startswith("add the package that has flash")
 
 
+@pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock", "part/uv.lock"])
+def test_a_project_names_a_package_where_it_asks_for_it_and_in_no_group_of_its_own(folder, needs):
+    """`dependencies = ["einops"]` on one line was not seen; nobody installs its groups, which were."""
+    project = folder / needs.replace("uv.lock", "pyproject.toml")
+    project.parent.mkdir(exist_ok=True)
+    project.write_text('[project]\ndependencies = ["numpy", "einops>=1"]\n[dependency-groups]\ndev = [\n"tqdm"\n]\n')
+    words = "ModuleNotFoundError: No module named '{}'"
+    told = missed.hint(words.format("einops"), folder, Choice(), needs)
+    assert told.startswith(f"{needs} names einops, and it is not installed")
+    told = missed.hint(words.format("tqdm"), folder, Choice(), needs)
+    assert told.startswith("add the package that has tqdm to")
+    assert "to part/uv.lock" not in told
+    project.write_text("project = [")
+    assert missed.hint(words.format("tqdm"), folder, Choice(), needs).startswith("add the package that has tqdm to")
+
+
+@pytest.mark.parametrize("place", ["wandb", "../wandb"])
+def test_a_folder_of_data_is_no_module_of_its_name(tmp_path, monkeypatch, place):
+    """`--include wandb` was said of a package that nothing installs, by the folder that its runs had left."""
+    (folder := tmp_path / "repo/trainer").mkdir(parents=True)
+    monkeypatch.chdir(folder)
+    for path in ("../.git/HEAD", ".gitignore", f"{place}/run-1/files/code/x.py", f"{place}/a.csv"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text("wandb/\n")
+    words = "ModuleNotFoundError: No module named 'wandb'"
+    assert missed.hint(words, folder, Choice()).startswith("add the package that has wandb to")
+    (folder / place / "__init__.py").write_text("")
+    assert "add" not in missed.hint(words, folder, Choice())
+
+
 @pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock"])
 def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder, needs):
     """A default installation leaves extras out; and a list of one package a line names it all the same."""

@@ -1,5 +1,7 @@
 """Which file says what a project needs, what it names, and what makes other packages of it."""
 
+from contextlib import nullcontext
+
 import pytest
 
 from deploy.core.errors import UsageError
@@ -247,21 +249,51 @@ source = { virtual = "." }
 
 [package.metadata]
 requires-dist = [
-    { name = "numpy", specifier = ">=2,<3" }, { name = "rich", extras = ["x"] }, { name = "x-y", url = "https://h/x" }
+    { name = "numpy", specifier = ">=2,<3" }, { name = "rich", extras = ["x"] }, { name = "x-y", url = "https://h/x" },
+    { name = "part", editable = "part" }, { name = "my-project", extras = ["all"] }
 ]
+
+[[package]]
+name = "part"
+source = { editable = "part" }
+metadata = { requires-dist = [{ name = "six" }] }
 """
 
 
-@pytest.mark.parametrize("more", ["", "einops>=0.8", "torch-ema @ https://h/e.whl"])
-def test_a_lock_that_was_made_before_the_project_asked_for_a_package_is_refused(tmp_path, more):
-    """The run began without a word, and without the package."""
-    needs = ["numpy < 3, >= 2.1", "Rich[x] (>=13)", "X_Y @ https://h/x.whl", *filter(None, [more])]
-    text = f'[project]\nname = "My_Project"\ndependencies = {needs}\n'
-    folder, sent = project(tmp_path, **{"uv.lock": LOCKED, "pyproject.toml": text})
-    if not more:
+@pytest.mark.parametrize(
+    ("more", "of_part"),
+    [
+        ("", ""),
+        ("einops>=0.8", ""),
+        ("torch-ema @ https://h/e.whl", ""),
+        ("rich[x,Y_z]>=13", ""),
+        ("", "einops"),
+    ],
+)
+def test_a_lock_that_was_made_before_a_project_of_it_asked_for_a_package_is_refused(tmp_path, more, of_part):
+    """The run began without a word, and without the package, or without what an extra of it brings."""
+    needs = ["numpy < 3, >= 2.1", " Rich[x] (>=13)", "X_Y @ https://h/x.whl", "part", "My.Project [All]"]
+    text = f'[project]\nname = "My_Project"\ndependencies = {[*needs, *filter(None, [more])]}\n'
+    part = f'[project]\nname = "part"\ndependencies = {["six", *filter(None, [of_part])]}\n'
+    texts = {"uv.lock": LOCKED, "pyproject.toml": text, "part/pyproject.toml": part}
+    folder, sent = project(tmp_path, **texts)
+    if not more and not of_part:
         assert read(folder, sent, "uv.lock").kind == "uv.lock"
         return
-    with pytest.raises(UsageError, match=r"uv\.lock: it was made before the project asked for") as refused:
+    with pytest.raises(UsageError, match=r"uv\.lock: it was made before (part/)?pyproject.toml asked for") as refused:
         read(folder, sent, "uv.lock")
-    assert refused.value.message.endswith(more)
+    assert refused.value.message.endswith(more or of_part)
     assert refused.value.hint == "uv lock"
+
+
+@pytest.mark.parametrize(
+    "lock",
+    ["package = 5", '[package]\nname = "p"', "[[package]]\nsource = 5\nmetadata = 5", 'package = ["p"]']
+    + [f"[[package]]\nsource = {{ virtual = '.' }}\nmetadata = {{ requires-dist = {odd} }}" for odd in ("5", '["x"]')],
+)
+def test_a_lock_of_other_shapes_than_uv_writes_is_no_traceback(tmp_path, lock):
+    needs = "[]" if "requires" not in lock else "['x']"
+    texts = {"uv.lock": lock, "pyproject.toml": f'[project]\nname = "p"\ndependencies = {needs}\n'}
+    folder, sent = project(tmp_path, **texts)
+    with pytest.raises(UsageError) if "requires" in lock else nullcontext():
+        read(folder, sent, "uv.lock")
