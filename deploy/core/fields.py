@@ -73,7 +73,7 @@ def object_or_empty(source: str) -> dict[str, Any]:
         return {}
 
 
-def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+def whole(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     """A whole number of JSON within bounds."""
 
     def read(value: object, what: str) -> int:
@@ -84,7 +84,7 @@ def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
     return read
 
 
-def digits(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+def digits(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     """A whole number written in ASCII digits."""
 
     def read(value: object, what: str) -> int:
@@ -95,7 +95,7 @@ def digits(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
     return read
 
 
-def real(least: float = -1e300, most: float = 1e300) -> Reader[float]:
+def real(most: float = 1e300, least: float = 0.0) -> Reader[float]:
     """A finite number of JSON within bounds; a whole one becomes a float."""
 
     def read(value: object, what: str) -> float:
@@ -268,7 +268,7 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 def scalar(value: object, what: str) -> object:
     """A number, true, false or text."""
-    return either(flag, whole(-MOST_WHOLE), real(-math.inf, math.inf), words())(value, what)
+    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, -math.inf), words())(value, what)
 
 
 def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
@@ -281,7 +281,7 @@ def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
             inner = tree(depth - 1, most)
             reader: Reader[Any] = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
             return reader(value, what)
-        return None if value is None else either(flag, whole(-MOST_WHOLE), real(), text(1 << 16))(value, what)
+        return None if value is None else either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), text(1 << 16))(value, what)
 
     return read
 

@@ -39,8 +39,8 @@ _ANSWER = record(
         "lacking": array(text(40), 10),
         "key": _KEY,
         "met": array(_KEY),
-        "ports": array(whole(1, 65535)),
-        "nodes": whole(0, 1000),
+        "ports": array(whole(65535, 1)),
+        "nodes": whole(1000),
     },
 )
 _FIX = "a Dockerfile of yours: RUN apt-get update && apt-get install -y wireguard-go wireguard-tools iproute2"

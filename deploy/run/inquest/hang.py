@@ -42,7 +42,7 @@ _STANDS = {
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
 _MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
 _STACK = {"stack": default(array(words(300), 100), list[str]())}
-_READ = record({"rank": whole(0, 65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
+_READ = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
 
 
 @dataclass(frozen=True)
