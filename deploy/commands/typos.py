@@ -114,7 +114,7 @@ def _is_run(word: str) -> bool:
 
 def hosts_here() -> set[str]:
     """The names in this folder's cluster.toml: nobody has allowed the file, and nothing else of it is used."""
-    names = set[str]()
+    names = set()
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         hosts = toml_text.loads(plain_file.read(_FILE, _MOST, Path()).decode("utf-8-sig"))["hosts"]
         names = {host if isinstance(host, str) else str(host["name"]) for host in hosts}

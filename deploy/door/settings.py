@@ -231,7 +231,7 @@ def path(text: str) -> Path:
 
 def meant(host: str) -> str:
     """The host of the user's settings whose name is most like `host`; empty if none is."""
-    names = set[str]()
+    names = set()
     with suppress(OSError, UsageError):
         for line in _user_file().read_text(errors="replace").splitlines():
             words = line.replace("=", " ", 1).split()

@@ -99,7 +99,7 @@ def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> 
     """
     rows = fields.rows(answer)
     verdicts = _by_run(rows, "verdict")
-    runs: dict[RunId, HostRun] = {}
+    runs = {}
     for row in rows.get("folder", ()):
         cells = _FOLDER.fullmatch(row)
         if cells is None:

@@ -121,8 +121,8 @@ def decide(machine: Machine) -> Plan:
 
 
 def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    packages: list[str] = []
-    by_hand: list[str] = []
+    packages = []
+    by_hand = []
     if machine.rootless:
         by_hand.append(
             f"{machine.user}'s docker talks to a rootless engine, whose containers cannot write a run's folder: "

@@ -145,7 +145,7 @@ class Ends:
 
     def _meet_directly(self) -> frozenset[Pair]:
         """The pairs that meet at an address of one of them."""
-        met = set[Pair]()
+        met = set()
         for tries in overlay_plan.turns(list(self._ends), self._plan.ways):
             ends = {
                 (host, peer): overlay_plan.endpoint(address, self._plan.port)
@@ -160,7 +160,7 @@ class Ends:
         plan, by_relay = self._plan, dict[str, list[list[str]]]()
         for pair, relay in through.items():
             by_relay.setdefault(relay, []).append(sorted(pair))
-        ends: dict[tuple[str, str], str] = {}
+        ends = {}
         questions = {
             relay: {
                 "do": "relay",

@@ -243,8 +243,8 @@ def children(folder: Path) -> list[Path]:
 
 def _metrics(rows: Iterable[Event]) -> tuple[list[Event], list[Event]]:
     """Training lines and evaluation lines, each with the last value for a step, in step order."""
-    training: dict[int, Event] = {}
-    evaluations: dict[int, Event] = {}
+    training = {}
+    evaluations = {}
     for row in rows:
         if "eval" in row:
             values = {name: value for name, each in row["eval"].items() if (value := number(each)) is not None}

@@ -176,7 +176,7 @@ def open_start(
     `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
     Returns what `undo_start` needs to restore the folder.
     """
-    earlier = dict[str, bytes]()
+    earlier = {}
     for path in (path for pattern in ("", "nodes/", "outcome/") for path in run_dir.glob(f"{pattern}*.json")):
         with suppress(OSError):  # no file of ours is a link, or a pipe
             earlier[str(path.relative_to(run_dir))] = own_files.read(path)

@@ -22,7 +22,7 @@ def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, in
 
     `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
     """
-    parts: list[Part] = []
+    parts = []
     before = b""
     for layer in layers:
         parts += [of_bytes(codec.compress(before + _header(blob(layer.layer), layer.size))), layer.part]

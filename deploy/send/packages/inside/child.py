@@ -34,7 +34,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     if folder.is_file():
         folder = _unpacked(folder, home / "inner")
     folder = folder / task["subdirectory"]
-    system: Any = {}
+    system = {}
     if (folder / "pyproject.toml").is_file():
         system = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("build-system", {})
     elif not (folder / "setup.py").is_file():
