@@ -49,9 +49,7 @@ _FACTS = shaped(
         "nodes": optional(array(node_name, 10_000)),
         "workers": optional(whole(10_000)),
         "arguments": optional(_TEXTS),
-        "starts": optional(
-            array(shaped({}, {"t": real(1e11), "story": optional(whole())}, others=tree()), 10_000)
-        ),
+        "starts": optional(array(shaped({}, {"t": real(1e11), "story": optional(whole())}, others=tree()), 10_000)),
         "hosts": optional(_TEXTS),
         "script": optional(flag),
         "again": optional(text(1 << 16)),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Sequence
 
-from ..road.cargo import Cargo, Part, of_bytes
+from ..road.cargo import Cargo, of_bytes
 from .compression import Codec, CompressedLayer
 from .model import Image, digest, docker_manifest, index, manifest
 

@@ -58,13 +58,3 @@ def show_image(name: str) -> tuple[str, ...]:
 def first_image(names: Sequence[str]) -> tuple[str, ...]:
     """Show the first of these images that a host has, and what its engine says of those before it."""
     return _SCRIPT("first-image", _IMAGE_LINE, *names)
-
-
-def inspect_image(name: str) -> tuple[str, ...]:
-    """Everything that an engine says about an image, as JSON."""
-    return ("docker", "image", "inspect", name)
-
-
-def remove_images(names: Sequence[str]) -> tuple[str, ...]:
-    """Remove names and images; an image in use stays."""
-    return ("docker", "image", "rm", *names)

@@ -26,7 +26,7 @@ from .. import addresses, resolve, uv
 from ..base import Base
 from ..exchange import Files
 from ..settings import Settings, without_logins
-from ..store import WHEEL, Content
+from ..store import WHEEL
 from .archives import file_of
 
 MOST = 1 << 30  # bytes
