@@ -20,26 +20,26 @@ from ..job.options import FLAG
 _STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
 _SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
-# What other programs call our commands.
+# What other programs call our commands, where `near` does not see what is meant.
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
     **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
-    **dict.fromkeys(("log", "tail", "output"), "logs"),
+    **dict.fromkeys(("tail", "output"), "logs"),
     **dict.fromkeys(("kill", "cancel", "abort", "terminate", "scancel"), "stop"),
     **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
     **dict.fromkeys(("restart", "continue"), "resume"),
-    **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
+    **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune"), "clean"),
     **dict.fromkeys(("pull", "get", "download", "results", "cp", "scp", "rsync"), "fetch"),
     **dict.fromkeys(("upload", "sync", "copy"), "push"),
     **dict.fromkeys(("follow", "watch", "monitor", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
     **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
-    **dict.fromkeys(("ui", "dashboard", "web", "open", "serve"), "board"),
+    **dict.fromkeys(("ui", "web", "open", "serve"), "board"),
     **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
     **dict.fromkeys(("man", "manual", "guide", "howto"), "docs"),
-    **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
-       "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
+    **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "tb": "tensorboard", "forward": "port",
+       "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip
 # What other programs call our options: docker, sbatch, torchrun, accelerate, mpirun.
 _OPTIONS_ELSEWHERE = {

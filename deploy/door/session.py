@@ -203,7 +203,7 @@ class Session:
                 raise DeployError(
                     f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
+            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there") from refused
         except (OSError, EOFError) as failed:
             raise self._gone() from failed
 

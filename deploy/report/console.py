@@ -189,7 +189,7 @@ class Console:
             if live:
                 self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
             elif plain:
-                plain.show_events(events)
+                plain.show_new()
 
         try:
             yield tell
