@@ -354,7 +354,7 @@ def on_each(items: dict[str, S], work: Callable[[S], T], cap: int = CAP) -> Resu
 
     for number in range(min(cap, len(items))):
         threading.Thread(target=serve, daemon=True, name=f"muster-host-{number}").start()
-    outcomes: dict[str, T | DeployError] = {}
+    outcomes = {}
     try:
         for _ in items:
             name, outcome = ended.get()
