@@ -18,6 +18,8 @@ from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
 from ..run.files.ends import RUNNING, UNFINISHED
 
+# Cells, by row.
+Rows = list[tuple[str, ...]]
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 FOLDERS_HEAD = ("run", "state", "accuracy", "step", "time", "size")
@@ -28,9 +30,9 @@ _WORST_FIRST = (RUNNING, "refused", "failed", "stopped", UNFINISHED, "done")
 ENDED = frozenset(_WORST_FIRST[1:])
 
 
-def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
+def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> Rows:
     """A row for each node, or one for a host where nothing runs (of `run`, if given)."""
-    batches, rows = _batches(statuses), list[tuple[str, ...]]()
+    batches, rows = _batches(statuses), Rows()
     for host, status, nodes, claims in _of(statuses, run):
         gpu = gpu_words(status.gpus)
         if not nodes and not claims:
@@ -94,7 +96,7 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
     return values
 
 
-def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
+def folder_rows(runs: Iterable[RunFacts]) -> Rows:
     """A row for each run of this machine."""
     return [
         (
@@ -109,9 +111,9 @@ def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
     ]
 
 
-def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
+def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> Rows:
     """A row for each run, the newest last."""
-    rows: list[tuple[str, ...]] = []
+    rows: Rows = []
     for value in run_values(runs):
         step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
@@ -175,9 +177,9 @@ def gpu_value(gpus: Gpus) -> dict[str, Any]:
     return {"gpus": [asdict(gpu) for gpu in gpus.gpus], "gpu_fault": gpus.fault or None}
 
 
-def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
+def gpu_rows(by_host: Mapping[str, Gpus]) -> Rows:
     """A row for each process on a GPU, each free GPU, and each host without GPUs or with a fault."""
-    rows: list[tuple[str, ...]] = []
+    rows: Rows = []
     for host, gpus in by_host.items():
         for gpu in gpus.gpus:
             busy, (first, *others) = "" if gpu.busy is None else f"{gpu.busy} %", _held(gpu)

@@ -31,6 +31,8 @@ from ..core.names import node_name
 from ..core.printable import one_line
 
 Event = dict[str, Any]
+# The fields of an event, each with its reader.
+Shape = Mapping[str, Reader[Any]]
 
 MOST_LINE = 1 << 20
 _STEP = whole(10**15)
@@ -47,14 +49,14 @@ def _measured(value: object, what: str) -> float:
     return value if isinstance(value, float) else real(least=-1e300)(value, what)
 
 
-_TIMED: Mapping[str, Reader[Any]] = {"t": real(1e11), "kind": text(50)}
+_TIMED: Shape = {"t": real(1e11), "kind": text(50)}
 # A collective of a waiting rank: group, number in it, name, size, and the script's file, line and function.
 COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
 # The addresses of both ends of connections.
 _PAIRS = array(row(text(64), text(64)), 64)
-_OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
+_OF_RANK: Shape = {"rank": _RANK, "node": _NODE}
 # What a rank does, beside the word for it: as its agent tells it while it is stuck, and where `muster why` asks.
-DOING: Mapping[str, Reader[Any]] = {
+DOING: Shape = {
     **{name: default(words(most), "") for name, most in (("file", 200), ("function", 100), ("op", 40), ("disk", 300))},
     **{name: default(words(most), "") for name, most in (("error", 300), ("thread_error", 300))},
     **dict.fromkeys(("program", "tracer"), default(words(100), "")),
@@ -64,7 +66,7 @@ DOING: Mapping[str, Reader[Any]] = {
 }
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 # By kind: the fields that an event must have besides its time and kind, and those that it may have.
-_KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
+_KINDS: Mapping[str, tuple[Shape, Shape]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
         {"world": _STEP, "backend": words(50), "step": _STEP},
