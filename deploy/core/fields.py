@@ -20,6 +20,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 Reader = Callable[[object, str], T]
 
+AnyReader = Reader[Any]
+
 MOST_DOCUMENT = 4 << 20  # characters of JSON
 MOST_WHOLE = (1 << 63) - 1
 MOST_WORDS = 2000
@@ -184,7 +186,7 @@ def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
     return read
 
 
-def row(*items: Reader[Any]) -> Reader[list[Any]]:
+def row(*items: AnyReader) -> Reader[list[Any]]:
     """A list of exactly these elements."""
 
     def read(value: object, what: str) -> list[Any]:
@@ -207,7 +209,7 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 
 
 def record(
-    must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
+    must: Mapping[str, AnyReader], may: Mapping[str, AnyReader] | None = None, others: AnyReader | None = None
 ) -> Reader[dict[str, Any]]:
     """An object with these fields; those in `may` are optional.
 
@@ -231,7 +233,7 @@ def record(
     return read
 
 
-def either(*readers: Reader[Any]) -> Reader[Any]:
+def either(*readers: AnyReader) -> AnyReader:
     """The value of the first reader that accepts it; the fault is that of the last."""
 
     def read(value: object, what: str) -> Any:
@@ -271,7 +273,7 @@ def scalar(value: object, what: str) -> object:
     return either(flag, whole(least=-MOST_WHOLE), real(math.inf, -math.inf), words())(value, what)
 
 
-def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
+def tree(depth: int = 8, most: int = 1000) -> AnyReader:
     """Any JSON of limited depth, whose lists and objects have at most so many parts."""
 
     def read(value: object, what: str) -> Any:
@@ -279,7 +281,7 @@ def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
             if not depth:
                 raise BadAnswer(what, "JSON that is less deep", value)
             inner = tree(depth - 1, most)
-            reader: Reader[Any] = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
+            reader: AnyReader = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
             return reader(value, what)
         return (
             None

@@ -100,9 +100,14 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
         file = opener.client.folder / f"keys-{number}"
         file.unlink(missing_ok=True)  # of the host before
         options = {
-            **{"HostKeyAlgorithms": types, "StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": str(file)},
-            **{"GlobalKnownHostsFile": "none", "HashKnownHosts": "no", "CheckHostIP": "no"},
-            **{"PreferredAuthentications": "none", "PubkeyAuthentication": "no"},
+            "HostKeyAlgorithms": types,
+            "StrictHostKeyChecking": "accept-new",
+            "UserKnownHostsFile": str(file),
+            "GlobalKnownHostsFile": "none",
+            "HashKnownHosts": "no",
+            "CheckHostIP": "no",
+            "PreferredAuthentications": "none",
+            "PubkeyAuthentication": "no",
             **({"KnownHostsCommand": "none"} if route.value("knownhostscommand") else {}),
         }
         if failed := opener.knock(host, stranger, options):
