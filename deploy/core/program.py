@@ -1,5 +1,7 @@
 """How the user has called this program, for hints that repeat the command line."""
 
+from __future__ import annotations
+
 import sys
 
 # The command on this command line that starts a run, for hints that repeat it; a program of the Python API deploys.

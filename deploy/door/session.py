@@ -203,7 +203,7 @@ class Session:
                 raise DeployError(
                     f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
-            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there") from refused
+            raise DeployError(f"{self.name}: nothing listens on 127.0.0.1:{port} there", "") from refused
         except (OSError, EOFError) as failed:
             raise self._gone() from failed
 
@@ -354,7 +354,7 @@ def on_each(items: dict[str, S], work: Callable[[S], T], cap: int = CAP) -> Resu
 
     for number in range(min(cap, len(items))):
         threading.Thread(target=serve, daemon=True, name=f"muster-host-{number}").start()
-    outcomes = {}
+    outcomes: dict[str, T | DeployError] = {}
     try:
         for _ in items:
             name, outcome = ended.get()

@@ -16,8 +16,6 @@ from .origins import Origins
 
 # A part of a `requires-python`; `^` is poetry's.
 _CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<|\^)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})(\.\*)?")
-# A table of TOML.
-Table = Mapping[str, Any]
 MOST = 1 << 20  # bytes of one file
 _NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
 # Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
@@ -31,7 +29,7 @@ def has_needs(origins: Origins, path: str) -> bool:
     return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
 
 
-def of_project(origins: Origins, path: str, *names: str) -> Table:
+def of_project(origins: Origins, path: str, *names: str) -> Mapping[str, Any]:
     """A table of a pyproject.toml; empty if it has none. Raises UsageError for what is no TOML."""
     return _table(_toml(origins.read(path, MOST), path), *names)
 
@@ -95,7 +93,7 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
     return "uv.lock" if is_lock else "project" if packaged else "file", files
 
 
-def _project(origins: Origins, table: Table, here: str, path: str, is_locked: bool) -> None:
+def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, is_locked: bool) -> None:
     own, tool = _table(table, "project"), _table(table, "tool", "uv")
     used = [own.get("dependencies"), *_table(own, "optional-dependencies").values()]
     named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
@@ -132,7 +130,7 @@ def _written_out(values: Any, path: str) -> Iterator[str]:
         yield text
 
 
-def _source(origins: Origins, entry: Table, here: str, where: str, is_locked: bool) -> None:
+def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, is_locked: bool) -> None:
     if "git" in entry and not is_locked:
         raise UsageError(f"{where} is a git repository", "lock it first: uv lock")
     if isinstance(entry.get("git"), str):
@@ -143,7 +141,7 @@ def _source(origins: Origins, entry: Table, here: str, where: str, is_locked: bo
         origins.check(entry["url"], here, where) if is_locked else origins.archive(entry["url"], where)
 
 
-def _refuse_stale(lock: Table, table: Table, path: str) -> None:
+def _refuse_stale(lock: Mapping[str, Any], table: Mapping[str, Any], path: str) -> None:
     """Raise UsageError for a lock that was made before its project asked for a package."""
     own, rows = _table(table, "project"), lock.get("package", ())
     ours = [row for row in rows if isinstance(row, dict) and row.get("name") == normal(str(own.get("name")))]
@@ -153,7 +151,7 @@ def _refuse_stale(lock: Table, table: Table, path: str) -> None:
             raise UsageError(f"{path}: it was made before the project asked for {text[:200]}", "uv lock")
 
 
-def _lock(origins: Origins, table: Table, here: str, path: str) -> None:
+def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
     rows = table.get("package", [])
     for row in rows if isinstance(rows, list) else []:
         if not isinstance(row, dict):
@@ -201,7 +199,7 @@ def limits_of(text: str, path: str) -> list[list[str]]:
     return [[need for need in needs if not FROM_BASE.fullmatch(read_name(need))] for needs in limits]
 
 
-def _sources(table: Table) -> Iterator[tuple[str, Table]]:
+def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Where [tool.uv.sources] takes packages from: their names, with one table for each place."""
     for name, entry in _table(table, "tool", "uv", "sources").items():
         for inner in entry if isinstance(entry, list) else [entry]:
@@ -209,18 +207,18 @@ def _sources(table: Table) -> Iterator[tuple[str, Table]]:
                 yield name, inner
 
 
-def _indexes(table: Table) -> list[Table]:
+def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     indexes = _table(table, "tool", "uv").get("index")
     return [index for index in indexes if isinstance(index, dict)] if isinstance(indexes, list) else []
 
 
-def _asked_indexes(table: Table) -> list[Table]:
+def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The indexes that a package is taken from by their name; no other one is asked."""
     names = {inner.get("index") for name, inner in _sources(table) if not FROM_BASE.fullmatch(normal(name))}
     return [index for index in _indexes(table) if isinstance(index.get("url"), str) and index.get("name") in names]
 
 
-def _rows(row: Table) -> Iterator[Table]:
+def _rows(row: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     """The files of one locked package."""
     wheels = row.get("wheels")
     for file in [row.get("sdist"), *(wheels if isinstance(wheels, list) else [])]:
@@ -228,7 +226,7 @@ def _rows(row: Table) -> Iterator[Table]:
             yield file
 
 
-def _table(table: Table, *names: str) -> Table:
+def _table(table: Mapping[str, Any], *names: str) -> Mapping[str, Any]:
     for name in names:
         inner = table.get(name)
         table = inner if isinstance(inner, dict) else {}
