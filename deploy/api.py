@@ -232,7 +232,7 @@ class Run:
         options = replace(self._options, rank="" if rank is None else str(rank), since=since, follow=follow)
 
         def work(tell: Callable[[Event], None], over: Callable[[], bool]) -> None:
-            faults: list[Event] = []
+            faults = []
             console = Recorder(lambda event: faults.append(event) if _is_fault(event) else tell(event), over=over)
             if logs.logs(options, console) == FAILED and faults:
                 raise DeployError(faults[0]["message"], faults[0]["hint"])

@@ -93,7 +93,7 @@ class Command(click.Command):
     def split(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
         """The options, also those for which words without a dash stand, and the words of the program behind them."""
         given, own, left = self._cut(ctx, args)
-        places = list[str]()
+        places = []
         if self._takes_more and left and own[-1:] != ["--"]:
             is_place = self.name == "shell" or left[1:2] == ["--"] or typos.is_place(left[0])
             places = left[:is_place]

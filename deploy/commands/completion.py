@@ -87,7 +87,7 @@ def script(shell: str, tasks: Iterable[Command]) -> str:
     return "\n".join(
         (
             f"# Completion of {_COMMANDS} for {shell}: `{command_of('completion', shell=shell)}` wrote this.",
-            _function("_muster_tasks", f"printf '%s\\n' {' '.join(sorted(options))}"),
+            f"_muster_tasks() {{\n    printf '%s\\n' {' '.join(sorted(options))}\n}}",
             _cases("_muster_options", {task: sorted(names) for task, names in options.items()}),
             _cases("_muster_excluded", {pair: names for task in options for pair, names in _excluded(task).items()}),
             _cases("_muster_values", {task: sorted(n for n in names if names[n]) for task, names in options.items()}),
@@ -111,10 +111,6 @@ def _excluded(task: str) -> dict[str, list[str]]:
             for own, left in ((name, other), (other, name)):
                 excluded.setdefault(f"{task},{flag_of(own)}", []).append(flag_of(left))
     return excluded
-
-
-def _function(name: str, body: str) -> str:
-    return f"{name}() {{\n    {body}\n}}"
 
 
 def _cases(name: str, words: dict[str, list[str]]) -> str:

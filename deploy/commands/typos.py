@@ -17,29 +17,31 @@ from ..job import values
 from ..job.launchers import RUNNERS
 from ..job.options import FLAG
 
+# What was typed, word by word.
+Words = Sequence[str]
 _STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
 _SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
-# What other programs call our commands.
+# What other programs call our commands, where `near` does not see what is meant.
 _ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
     **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
-    **dict.fromkeys(("log", "tail", "output"), "logs"),
+    **dict.fromkeys(("tail", "output"), "logs"),
     **dict.fromkeys(("kill", "cancel", "abort", "terminate", "scancel"), "stop"),
     **dict.fromkeys(("doctor", "check", "validate", "verify", "test", "ping"), "preflight"),
     **dict.fromkeys(("restart", "continue"), "resume"),
-    **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune", "cleanup"), "clean"),
+    **dict.fromkeys(("rm", "delete", "remove", "destroy", "prune"), "clean"),
     **dict.fromkeys(("pull", "get", "download", "results", "cp", "scp", "rsync"), "fetch"),
     **dict.fromkeys(("upload", "sync", "copy"), "push"),
     **dict.fromkeys(("follow", "watch", "monitor", "wait", "connect"), "attach"),
     **dict.fromkeys(("setup", "install", "provision"), "bootstrap"),
     **dict.fromkeys(("init", "new", "example", "quickstart", "tutorial"), "demo"),
-    **dict.fromkeys(("ui", "dashboard", "web", "open", "serve"), "board"),
+    **dict.fromkeys(("ui", "web", "open", "serve"), "board"),
     **dict.fromkeys(("diagnose", "debug", "analyze", "error"), "explain"),
     **dict.fromkeys(("man", "manual", "guide", "howto"), "docs"),
-    **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "gpu": "gpus", "tb": "tensorboard", "tensorboards":
-       "tensorboard", "forward": "port", "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
+    **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "tb": "tensorboard", "forward": "port",
+       "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip
 # What other programs call our options: docker, sbatch, torchrun, accelerate, mpirun.
 _OPTIONS_ELSEWHERE = {
@@ -56,13 +58,13 @@ _LAUNCHERS = {
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
 # Tells why a command, with its words, would be refused; None: it would not.
-Refused = Callable[[Sequence[str]], UsageError | None]
+Refused = Callable[[Words], UsageError | None]
 # A run as Muster names it.
 _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}(-\S*)?")
 _FILE, _MOST = Path("cluster.toml"), 1 << 20
 
 
-def options_of(words: Sequence[str], takes: Sequence[str], given: Container[str]) -> dict[str, str]:
+def options_of(words: Words, takes: Words, given: Container[str]) -> dict[str, str]:
     """The options for which bare words stand, of those that a command `takes` so, with their texts.
 
     Several hosts are one text. A word that stands for nothing has no name: "".
@@ -78,7 +80,7 @@ def options_of(words: Sequence[str], takes: Sequence[str], given: Container[str]
     return texts
 
 
-def _option_of(word: str, free: Sequence[str]) -> str:
+def _option_of(word: str, free: Words) -> str:
     """A word that is no run's name here means hosts, unless this folder has a cluster.toml that does not name it."""
     if not free or word.endswith((".py", ".sh")):
         return ""
@@ -114,16 +116,14 @@ def _is_run(word: str) -> bool:
 
 def hosts_here() -> set[str]:
     """The names in this folder's cluster.toml: nobody has allowed the file, and nothing else of it is used."""
-    names = set[str]()
+    names = set()
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         hosts = toml_text.loads(plain_file.read(_FILE, _MOST, Path()).decode("utf-8-sig"))["hosts"]
         names = {host if isinstance(host, str) else str(host["name"]) for host in hosts}
     return names
 
 
-def refusal(
-    unknown: str, task: str, options: Collection[str], tasks: Collection[str], typed: Sequence[str]
-) -> UsageError:
+def refusal(unknown: str, task: str, options: Collection[str], tasks: Collection[str], typed: Words) -> UsageError:
     """The error for one of the words `typed` that `task` does not know; without a task, for an option before it.
 
     `unknown`: the word, or its option alone. `options`: those of the task, with their dashes.
@@ -140,7 +140,7 @@ def refusal(
     return _no_option(word, task, options, typed)
 
 
-def _no_option(word: str, task: str, options: Collection[str], typed: Sequence[str]) -> UsageError:
+def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> UsageError:
     """The error for an option that `task` does not have, with the command in which what was meant stands."""
     name, equals, value = word.partition("=")
     before, text, after = _around(name, typed)
@@ -172,9 +172,7 @@ def _near_option(name: str, options: Collection[str], alike: float) -> str:
     return bare.get(near(typed, bare, alike), bare[begun[0]] if len(begun) == 1 else "")
 
 
-def _of_a_launcher(
-    name: str, task: str, before: Sequence[str], value: str, after: Sequence[str]
-) -> tuple[str, str] | None:
+def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words) -> tuple[str, str] | None:
     """What is so instead of an option of torchrun and its like, and the command; None: it is none of theirs."""
     if name in _HOST_FILES and task == "deploy" and value:
         hosts = f'"$(paste -sd, {shlex.quote(value)})"'
@@ -187,7 +185,7 @@ def _of_a_launcher(
     return None
 
 
-def no_command(word: str, tasks: Collection[str], typed: Sequence[str], refused: Refused) -> UsageError:
+def no_command(word: str, tasks: Collection[str], typed: Words, refused: Refused) -> UsageError:
     """The error for a command that there is not.
 
     `refused` tells what of a command line would be refused: what the other program takes, ours may not.
@@ -198,7 +196,7 @@ def no_command(word: str, tasks: Collection[str], typed: Sequence[str], refused:
     return UsageError(f"no command {word}", fault.hint.rpartition("? ")[2] if fault else again)
 
 
-def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
+def refuse_hosts_behind(own: Words, program: Words) -> None:
     """Raise UsageError where the words of a program have the hosts, which none of the command's `own` words names."""
     first = program[0]
     again = ["muster", *(word for word in own if word != "--"), FLAG.hosts]
@@ -216,7 +214,7 @@ def refuse_hosts_behind(own: Sequence[str], program: Sequence[str]) -> None:
         raise UsageError(f"{' '.join(program[: start or 1])}: hosts come after {FLAG.hosts}", words)
 
 
-def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[str]:
+def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:
     """The command that may have been meant, with the words behind it; empty: none is like it."""
     rest = list(typed[list(typed).index(word) + 1 :]) if word in typed else []
     if word == "hosts" and rest[:1] and rest[0] in tasks:
@@ -230,7 +228,7 @@ def _command(word: str, tasks: Collection[str], typed: Sequence[str]) -> list[st
     return [meant, *rest] if meant else []
 
 
-def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]:
+def _around(name: str, typed: Words) -> tuple[list[str], str, list[str]]:
     """The words before an option, its value, which may be empty, and the words behind it."""
     at = next((at for at, word in enumerate(typed) if word.partition("=")[0] == name), len(typed))
     own = "".join(typed[at : at + 1]).partition("=")[2]
@@ -239,7 +237,7 @@ def _around(name: str, typed: Sequence[str]) -> tuple[list[str], str, list[str]]
     return list(typed[:at]), value, behind[1:] if value and not own else behind
 
 
-def _behind(before: Sequence[str], value: str, after: Sequence[str], name: str) -> str:
+def _behind(before: Words, value: str, after: Words, name: str) -> str:
     """The command in which an option, and its value if one follows, stand behind the script; empty: there is none."""
     words = [word for word in after if word != "--"]
     at = next((at for at, word in enumerate(words) if word.endswith((".py", ".sh"))), len(words))

@@ -20,6 +20,8 @@ T = TypeVar("T")
 U = TypeVar("U")
 Reader = Callable[[object, str], T]
 
+AnyReader = Reader[Any]
+
 MOST_DOCUMENT = 4 << 20  # characters of JSON
 MOST_WHOLE = (1 << 63) - 1
 MOST_WORDS = 2000
@@ -73,7 +75,7 @@ def object_or_empty(source: str) -> dict[str, Any]:
         return {}
 
 
-def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+def whole(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     """A whole number of JSON within bounds."""
 
     def read(value: object, what: str) -> int:
@@ -84,7 +86,7 @@ def whole(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
     return read
 
 
-def digits(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
+def digits(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     """A whole number written in ASCII digits."""
 
     def read(value: object, what: str) -> int:
@@ -95,7 +97,7 @@ def digits(least: int = 0, most: int = MOST_WHOLE) -> Reader[int]:
     return read
 
 
-def real(least: float = -1e300, most: float = 1e300) -> Reader[float]:
+def real(most: float = 1e300, least: float = 0.0) -> Reader[float]:
     """A finite number of JSON within bounds; a whole one becomes a float."""
 
     def read(value: object, what: str) -> float:
@@ -184,7 +186,7 @@ def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
     return read
 
 
-def row(*items: Reader[Any]) -> Reader[list[Any]]:
+def row(*items: AnyReader) -> Reader[list[Any]]:
     """A list of exactly these elements."""
 
     def read(value: object, what: str) -> list[Any]:
@@ -207,7 +209,7 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 
 
 def record(
-    must: Mapping[str, Reader[Any]], may: Mapping[str, Reader[Any]] | None = None, others: Reader[Any] | None = None
+    must: Mapping[str, AnyReader], may: Mapping[str, AnyReader] | None = None, others: AnyReader | None = None
 ) -> Reader[dict[str, Any]]:
     """An object with these fields; those in `may` are optional.
 
@@ -231,7 +233,7 @@ def record(
     return read
 
 
-def either(*readers: Reader[Any]) -> Reader[Any]:
+def either(*readers: AnyReader) -> AnyReader:
     """The value of the first reader that accepts it; the fault is that of the last."""
 
     def read(value: object, what: str) -> Any:
@@ -268,10 +270,10 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 def scalar(value: object, what: str) -> object:
     """A number, true, false or text."""
-    return either(flag, whole(-MOST_WHOLE), real(-math.inf, math.inf), words())(value, what)
+    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, -math.inf), words())(value, what)
 
 
-def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
+def tree(depth: int = 8, most: int = 1000) -> AnyReader:
     """Any JSON of limited depth, whose lists and objects have at most so many parts."""
 
     def read(value: object, what: str) -> Any:
@@ -279,9 +281,13 @@ def tree(depth: int = 8, most: int = 1000) -> Reader[Any]:
             if not depth:
                 raise BadAnswer(what, "JSON that is less deep", value)
             inner = tree(depth - 1, most)
-            reader: Reader[Any] = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
+            reader: AnyReader = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
             return reader(value, what)
-        return None if value is None else either(flag, whole(-MOST_WHOLE), real(), text(1 << 16))(value, what)
+        return (
+            None
+            if value is None
+            else either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), text(1 << 16))(value, what)
+        )
 
     return read
 

@@ -1,7 +1,5 @@
 """Everything that outlives a command has a format number: Muster reads older formats and refuses newer ones by name."""
 
-from __future__ import annotations
-
 from .errors import UsageError
 
 # The formats of a run folder (all files except checkpoints), of the labels of containers on hosts, of cluster.toml, and

@@ -4,8 +4,6 @@ Hosts, containers, log files and SSH servers choose that text. An escape sequenc
 title or write the clipboard; a bidirectional override could show a path or a command backwards.
 """
 
-from __future__ import annotations
-
 import re
 
 # Unicode's control, format, surrogate and line separator characters, but for the tab, the newline, and the two

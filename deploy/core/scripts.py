@@ -10,6 +10,8 @@ import re
 from functools import cache
 from pathlib import Path
 
+# What a host is to run: a program and its words, which no shell reads.
+Argv = tuple[str, ...]
 _INCLUDE = re.compile(r"^\. \./(\w+)\.sh\n", re.MULTILINE)
 # Each look at a host sends its script: comments, and the blanks before a line, mean nothing to a shell.
 _COMMENT, _INDENT = re.compile(r"^ *#.*\n", re.MULTILINE), re.compile(r"^ +", re.MULTILINE)
@@ -21,8 +23,8 @@ class Scripts:
     def __init__(self, module: str) -> None:
         self._folder = Path(module).with_name("scripts")
 
-    def __call__(self, name: str, *words: str) -> tuple[str, ...]:
-        """The command that runs the script `name` with these words, as an argument list."""
+    def __call__(self, name: str, *words: str) -> Argv:
+        """The command that runs the script `name` with these words."""
         return ("sh", "-c", self.text(name), name, *words)
 
     def text(self, name: str) -> str:

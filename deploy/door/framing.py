@@ -14,6 +14,8 @@ from ..core.errors import NOT_FOUND
 from ..core.text import amount
 from .faults import Kind, SshFault, Where, fault
 
+# Gets the lines of a command as they come.
+Tell = Callable[[str], None]
 # Where the home of a rented box cannot be written to, the disk that stays is at /workspace; not one of somebody else.
 # A host without an engine has one of ours at the end of its PATH (engine/bringing.py).
 _PLACES = (
@@ -60,7 +62,7 @@ class Terms:
     """
 
     seconds: float | None = 60.0
-    tell: Callable[[str], None] | None = None
+    tell: Tell | None = None
     take: Callable[[bytes], None] | None = None
     most: int | None = MOST_ANSWER
     moving: bool = False
@@ -76,7 +78,7 @@ class Stream:
     def __init__(
         self,
         marker: bytes,
-        tell: Callable[[str], None] | None = None,
+        tell: Tell | None = None,
         take: Callable[[bytes], None] | None = None,
         most: int | None = MOST_ANSWER,
     ) -> None:
@@ -129,7 +131,7 @@ class Stream:
             self._tell(self._rest.decode(errors="replace"))
         return bytes(self._data[-_TAIL:] if self._tell or self._take else self._data)
 
-    def _tell_lines(self, tell: Callable[[str], None], data: bytes) -> None:
+    def _tell_lines(self, tell: Tell, data: bytes) -> None:
         self._rest += data
         if b"\n" in data:
             *lines, self._rest = self._rest.split(b"\n")

@@ -33,10 +33,21 @@ from .faults import VARIABLE, Where, typed_ssh
 Answer = dict[str, tuple[str, ...]]
 # A program must ask nobody and trust nobody new, and must find a dead link.
 _STRICT = {
-    **{"BatchMode": "yes", "StrictHostKeyChecking": "yes", "VerifyHostKeyDNS": "no", "UpdateHostKeys": "no"},
-    **{"NoHostAuthenticationForLocalhost": "no", "ClearAllForwardings": "yes", "ForwardAgent": "no"},
-    **{"ForwardX11": "no", "PermitLocalCommand": "no", "Tunnel": "no", "RequestTTY": "no", "RemoteCommand": "none"},
-    **{"ControlMaster": "no", "ControlPath": "none", "ServerAliveCountMax": str(framing.PULSES)},
+    "BatchMode": "yes",
+    "StrictHostKeyChecking": "yes",
+    "VerifyHostKeyDNS": "no",
+    "UpdateHostKeys": "no",
+    "NoHostAuthenticationForLocalhost": "no",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "Tunnel": "no",
+    "RequestTTY": "no",
+    "RemoteCommand": "none",
+    "ControlMaster": "no",
+    "ControlPath": "none",
+    "ServerAliveCountMax": str(framing.PULSES),
 }
 # AES-GCM is twice as fast as ssh's first choice where the processor has instructions for it.
 _USUAL = {"ConnectTimeout": "10", "Ciphers": "^aes128-gcm@openssh.com"}
@@ -231,7 +242,7 @@ def path(text: str) -> Path:
 
 def meant(host: str) -> str:
     """The host of the user's settings whose name is most like `host`; empty if none is."""
-    names = set[str]()
+    names = set()
     with suppress(OSError, UsageError):
         for line in _user_file().read_text(errors="replace").splitlines():
             words = line.replace("=", " ", 1).split()

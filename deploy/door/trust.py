@@ -61,11 +61,9 @@ def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str]
     ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
     """
     with opener_to(hosts) as (opener, routes):
-
-        def ask_about(host: Host) -> str:
-            return _trust_one(host, routes[host.name], _scan(opener, host, routes[host.name]), ask, say)
-
-        return Results({host.name: host for host in hosts}).then(ask_about)
+        return Results({host.name: host for host in hosts}).then(
+            lambda host: _trust_one(host, routes[host.name], _scan(opener, host, routes[host.name]), ask, say)
+        )
 
 
 def _trust_one(
@@ -102,9 +100,14 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
         file = opener.client.folder / f"keys-{number}"
         file.unlink(missing_ok=True)  # of the host before
         options = {
-            **{"HostKeyAlgorithms": types, "StrictHostKeyChecking": "accept-new", "UserKnownHostsFile": str(file)},
-            **{"GlobalKnownHostsFile": "none", "HashKnownHosts": "no", "CheckHostIP": "no"},
-            **{"PreferredAuthentications": "none", "PubkeyAuthentication": "no"},
+            "HostKeyAlgorithms": types,
+            "StrictHostKeyChecking": "accept-new",
+            "UserKnownHostsFile": str(file),
+            "GlobalKnownHostsFile": "none",
+            "HashKnownHosts": "no",
+            "CheckHostIP": "no",
+            "PreferredAuthentications": "none",
+            "PubkeyAuthentication": "no",
             **({"KnownHostsCommand": "none"} if route.value("knownhostscommand") else {}),
         }
         if failed := opener.knock(host, stranger, options):

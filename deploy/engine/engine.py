@@ -31,8 +31,8 @@ _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 _DONE_ALREADY = (304, 404, 409)
 # 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
 _PULL_S = 4 * 3600.0
-_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(-(1 << 32), 1 << 32), "StartedAt": text(64)})
-_MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)}), 1000))
+_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(1 << 32, -(1 << 32)), "StartedAt": text(64)})
+_MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)})))
 _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
 
@@ -56,14 +56,14 @@ _INSPECTED = record(
         "Config": record({}, {"Labels": read_labels, "Env": fields.default(array(fields.words(1 << 17), 10_000), []),
                               "Hostname": text(300)}),
     },
-    {"Mounts": _MOUNTS, "RestartCount": whole(0, 1 << 32)},
+    {"Mounts": _MOUNTS, "RestartCount": whole(1 << 32)},
 )  # fmt: skip
 _MADE = record({"Id": text(64, "[0-9a-f]+")})
-_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(-(1 << 32), 1 << 32), -1)})
+_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(1 << 32, -(1 << 32)), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
-_COUNT, _USED, _USES = whole(-1, 1 << 60), 409, {"RefCount": whole(-1, 1 << 32), "Size": whole(-1, 1 << 60)}
+_COUNT, _USED, _USES = whole(1 << 60, -1), 409, {"RefCount": whole(1 << 32, -1), "Size": whole(1 << 60, -1)}
 _IMAGE = record(
-    {"RepoTags": fields.default(array(fields.words(300), 1000), []), "Size": _COUNT},
+    {"RepoTags": fields.default(array(fields.words(300)), []), "Size": _COUNT},
     {"Labels": read_labels, "Containers": _COUNT},
 )
 _VOLUME = record(
@@ -145,7 +145,7 @@ class Engine:
 
     def memory(self) -> int:
         """The bytes of memory of the engine's machine."""
-        about = record({"MemTotal": whole(1)})(self._json("GET", "/info"), "docker info")
+        about = record({"MemTotal": whole(least=1)})(self._json("GET", "/info"), "docker info")
         return int(about["MemTotal"])
 
     def platform(self) -> str:
@@ -212,7 +212,7 @@ class Engine:
     def remove_networks(self, label: str) -> int:
         """Remove the networks that have this label; how many there were."""
         query = urlencode({"filters": json.dumps({"label": [label]})})
-        networks = array(_MADE, 1000)(self._json("GET", f"/networks?{query}"), "the networks")
+        networks = array(_MADE)(self._json("GET", f"/networks?{query}"), "the networks")
         for network in networks:
             self._act("DELETE", f"/networks/{network['Id']}")
         return len(networks)

@@ -131,7 +131,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
         cause, what, maybe, lines, then = store
         explanation = Explanation(cause, what, maybe, lines, then)
     elif hit is not None:
-        explanation = _of(hit, hits, root)
+        explanation = _of(hit, hits)
     elif odd is not None:
         who, what, lines = odd
         what = f"{who} {'are' if who.startswith('ranks') else 'is'} {what}"
@@ -206,7 +206,7 @@ def _near(first: Hit, hit: Hit) -> bool:
     return hit.line.node != first.line.node or abs(hit.line.number - first.line.number) <= _NEAR
 
 
-def _of(chosen: Hit, hits: Sequence[Hit], root: Root | None) -> Explanation:
+def _of(chosen: Hit, hits: Sequence[Hit]) -> Explanation:
     """The explanation from the chosen sign, with other lines of the same words."""
     alike = [
         hit.line
@@ -242,7 +242,7 @@ def _of_little(
     """The explanation without a fatal sign: from a warning, a victim's message, a silent node, or an exit code."""
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or by_script(hit)]
     if past:
-        latest = _of(past[-1], hits, root)
+        latest = _of(past[-1], hits)
         known = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
         how = "" if known else ", and nothing says how it ended"
         return replace(latest, what=f"{latest.what}; lines of training follow it{how}")
@@ -254,7 +254,7 @@ def _of_little(
         return _waited(waits, _look_at(readings, silent))
     sure = [hit for hit in hints if hit.sign is None or hit.sign.cause]
     if sure and not all(reading.ended_well for reading in readings):
-        of_sure = _of(sure[0], hits, root)
+        of_sure = _of(sure[0], hits)
         warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
         return _likely(of_sure) if warned else of_sure
     if root is not None and root.exitcode in SIGNALS:
@@ -263,7 +263,7 @@ def _of_little(
     if by_errors is not None and (by_errors.cause or not hints):
         return by_errors
     if hints:
-        return _of(hints[0], hits, root)
+        return _of(hints[0], hits)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = _look_at(readings, silent) or "the output of all ranks is needed"
@@ -271,7 +271,7 @@ def _of_little(
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "muster logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
-        return _of(blind[0], hits, root)
+        return _of(blind[0], hits)
     return _of_root(root, readings) if root is not None else _of_nothing(readings)
 
 
@@ -300,7 +300,7 @@ def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanat
     raised += [(reading.last, bad_end(reading.last.text)) for reading in readings if reading.last is not None]
     for line, error in raised:
         if error:
-            return _of(Hit(sign_by_words(error), line, error=error), [], None)
+            return _of(Hit(sign_by_words(error), line, error=error), [])
     return None
 
 

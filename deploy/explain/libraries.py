@@ -1,7 +1,5 @@
 """Shared libraries that the system lacks: the name in an error's words, and the package; of some modules too. Pure."""
 
-from __future__ import annotations
-
 from .words import compiled
 
 # What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.

@@ -75,7 +75,7 @@ def read(
     alone = budget is None
     budget = budget or Budget()
     reader = _Reader(node, who, budget)
-    held: list[bytes] = []
+    held = []
     size = 0
     for number, chunk in enumerate(_whole_lines(chunks)):
         size += len(chunk)

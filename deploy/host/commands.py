@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ..core.names import NODE_PROGRAMS, TRAINER, RunId
-from ..core.scripts import Scripts
+from ..core.scripts import Argv, Scripts
 from ..engine.client import TAKEN_WITHIN_S
 
 # The command of a script in scripts/, whose first comment says what it gets and answers.
@@ -66,7 +66,7 @@ class OwnClaim(NamedTuple):
 NO_CLAIM = OwnClaim()
 
 
-def look() -> tuple[str, ...]:
+def look() -> Argv:
     """The host's facts, for facts.parse. Changes nothing."""
     return script("look", str(_ENGINE_PATIENCE_S), SILENT, GPU_COLUMNS)
 
@@ -80,7 +80,7 @@ def start(
     keep: Sequence[str] = (),
     claim: str = "",
     own: OwnClaim = NO_CLAIM,
-) -> tuple[str, ...]:
+) -> Argv:
     """Make the run folder, run `command`, which makes a container, and give the container its secrets.
 
     Standard input: `line`s: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and with a claim of
@@ -94,17 +94,17 @@ def start(
     return script("start", *words, *command)
 
 
-def image_python(*words: str) -> tuple[str, ...]:
+def image_python(*words: str) -> Argv:
     """The command of a container that runs its image's Python with these words."""
     return "sh", "-c", PYTHON, "sh", *words
 
 
-def node_program(name: str, *words: str) -> tuple[str, ...]:
+def node_program(name: str, *words: str) -> Argv:
     """The command of a run's container that runs one of the programs beside its agent (trainer/node/)."""
     return image_python("-P", "-c", _NODE_PROGRAM, name, *words)
 
 
-def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str]) -> tuple[str, ...]:
+def rehearse(folder: str, owner: str, keep: Sequence[str], command: Sequence[str]) -> Argv:
     """Run a command that mounts `folder` as a run's, and remove the folder. Standard input as `with_variables` has it.
 
     `owner`, `keep`: as `start` takes them.
@@ -135,7 +135,7 @@ def variable_lines(variables: Mapping[str, str]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in sorted(variables.items())).encode()
 
 
-def follow(name: str, folder: str, mark: str, since: str, every_s: float) -> tuple[str, ...]:
+def follow(name: str, folder: str, mark: str, since: str, every_s: float) -> Argv:
     """Report what changes in a node's container and run folder, until the container ends. Standard input: `here`.
 
     `since`: the console from this time on, or all of it.
@@ -148,27 +148,27 @@ def here(files: Mapping[str, str | int]) -> bytes:
     return "".join(f"{known} {path}\n" for path, known in sorted(files.items())).encode()
 
 
-def document(run: str, name: str) -> tuple[str, ...]:
+def document(run: str, name: str) -> Argv:
     """The first 256 KiB of a file in a run's folder; empty if it is not a plain file."""
     return script("document", run, name, str(PIECE))
 
 
-def last_words(folder: str) -> tuple[str, ...]:
+def last_words(folder: str) -> Argv:
     """One JSON document on each line: the verdicts of node and ranks; each rank's last step, checkpoint, begin, end."""
     return script("last-words", folder, str(PIECE), str(_TAIL))
 
 
-def status(runs: Sequence[str]) -> tuple[str, ...]:
+def status(runs: Sequence[str]) -> Argv:
     """For status.parse: last steps and verdicts of these runs of ours, and the GPUs."""
     return script("status", str(GPU_PATIENCE_S), GPU_COLUMNS, *runs)
 
 
-def gpus() -> tuple[str, ...]:
+def gpus() -> Argv:
     """For gpus.parse: the GPUs, and each process that computes on them with its user and container."""
     return script("gpus", str(GPU_PATIENCE_S), GPU_COLUMNS)
 
 
-def console(container: str, since: str, mark: str, pattern: str) -> tuple[str, ...]:
+def console(container: str, since: str, mark: str, pattern: str) -> Argv:
     """A container's console, each line after its time. With a mark: follow it, and send the mark at times.
 
     `pattern`: only lines whose text this extended regular expression finds.
@@ -180,7 +180,7 @@ def console(container: str, since: str, mark: str, pattern: str) -> tuple[str, .
     return script("console", mark, pattern, "--follow", *words)
 
 
-def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> tuple[str, ...]:
+def rank_log(run: RunId, rank: int, container: str, mark: str, pattern: str = "") -> Argv:
     """A rank's own log; with a pattern, those of its lines that it finds.
 
     With a container: follow it until the container ends, and send the mark at times.

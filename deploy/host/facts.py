@@ -36,10 +36,10 @@ _ENTRY = record(
     {
         "scope": text(20),
         "local": fields.address,
-        "prefixlen": whole(0, 128),
+        "prefixlen": whole(128),
         "deprecated": flag,
         "family": text(20),
-        "valid_life_time": whole(0, 1 << 32),
+        "valid_life_time": whole(1 << 32),
     },
 )
 # What the kernel says of an address that stays.
@@ -211,10 +211,10 @@ def parse(answer: str, now: float) -> HostFacts:
     time_there = field("time", _time, None)
     return HostFacts(
         home=field("home", fields.text(4096, r"/[^\x00-\x1f\x7f]*"), ""),
-        uid=digits(0, _MOST_ID)(ids[0], "ids"),
-        gid=digits(0, _MOST_ID)(ids[1], "ids"),
+        uid=digits(_MOST_ID)(ids[0], "ids"),
+        gid=digits(_MOST_ID)(ids[1], "ids"),
         architecture=field("arch", fields.text(32, r"[A-Za-z0-9_.-]*"), ""),
-        cores=field("cores", digits(1, 1 << 20), 1),
+        cores=field("cores", digits(1 << 20, 1), 1),
         memory=field("memory", _bytes, 0),
         docker=engine,
         free=field("free", _bytes, None, "-"),
@@ -235,7 +235,7 @@ def parse(answer: str, now: float) -> HostFacts:
         iproute="no-iproute2" not in rows,
         lacks=tuple(field("lacks", fields.text(200, "[a-z0-9 ]*"), "").split()),
         room=field("room", _bytes, None, "-"),
-        inodes=field("inodes", digits(0, 1 << 62), None),
+        inodes=field("inodes", digits(1 << 62), None),
         closed_why=field("home-words", fields.words(500), "").rpartition(": ")[2],
         kernel=tuple(row[:_MOST_KERNEL] for row in rows.get("kernel", ())[:100]),
         **words,
@@ -267,11 +267,11 @@ def _time(value: object, what: str) -> float | None:
 def _open_files(limit: str) -> int | None:
     """The first word of a line of /proc/<pid>/limits; None if there is no limit."""
     word = limit.partition(" ")[0]
-    return None if word in ("", "unlimited") else digits(0)(word, "files") or None
+    return None if word in ("", "unlimited") else digits()(word, "files") or None
 
 
 def _bytes(kilobytes: object, what: str) -> int:
-    return digits(0, 1 << 50)(kilobytes, what) * 1024
+    return digits(1 << 50)(kilobytes, what) * 1024
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
@@ -358,7 +358,7 @@ def container_of(seen: Seen, home: str = "") -> Container:
     variables = dict(line.partition("=")[::2] for line in seen.variables)
 
     def number(name: str, instead: int, most: int) -> int:
-        return fields.default(digits(0, most), instead)(labels.get(name), f"the label {name}")
+        return fields.default(digits(most), instead)(labels.get(name), f"the label {name}")
 
     if own:
         formats.refuse_newer(f"the container {seen.name[:100]}", number("muster.format", 0, 1_000_000), formats.LABELS)
@@ -379,5 +379,5 @@ def container_of(seen: Seen, home: str = "") -> Container:
         user=labels.get("muster.user", "")[:64] or "another user",
         least=number("muster.least", 0, 1 << 20),
         id=seen.id,
-        ranks=fields.default(digits(1, 65536), 1)(variables.get(_RANKS), _RANKS),
+        ranks=fields.default(digits(65536, 1), 1)(variables.get(_RANKS), _RANKS),
     )

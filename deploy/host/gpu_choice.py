@@ -75,7 +75,7 @@ def left_by(visible: str | None, here: Machine) -> Machine:
     """
     if visible is None:
         return here
-    chosen = list[GpuUse]()
+    chosen = []
     for word in map(str.strip, visible.split(",")):
         known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
         if len(known) != 1:

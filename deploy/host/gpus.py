@@ -160,9 +160,13 @@ def parse(lines: Iterable[str]) -> Gpus:
     known = {claim.token for claim in claims}
     given = [row for row in map(_given, rows.get("given", ())) if not row[3] or row[3] not in known]
     having = [claim for claim in claims if claim.state in (DEPLOYS, HOLDS, RUNS)]
-    have = [*given, *((claim.shown, claim.gpus, False, "") for claim in having)]
+    have = [*(row[:2] for row in given), *((claim.shown, claim.gpus) for claim in having)]
     gpus = tuple(
-        replace(gpu, holders=tuple(holders.get(gpu.uuid, ())), given=tuple(_having(gpu, have)))
+        replace(
+            gpu,
+            holders=tuple(holders.get(gpu.uuid, ())),
+            given=tuple(dict.fromkeys(who for who, own in have if {gpu.uuid, str(gpu.index), "all"} & {*own})),
+        )
         for _, gpu in read
         if gpu
     )
@@ -228,10 +232,6 @@ def _given(line: str) -> tuple[str, tuple[str, ...], bool, str]:
     everything = ("all",) if any(request.get("Count") for request in asked) else ()
     name = f"run {run}" + (f" ({user})" if user else "")
     return name, tuple(label.split(",")) if label else gpus or everything, True, waits
-
-
-def _having(gpu: GpuUse, have: Iterable[tuple[str, tuple[str, ...], bool, str]]) -> list[str]:
-    return list(dict.fromkeys(words for words, gpus, *_ in have if {gpu.uuid, str(gpu.index), "all"} & set(gpus)))
 
 
 def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:

@@ -15,7 +15,7 @@ from ..job.options import FLAG
 from .status import parse_time
 
 KINDS = ("runs", "images", "folders", "data", "packages", "caches", "elsewhere")
-_SECONDS, _KILOBYTES = digits(0, 1 << 40), digits(0, 1 << 50)
+_SECONDS, _KILOBYTES = digits(1 << 40), digits(1 << 50)
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._:/-]{0,254}")
 _AGE = re.compile(r"([1-9][0-9]{0,4})([smhdw])")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}

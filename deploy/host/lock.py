@@ -131,7 +131,7 @@ def sweep(sessions: Iterable[Session]) -> Results[str]:
 
 
 _HOLDER = record(
-    {"user": text(100), "control": text(300), "pid": whole(0, 1 << 32), "run": text(100), "since": real(0.0, 1e11)}
+    {"user": text(100), "control": text(300), "pid": whole(1 << 32), "run": text(100), "since": real(1e11)}
 )
 
 

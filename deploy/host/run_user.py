@@ -19,7 +19,7 @@ from .reached import ReachedHosts
 # systemd, useradd with its subordinate ids, and sssd give these to nobody, and a host that is a container itself has
 # them. The first that nobody has is the same from run to run, so that a run finds the files of the one before.
 NUMBERS = range(60_600, 60_632)
-_OWNER = fields.default(digits(0, 1 << 32), 0)
+_OWNER = fields.default(digits(1 << 32), 0)
 _NAME_ONE = "name one: `user` under [job] of cluster.toml"
 Reached = TypeVar("Reached", bound=ReachedHosts)
 

@@ -99,14 +99,14 @@ def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> 
     """
     rows = fields.rows(answer)
     verdicts = _by_run(rows, "verdict")
-    runs: dict[RunId, HostRun] = {}
+    runs = {}
     for row in rows.get("folder", ()):
         cells = _FOLDER.fullmatch(row)
         if cells is None:
             raise BadAnswer("a run folder", "its name, time, size and last step", row)
         name, changed, kilobytes, last = cells.groups()
         for run in run_ids([name]) if changed and kilobytes else ():  # without them, somebody has just removed it
-            t, size = decimal()(changed, "time"), digits(0, 1 << 50)(kilobytes, "size") * 1024
+            t, size = decimal()(changed, "time"), digits(1 << 50)(kilobytes, "size") * 1024
             runs[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
     for node in _nodes(containers, home):
         if not node.user:

@@ -16,7 +16,7 @@ from ..core.scripts import Scripts
 _ENGINE = "docker.io"
 _TOOLKIT = "nvidia-container-toolkit"
 _KNOWN = ("debian", "ubuntu")
-_WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(0, 10**6))
+_WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(10**6))
 # From Debian 13 on the client is a package of its own, which docker.io only recommends.
 _DEBIAN_WITH_CLIENT_APART = 13
 _SCRIPT = Scripts(__file__)
@@ -87,7 +87,7 @@ def parse(answer: str) -> Machine:
         release=_WORD(rows.get("release", ""), "release"),
         user=_USER(rows.get("user", ""), "user"),
         root=rows.get("uid") == "0",
-        running=default(digits(0, 1 << 20), 0)(rows.get("running"), "running"),
+        running=default(digits(1 << 20), 0)(rows.get("running"), "running"),
         gpu="gpu" in rows or "driver" in rows,
         **seen,
     )
@@ -121,8 +121,8 @@ def decide(machine: Machine) -> Plan:
 
 
 def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    packages: list[str] = []
-    by_hand: list[str] = []
+    packages = []
+    by_hand = []
     if machine.rootless:
         by_hand.append(
             f"{machine.user}'s docker talks to a rootless engine, whose containers cannot write a run's folder: "

@@ -46,7 +46,7 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
 
 def plan_lines(plans: dict[str, Plan]) -> list[str]:
     """The plans as lines: each command as a shell takes it, its reason, and what the host's owner must do."""
-    lines: list[str] = []
+    lines = []
     for host, plan in plans.items():
         lines += [f"{host}: {shlex.join(step.argv)}    # {step.why}" for step in plan.steps]
         lines += [f"{host}: by hand: {what}" for what in plan.by_hand]

@@ -113,7 +113,7 @@ class Mirror(FolderCopy):
             if what == "state":
                 self._take_state(rest)
             elif what == "died":
-                self._died = digits(0, 255)(rest, "an exit code")
+                self._died = digits(255)(rest, "an exit code")
             elif what == "disk":
                 self.full, self.closed = rest == "full", rest == "closed"
             elif what in ("doc", "add", "big"):

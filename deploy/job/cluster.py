@@ -142,7 +142,7 @@ def _listed(top: Table) -> Sequence[Host]:
 
 
 def _in_tables(top: Table) -> Sequence[Host]:
-    hosts: dict[str, Host] = {}
+    hosts = {}
     for table in top.tables("hosts"):
         host = _host(table)
         if host.name in hosts:

@@ -412,7 +412,7 @@ class Options:
     nproc: str = option(
         "ranks of each node: auto (one for each GPU, or one) or a number (default: auto)",
         "deploy up agent export",
-        read=values.processes_flag,
+        read=lambda text: values.processes(values.or_number(text)),
         refusal="neither auto nor a number from 1 to 1024",
         hint="--nproc auto",
         key=Key("processes", values.processes, '"auto" or a number from 1', FREE),
@@ -433,7 +433,7 @@ class Options:
         "how often a script that fails or is killed is started again, with the files that it wrote (default: 0, "
         "because only a script that finds its own checkpoint continues)",
         "deploy up agent export",
-        key=Key("restarts", values.whole_text(0, 9999), "a number from 0 to 9999", FREE, typed=True),
+        key=Key("restarts", values.whole_text(0), "a number from 0 to 9999", FREE, typed=True),
         read=values.digits(0, 9999),
         refusal="not a number from 0 to 9999",
         hint="{command} ... --restarts 3",
@@ -523,7 +523,7 @@ class Options:
         "continue while this many nodes are left, whichever are lost; it must be more than half of them (default: all "
         "are needed)",
         "deploy up",
-        key=Key("min_nodes", values.whole_text(1, 9999), "a number of nodes, from 1", FREE),
+        key=Key("min_nodes", values.whole_text(1), "a number of nodes, from 1", FREE),
         rules=(
             Rule(
                 "backend=docker",

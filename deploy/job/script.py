@@ -48,6 +48,8 @@ _OF_LAUNCHERS = {
         *("--master_addr", "--master_port", "--launcher", "--no_ssh"),
     },
 }
+# A command, word by word.
+Words = tuple[str, ...]
 _SETTINGS = (".yaml", ".yml", ".json")
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
@@ -87,7 +89,7 @@ class ScriptCommand:
     the command does not say. `notes`: sentences about words of it that are not used. `python`: it begins with `python`.
     """
 
-    words: tuple[str, ...]
+    words: Words
     processes: Literal["auto"] | int | None = None
     nodes: int | None = None
     restarts: int | None = None
@@ -152,7 +154,7 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     return replace(read_command, words=_as_spelled(read_command.words, source), notes=notes)
 
 
-def split_words(option: str, text: str) -> tuple[str, ...]:
+def split_words(option: str, text: str) -> Words:
     """The words of an option's text. Raises UsageError for a quote that does not end."""
     try:
         if not values.is_text(text):
@@ -162,7 +164,7 @@ def split_words(option: str, text: str) -> tuple[str, ...]:
         raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
 
 
-def _shell_script(words: tuple[str, ...], folder: Path | None) -> tuple[str, ...]:
+def _shell_script(words: Words, folder: Path | None) -> Words:
     """A shell script of the folder as a node can start it: `run.sh` is found in no PATH, and may lack its right."""
     first = words[0] if words else ""
     if not folder or not os.path.isfile(folder / first):
@@ -218,7 +220,7 @@ def _text_of(name: str, folder: Path) -> str:
     return ""
 
 
-def _own_address(command: ScriptCommand) -> tuple[str, ...]:
+def _own_address(command: ScriptCommand) -> Words:
     """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there.
 
     A rank that is started as by hand hosts its own store, as mp.spawn does: that is true on one node.
@@ -230,7 +232,7 @@ def _own_address(command: ScriptCommand) -> tuple[str, ...]:
     return tuple(f"{word}: {where}{why}: {hint}" for word in own)
 
 
-def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> None:
+def _refuse_mistyped(words: Words, folder: Path | None, option: str) -> None:
     """Raise UsageError for a program whose name is almost one of the folder's own."""
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
@@ -239,14 +241,14 @@ def _refuse_mistyped(words: Sequence[str], folder: Path | None, option: str) -> 
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
-def _as_spelled(words: tuple[str, ...], source: str) -> tuple[str, ...]:
+def _as_spelled(words: Words, source: str) -> Words:
     """The words, with --local-rank as the script has it: with an underscore before torch 2.0."""
     if words[1:2] == (_LOCAL_RANK,) and "--local_rank" in source and "--local-rank" not in source:
         return (words[0], _UNDERSCORE, *words[2:])
     return words
 
 
-def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
+def _command(words: Words, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
@@ -280,7 +282,7 @@ def _command(words: tuple[str, ...], option: str) -> ScriptCommand:
     return ScriptCommand(words)
 
 
-def _refuse_variables(words: Sequence[str], why: str, option: str) -> NoReturn:
+def _refuse_variables(words: Words, why: str, option: str) -> NoReturn:
     """Raise UsageError for variables in front of a script's command."""
     given = [word for word in takewhile(_VARIABLE.match, words) if word.partition("=")[0] not in _GIVEN]
     rest = words[len(list(takewhile(_VARIABLE.match, words))) :]
@@ -304,7 +306,7 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
     return f"export {' '.join(exported)}; then: {again}" if exported else again
 
 
-def _refuse_places(words: Sequence[str], folder: Path | None, refuse: Refuse) -> None:
+def _refuse_places(words: Words, folder: Path | None, refuse: Refuse) -> None:
     """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
     launcher = words[1].rpartition("/")[2] if words[:1] == (PER_NODE,) else ""
 
@@ -321,7 +323,7 @@ def _refuse_places(words: Sequence[str], folder: Path | None, refuse: Refuse) ->
         refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
 
 
-def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
+def _of_python(words: Words, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
     first = rest[0] if rest else ""
@@ -342,7 +344,7 @@ def _of_python(words: tuple[str, ...], option: str) -> ScriptCommand:
     return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
-def _of_torchrun(words: tuple[str, ...], launcher: str, option: str) -> ScriptCommand:
+def _of_torchrun(words: Words, launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     asked = TorchrunWords(
         lambda why: refuse(launcher, why, typed_again("torchrun --nproc-per-node 2 train.py", option))

@@ -95,7 +95,7 @@ def refuse_no_script(folder: str) -> NoReturn:
 def scripts_in(folder: Path) -> list[str]:
     """The programs that lie at a folder's top, those first whose names sound like training; else those one below."""
     for pattern in ("*", "*/*"):
-        names = list[str]()
+        names = []
         with suppress(OSError):
             paths = (path for path in sorted(folder.glob(pattern))[:_MOST_NAMES] if path.suffix in (".py", ".sh"))
             names = [path.relative_to(folder).as_posix() for path in paths if path.is_file()]

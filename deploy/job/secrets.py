@@ -24,6 +24,8 @@ from .values import Secret
 if TYPE_CHECKING:
     from .cluster import Cluster
 
+# By the name of a variable.
+Values = dict[str, str]
 # A name that sounds like a secret's, and a value with a password in it.
 SOUNDS = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
 # One that can be nothing else: TOKENIZER and MAX_TOKENS are none.
@@ -48,7 +50,7 @@ def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
     return tuple({secret.name: secret for secret in (*from_lists, *job.secrets, *typed)}.values())
 
 
-def read_values(secrets: Iterable[Secret]) -> dict[str, str]:
+def read_values(secrets: Iterable[Secret]) -> Values:
     """Their values by name. Raises UsageError, which names the secret and never its value, for one without a value."""
     known = {}
     for secret in secrets:
@@ -72,7 +74,7 @@ def is_likely(name: str, value: str) -> bool:
     return bool(SOUNDS.search(name) or _PASSWORD.search(value))
 
 
-def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> dict[str, str]:
+def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> Values:
     """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
     open_ones = {
         secret.name for secret in secrets if secret.in_list and not is_likely(secret.name, known.get(secret.name, ""))
@@ -134,7 +136,7 @@ _MOST_VARIABLES = 10_000
 _MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
 
 
-def read_env_file(path: Path) -> dict[str, str]:
+def read_env_file(path: Path) -> Values:
     """The variables by name. A name without `=` takes its value from this shell; without one there, it is left out.
 
     Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
@@ -150,7 +152,7 @@ def names_of_shell(path: Path) -> list[str]:
     return _variables(path)[1]
 
 
-def _variables(path: Path) -> tuple[dict[str, str], list[str]]:
+def _variables(path: Path) -> tuple[Values, list[str]]:
     """The values as dotenv puts variables in, lines above and then this shell; and the names taken from this shell.
 
     dotenv itself goes through all values for each of them, and a value may have twice another one, and so on.
@@ -214,7 +216,7 @@ _OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|
 SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
 
 
-def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> dict[str, str]:
+def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> Values:
     """The values of the job's secrets, or of those in `due`.
 
     Raises UsageError, which names the secret and never its value, for a secret without a value here, and for a due one

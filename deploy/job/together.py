@@ -11,7 +11,7 @@ from ..core.errors import UsageError
 from .options import FLAG, KEYS, ROWS, Job, Options, Term, keys_of, rules_of
 
 # What is typed in several ways, or stands in a table of a file.
-_IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script"}
+_IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script", "runs": "a kind, such as --runs"}
 _SAYS_NOTHING = Job()
 
 

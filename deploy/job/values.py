@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 Gpus = Literal["auto"] | int | tuple[int, ...]
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
+# What is right as it is; None: it is refused.
+Text = str | None
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # The name of a file below /run/secrets.
 SECRET_FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,63}")
@@ -81,7 +83,7 @@ class Secret(NamedTuple):
     shown: bool = False
 
 
-def matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
+def matching(pattern: re.Pattern[str]) -> Callable[[Any], Text]:
     """A string that matches the whole pattern."""
     return lambda value: value if isinstance(value, str) and pattern.fullmatch(value) else None
 
@@ -117,18 +119,18 @@ def digits(least: int, most: int) -> Callable[[str], int | None]:
     return lambda text: read(int(text)) if re.fullmatch(r"[0-9]+", text) and len(text) <= len(str(most)) else None
 
 
-def whole_text(least: int, most: int) -> Callable[[Any], str | None]:
-    """A whole number within bounds, as it would be typed."""
-    read = whole(least, most)
+def whole_text(least: int) -> Callable[[Any], Text]:
+    """A whole number from `least` to 9999, as it would be typed."""
+    read = whole(least, 9999)
     return lambda value: None if read(value) is None else str(value)
 
 
-def one_of(*texts: str) -> Callable[[Any], str | None]:
+def one_of(*texts: str) -> Callable[[Any], Text]:
     """One of these words."""
     return lambda value: value if value in texts else None
 
 
-def gateway(value: Any) -> str | None:
+def gateway(value: Any) -> Text:
     """Jump hosts separated by commas, without spaces."""
     hops = [hop.strip() for hop in value.split(",")] if isinstance(value, str) else [""]
     return ",".join(hops) if all(map(destination, hops)) else None
@@ -154,11 +156,6 @@ def processes(value: Any) -> Literal["auto"] | int | None:
     return "auto" if value == "auto" else whole(1, 1024)(value)
 
 
-def processes_flag(text: str) -> Literal["auto"] | int | None:
-    """auto, or the number of ranks of a node, as it is typed."""
-    return processes(or_number(text))
-
-
 def or_number(text: str) -> str | int:
     """A whole number as it is typed; other text as it is."""
     return int(text) if re.fullmatch(r"[0-9]{1,8}", text) else text
@@ -170,12 +167,12 @@ def visible_gpus(variables: Mapping[str, str]) -> str | None:
     return None if text and text.startswith("MIG-") else text
 
 
-def hours_flag(text: str) -> str | None:
+def hours_flag(text: str) -> Text:
     """A number of hours above 0, as it is typed and as a node reads it."""
     return text if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,6})?", text) and float(text) else None
 
 
-def hours(value: Any) -> str | None:
+def hours(value: Any) -> Text:
     """A number of hours above 0, as text."""
     return f"{value:g}" if type(value) in (int, float) and 0 < value < 100_000 else None
 
@@ -186,7 +183,7 @@ def wait(value: Any) -> float | None:
     return float(match[1]) * _UNITS[match[2]] or None if match else None
 
 
-def words_of_shell(value: Any) -> str | None:
+def words_of_shell(value: Any) -> Text:
     """One line, which a shell takes apart into words."""
     text = line(value)
     try:
@@ -224,7 +221,7 @@ def size_within(least: int, most: int) -> Callable[[Any], int | None]:
     return read
 
 
-def scalar(value: Any) -> str | None:
+def scalar(value: Any) -> Text:
     """A variable's value: a string, or a number as the file writes it. A bool is unclear: `true`, `True` or `1`?"""
     if isinstance(value, str) and is_text(value) and "\n" not in value:
         return value
@@ -236,13 +233,13 @@ def is_text(value: str) -> bool:
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
-def inside(value: Any) -> str | None:
+def inside(value: Any) -> Text:
     """A path below a folder, as the folder's own list has it: no `..`, no `./`, no slash at its ends."""
     path = posixpath.normpath(value) if isinstance(value, str) and value and is_text(value) else ".."
     return None if path.startswith(("/", "..")) or path == "." else path
 
 
-def requirements(value: Any) -> str | None:
+def requirements(value: Any) -> Text:
     """A path in the folder that is sent, which `..` may leave for now, or `no`."""
     return value if isinstance(value, str) and value and is_text(value) and "\n" not in value else None
 
@@ -264,13 +261,13 @@ def mount(value: Any) -> Mount | None:
     return None if _TAKEN.fullmatch(target) else Mount(parts[0], target, mode == "ro", mode == "create")
 
 
-def keep(value: Any) -> str | None:
+def keep(value: Any) -> Text:
     """An absolute path in the container, but not one of the image's own files or the run's folder."""
     path = posixpath.normpath(value) if isinstance(value, str) and _PATH.fullmatch(value) else "/"
     return None if path.startswith("//") or _TAKEN.fullmatch(path) else path
 
 
-def data_target(value: Any) -> str | None:
+def data_target(value: Any) -> Text:
     """Where containers have data: as `keep`, but not in the folder that is sent."""
     path = keep(value)
     return None if path is None or ":" in path or _SENT.fullmatch(path) else path

@@ -176,7 +176,7 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     follower = Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
     logs = RankLogs(run_dir)
     here, ask = CatchingUp(state.story, time.time()), _Asking(run_dir)
-    lives = [NodeState(name, "running", None, 0) for name in state.names]
+    lives = [NodeState(name, "running") for name in state.names]
     with console.following(state, what, str(known.get("why", "")), ranks) as tell:
         over, drivers = False, processes.drivers(run_dir)
         while not over:

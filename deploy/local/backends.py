@@ -55,6 +55,8 @@ from ..send.image import commands
 from ..send.packages.requirements import Requirements
 from . import machine, packages, plan, processes, script
 
+# Tells a person of it.
+Say = Callable[[str], None]
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
 # What a script's nodes get on each backend, and docker-compose.yml has to name.
@@ -73,7 +75,7 @@ class LocalBackend(Backend):
     # Whether a script is kept from what is this user's on this machine.
     in_containers = False
     # Where it says what takes a while.
-    say: Callable[[str], None]
+    say: Say
 
     def __init__(self, spec: RunSpec) -> None:
         """The nodes of one start of a run."""
@@ -105,7 +107,7 @@ class LocalBackend(Backend):
         return frozenset()
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
+    def end(cls, run_dir: Path, say: Say, at_once: bool = False) -> None:
         """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine.
 
         `at_once`: without time to save.
@@ -185,7 +187,7 @@ class ProcessBackend(LocalBackend):
         return frozenset(processes.runs_alive(runs))
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
+    def end(cls, run_dir: Path, say: Say, at_once: bool = False) -> None:
         """SIGTERM to the agents, SIGKILL after a while."""
         members = processes.labelled(run_dir)
         say(f"stopping {run_dir.name}: {len(members)} processes")
@@ -350,7 +352,7 @@ class ComposeBackend(LocalBackend):
         return (run_ids(on_engine) & {path.name for path in runs.glob("*")}) | ({PLAIN_COMPOSE} & on_engine)
 
     @classmethod
-    def end(cls, run_dir: Path, say: Callable[[str], None], at_once: bool = False) -> None:
+    def end(cls, run_dir: Path, say: Say, at_once: bool = False) -> None:
         """Stop the containers, and remove them and their network."""
         say(f"stopping {run_dir.name}: its containers")
         client.stop(run_dir.name, _patience_s(run_dir, at_once))
@@ -395,7 +397,7 @@ def refuse_no_build(home: Path) -> None:
         )
 
 
-def prepare_image(home: Path, say: Callable[[str], None]) -> None:
+def prepare_image(home: Path, say: Say) -> None:
     """Bring the image up to date with the code; says something only if that takes a while. Raises DeployError."""
     refuse_no_build(home)
     if processes.run((str(home / _BUILD),), home, say) != 0:

@@ -60,7 +60,7 @@ def _bring(place: Place, needs: Requirements, folder: Path, console: Console, so
 
 
 def _each(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
-    outcomes: dict[str, Any] = {}
+    outcomes = {}
     for place in places:
         try:
             outcomes[place.name] = work(place)

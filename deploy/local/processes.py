@@ -145,7 +145,7 @@ class LocalNodes:
                 raise DeployError(f"{spec.name}: cannot start {self._command[0]}: {fault.strerror}") from fault
 
 
-def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
+def labelled(run_dir: Path, node: str = "") -> list[Process]:
     """Every live process of a run, or of one node of it."""
     label = os.path.realpath(run_dir)
     return [
@@ -155,9 +155,9 @@ def labelled(run_dir: Path, node: str = "") -> list[psutil.Process]:
     ]
 
 
-def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
+def runs_alive(runs: Path) -> dict[str, list[Process]]:
     """Live processes by run, for runs whose folder is in `runs`: runs of another checkout are not ours."""
-    alive: dict[str, list[psutil.Process]] = {}
+    alive: dict[str, list[Process]] = {}
     runs = runs.resolve()
     for process, environment in _muster_processes():
         folder = Path(environment[RUN_DIR])
@@ -166,7 +166,7 @@ def runs_alive(runs: Path) -> dict[str, list[psutil.Process]]:
     return alive
 
 
-def agents(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+def agents(processes: Iterable[Process]) -> list[Process]:
     """The processes whose parent is not among them: these pass a stop on to the others."""
     members = list(processes)
     numbers = {process.pid for process in members}
@@ -189,9 +189,9 @@ def heads(run_dir: Path) -> list[Head]:
     return nodes
 
 
-def drivers(run_dir: Path) -> list[psutil.Process]:
+def drivers(run_dir: Path) -> list[Process]:
     """The command that drives a run: it holds the lock of the run's folder open, and is no process of the run."""
-    holding, lock = list[psutil.Process](), os.path.realpath(run_dir / ".lock")
+    holding, lock = list[Process](), os.path.realpath(run_dir / ".lock")
     if not os.path.lexists(lock):
         return holding
     members = {process.pid for process in labelled(run_dir)}
@@ -202,7 +202,7 @@ def drivers(run_dir: Path) -> list[psutil.Process]:
     return holding
 
 
-def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+def tell(processes: Iterable[Process], number: signal.Signals) -> None:
     """Send a signal, also to a process that a shell has suspended."""
     for process in processes:
         with suppress(psutil.Error):
@@ -210,7 +210,7 @@ def tell(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
             process.resume()
 
 
-def stop(processes: list[psutil.Process], patience_s: float) -> bool:
+def stop(processes: list[Process], patience_s: float) -> bool:
     """Send SIGTERM to the agents, and SIGKILL to processes left after `patience_s`. True if none had to be killed."""
     tell(agents(processes), signal.SIGTERM)
     left = _await_end(processes, patience_s)
@@ -218,14 +218,14 @@ def stop(processes: list[psutil.Process], patience_s: float) -> bool:
     return not left
 
 
-def kill(processes: Iterable[psutil.Process]) -> None:
+def kill(processes: Iterable[Process]) -> None:
     """Send SIGKILL, then wait until none of them runs."""
     doomed = list(processes)
     tell(doomed, signal.SIGKILL)
     _await_end(doomed, 5)
 
 
-def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[psutil.Process]:
+def _await_end(processes: Iterable[Process], patience_s: float) -> list[Process]:
     """The processes that still run after `patience_s`. A zombie does not run: it waits for its parent."""
     end = time.monotonic() + patience_s
     while (left := [process for process in processes if runs(process)]) and time.monotonic() < end:
@@ -233,7 +233,7 @@ def _await_end(processes: Iterable[psutil.Process], patience_s: float) -> list[p
     return left
 
 
-def runs(process: psutil.Process) -> bool:
+def runs(process: Process) -> bool:
     """Whether a process runs: a zombie does not."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -248,7 +248,7 @@ def run(command: Iterable[str], home: Path, say: Callable[[str], None]) -> int:
     return child.returncode
 
 
-def _muster_processes() -> Iterable[tuple[psutil.Process, dict[str, str]]]:
+def _muster_processes() -> Iterable[tuple[Process, dict[str, str]]]:
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             environment = process.environ()

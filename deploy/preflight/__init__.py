@@ -1,7 +1,5 @@
 """From facts and probe answers to one cause with its evidence and fix. Pure; probe/conversation.py asks the hosts."""
 
-from __future__ import annotations
-
 from .answers import Answers
 from .judge import judge
 from .request import PreflightRequest

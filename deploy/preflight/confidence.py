@@ -94,7 +94,8 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
     settled = SETTLES.get(ROWS[finding.cause].settled_by)
     if settled and (sure := settled(finding, answers, about, tried)) is not None:
         return sure
-    if any(_closed_to_itself(answers, link) for link in about if link.target in finding.hosts):
+    called = ((link.target, "self" if "data" in link.kinds else "rendezvous") for link in about)
+    if any(reachability.closed_to_itself(answers, *call) for call in called if call[0] in finding.hosts):
         return True
     rules = [rule for host in finding.hosts for rule in answers.grown(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
@@ -127,11 +128,6 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
     ),
     "sizes": _sizes_differ,
 }
-
-
-def _closed_to_itself(answers: Answers, link: Link) -> bool:
-    """Whether the called host does not reach these ports itself either."""
-    return reachability.closed_to_itself(answers, link.target, "self" if "data" in link.kinds else "rendezvous")
 
 
 def _may_drop(rule: str, port: int) -> bool:

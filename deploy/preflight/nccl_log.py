@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+# By ranks (from, to), the transport: `P2P/IPC`, `SHM/direct`, `NET/IB/0/GDRDMA`.
+Ways = dict[tuple[int, int], str]
 NET = "NET"
 SOCKET = "Socket"
 # A host may send what it likes, and the patterns need the square of a line's length.
@@ -46,7 +48,7 @@ REASONS = (
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What a log says. `ways`: by ranks (from, to), the transport: `P2P/IPC`, `SHM/direct`, `NET/IB/0/GDRDMA`.
+    """What a log says.
 
     network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name, empty if the log does not say it. devices:
     by index, the RDMA devices that it uses. provider: what libfabric drives below its plugin. no_direct: a device
@@ -64,7 +66,7 @@ class NcclLog:
     no_direct: bool = False
 
     @property
-    def between(self) -> dict[tuple[int, int], str]:
+    def between(self) -> Ways:
         """The ways that leave a host."""
         return {pair: way for pair, way in self.ways.items() if way.startswith(NET)}
 
@@ -125,9 +127,9 @@ def _first(words: re.Pattern[str], text: Sequence[str]) -> tuple[str, ...]:
     return next((match.groups() for line in text if (match := words.search(line))), ())
 
 
-def _ways(text: Sequence[str]) -> dict[tuple[int, int], str]:
+def _ways(text: Sequence[str]) -> Ways:
     """By ranks (from, to), the transport, as the sender says it; as the receiver does if the sender does not."""
-    ways, told_by = dict[tuple[int, int], str](), dict[tuple[int, int], str]()
+    ways, told_by = Ways(), Ways()
     for line in text:
         if way := _WAY.search(line.strip()):
             pair, end = (int(way["from"]), int(way["to"])), way["end"] or ""

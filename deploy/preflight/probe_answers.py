@@ -40,9 +40,9 @@ def _hostname(value: object, what: str) -> str:
 
 
 _DIGITS = text(5, r"[0-9]+")
-_PORT, _SIZE, _SECONDS, _MS = whole(0, 65535), whole(-1, 1 << 80), real(0.0, 1e6), real(0.0, 1e9)
+_PORT, _SIZE, _SECONDS, _MS = whole(65535), whole(1 << 80, -1), real(1e6), real(1e9)
 # If a question fails or does not end in time, this record replaces the answer.
-_FAILED = record({"error": words()}, {"code": whole(-(1 << 31), 1 << 31)})
+_FAILED = record({"error": words()}, {"code": whole(1 << 31, -(1 << 31))})
 
 
 def _plain(most: int) -> Reader[str]:
@@ -56,7 +56,7 @@ def _plain(most: int) -> Reader[str]:
 
 def _settings(value: object, what: str) -> dict[str, str]:
     """Variables, without the login of a proxy, which may have any letter: findings are shown, and recorded."""
-    read = table(text(200, r"\w+"), words(), 1000)(value, what)
+    read = table(text(200, r"\w+"), words())(value, what)
     login = re.compile(r"^(\w+://)?.*@", re.DOTALL)
     return {
         name: login.sub(r"\1***@", text)
@@ -68,14 +68,14 @@ def _settings(value: object, what: str) -> dict[str, str]:
 
 def _network(value: object, what: str) -> list[Any]:
     """An address and the length of its network's prefix."""
-    network = row(address, whole(0, 128))(value, what)
+    network = row(address, whole(128))(value, what)
     if "%" in network[0] or network[1] > ipaddress.ip_address(network[0]).max_prefixlen:
         raise BadAnswer(what, "an address and its prefix", f"{network[0]}/{network[1]}")
     return network
 
 
 def _port_range(value: object, what: str) -> list[int]:
-    low, high = row(whole(1, 65535), whole(1, 65535))(value, what)
+    low, high = row(whole(65535, 1), whole(65535, 1))(value, what)
     if low > high:
         raise BadAnswer(what, "the lower port first", f"{low} {high}")
     return [low, high]
@@ -92,7 +92,7 @@ def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[An
     return read
 
 
-_RESOLVED = table(_hostname, either(_FAILED, array(row(address, flag, words(255)), 256)), 1000)
+_RESOLVED = table(_hostname, either(_FAILED, array(row(address, flag, words(255)), 256)))
 _NAMES = _instead(_RESOLVED, {}, record({"error": text(100)}))
 _INTERFACE = record(
     {
@@ -100,8 +100,8 @@ _INTERFACE = record(
         "up": flag,
         "running": flag,
         "loopback": flag,
-        "mtu": whole(0, 1 << 32),
-        "speed": whole(0, 1 << 32),
+        "mtu": whole(1 << 32),
+        "speed": whole(1 << 32),
     },
     {
         "mac": text(100, r"[0-9a-fA-F:]*"),
@@ -125,12 +125,12 @@ _RESOURCES = record(
         "cores": whole(),
         **dict.fromkeys(("fsize", "cpu", "as", "data", "stack", "nproc"), _LIMIT),
         "conntrack": array(_SIZE, 2),
-        "ports_from": whole(0, 1 << 16),
-        "threads": row(whole(0, 1000), whole(0, 1000)),
+        "ports_from": whole(1 << 16),
+        "threads": row(whole(1000), whole(1000)),
         "pids": _SIZE,
         "denied": flag,
         "bare": flag,
-        "pace": row(_SECONDS, _SECONDS, real(0.0, 1e6)),
+        "pace": row(_SECONDS, _SECONDS, real(1e6)),
     },
 )
 _VERSIONS = ("torch", "cuda", "hip", "nccl")
@@ -140,7 +140,7 @@ _SOFTWARE = record({"python": _plain(100)}, dict.fromkeys(_VERSIONS, _plain(100)
 def _gpu(value: object, what: str) -> list[str]:
     """A row of nvidia-smi: a number, and what the columns behind it say."""
     cells = array(_plain(200), 100)(value, what)
-    digits(0, 10_000)(cells[0] if cells else None, f"{what}[0]")
+    digits(10_000)(cells[0] if cells else None, f"{what}[0]")
     return cells
 
 
@@ -152,18 +152,18 @@ _GPUS = record(
         "seconds": _SECONDS,
         "devices": flag,
         "amd": flag,
-        "code": whole(-999),
+        "code": whole(least=-999),
     },
 )
 _CUDA = record(
-    {}, {"version": whole(-1, 10**6), "code": whole(-(1 << 31), 1 << 31), "count": whole(-1, 10_000), "error": words()}
+    {}, {"version": whole(10**6, -1), "code": whole(1 << 31, -(1 << 31)), "count": whole(10_000, -1), "error": words()}
 )
 _RDMA_PORT = record(
     {
         "state": _plain(100),
         "rate": _plain(100),
         "link_layer": _plain(100),
-        "gids": array(row(whole(0, 1 << 16), text(100, r"[0-9a-fA-F:]*"), _plain(100), _plain(100)), 1000),
+        "gids": array(row(whole(1 << 16), text(100, r"[0-9a-fA-F:]*"), _plain(100), _plain(100))),
     }
 )
 _RDMA = _instead(table(text(100, r"[\w.-]+"), table(_DIGITS, _RDMA_PORT, 100), 100), {}, array(words(), 0), _FAILED)
@@ -179,28 +179,28 @@ _FACTS = record(
     },
     {
         "fqdn": _instead(_hostname, "", _FAILED),
-        "user": whole(0, 1 << 32),
+        "user": whole(1 << 32),
         "kernel": words(200),
         "namespace": words(100),
         "boot": words(100),
         "container": flag,
         "listening": array(_PORT, 65536),
-        "reserved": array(row(_PORT, _PORT), 1000),
-        "leftovers": array(row(whole(1, 1 << 32), real(-1e12, 1e12), words(200)), 10_000),
+        "reserved": array(row(_PORT, _PORT)),
+        "leftovers": array(row(whole(1 << 32, 1), real(1e12, -1e12), words(200)), 10_000),
         "gpus": _GPUS,
         "cuda": _CUDA,
         "rdma": _RDMA,
         "rdma_devices": flag,
-        "verbs": whole(-1, 1 << 16),
-        "mounts": table(text(4096), text(4, "r?w?o?[fe]?"), 1000),
+        "verbs": whole(1 << 16, -1),
+        "mounts": table(text(4096), text(4, "r?w?o?[fe]?")),
     },
 )
 _LISTEN = record(
-    {"ports": array(_PORT, 100), "sampled": array(whole(1, 65535), 100)},
+    {"ports": array(_PORT, 100), "sampled": array(whole(65535, 1), 100)},
     {
         "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}, {"probe": flag}), 100),
         "routes": table(text(100), either(_FAILED, address), 100),
-        "ways": table(text(100), either(_FAILED, address), 1000),
+        "ways": table(text(100), either(_FAILED, address)),
         "names": _NAMES,
     },
 )
@@ -212,17 +212,17 @@ def _from_stranger(reader: Reader[str]) -> Reader[str]:
 
 
 _RESULT = record(
-    {"id": whole(0, 1 << 20), "outcome": text(30, r"[a-z-]+")},
+    {"id": whole(1 << 20), "outcome": text(30, r"[a-z-]+")},
     {
         **dict.fromkeys(("ms", "trip_ms"), _MS),
         **dict.fromkeys(("send_s", "both_s"), _SECONDS),
-        **dict.fromkeys(("sent", "again", "twice"), whole(0, 1 << 40)),
-        "tries": whole(0, 1000),
-        "rate": whole(0, (1 << 64) - 1),
+        **dict.fromkeys(("sent", "again", "twice"), whole(1 << 40)),
+        "tries": whole(1000),
+        "rate": whole((1 << 64) - 1),
         "host": _from_stranger(words(253)),
         "seen": _from_stranger(address),
-        **dict.fromkeys(("acked", "received"), whole(0, 1 << 62)),
-        "idle_ms": whole(0, 1 << 32),
+        **dict.fromkeys(("acked", "received"), whole(1 << 62)),
+        "idle_ms": whole(1 << 32),
         "card": text(100, r"[0-9a-fA-F:]*"),
         "by": address,
         "source": _from_stranger(address),
@@ -230,15 +230,15 @@ _RESULT = record(
 )
 _FIREWALL = record({"read": flag, "rules": array(words(500), 100)}, {"hits": array(whole(), 100)})
 _RANK = record(
-    {"local": whole(0, 1024), "step": words(300)},
+    {"local": whole(1024), "step": words(300)},
     {
         "right": flag,
         "error": words(1500),
-        "signal": whole(1, 64),
-        "code": whole(0, 255),
+        "signal": whole(64, 1),
+        "code": whole(255),
         "words": words(500),
         "seconds": _SECONDS,
-        "world": whole(0, 1 << 20),
+        "world": whole(1 << 20),
         "nccl": array(_plain(200), 80),
     },
 )
@@ -254,7 +254,7 @@ _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
     "facts": _FACTS,
     "listen": _LISTEN,
     "connect": record({"results": array(_RESULT, 10_000)}),
-    "clock": record({"time": real(0.0, 1e11)}),
+    "clock": record({"time": real(1e11)}),
     "firewall": _FIREWALL,
     "rehearsal": _REHEARSAL,
 }

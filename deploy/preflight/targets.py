@@ -67,7 +67,7 @@ def few_targets(answers: Answers, source: str) -> list[Call]:
 
 def once_more(answers: Answers) -> Calls:
     """Calls that failed, or lost packets, to be made again by caller: two of each pair, and shorter."""
-    chosen: list[Link] = []
+    chosen = []
     for ends in pairs(answers.hosts_with_facts):
         bad = [link for link in answers.between(*ends) if not link.ok or link.again]
         chosen += sorted(bad, key=lambda link: (link.ok, -link.size))[:MOST_AGAIN]
@@ -109,7 +109,7 @@ def settled(answers: Answers) -> tuple[Link, ...]:
     lossy = {link.pair for link in answers.links if link.again or link.tries > 1}
     flaky = {frozenset((row[0], row[1])) for row in answers.often if row[2] <= MOST_ANSWERED * row[3]}
     mute = _mute(answers)
-    settled: list[Link] = []
+    settled = []
     for link in answers.links:
         outcome = link.outcome
         at_times = link.call in again or link.pair in flaky

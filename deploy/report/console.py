@@ -40,6 +40,8 @@ from .live_view import LiveView, Text
 from .plain_view import PlainView, Transfers
 from .script_lines import RANK_0, ScriptLines, ShownRanks
 
+# A line of --json.
+Value = dict[str, Any]
 # Each is read on a light background as on a dark one (4 to 1, or nearly): yellow and cyan vanish on white.
 _COLOURS = {"ok": "bold green4", "bad": "bold red", "warn": "dark_orange3", "hint": "turquoise4"}
 THEME = Theme({"node": "bold", "quiet": "dim", **_COLOURS})
@@ -75,7 +77,7 @@ class Console:
         self.gone = True
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
-    def data(self, value: dict[str, Any]) -> None:
+    def data(self, value: Value) -> None:
         """Print a JSON line with --json, otherwise nothing."""
         if self.as_json:
             self._data(value)
@@ -85,7 +87,7 @@ class Console:
         if not self.as_json:
             self._print(self._out, Text(text))
 
-    def line(self, text: str, value: dict[str, Any] | None = None) -> None:
+    def line(self, text: str, value: Value | None = None) -> None:
         """Print `text`, or `value` with --json (nothing if there is no value)."""
         self.text(text)
         if value:
@@ -189,7 +191,7 @@ class Console:
             if live:
                 self._safely(lambda: live.tell(script_lines if above else [], lines_of.moving))
             elif plain:
-                plain.show_events(events)
+                plain.show_new()
 
         try:
             yield tell
@@ -202,9 +204,7 @@ class Console:
         if plain:
             plain.close()
 
-    def result(
-        self, result: Result, state: State, outcome: dict[str, Any], where: str, folder: str, fetch: str = ""
-    ) -> None:
+    def result(self, result: Result, state: State, outcome: Value, where: str, folder: str, fetch: str = "") -> None:
         """Show how a run ended, and where everything is. `where` is the page, `folder` the run folder.
 
         `fetch` is the command that copies the run's files from its hosts.
@@ -221,12 +221,12 @@ class Console:
         if result.hint and result.verdict not in ("failed", "refused"):
             self.hint(result.hint)
 
-    def values(self, rows: Iterable[dict[str, Any]]) -> None:
+    def values(self, rows: Iterable[Value]) -> None:
         """Print one JSON object a line."""
         for row in rows:
             self._data(row)
 
-    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], values: Iterable[dict[str, Any]] = ()) -> None:
+    def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], values: Iterable[Value] = ()) -> None:
         """Print rows in columns, or `values` with --json.
 
         A terminal gets a table of its width; elsewhere every row is one whole line.
@@ -305,7 +305,7 @@ class Console:
     def _say(self, text: str, style: str) -> None:
         self._print(self._err, Text(text, style))
 
-    def _data(self, value: dict[str, Any]) -> None:
+    def _data(self, value: Value) -> None:
         try:
             text = json.dumps(value, allow_nan=False)
         except ValueError:  # JSON has no NaN, as a loss may be, and few readers take one
@@ -346,7 +346,7 @@ class _VisibleConsole(RichConsole):
 def _console(file: Any) -> RichConsole:
     # A pipe that FORCE_COLOR colours is no terminal: nothing cuts its lines, or draws over them.
     draws = getattr(file, "isatty", bool)() and os.environ.get("TERM") not in ("dumb", "unknown")
-    own: dict[str, Any] = {"force_terminal": draws, "theme": THEME, "markup": False, "emoji": False, "highlight": False}
+    own: Value = {"force_terminal": draws, "theme": THEME, "markup": False, "emoji": False, "highlight": False}
     if os.environ.get("FORCE_COLOR") and not draws:
         own["color_system"] = "standard"
     return _VisibleConsole(file=file, **own)

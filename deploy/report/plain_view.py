@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from ..core.text import amount, in_seconds, listed, pace
-from ..run.events import Event
 from ..run.progress import State
 from ..send.road.routes import HERE
 from . import text as lines
@@ -34,7 +33,7 @@ class PlainView:
         self._shown, self._patience = "", FIRST_S
         say("   ".join(["muster", *lines.headline(state, recipe, why)]), "node")
 
-    def show_events(self, events: list[Event]) -> None:
+    def show_new(self) -> None:
         """Show what is new."""
         story = self._state.story
         for line in story[self._lines_shown :]:

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
 
-from .console import Console
+from .console import Console, Value
 
 _LOG = logging.getLogger("muster")
 # A warning is printed only if the program asks for it.
@@ -23,7 +22,7 @@ class Recorder(Console):
     """
 
     def __init__(
-        self, tell: Callable[[dict[str, Any]], None], show: bool = False, over: Callable[[], bool] = lambda: False
+        self, tell: Callable[[Value], None], show: bool = False, over: Callable[[], bool] = lambda: False
     ) -> None:
         self._tell, self._show, self._over, self._gone = tell, show, over, False
         super().__init__(as_json=not show)
@@ -38,7 +37,7 @@ class Recorder(Console):
     def gone(self, value: bool) -> None:
         self._gone = value
 
-    def data(self, value: dict[str, Any]) -> None:
+    def data(self, value: Value) -> None:
         """Hand an event on."""
         self._tell(value)
 
@@ -51,7 +50,7 @@ class Recorder(Console):
         """Answer no, without asking."""
         return False
 
-    def _data(self, value: dict[str, Any]) -> None:
+    def _data(self, value: Value) -> None:
         self._tell(value)
 
     def _say(self, text: str, style: str) -> None:

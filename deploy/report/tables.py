@@ -18,6 +18,12 @@ from ..host.gpus import WAITS as WAITS_THERE
 from ..host.status import HostRun, HostStatus, NodeStatus
 from ..run.files.ends import RUNNING, UNFINISHED
 
+# An object of JSON.
+Value = dict[str, Any]
+# By host.
+Statuses = Mapping[str, HostStatus]
+# Cells, by row.
+Rows = list[tuple[str, ...]]
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 FOLDERS_HEAD = ("run", "state", "accuracy", "step", "time", "size")
@@ -28,9 +34,9 @@ _WORST_FIRST = (RUNNING, "refused", "failed", "stopped", UNFINISHED, "done")
 ENDED = frozenset(_WORST_FIRST[1:])
 
 
-def status_rows(statuses: Mapping[str, HostStatus], run: str = "") -> list[tuple[str, ...]]:
+def status_rows(statuses: Statuses, run: str = "") -> Rows:
     """A row for each node, or one for a host where nothing runs (of `run`, if given)."""
-    batches, rows = _batches(statuses), list[tuple[str, ...]]()
+    batches, rows = _batches(statuses), Rows()
     for host, status, nodes, claims in _of(statuses, run):
         gpu = gpu_words(status.gpus)
         if not nodes and not claims:
@@ -56,16 +62,14 @@ def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
     return f"{why}; since {began}{place}"
 
 
-def _of(
-    statuses: Mapping[str, HostStatus], run: str
-) -> Iterator[tuple[str, HostStatus, list[NodeStatus], list[Claim]]]:
+def _of(statuses: Statuses, run: str) -> Iterator[tuple[str, HostStatus, list[NodeStatus], list[Claim]]]:
     """Each host with the nodes of `run`; of no run: all, and the claims of commands at work."""
     for host, status in statuses.items():
         nodes = [node for node in status.nodes if run in ("", node.run)]
         yield host, status, nodes, [claim for claim in status.gpus.claims if claim.state == DEPLOYS and not run]
 
 
-def _batches(statuses: Mapping[str, HostStatus]) -> dict[str, int]:
+def _batches(statuses: Statuses) -> dict[str, int]:
     return {node.run: node.batch for host in statuses.values() for node in host.nodes if node.batch}
 
 
@@ -77,7 +81,7 @@ def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
     return f"{', '.join(own)} of " if own and len(own) < len(gpus.gpus) else ""
 
 
-def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dict[str, Any]]:
+def status_values(statuses: Statuses, run: str = "") -> list[Value]:
     """The statuses for programs: one object for each node."""
     batches, values = _batches(statuses), []
     for host, status, nodes, claims in _of(statuses, run):
@@ -94,7 +98,7 @@ def status_values(statuses: Mapping[str, HostStatus], run: str = "") -> list[dic
     return values
 
 
-def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
+def folder_rows(runs: Iterable[RunFacts]) -> Rows:
     """A row for each run of this machine."""
     return [
         (
@@ -109,9 +113,9 @@ def folder_rows(runs: Iterable[RunFacts]) -> list[tuple[str, ...]]:
     ]
 
 
-def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
+def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> Rows:
     """A row for each run, the newest last."""
-    rows: list[tuple[str, ...]] = []
+    rows: Rows = []
     for value in run_values(runs):
         step = "" if value["checkpoint"] is None else f"step {value['checkpoint']}"
         day = time.strftime("%Y-%m-%d %H:%M", time.localtime(value["changed"])) if value["changed"] else ""
@@ -119,7 +123,7 @@ def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> list[tuple[str, ...]]:
     return rows
 
 
-def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]:
+def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[Value]:
     """The runs on all hosts, each once, the newest last, with its worst node's state."""
     runs: dict[str, dict[str, HostRun]] = {}
     for host, host_runs in by_host.items():
@@ -129,7 +133,7 @@ def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[dict[str, Any]]
     return sorted(values, key=lambda value: (value["changed"] or 0.0, value["run"]))
 
 
-def _run_value(run_id: str, hosts: list[str], parts: Sequence[HostRun]) -> dict[str, Any]:
+def _run_value(run_id: str, hosts: list[str], parts: Sequence[HostRun]) -> Value:
     states = [state_word(part.node) if part.node else part.verdict or UNFINISHED for part in parts]
     return {
         "run": run_id,
@@ -146,7 +150,7 @@ def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:
     return [(host, " ".join(fault.message.split()).removeprefix(f"{host}: ")) for host, fault in faults.items()]
 
 
-def fault_values(faults: Mapping[str, DeployError]) -> list[dict[str, Any]]:
+def fault_values(faults: Mapping[str, DeployError]) -> list[Value]:
     """The faults for programs: one object for each host that did not answer."""
     return [{"host": host, "error": words, "hint": faults[host].hint} for host, words in fault_rows(faults)]
 
@@ -170,14 +174,14 @@ def gpu_words(gpus: Gpus) -> str:
     return " ".join(filter(None, words)) + (", and one that fails" if gpus.fault else "")
 
 
-def gpu_value(gpus: Gpus) -> dict[str, Any]:
+def gpu_value(gpus: Gpus) -> Value:
     """A host's GPUs for programs; `gpu_fault` if the list is incomplete."""
     return {"gpus": [asdict(gpu) for gpu in gpus.gpus], "gpu_fault": gpus.fault or None}
 
 
-def gpu_rows(by_host: Mapping[str, Gpus]) -> list[tuple[str, ...]]:
+def gpu_rows(by_host: Mapping[str, Gpus]) -> Rows:
     """A row for each process on a GPU, each free GPU, and each host without GPUs or with a fault."""
-    rows: list[tuple[str, ...]] = []
+    rows: Rows = []
     for host, gpus in by_host.items():
         for gpu in gpus.gpus:
             busy, (first, *others) = "" if gpu.busy is None else f"{gpu.busy} %", _held(gpu)

@@ -74,7 +74,7 @@ def marks(state: State) -> dict[int, str]:
     newest = max((each.stepped for each in seen.values()), default=0.0)
     own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
     works = Works(own, {rank: each.data_ms for rank, each in seen.items()})
-    marked = dict[int, str]()
+    marked = {}
     for rank, each in seen.items():
         if newest - each.stepped > max(_SILENT_S, _SILENT_STEPS * each.step_ms / 1000):
             marked[rank] = "silent"

@@ -391,8 +391,8 @@ def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]
 
     Returns the arguments and the paths to mount. `--recipe text` names a recipe even if a folder `text` exists.
     """
-    words: list[str] = []
-    paths: list[Path] = []
+    words = []
+    paths = []
     for position, argument in enumerate(arguments):
         option, equals, value = argument.rpartition("=") if argument.startswith("--") else ("", "", argument)
         names_recipe = option == "--recipe" or (not option and position > 0 and arguments[position - 1] == "--recipe")

@@ -31,12 +31,14 @@ from ..core.names import node_name
 from ..core.printable import one_line
 
 Event = dict[str, Any]
+# The fields of an event, each with its reader.
+Shape = Mapping[str, Reader[Any]]
 
 MOST_LINE = 1 << 20
-_STEP = whole(0, 10**15)
+_STEP = whole(10**15)
 _MOST_NODES = 1024
-_MS = default(real(0.0, 1e15), 0.0)
-_RANK = whole(0, 65535)
+_MS = default(real(1e15), 0.0)
+_RANK = whole(65535)
 # One of causes/end_causes.py; a newer trainer may know more of them.
 _CAUSE = default(text(40, r"[a-z-]*"), "")
 _NODE = default(node_name, "")
@@ -44,33 +46,33 @@ _NODE = default(node_name, "")
 
 def _measured(value: object, what: str) -> float:
     """Read a loss, which may be infinite or NaN: that is news for the user, not a bad line."""
-    return value if isinstance(value, float) else real()(value, what)
+    return value if isinstance(value, float) else real(least=-1e300)(value, what)
 
 
-_TIMED: Mapping[str, Reader[Any]] = {"t": real(0.0, 1e11), "kind": text(50)}
+_TIMED: Shape = {"t": real(1e11), "kind": text(50)}
 # A collective of a waiting rank: group, number in it, name, size, and the script's file, line and function.
 COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
 # The addresses of both ends of connections.
 _PAIRS = array(row(text(64), text(64)), 64)
-_OF_RANK: Mapping[str, Reader[Any]] = {"rank": _RANK, "node": _NODE}
+_OF_RANK: Shape = {"rank": _RANK, "node": _NODE}
 # What a rank does, beside the word for it: as its agent tells it while it is stuck, and where `muster why` asks.
-DOING: Mapping[str, Reader[Any]] = {
+DOING: Shape = {
     **{name: default(words(most), "") for name, most in (("file", 200), ("function", 100), ("op", 40), ("disk", 300))},
     **{name: default(words(most), "") for name, most in (("error", 300), ("thread_error", 300))},
     **dict.fromkeys(("program", "tracer"), default(words(100), "")),
     **dict.fromkeys(("line", "step"), default(_STEP, 0)),
-    "since_s": default(real(0.0, 1e9), 0.0),
+    "since_s": default(real(1e9), 0.0),
     "collectives": default(COLLECTIVES, list[list[Any]]()),
 }
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
 # By kind: the fields that an event must have besides its time and kind, and those that it may have.
-_KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]] = {
+_KINDS: Mapping[str, tuple[Shape, Shape]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
         {"world": _STEP, "backend": words(50), "step": _STEP},
     ),
     "plan": ({}, {"steps": _STEP, "recipe": words(200), "samples": _STEP, "start_step": _STEP}),
-    "resumed": ({"step": _STEP}, {"changes": array(words(), 1000)}),
+    "resumed": ({"step": _STEP}, {"changes": array(words())}),
     "step": (
         {"rank": _RANK, "step": _STEP},
         {"steps": _STEP, "count": _STEP, **_TIMES},
@@ -93,10 +95,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
     "stuck": ({**_OF_RANK, "doing": text(20, "[a-z]+")}, DOING),
     "moves": (_OF_RANK, {}),
     "links": ({**_OF_RANK, "unanswered": _PAIRS, "crowded": _PAIRS}, {"silent": _PAIRS, "answering": _PAIRS}),
-    "throttled": ({**_OF_RANK, "percent": real(0.0, 100.0), "cpus": real(0.0, 1e5)}, {}),
+    "throttled": ({**_OF_RANK, "percent": real(100.0), "cpus": real(1e5)}, {}),
     "alone": ({**_OF_RANK, "why": words(500)}, {"hint": words(500), "waits": flag}),
     "weights": ({**_OF_RANK, "step": _STEP, "digest": text(40, "[0-9a-f]+")}, {}),
-    "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(0.0, 1e11)}),
+    "waits": ({**_OF_RANK, "why": words(500)}, {"since": real(1e11)}),
     "conflicts": ({**_OF_RANK, "paths": array(words(200), 20), "count": _STEP}, {}),
     "own_library": ({**_OF_RANK, "path": words(200)}, {}),
     "shared": ({**_OF_RANK, "source": node_name, "files": _STEP, "bytes": _STEP}, {}),
@@ -120,10 +122,10 @@ _KINDS: Mapping[str, tuple[Mapping[str, Reader[Any]], Mapping[str, Reader[Any]]]
         {"top": words(20), "downloads": _STEP, "place": words(200)},
     ),
     "outside": ({**_OF_RANK, "paths": array(words(200), 20), "files": _STEP, "bytes": _STEP}, {}),
-    "asked": ({**_OF_RANK, "grace_s": real(0.0, 86_400.0)}, {}),
+    "asked": ({**_OF_RANK, "grace_s": real(86_400.0)}, {}),
     "began": (_OF_RANK, {}),
     "ended": (
-        {**_OF_RANK, "code": whole(-255, 255)},
+        {**_OF_RANK, "code": whole(255, -255)},
         {
             "how": default(words(200), ""),
             "cause": _CAUSE,
@@ -142,34 +144,34 @@ _OTHER = record(_TIMED, _OF_RANK, others=scalar)
 _OWN = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
 _METRICS = record(
     {"step": _STEP},
-    {"t": real(0.0, 1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
+    {"t": real(1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
     others=scalar,
 )
-_PERCENT, _BYTES = real(0.0, 100.0), whole(0, 1 << 60)
+_PERCENT, _BYTES = real(100.0), whole(1 << 60)
 _GPU = record(
-    {"index": whole(0, 1023)},
+    {"index": whole(1023)},
     {
         "name": words(100),
         "use_percent": _PERCENT,
         "memory_bytes": _BYTES,
         "memory_total_bytes": _BYTES,
-        "power_w": real(0.0, 1e5),
-        "celsius": real(-100.0, 1000.0),
-        "sm_mhz": real(0.0, 1e6),
-        "memory_mhz": real(0.0, 1e6),
+        "power_w": real(1e5),
+        "celsius": real(1000.0, -100.0),
+        "sm_mhz": real(1e6),
+        "memory_mhz": real(1e6),
         "throttled": array(text(40), 20),
     },
 )
 _TELEMETRY = record(
     {"node": node_name},
     {
-        "t": real(0.0, 1e11),
-        "cores": whole(0, 1 << 20),
+        "t": real(1e11),
+        "cores": whole(1 << 20),
         "cpu_percent": _PERCENT,
         "memory_bytes": _BYTES,
         "memory_limit_bytes": _BYTES,
         "disk_free_bytes": _BYTES,
-        "network": table(text(50), row(real(0.0, 1e15), real(0.0, 1e15)), 100),
+        "network": table(text(50), row(real(1e15), real(1e15)), 100),
         "gpus": array(_GPU, 64),
         "gpu_unseen": words(200),
         "halted": words(100),
@@ -179,22 +181,22 @@ _SCALARS = record(
     {
         "node": node_name,
         "file": text(300),
-        "tags": table(text(100), array(row(_STEP, _measured), 1000), 300),
+        "tags": table(text(100), array(row(_STEP, _measured)), 300),
     },
-    {"t": real(0.0, 1e11)},
+    {"t": real(1e11)},
 )
-_NODE_UP = record({"node": node_name}, {"t": real(0.0, 1e11), "address": words(64)}, others=scalar)
+_NODE_UP = record({"node": node_name}, {"t": real(1e11), "address": words(64)}, others=scalar)
 _VERDICT = record(
     {"verdict": text(20, "[a-z]+")},
     {
-        "t": real(0.0, 1e11),
+        "t": real(1e11),
         "rank": either(nothing, _RANK),
         "node": _NODE,
         "step": default(_STEP, 0),
         "message": default(words(20_000), ""),
         "hint": default(words(), ""),
         "cause": _CAUSE,
-        "since": default(real(0.0, 1e11), 0.0),
+        "since": default(real(1e11), 0.0),
     },
     others=scalar,
 )

@@ -75,7 +75,7 @@ class Follower:
     def read(self, untimed: float | None = None) -> list[Event]:
         """The events since the last call, in the order of time. A line without a time is of `untimed`, else of now."""
         now, events, budget = time.time() if untimed is None else untimed, list[Event](), Budget()
-        new = dict[str, int]()
+        new = {}
         for name, size in self._line_files().items():
             if size < self._places.setdefault(name, _Place(0)).size:  # it was made anew
                 self._places[name] = _Place(0)
@@ -108,7 +108,7 @@ class Follower:
 
     def _line_files(self) -> dict[str, int]:
         """The files of events and numbers, by their names from the run folder on, with the size of each."""
-        files = list[tuple[str, os.stat_result]]()
+        files = []
         for folder in apart.folders(self._dir):
             files += _files(folder / "ranks", ".jsonl", "rank-")
             files += _files(folder, ".jsonl", "metrics")
@@ -218,7 +218,7 @@ def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.st
 
     A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
     """
-    files = list[tuple[str, os.stat_result]]()
+    files = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):

@@ -64,7 +64,7 @@ class RankLogs:
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
         """What came since the last call: whole lines, and a progress bar that is drawn again."""
-        new_events: list[Event] = []
+        new_events = []
         for rank, node in sorted(began.items()):
             path = self._dir / "logs" / f"rank-{rank}.log"
             with suppress(OSError):

@@ -1,7 +1,5 @@
 """Whether what is sent fits on a host's disk."""
 
-from __future__ import annotations
-
 from ..core.errors import DeployError
 from ..core.text import amount
 

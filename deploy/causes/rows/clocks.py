@@ -1,7 +1,5 @@
 """Causes: clocks. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import Row, Section
 

@@ -1,7 +1,5 @@
 """Causes: SSH, the engine and what Muster needs on a host. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import Row, Section
 

@@ -1,7 +1,5 @@
 """Causes: interfaces and addresses. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import LAB, Row, Section
 

@@ -1,7 +1,5 @@
 """Causes: links, firewalls and the sizes of packets. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import AIMLESS, HALVED, LAB, LOST, REFUSED, Row, Section
 

@@ -1,7 +1,5 @@
 """Causes: ports and leftovers. Data."""
 
-from __future__ import annotations
-
 from ..row import LAB, Row, Section
 
 SECTIONS = (

@@ -1,7 +1,5 @@
 """Causes: InfiniBand and RoCE. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import Row, Section
 

@@ -1,7 +1,5 @@
 """Causes: what a rehearsal shows. Data."""
 
-from __future__ import annotations
-
 from ..row import LAB, Row, Section
 
 SECTIONS = (

@@ -1,7 +1,5 @@
 """Causes: what a script does, as only a run's output shows it. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import Row, Section
 

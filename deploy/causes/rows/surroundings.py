@@ -1,7 +1,5 @@
 """Causes: what ends a run from outside, or is missing on its machine, as only its output shows it. Data."""
 
-from __future__ import annotations
-
 from ..end_causes import Cause
 from ..row import Row, Section
 

@@ -197,7 +197,7 @@ def _drop_segments(container: Container) -> None:
 
 def _used() -> list[str]:
     """The names in shared memory that a process of this login has mapped or open."""
-    seen = list[str]()
+    seen = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             seen.append(_proc_file(name, "maps").decode(errors="replace"))

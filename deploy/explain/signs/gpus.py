@@ -1,7 +1,5 @@
 """Signs in the output of GPUs, their driver and their libraries. Pure."""
 
-from __future__ import annotations
-
 from .. import libraries
 from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
 

@@ -1,7 +1,5 @@
 """What ends processes: memory that is full, limits of a host, signals, crashes in compiled code."""
 
-from __future__ import annotations
-
 from .kinds import ended, general, hint, several, sign
 
 # What a shell says in the languages of glibc, where the word is no other one.

@@ -1,7 +1,5 @@
 """Signs in the output of the network, SSH, the container engine, the scheduler and the host. Pure."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from .killed import KILLED

@@ -1,7 +1,5 @@
 """Signs of faults in the script itself, and of ranks that only lost a peer. Pure."""
 
-from __future__ import annotations
-
 from .kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
 
 # A missing attribute of these libraries means another version; of others, a mistake of the script.

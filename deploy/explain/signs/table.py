@@ -6,8 +6,6 @@ counts; within one line, the first row of the table wins. Patterns have no unbou
 matching must stay fast.
 """
 
-from __future__ import annotations
-
 from ...causes import docker_faults
 from ..words import compiled
 from .gpus import GPU

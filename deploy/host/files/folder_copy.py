@@ -121,7 +121,7 @@ class FolderCopy:
 
 def growing(folder: Path) -> dict[str, int]:
     """The growing files of a folder, by their names in it, with their sizes."""
-    sizes = dict[str, int]()
+    sizes = {}
     for place, begin in (("ranks/", "rank-"), ("", "metrics"), ("telemetry/", ""), ("scalars/", "")):
         with suppress(OSError), os.scandir(folder / place) as entries:
             for entry in entries:

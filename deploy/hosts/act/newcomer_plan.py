@@ -38,10 +38,10 @@ RANKS = "PET_NPROC_PER_NODE"
 # What a node's code is of.
 CODE = ("the image", "the folder", "Muster itself", "the packages")
 _MOST = 1024
-_PORT, _PLACE = whole(0, 65535), whole(0, 1 << 20)
+_PORT, _PLACE = whole(65535), whole(1 << 20)
 _PLAN = record(
     {
-        "least": whole(1, _MOST),
+        "least": whole(_MOST, 1),
         "key": text(200, r"[A-Za-z0-9_-]+"),
         "nodes": table(node_name, row(address, _PORT, _PORT), _MOST),
     },

@@ -110,7 +110,7 @@ def _serve(place: Place, listening: socket.socket, remote: int, path: str, conso
     open_now, here = threading.Semaphore(_MOST_AT_ONCE), listening.getsockname()[1]
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.name})
     console.note(f"port {remote} beside {place.container} on {place.session.name}; Ctrl-C ends this")
-    warned: list[str] = []
+    warned = []
 
     def tell(words: str) -> None:
         if words not in warned:

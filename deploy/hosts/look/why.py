@@ -68,7 +68,7 @@ def why_here(options: Options, console: Console) -> int:
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)
         return DONE
-    ranks: list[RankDoing] = []
+    ranks = []
     for node in record.facts(run_dir).get("nodes", ()):
         environment = {"MUSTER_RUN_DIR": str(run_dir), "MUSTER_NODE": node}
         command = [sys.executable, "-P", "-m", NODE_PROGRAMS, "why"]

@@ -141,7 +141,7 @@ def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseein
         return None
     base, lacking, build = hosts.base, making.sessions, making.build
     console.note(f"{several(len(lacking), 'host')}: making the environment {base}, once")
-    ahead = list[Foreseeing]()
+    ahead = []
 
     def resolve_next(coming: Base) -> None:
         needs, folder = hosts.requirements, hosts.folder

@@ -39,8 +39,8 @@ _ANSWER = record(
         "lacking": array(text(40), 10),
         "key": _KEY,
         "met": array(_KEY),
-        "ports": array(whole(1, 65535)),
-        "nodes": whole(0, 1000),
+        "ports": array(whole(65535, 1)),
+        "nodes": whole(1000),
     },
 )
 _FIX = "a Dockerfile of yours: RUN apt-get update && apt-get install -y wireguard-go wireguard-tools iproute2"
@@ -145,7 +145,7 @@ class Ends:
 
     def _meet_directly(self) -> frozenset[Pair]:
         """The pairs that meet at an address of one of them."""
-        met = set[Pair]()
+        met = set()
         for tries in overlay_plan.turns(list(self._ends), self._plan.ways):
             ends = {
                 (host, peer): overlay_plan.endpoint(address, self._plan.port)
@@ -160,7 +160,7 @@ class Ends:
         plan, by_relay = self._plan, dict[str, list[list[str]]]()
         for pair, relay in through.items():
             by_relay.setdefault(relay, []).append(sorted(pair))
-        ends: dict[tuple[str, str], str] = {}
+        ends = {}
         questions = {
             relay: {
                 "do": "relay",

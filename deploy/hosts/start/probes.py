@@ -70,7 +70,7 @@ def images(sessions: Sequence[Session], names: Sequence[str]) -> dict[str, dict[
 
 def held_images(answer: str) -> dict[str, HostImage | str]:
     """Read the answer to `commands.first_image`. Raises BadAnswer."""
-    held = dict[str, HostImage | str]()
+    held = {}
     for section in re.split(r"^name ", answer, flags=re.MULTILINE)[1:]:
         name, _, words = section.partition("\n")
         shown = next((line for line in words.split("\n") if line.startswith("{")), "")

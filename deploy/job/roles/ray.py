@@ -3,8 +3,6 @@
 What they run is the user's own to write as well (docs/how-to/ray.md): nothing of Ray is known to the rest of `deploy`.
 """
 
-from __future__ import annotations
-
 from .role import ANY_PORT, Role
 
 # A worker that is lost joins again: as often as a node of Muster's own trainer.

@@ -236,7 +236,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
 
 def _slow_ways(answers: Answers, ends: Pair) -> set[Pair]:
     """The ways that are slow between two hosts with a slow call: one of them if it took most of the time."""
-    ways = set[Pair]()
+    ways = set()
     for link in answers.between(*ends, "rate"):
         there_s, back_s = link.send_s, link.both_s - link.send_s
         ways |= {ends} if not there_s or back_s < ONE_WAY_TIMES * there_s else set()

@@ -386,7 +386,7 @@ def _up(answers: Answers, host: str) -> str:
 
 def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
-    commands: dict[str, list[str]] = {}
+    commands = {}
     for source, target in cells:
         address, name = answers.picks[target].address, remedies.interface_of(answers, source)
         if not address or not name:

@@ -211,7 +211,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
     A slow call is made once more: the host may have been busy. If none was slow, each pair makes one long call, in
     rounds in which no host has two.
     """
-    links: list[Link] = []
+    links = []
     for host, calls in targets.suspects(answers).items():
         for call in calls:
             tried = _called(talk, {host: [call]})
@@ -236,7 +236,7 @@ def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
 
 def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | None]) -> list[Link]:
     """A call for each pair that has one, in rounds in which no host has two."""
-    links: list[Link] = []
+    links = []
     for pairs in bandwidth.rounds(hosts):
         calls = {pair[0]: made for pair in pairs if (made := call(pair))}
         links += _called(talk, {host: [made] for host, made in calls.items()})

@@ -27,7 +27,7 @@ class ProbeStream(Protocol):
 
 def text(program: Path = _HERE / "probe.py") -> bytes:
     """A program in one piece: each file that it imports from its folder stands in the place of its first import."""
-    files = set[str]()
+    files = set()
 
     def included(name: str) -> str:
         files.add(name)

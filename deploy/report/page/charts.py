@@ -112,7 +112,7 @@ def thin(points: list[Point], columns: int = COLUMNS) -> list[Point]:
     left, span = points[0][0], points[-1][0] - points[0][0]
     xs = [x for x, _ in points]
     cuts = [0, *(bisect_left(xs, left + span * column / columns) for column in range(1, columns)), len(points)]
-    points_left: list[Point] = []
+    points_left = []
     for first, end in pairwise(cuts):
         cell = points[first:end]
         if cell:

@@ -37,6 +37,7 @@ _TOO_SLOW = "reading all takes too much time, so the head and the story lack the
 # The bytes that an event counts beside those read: the time for them is ten times what one usually takes.
 _EVENT = 50
 _MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
+Events = list[Event]
 Fields = dict[str, Any]
 
 
@@ -73,7 +74,7 @@ class RunData:
     outcome: Fields
     metrics: list[Fields]
     evaluations: list[Fields]
-    events: list[Event]
+    events: Events
     times: dict[int, list[StepTime]]
     nodes: dict[int, str]
     notes: list[str]
@@ -110,7 +111,7 @@ class RunReader:
 
     def _begin(self) -> None:
         self._follower = Follower(self.folder, from_start=True, most=self._most, quick=self.quick)
-        self._rows: dict[str, list[Event]] = {}
+        self._rows: dict[str, Events] = {}
         self._unread, self.record = Counter[tuple[str, str]](), facts(self.folder)
         self.state = State(self.record.get("nodes") or (), script=self.record.get("script", False))
         self.steps: dict[int, list[StepTime]] = {}
@@ -140,14 +141,14 @@ class RunReader:
     def _take_unread(self, event: Event) -> None:
         self._unread[event["where"], event["why"]] += event["count"]
 
-    def rows(self, kind: str = "") -> list[Event]:
+    def rows(self, kind: str = "") -> Events:
         """The lines of files of numbers, or all events but these and steps, in order of time."""
         placed = self.state.ranks.launchers.placed
         return sorted((placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
 
-    def by_node(self, kind: str) -> dict[str, list[Event]]:
+    def by_node(self, kind: str) -> dict[str, Events]:
         """The lines of each node, without those that tell no time."""
-        by_node: dict[str, list[Event]] = {}
+        by_node: dict[str, Events] = {}
         for row in self.rows(kind):
             if row["t"]:
                 by_node.setdefault(row["node"], []).append(row)
@@ -241,10 +242,10 @@ def children(folder: Path) -> list[Path]:
         return []
 
 
-def _metrics(rows: Iterable[Event]) -> tuple[list[Event], list[Event]]:
+def _metrics(rows: Iterable[Event]) -> tuple[Events, Events]:
     """Training lines and evaluation lines, each with the last value for a step, in step order."""
-    training: dict[int, Event] = {}
-    evaluations: dict[int, Event] = {}
+    training = {}
+    evaluations = {}
     for row in rows:
         if "eval" in row:
             values = {name: value for name, each in row["eval"].items() if (value := number(each)) is not None}

@@ -6,7 +6,6 @@ Flow: RunData -> `summary` -> figures, facts, a command -> templates/run.html. P
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
@@ -29,6 +28,8 @@ from ...run.own_run import trouble_before
 from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
 
+# A number, where the folder has it.
+Known = float | None
 _MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", ends.RUNNING: "●"}
 
 
@@ -43,16 +44,16 @@ class Summary:
     message: str
     hint: str
     culprit: str
-    accuracy: float | None
-    loss: float | None
+    accuracy: Known
+    loss: Known
     loss_step: int
     finite: bool
     held_out: bool
-    samples: float | None
-    seconds: float | None
-    speed: float | None
+    samples: Known
+    seconds: Known
+    speed: Known
     nodes: list[str]
-    start: float | None
+    start: Known
 
 
 def state_of(verdict: str, going_on: bool) -> dict[str, str]:
@@ -128,7 +129,7 @@ def _set_left(message: str) -> str:
     return first + newline + dedent(rest)
 
 
-def _first(*values: object) -> float | None:
+def _first(*values: object) -> Known:
     return next((real for value in values if (real := number(value)) is not None), None)
 
 
@@ -141,7 +142,7 @@ def _culprit(end: Fields) -> str:
     return " on ".join(part for part in ("" if rank is None else f"rank {rank:.0f}", node) if part)
 
 
-def _spent(run: RunData, start: float | None) -> float | None:
+def _spent(run: RunData, start: Known) -> Known:
     """Seconds from the last start to the last sign of life."""
     lives = run.state.ranks.span
     last = max([lives.last if lives.began else max(_times(run), default=0.0), *(row["t"] for row in run.metrics[-1:])])
@@ -187,7 +188,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
     reached = max((rows[-1].step for rows in run.times.values()), default=0)
     steps = ("step" if reached == 1 else "steps") + ", including repeated steps" * run.state.ranks.repeats
-    rows: tuple[tuple[float | None, Callable[[float], str], str], ...] = (
+    rows = (
         (end.accuracy, words.percent, "held-out accuracy" + on),
         (end.loss, words.figure, _loss_name(run, end, reached)),
         (end.seconds, words.duration, took),

@@ -12,7 +12,6 @@ from dataclasses import replace
 from itertools import chain, pairwise
 from operator import methodcaller
 from statistics import fmean
-from typing import Any
 
 from ...core import text as words
 from ...run.events import gpu_use
@@ -60,7 +59,7 @@ def mean_use(rows: Sequence[Fields], use: Callable[[Fields], float | None]) -> f
     return fmean(*zip(*known, strict=True)) if known else None
 
 
-def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str, Any]:
+def section(telemetry: dict[str, list[Fields]], start: float | None) -> Fields:
     """The nodes that the page shows, and how many others there are; empty if no node wrote two lines.
 
     `start`: the unix second where time begins.
@@ -98,7 +97,7 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> dict[str
     }
 
 
-def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> dict[str, Any]:
+def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> Fields:
     """A row of cells as one path a strength, from shares of the time and percent. An empty cell takes the last."""
     by_cell, paths = defaultdict[int, list[float]](list), defaultdict[int, str](str)
     for at, value in points:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ...core import text as words
 from ...core.errors import DeployError
@@ -138,7 +137,7 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
-def _story(run: RunData, start: float | None) -> dict[str, Any]:
+def _story(run: RunData, start: float | None) -> Fields:
     """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
 
     Of a long one the grave lines stand above it.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from ...core import text as words
 from .charts import STYLES, Chart, Point, Series, draw
@@ -19,9 +18,10 @@ _CHECKPOINT = re.compile(r"checkpoint-\d+/(?=trainer_state\.json$)")
 _EVENTS = re.compile(r"/?events\.out\.tfevents\.[^/]*$")
 
 Values = dict[str, dict[float, float]]
+Courses = dict[str, Values]
 
 
-def section(scalars: dict[str, list[Fields]]) -> dict[str, Any]:
+def section(scalars: dict[str, list[Fields]]) -> Fields:
     """The charts, the numbers without a course, how many of both are left out, and the files all came from."""
     courses = _courses(scalars)
     tags = dict.fromkeys(tag for values in courses.values() for tag in values)
@@ -42,9 +42,9 @@ def section(scalars: dict[str, list[Fields]]) -> dict[str, Any]:
     }
 
 
-def _courses(scalars: dict[str, list[Fields]]) -> dict[str, Values]:
+def _courses(scalars: dict[str, list[Fields]]) -> Courses:
     """By label the last value of each name for each step. A copy that another host has is left out."""
-    sources: dict[str, dict[str, Values]] = {}
+    sources: dict[str, Courses] = {}
     for node, rows in sorted(scalars.items()):
         for row in rows:
             values = sources.setdefault(_source(row["file"]), {}).setdefault(node, {})
@@ -63,8 +63,8 @@ def _source(path: str) -> str:
     return _EVENTS.sub("", _CHECKPOINT.sub("", path)).removeprefix("work/")
 
 
-def _without_copies(nodes: dict[str, Values]) -> dict[str, Values]:
-    own: dict[str, Values] = {}
+def _without_copies(nodes: Courses) -> Courses:
+    own: Courses = {}
     for node, values in sorted(nodes.items(), key=lambda item: -sum(map(len, item[1].values()))):
         if not any(
             all(points.items() <= other.get(tag, {}).items() for tag, points in values.items())

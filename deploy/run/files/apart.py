@@ -26,7 +26,7 @@ def name_of(node: str, name: str) -> str:
 
 def folders(run_dir: Path) -> list[Path]:
     """The run folder, and each folder in it that has files of one host."""
-    apart = list[Path]()
+    apart = []
     with suppress(OSError):
         if not (run_dir / FOLDER).is_symlink():
             apart = [path for path in (run_dir / FOLDER).iterdir() if path.is_dir() and not path.is_symlink()]

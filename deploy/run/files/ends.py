@@ -12,7 +12,7 @@ from ...core.fields import digits, optional, real, row, table, text, whole, word
 from ...core.fields import record as shaped
 from . import record
 
-_NUMBER = optional(real())
+_NUMBER = optional(real(least=-1e300))
 _COUNT, _WORDS, _NODE = optional(whole()), optional(words(1 << 16)), text(300)
 _OUTCOME = shaped(
     {},

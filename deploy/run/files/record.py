@@ -41,17 +41,15 @@ _TEXTS = array(text(), 10_000)
 _FACTS = shaped(
     {},
     {
-        "format": optional(whole(0, 1_000_000)),
+        "format": optional(whole(1_000_000)),
         "id": optional(text()),
-        "started": optional(real(0.0, 1e11)),
+        "started": optional(real(1e11)),
         "backend": optional(text(20)),
         "why": optional(text()),
         "nodes": optional(array(node_name, 10_000)),
-        "workers": optional(whole(0, 10_000)),
+        "workers": optional(whole(10_000)),
         "arguments": optional(_TEXTS),
-        "starts": optional(
-            array(shaped({}, {"t": real(0.0, 1e11), "story": optional(whole())}, others=tree()), 10_000)
-        ),
+        "starts": optional(array(shaped({}, {"t": real(1e11), "story": optional(whole())}, others=tree()), 10_000)),
         "hosts": optional(_TEXTS),
         "script": optional(flag),
         "again": optional(text(1 << 16)),
@@ -59,17 +57,17 @@ _FACTS = shaped(
         "user": optional(text(64)),
         "cluster": optional(text()),
         "folder": optional(text(64)),
-        "data": optional(table(text(4096), text(64), 1000)),
-        "sources": optional(table(text(300), table(text(300), whole(0, 1 << 60), 1000), 10_000)),
-        "wait_lost_s": optional(real(0.0, 1e10)),
-        "least": optional(whole(0, 10_000)),
+        "data": optional(table(text(4096), text(64))),
+        "sources": optional(table(text(300), table(text(300), whole(1 << 60)), 10_000)),
+        "wait_lost_s": optional(real(1e10)),
+        "least": optional(whole(10_000)),
         "job": optional(text(20, r"[0-9]*")),
         "shared": optional(text(4096, r"/[^\x00-\x1f\x7f]*")),
         "sent_from": optional(text(4096)),
         "roles": optional(_TEXTS),
         "role_of": optional(table(text(300), text(40), 10_000)),
         "bare": optional(flag),
-        "gpus": optional(table(text(300), array(whole(0, 10_000)), 10_000)),
+        "gpus": optional(table(text(300), array(whole(10_000)), 10_000)),
     },
 )
 # What a run's folder has of Muster's, whoever made it and however early it ended.
@@ -176,7 +174,7 @@ def open_start(
     `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
     Returns what `undo_start` needs to restore the folder.
     """
-    earlier = dict[str, bytes]()
+    earlier = {}
     for path in (path for pattern in ("", "nodes/", "outcome/") for path in run_dir.glob(f"{pattern}*.json")):
         with suppress(OSError):  # no file of ours is a link, or a pipe
             earlier[str(path.relative_to(run_dir))] = own_files.read(path)

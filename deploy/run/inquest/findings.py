@@ -57,7 +57,7 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
     first = first_culprit(list(evidence.ranks.ends.values()))
     if first and (first.code < 0 or (now - first.t >= _ENDS_SETTLE_S and not evidence.gives_up)):
         return [_of_end(first, evidence)]
-    return [] if first else _left(evidence, now)
+    return [] if first else _left(evidence)
 
 
 def _asked_to_end(evidence: Evidence) -> bool:
@@ -106,7 +106,7 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
     return Finding(cause_of_end(end), text, end.node, end.rank, t=end.t)
 
 
-def _left(evidence: Evidence, now: float) -> list[Finding]:
+def _left(evidence: Evidence) -> list[Finding]:
     ends = [end for end in evidence.ranks.ends.values() if evidence.ranks.trains(end.node)]
     left = sorted((end for end in ends if end.code == DONE), key=by_time)
     # A rank of the trainer's that leaves a verdict ends with 0.

@@ -42,7 +42,7 @@ _STANDS = {
 _IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
 _MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
 _STACK = {"stack": default(array(words(300), 100), list[str]())}
-_READ = record({"rank": whole(0, 65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
+_READ = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,8 @@ def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
     if differ := collectives.disagreement({rank.rank: rank.collectives for rank in waiting}):
         return disagreement(differ), True
     places = _by_place(waiting)
-    parts = "; ".join(f"{_names(group)} in {_what(group[0])}, {place}" for place, group in _fewest_first(places))
+    fewest = sorted(places.items(), key=lambda pair: len(pair[1]))[:3]
+    parts = "; ".join(f"{_names(group)} in {_what(group[0])}, {place}" for place, group in fewest)
     if len({rank.op for rank in waiting if rank.doing == "collective"}) > 1:
         return f"the ranks do not agree on the next collective: {parts}", True
     if len(places) > 1:
@@ -168,10 +169,6 @@ def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
     for rank in ranks:
         by_place[rank.place or "a place that is not known"].append(rank)
     return by_place
-
-
-def _fewest_first(places: Mapping[str, list[RankDoing]]) -> list[tuple[str, list[RankDoing]]]:
-    return sorted(places.items(), key=lambda pair: len(pair[1]))[:3]
 
 
 def disagreement(differ: Mapping[int, Call]) -> str:

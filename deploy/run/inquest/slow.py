@@ -152,7 +152,7 @@ def _usual(paces: Sequence[Pace], name: str) -> float:
 
 def _recent(paces: Sequence[Pace]) -> list[Pace]:
     """The last reports, if they are enough of time, steps and reports to judge."""
-    recent: list[Pace] = []
+    recent = []
     seconds, steps = 0.0, 0
     for pace in reversed(paces):
         recent.append(pace)

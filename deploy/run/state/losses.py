@@ -1,7 +1,5 @@
 """When a loss that is no finite number is told: once it lasts. Of scripts; Muster's trainer ends by itself. Pure."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

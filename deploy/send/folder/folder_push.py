@@ -32,7 +32,7 @@ from .folder_look import FolderLook
 from .folder_stream import FolderStream
 
 _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
-_AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(0, 1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
+_AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
 # By its place within `muster`, where a wheel has it too.
 _PACKAGES = {"muster": PACKAGE, "muster/trainer": CHECKOUT / "trainer"}
 _HALVES = {"deploy", "trainer"}

@@ -20,6 +20,8 @@ from . import git, git_files, ignore_rules
 from .git import Repository, Unread
 from .ignore_rules import Rules
 
+# Rules, each with the folder in which they start, as seen from there.
+Placed = tuple[tuple[str, Rules], ...]
 RULES = ".gitignore"
 # Programs make these again. They stay here unless a .dockerignore says otherwise, or git has them under control.
 _USUAL_FOLDERS = frozenset((
@@ -51,7 +53,7 @@ class _Place:
     path: str
     below: str
     top: str
-    rules: tuple[tuple[str, Rules], ...]
+    rules: Placed
     tracked: frozenset[str]
     holding: frozenset[str]
     is_ignored: bool = False
@@ -144,7 +146,7 @@ class Walk:
         # A repository that is none of git's: what is around it has been asked already.
         return repository if not repository or folder == self.folder or repository.top == folder else None
 
-    def _own_rules(self, repository: Repository | None, top: Path) -> tuple[tuple[str, Rules], ...]:
+    def _own_rules(self, repository: Repository | None, top: Path) -> Placed:
         """The user's own rules for all repositories, then those of this repository alone."""
         if not repository and not os.path.lexists(top / ".git"):
             return ()
@@ -156,11 +158,11 @@ class Walk:
         return (*self._mine, *_specs(own, repository.common))
 
     @cached_property
-    def _mine(self) -> tuple[tuple[str, Rules], ...]:
+    def _mine(self) -> Placed:
         path = _own_file()
         return _specs(path, path.parent) if path.is_file() else ()
 
-    def _rules(self, folder: str, place: str) -> tuple[tuple[str, Rules], ...]:
+    def _rules(self, folder: str, place: str) -> Placed:
         where = f"{folder}/{RULES}"
         try:
             # As git: a link is no file of rules, nor is a folder or a pipe of that name.
@@ -234,7 +236,7 @@ def _own_file() -> Path:
     return (Path(named[-1]) if named else default).resolve()
 
 
-def _specs(path: Path, folder: Path, place: str = "") -> tuple[tuple[str, Rules], ...]:
+def _specs(path: Path, folder: Path, place: str = "") -> Placed:
     text = read_rules(path, folder, "surrogateescape")  # git reads bytes
     return () if text is None else ((place, ignore_rules.of_git(text, str(path))),)
 

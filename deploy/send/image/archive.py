@@ -9,7 +9,7 @@ from __future__ import annotations
 import tarfile
 from collections.abc import Sequence
 
-from ..road.cargo import Cargo, Part, of_bytes
+from ..road.cargo import Cargo, of_bytes
 from .compression import Codec, CompressedLayer
 from .model import Image, digest, docker_manifest, index, manifest
 
@@ -22,7 +22,7 @@ def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, in
 
     `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
     """
-    parts: list[Part] = []
+    parts = []
     before = b""
     for layer in layers:
         parts += [of_bytes(codec.compress(before + _header(blob(layer.layer), layer.size))), layer.part]

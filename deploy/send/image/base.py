@@ -11,7 +11,7 @@ from ...core.text import last_line
 from ...door.session import Session, among, on_all
 from ...engine import images
 from ..road.routes import HERE
-from . import commands, push_plan
+from . import push_plan
 from .model import Base, base_of, make_image, parse_base, refuse_other_trainer
 from .pull import Pull
 from .registry import is_refusal, registry_of
@@ -35,7 +35,7 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
         return Results({HERE: base_of(name, inspected)})
 
     def ask(session: Session) -> Base | None:
-        done = session.run(commands.inspect_image(name), timeout_s=_LOOK_S, check=False)
+        done = session.run(("docker", "image", "inspect", name), timeout_s=_LOOK_S, check=False)
         if done.code and not docker_faults.lacks_image(done.err):
             raise docker_faults.fault(done.err)
         return None if done.code else parse_base(name, done.out)

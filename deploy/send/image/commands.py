@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...core.names import NODE_PROGRAMS, TRAINER
-from ...core.scripts import Scripts
+from ...core.scripts import Argv, Scripts
 
 
-def agent(python: str, arguments: Sequence[str]) -> tuple[str, ...]:
+def agent(python: str, arguments: Sequence[str]) -> Argv:
     """One node: the trainer's agent around torchrun. -P: a user's muster.py must not shadow ours."""
     return (python, "-P", "-m", NODE_PROGRAMS, "agent", *arguments)
 
 
-def options(arguments: Sequence[str]) -> tuple[str, ...]:
+def options(arguments: Sequence[str]) -> Argv:
     """Check the options of Muster's own trainer, without torch."""
     return ("-P", "-m", f"{TRAINER}.config", *arguments)
 
 
-def witness(python: str) -> tuple[str, ...]:
+def witness(python: str) -> Argv:
     """The witness of a run's end, beside its nodes."""
     return (python, "-P", "-m", NODE_PROGRAMS, "on_end")
 
@@ -29,7 +29,7 @@ _IMAGE_LINE = (
 _SCRIPT = Scripts(__file__)
 
 
-def look_at_images(names: Sequence[str]) -> tuple[str, ...]:
+def look_at_images(names: Sequence[str]) -> Argv:
     """The engine of a host, its free disk space, and the layers of every image it has.
 
     The containerd store leaves some usable images out of its list; those of `names` are shown anyway.
@@ -37,7 +37,7 @@ def look_at_images(names: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("images", _IMAGE_LINE, *names)
 
 
-def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+def try_image(tag: str, replaced: Sequence[str]) -> Argv:
     """Show an image as `look_at_images` does, create a container from it, and remove the container again.
 
     Then remove the images `replaced`, by id; those in use stay.
@@ -45,26 +45,16 @@ def try_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
     return _SCRIPT("try-image", _IMAGE_LINE, tag, *replaced)
 
 
-def receive_image(tag: str, replaced: Sequence[str]) -> tuple[str, ...]:
+def receive_image(tag: str, replaced: Sequence[str]) -> Argv:
     """Load an archive from standard input, then do the same as `try_image`. Shows nothing if the engine refuses it."""
     return _SCRIPT("receive-image", _IMAGE_LINE, tag, *replaced)
 
 
-def show_image(name: str) -> tuple[str, ...]:
+def show_image(name: str) -> Argv:
     """Show an image as `look_at_images` does."""
     return ("docker", "image", "inspect", "--format", _IMAGE_LINE, name)
 
 
-def first_image(names: Sequence[str]) -> tuple[str, ...]:
+def first_image(names: Sequence[str]) -> Argv:
     """Show the first of these images that a host has, and what its engine says of those before it."""
     return _SCRIPT("first-image", _IMAGE_LINE, *names)
-
-
-def inspect_image(name: str) -> tuple[str, ...]:
-    """Everything that an engine says about an image, as JSON."""
-    return ("docker", "image", "inspect", name)
-
-
-def remove_images(names: Sequence[str]) -> tuple[str, ...]:
-    """Remove names and images; an image in use stays."""
-    return ("docker", "image", "rm", *names)

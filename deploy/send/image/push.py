@@ -79,22 +79,16 @@ class Proofs:
         """Whether the host proved the image with this mark."""
         return f"{host} {mark}" in self._lines
 
-    def add(self, host: str, mark: str) -> None:
-        """The host proved it just now."""
-        if not self.has(host, mark):
-            self._change(f"{host} {mark}", add=True)
-
-    def drop(self, host: str, mark: str) -> None:
-        """Drop a proof: the host gets the file again, and must prove it again."""
-        if self.has(host, mark):
-            self._change(f"{host} {mark}", add=False)
-
-    def _change(self, line: str, add: bool) -> None:
+    def note(self, host: str, mark: str, proved: bool) -> None:
+        """The host proved it just now; or it gets the file again, and must prove it again."""
+        line = f"{host} {mark}"
+        if self.has(host, mark) == proved:
+            return
         with self._lock:
             # Another push may have added lines meanwhile.
             self._lines = self._read()
             self._lines.pop(line, None)
-            if add:
+            if proved:
                 self._lines[line] = None
             remember(self._folder, _PROVED, "\n".join([*self._lines][-_MOST_PROOFS:]).encode())
 
@@ -370,7 +364,7 @@ def _deliver(
             done = _try(session, context.image, old, context.proofs)
         else:
             stream = _stream(context, store, attempt, held)
-            context.proofs.drop(session.name, context.image.mark)
+            context.proofs.note(session.name, context.image.mark, proved=False)
             done, came = carry(session, commands.receive_image(context.image.tag, old), stream)
             sources += came
         if not (fault := _fault(session, context.image, done, context.proofs)):
@@ -413,7 +407,7 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
     if loaded.layers != image.layers or loaded.mark != image.mark:
         return "its name belongs to another image"
     if done.code:
-        session.run(commands.remove_images([image.tag]), timeout_s=_TRY_S, check=False)
+        session.run(("docker", "image", "rm", image.tag), timeout_s=_TRY_S, check=False)
         return f"the engine cannot create a container from it: {last_line(done.err)}"
-    proofs.add(session.name, image.mark)
+    proofs.note(session.name, image.mark, proved=True)
     return ""

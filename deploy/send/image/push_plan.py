@@ -21,13 +21,13 @@ from .model import DIGEST, MARK, TOP, Base, Image, make_image, run_image
 
 # An engine names machines as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
-_KILOBYTES = digits(0, 1 << 50)
+_KILOBYTES = digits(1 << 50)
 _ABOUT = record(
     {
         "version": text(100),
         "machine": text(100),
         "system": text(100),
-        "status": default(array(array(text(), 10), 1000), []),
+        "status": default(array(array(text(), 10)), []),
         "root": text(4096),
     }
 )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...core.scripts import Scripts
+from ...core.scripts import Argv, Scripts
 from ...host.commands import PYTHON
 from ...run.environment import PACKAGES
 from ..folder.content import WORKSPACE
@@ -69,7 +69,7 @@ class Box:
         return f"muster-cache-wheels-{self.uid}-{self.scratch}" if self.scratch else ""
 
 
-def list_packages(image: str, user: str) -> tuple[str, ...]:
+def list_packages(image: str, user: str) -> Argv:
     """The image's layers and variables, and our volumes with whole packages: a JSON object a line."""
     return _SCRIPT("list-packages", image, user)
 
@@ -82,13 +82,13 @@ def base(layers: Sequence[str], variables: Mapping[str, str]) -> str:
     return hashlib.sha256(json.dumps([2, list(layers), sorted(variables.items())]).encode()).hexdigest()[:32]
 
 
-def describe(box: Box) -> tuple[str, ...]:
+def describe(box: Box) -> Argv:
     """The container that says what the base has: without a network, a volume, or any right."""
     user = ("--network", "none", "--user", f"{box.uid or 65534}:65534")
     return (*_container(box, "describe"), *user, *box.limits, *_program(box.image))
 
 
-def build(box: Box) -> tuple[str, ...]:
+def build(box: Box) -> Argv:
     """Build wheels into the box's wheels. The tools are read-only, and all else is gone with the container."""
     container = (
         *(*_container(box, "build"), *_as_root()),
@@ -101,13 +101,13 @@ def build(box: Box) -> tuple[str, ...]:
     return _SCRIPT("run-order", box.user, box.tools, box.wheels, "", "", "", *container)
 
 
-def install(box: Box, volume: str, digest: str, start: str) -> tuple[str, ...]:
+def install(box: Box, volume: str, digest: str, start: str) -> Argv:
     """Install into `volume`, which has the label `digest` and counts once `start` is written down."""
     container = install_container(box, volume, digest)
     return _SCRIPT("run-order", box.user, f"{box.cache} {box.tools}", box.wheels, volume, digest, start, *container)
 
 
-def install_container(box: Box, volume: str, digest: str) -> tuple[str, ...]:
+def install_container(box: Box, volume: str, digest: str) -> Argv:
     """The container of an install. It runs no code of a package."""
     return (
         *(*_container(box, digest), *_as_root(), *box.limits),
@@ -119,12 +119,12 @@ def install_container(box: Box, volume: str, digest: str) -> tuple[str, ...]:
     )
 
 
-def forget(box: Box) -> tuple[str, ...]:
+def forget(box: Box) -> Argv:
     """Remove the wheels that were built for an install which does not follow."""
     return ("docker", "volume", "rm", "--force", box.wheels)
 
 
-def _container(box: Box, what: str) -> tuple[str, ...]:
+def _container(box: Box, what: str) -> Argv:
     """What every order's container has: nothing of the image can be written, /tmp goes with the container."""
     labels = {"muster.packages": what, "muster.user": box.user}
     return (
@@ -135,21 +135,21 @@ def _container(box: Box, what: str) -> tuple[str, ...]:
     )
 
 
-def _as_root() -> tuple[str, ...]:
+def _as_root() -> Argv:
     return ("--network", "host", "--user", "0:0", *(word for right in _RIGHTS for word in ("--cap-add", right)))
 
 
-def _volume(name: str, target: str, read_only: bool = False) -> tuple[str, ...]:
+def _volume(name: str, target: str, read_only: bool = False) -> Argv:
     # Without nocopy, a new volume gets what the image has at that path.
     words = f"type=volume,source={name},target={target},volume-nocopy"
     return ("--mount", f"{words},readonly" if read_only else words)
 
 
-def _program(image: str) -> tuple[str, ...]:
+def _program(image: str) -> Argv:
     return ("--entrypoint", "sh", image, "-c", PYTHON, "sh", *loader())
 
 
-def loader() -> tuple[str, ...]:
+def loader() -> Argv:
     """What follows the name of the Python: it reads the program from its input, and leaves the rest to the program."""
     size = len(program())
     text = (
@@ -166,7 +166,7 @@ def program() -> bytes:
     return zlib.compress("\n".join(texts).replace('\nCHILD = ""', f"\nCHILD = {child!r}", 1).encode(), 9)
 
 
-def mount(volume: str) -> tuple[str, ...]:
+def mount(volume: str) -> Argv:
     """The options of `docker run` that give a run's container its packages, which it cannot change."""
     return ("--mount", f"type=volume,source={volume},target={TARGET},readonly")
 

@@ -83,7 +83,7 @@ class Exchange:
             self._tell(visible(self._settings.hidden(str(row["say"])[:300])))
         elif "failed" in row:
             words = self._settings.hidden(str(row.get("words", ""))[:_MOST_WORDS])
-            self._failed = (whole(0, 255)(row["failed"], "its code"), words)
+            self._failed = (whole(255)(row["failed"], "its code"), words)
             self._over.set()
         elif isinstance(row.get("done"), dict):
             self._answer = row["done"]

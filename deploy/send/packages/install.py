@@ -51,8 +51,8 @@ _BUILT = record(
         "sha256": text(64, "[0-9a-f]{64}"),
         "name": text(200, store.NAME),
         "version": text(200, store.VERSION),
-        "requires": default(array(text(4000), 1000), []),
-        "extras": default(array(text(200, store.NAME), 1000), []),
+        "requires": default(array(text(4000)), []),
+        "extras": default(array(text(200, store.NAME)), []),
     },
     {"empty": flag},
 )
@@ -306,7 +306,7 @@ class _Work:
         keep = {source.key: self._cache_key(source) for source in todo}
         order = {"mode": "build", "sources": rows, "keep": keep}
         answer = self._do(place, order, files)
-        made = array(_BUILT, 1000)(answer.get("built"), f"{place.name}: its builds")
+        made = array(_BUILT)(answer.get("built"), f"{place.name}: its builds")
         by_key = {row["key"]: row for row in made}
         if missing := [source for source in todo if source.key not in by_key]:
             raise DeployError(f"{place.name}: it built nothing of {sources.shown(missing[0])}")

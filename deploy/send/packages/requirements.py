@@ -173,7 +173,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         rows, size = content.decode().split("\n"), size + len(content)
         if size > _MOST_IN_ALL:
             raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
-        more = list[tuple[str, int, str]]()
+        more = []
         for number, line in _numbered(rows):
             where = f"{path}:{number}: {without_logins(line)}"
             inner, rows[number - 1] = _take(origins, line, posixpath.dirname(path), where)
@@ -297,7 +297,7 @@ def _decode_lines(content: bytes, path: str) -> bytes:
         raise UsageError(
             f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "put less into the file"
         )
-    written = list[str]()
+    written = []
     begun, waiting, count = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
         if odd := _ODD.search(line):

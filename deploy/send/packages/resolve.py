@@ -288,7 +288,7 @@ class Resolving:
     def _of_wheels(self, lines: Sequence[str]) -> list[str]:
         """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
         by_digest = {wheel.sha256: wheel for wheel in self._asked.wheels.values()}
-        rows = list[str]()
+        rows = []
         for line in lines:
             at = re.search(r"/([0-9a-f]{64})/[^/]+$", line.partition(" --hash")[0])
             wheel = by_digest.get(at[1]) if at else None

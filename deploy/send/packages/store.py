@@ -49,8 +49,8 @@ _SOURCE = record(
         "url": text(3000, r"[!-~]*"),
         "name": text(200, NAME),
         "version": text(200, f"({VERSION})?"),
-        "requires": array(text(4000), 1000),
-        "extras": array(text(200, NAME), 1000),
+        "requires": array(text(4000)),
+        "extras": array(text(200, NAME)),
         "subdirectory": text(1000),
         "editable": flag,
         "described": flag,
@@ -59,7 +59,7 @@ _SOURCE = record(
 _LOCK = record(
     {
         "lines": array(text(60_000, LINE), MOST_LINES),
-        "sources": array(_SOURCE, 1000),
+        "sources": array(_SOURCE),
         "left_out": default(array(text(200, NAME), 5000), []),
         "torch": text(200, r"[!-~]*"),
         "files": text(64, f"({_DIGEST})?"),

@@ -32,7 +32,7 @@ _READY_S = 120.0
 # So long nothing leaves here while a host has not said what lies there: it may be what the others lack.
 _ASKED_S = 1.5
 _MOST_WORDS, _MOST_LINES = 200, 100_000
-_CODE = digits(0, 255)
+_CODE = digits(255)
 _WHY = {
     "unreached": "does not reach {source}",
     "cut": "got no more from {source}",

@@ -100,7 +100,7 @@ def silent(stops: Collection[S], now: float) -> list[S]:
 
 def detours(stops: Collection[S], now: float) -> list[S]:
     """The hosts that wait for a slow source: they had better ask the source of that."""
-    led = list[S]()
+    led = []
     for stop in stops:
         source = stop.source
         before = source.source if source else None

@@ -20,7 +20,7 @@ def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkey
     def later(seconds: float) -> list[str]:
         clock[0] += seconds
         before = len(said)
-        view.show_events([])
+        view.show_new()
         return said[before:]
 
     assert later(9.0) == []
@@ -39,7 +39,7 @@ def test_what_was_before_a_late_follower_has_its_clock_time_and_news_have_none()
     state.story.recall([Happening(now - 400.0, "gpu-a is lost"), Happening(now - 90_000.0, "a day before")])
     view = plain_view.PlainView(lambda words, style: said.append(words), state, "train.py", "1 host")
     state.story.tell(Happening(now + 1.0, "gpu-a is back"))
-    view.show_events([])
+    view.show_new()
     assert said[1] == time.strftime("%H:%M:%S  gpu-a is lost", time.localtime(now - 400.0)) or "-" in said[1]
     assert said[2] == time.strftime("%Y-%m-%d %H:%M:%S  a day before", time.localtime(now - 90_000.0))
     assert said[3] == "gpu-a is back"

@@ -66,7 +66,7 @@ def fetch(word: str) -> mmap.mmap:
 
 def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mmap.mmap]:
     """The files of these sources, by source. What they name themselves is not fetched. Raises DeployError."""
-    fetched: dict[str, mmap.mmap] = {}
+    fetched = {}
     for word in words:
         url = split(word)[0]
         addresses.check_host(urlsplit(url).hostname or "", without_logins(word))

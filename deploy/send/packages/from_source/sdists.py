@@ -26,7 +26,7 @@ from .. import addresses, resolve, uv
 from ..base import Base
 from ..exchange import Files
 from ..settings import Settings, without_logins
-from ..store import WHEEL, Content
+from ..store import WHEEL
 from .archives import file_of
 
 MOST = 1 << 30  # bytes
@@ -71,7 +71,7 @@ def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: P
         tool = uv.Uv(folder, Path(name), settings, lambda words: None)
         offered = resolve.find_offers(lines, tool, base, Path(name)) if lines else []
     pinned = {digest for line in lines for digest in re.findall(r"--hash=sha256:([0-9a-f]{64})", line)}
-    files = dict[str, Content]()
+    files = {}
     for offer in offered:
         for wheel in offer.wheels:
             file = file_of(wheel.address)

@@ -17,6 +17,8 @@ from typing import Any
 from .tools import FAILED, FROM_BASE, NEED, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
 from .wheel import Editable, Wheel, digest, remake, same_version
 
+# An object of JSON.
+Fields = dict[str, Any]
 CHILD = ""  # commands.program puts the text of child.py here
 # How a build says which package it lacks: as Python, importlib.metadata or pkg_resources does, or in its own words.
 _MISSING = re.compile(
@@ -34,7 +36,7 @@ _MOST_ASKED, _MOST_ANSWER = 200, 1 << 20
 class Building(Work):
     """The order `build`."""
 
-    def __init__(self, order: dict[str, Any], scratch: Path, image: dict[str, str]) -> None:
+    def __init__(self, order: Fields, scratch: Path, image: dict[str, str]) -> None:
         super().__init__(order, scratch)
         cache = scratch / "cache"
         cache.mkdir(mode=0o700)  # of what a passworded index gave, a build sees only what it asked for
@@ -44,11 +46,11 @@ class Building(Work):
         # Whether what was built before has left nothing that a next build could find.
         self.clean = True
 
-    def build(self) -> dict[str, Any]:
+    def build(self) -> Fields:
         """Build each source, or take the wheel that was kept of it."""
         return {"built": [self._wheel_of(source) for source in self.order["sources"]]}
 
-    def _wheel_of(self, source: dict[str, Any]) -> dict[str, Any]:
+    def _wheel_of(self, source: Fields) -> Fields:
         who = str(source.get("name") or source.get("path") or source["key"])[:200]
         home = Path(tempfile.mkdtemp(prefix="build-", dir=self.scratch))
         try:
@@ -70,7 +72,7 @@ class Building(Work):
             self._wipe(home)
         return {"key": source["key"], **wheel._asdict(), "kept": False}
 
-    def _archive(self, source: dict[str, Any]) -> Path | None:
+    def _archive(self, source: Fields) -> Path | None:
         """The file of a source that came with the order."""
         archive = self.scratch / source["tar"] if source.get("tar") else None
         pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
@@ -78,7 +80,7 @@ class Building(Work):
             raise Stop(FAILED, "its source does not have the hash of the lock")
         return archive
 
-    def _kept_name(self, source: dict[str, Any], content: str) -> str:
+    def _kept_name(self, source: Fields, content: str) -> str:
         """The name under which a wheel is kept: the other side's, the source's content, and all that changes a build.
 
         Empty where a build before this one left something: that could change it too.
@@ -109,7 +111,7 @@ class Building(Work):
             return None
         return wheel
 
-    def _prepared(self, source: dict[str, Any], archive: Path | None, home: Path) -> dict[str, Any]:
+    def _prepared(self, source: Fields, archive: Path | None, home: Path) -> Fields:
         """A copy of the source in the build's home: where it is, and what it says of its build."""
         if self.owner:
             home.chmod(0o755)  # this program must find the wheel there
@@ -120,7 +122,7 @@ class Building(Work):
         }  # fmt: skip
         return self._child(task, home, [sys.executable, "-I"])
 
-    def _built(self, source: dict[str, Any], ready: dict[str, Any], home: Path, who: str) -> Wheel:
+    def _built(self, source: Fields, ready: Fields, home: Path, who: str) -> Wheel:
         """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
         needs = self._needs(ready["requires"])
         beside = any(_of_base(need, self.base) for need in needs)
@@ -147,7 +149,7 @@ class Building(Work):
             )
         return wheel
 
-    def _wheel(self, ready: dict[str, Any], needs: list[str], home: Path, beside: bool) -> Path:
+    def _wheel(self, ready: Fields, needs: list[str], home: Path, beside: bool) -> Path:
         """The file that the backend makes. What its hook asks more is installed first."""
         hook = {"do": "requires", **{name: ready[name] for name in ("folder", "backend", "path")}}
         python = self._environment(needs, beside)
@@ -192,7 +194,7 @@ class Building(Work):
                 )
         return needs
 
-    def _child(self, task: dict[str, Any], home: Path, python: list[str]) -> dict[str, Any]:
+    def _child(self, task: Fields, home: Path, python: list[str]) -> Fields:
         """Let child.py do a task as the build's user; returns its answer, of which nothing is believed yet."""
         answer = home / f"answer-{os.urandom(8).hex()}"
         words = [*python, "-c", CHILD, json.dumps({**task, "home": str(home), "answer": str(answer)})]
@@ -257,7 +259,7 @@ class Building(Work):
             self.clean = False
 
 
-def _expected(source: dict[str, Any]) -> tuple[str, str]:
+def _expected(source: Fields) -> tuple[str, str]:
     """The name and version that a source's wheel must have; empty: any."""
     name, version = str(source.get("name") or ""), str(source.get("version") or "")
     if pinned := re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", source.get("line", "")):
@@ -279,7 +281,7 @@ def _imports(module: str, base: Any) -> bool:
     return any(module in (entry.read_text("top_level.txt") or "").split() for entry in base.values())
 
 
-def _is_ready(read: dict[str, Any]) -> bool:
+def _is_ready(read: Fields) -> bool:
     return (
         all(isinstance(read.get(name), str) and len(read[name]) < 4000 for name in ("folder", "backend", "digest"))
         and isinstance(read.get("path"), list)

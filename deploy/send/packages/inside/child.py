@@ -18,11 +18,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+# An object of JSON.
+Fields = dict[str, Any]
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LONGEST_FILE, _MOST_HASHED = 16 << 30, 2 << 30  # bytes
 
 
-def prepare(task: dict[str, Any]) -> dict[str, Any]:
+def prepare(task: Fields) -> Fields:
     """Copy or unpack the source; returns where it lies, and what its pyproject.toml says of its build."""
     home = Path(task["home"])
     whole = home / "source"
@@ -34,7 +36,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     if folder.is_file():
         folder = _unpacked(folder, home / "inner")
     folder = folder / task["subdirectory"]
-    system: Any = {}
+    system = {}
     if (folder / "pyproject.toml").is_file():
         system = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8")).get("build-system", {})
     elif not (folder / "setup.py").is_file():
@@ -48,7 +50,7 @@ def prepare(task: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def call(task: dict[str, Any]) -> dict[str, Any]:
+def call(task: Fields) -> Fields:
     """Call a hook of the backend; returns its result."""
     os.chdir(task["folder"])
     sys.path[:0] = [os.path.abspath(path) for path in task["path"]]
@@ -68,7 +70,7 @@ def call(task: dict[str, Any]) -> dict[str, Any]:
     return {"wheel": name}
 
 
-def wipe(task: dict[str, Any]) -> dict[str, Any]:
+def wipe(task: Fields) -> Fields:
     """Remove what a build has left where the next one could find it."""
 
     def again(_: Any, path: str, __: Any) -> None:

@@ -112,7 +112,7 @@ def _adopt_scripts(target: Path) -> None:
 
 def _files_of(packages: Path, names: set[str]) -> set[str]:
     """The files of these packages, which each host built for itself. `wheel.remake` wrote their records."""
-    files = set[str]()
+    files = set()
     for name in names:
         for info in packages.glob(f"{name}-*.dist-info"):
             files |= {str(path) for path in info.rglob("*")}

@@ -126,7 +126,7 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
 def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list[zipfile.ZipInfo]:
     """The files of a wheel; none may lie outside of it, be a link, or be there twice. `most`: bytes, unpacked."""
     infos = [info for info in whole.infolist() if not info.is_dir()]
-    seen = set[str]()
+    seen = set()
     for info in infos:
         path, kind = info.filename, stat.S_IFMT(info.external_attr >> 16)
         parts = path.split("/")
