@@ -75,7 +75,7 @@ def object_or_empty(source: str) -> dict[str, Any]:
         return {}
 
 
-def whole(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
+def whole(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
     """A whole number of JSON within bounds."""
 
     def read(value: object, what: str) -> int:
@@ -86,7 +86,7 @@ def whole(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     return read
 
 
-def digits(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
+def digits(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
     """A whole number written in ASCII digits."""
 
     def read(value: object, what: str) -> int:
@@ -97,7 +97,7 @@ def digits(most: int = MOST_WHOLE, least: int = 0) -> Reader[int]:
     return read
 
 
-def real(most: float = 1e300, least: float = 0.0) -> Reader[float]:
+def real(most: float = 1e300, *, least: float = 0.0) -> Reader[float]:
     """A finite number of JSON within bounds; a whole one becomes a float."""
 
     def read(value: object, what: str) -> float:
@@ -270,7 +270,7 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 def scalar(value: object, what: str) -> object:
     """A number, true, false or text."""
-    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, -math.inf), words())(value, what)
+    return either(flag, whole(least=-MOST_WHOLE), real(math.inf, least=-math.inf), words())(value, what)
 
 
 def tree(depth: int = 8, most: int = 1000) -> AnyReader:

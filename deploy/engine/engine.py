@@ -31,7 +31,7 @@ _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
 _DONE_ALREADY = (304, 404, 409)
 # 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
 _PULL_S = 4 * 3600.0
-_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(1 << 32, -(1 << 32)), "StartedAt": text(64)})
+_STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(1 << 32, least=-(1 << 32)), "StartedAt": text(64)})
 _MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)})))
 _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
@@ -59,9 +59,13 @@ _INSPECTED = record(
     {"Mounts": _MOUNTS, "RestartCount": whole(1 << 32)},
 )  # fmt: skip
 _MADE = record({"Id": text(64, "[0-9a-f]+")})
-_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(1 << 32, -(1 << 32)), -1)})
+_ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(1 << 32, least=-(1 << 32)), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
-_COUNT, _USED, _USES = whole(1 << 60, -1), 409, {"RefCount": whole(1 << 32, -1), "Size": whole(1 << 60, -1)}
+_COUNT, _USED, _USES = (
+    whole(1 << 60, least=-1),
+    409,
+    {"RefCount": whole(1 << 32, least=-1), "Size": whole(1 << 60, least=-1)},
+)
 _IMAGE = record(
     {"RepoTags": fields.default(array(fields.words(300)), []), "Size": _COUNT},
     {"Labels": read_labels, "Containers": _COUNT},

@@ -214,7 +214,7 @@ def parse(answer: str, now: float) -> HostFacts:
         uid=digits(_MOST_ID)(ids[0], "ids"),
         gid=digits(_MOST_ID)(ids[1], "ids"),
         architecture=field("arch", fields.text(32, r"[A-Za-z0-9_.-]*"), ""),
-        cores=field("cores", digits(1 << 20, 1), 1),
+        cores=field("cores", digits(1 << 20, least=1), 1),
         memory=field("memory", _bytes, 0),
         docker=engine,
         free=field("free", _bytes, None, "-"),
@@ -379,5 +379,5 @@ def container_of(seen: Seen, home: str = "") -> Container:
         user=labels.get("muster.user", "")[:64] or "another user",
         least=number("muster.least", 0, 1 << 20),
         id=seen.id,
-        ranks=fields.default(digits(65536, 1), 1)(variables.get(_RANKS), _RANKS),
+        ranks=fields.default(digits(65536, least=1), 1)(variables.get(_RANKS), _RANKS),
     )

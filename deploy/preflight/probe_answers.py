@@ -40,9 +40,9 @@ def _hostname(value: object, what: str) -> str:
 
 
 _DIGITS = text(5, r"[0-9]+")
-_PORT, _SIZE, _SECONDS, _MS = whole(65535), whole(1 << 80, -1), real(1e6), real(1e9)
+_PORT, _SIZE, _SECONDS, _MS = whole(65535), whole(1 << 80, least=-1), real(1e6), real(1e9)
 # If a question fails or does not end in time, this record replaces the answer.
-_FAILED = record({"error": words()}, {"code": whole(1 << 31, -(1 << 31))})
+_FAILED = record({"error": words()}, {"code": whole(1 << 31, least=-(1 << 31))})
 
 
 def _plain(most: int) -> Reader[str]:
@@ -75,7 +75,7 @@ def _network(value: object, what: str) -> list[Any]:
 
 
 def _port_range(value: object, what: str) -> list[int]:
-    low, high = row(whole(65535, 1), whole(65535, 1))(value, what)
+    low, high = row(whole(65535, least=1), whole(65535, least=1))(value, what)
     if low > high:
         raise BadAnswer(what, "the lower port first", f"{low} {high}")
     return [low, high]
@@ -156,7 +156,13 @@ _GPUS = record(
     },
 )
 _CUDA = record(
-    {}, {"version": whole(10**6, -1), "code": whole(1 << 31, -(1 << 31)), "count": whole(10_000, -1), "error": words()}
+    {},
+    {
+        "version": whole(10**6, least=-1),
+        "code": whole(1 << 31, least=-(1 << 31)),
+        "count": whole(10_000, least=-1),
+        "error": words(),
+    },
 )
 _RDMA_PORT = record(
     {
@@ -186,17 +192,17 @@ _FACTS = record(
         "container": flag,
         "listening": array(_PORT, 65536),
         "reserved": array(row(_PORT, _PORT)),
-        "leftovers": array(row(whole(1 << 32, 1), real(1e12, -1e12), words(200)), 10_000),
+        "leftovers": array(row(whole(1 << 32, least=1), real(1e12, least=-1e12), words(200)), 10_000),
         "gpus": _GPUS,
         "cuda": _CUDA,
         "rdma": _RDMA,
         "rdma_devices": flag,
-        "verbs": whole(1 << 16, -1),
+        "verbs": whole(1 << 16, least=-1),
         "mounts": table(text(4096), text(4, "r?w?o?[fe]?")),
     },
 )
 _LISTEN = record(
-    {"ports": array(_PORT, 100), "sampled": array(whole(65535, 1), 100)},
+    {"ports": array(_PORT, 100), "sampled": array(whole(65535, least=1), 100)},
     {
         "failed": table(_DIGITS, record({"error": words(200), "holder": words(200)}, {"probe": flag}), 100),
         "routes": table(text(100), either(_FAILED, address), 100),
@@ -234,7 +240,7 @@ _RANK = record(
     {
         "right": flag,
         "error": words(1500),
-        "signal": whole(64, 1),
+        "signal": whole(64, least=1),
         "code": whole(255),
         "words": words(500),
         "seconds": _SECONDS,

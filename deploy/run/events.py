@@ -125,7 +125,7 @@ _KINDS: Mapping[str, tuple[Shape, Shape]] = {
     "asked": ({**_OF_RANK, "grace_s": real(86_400.0)}, {}),
     "began": (_OF_RANK, {}),
     "ended": (
-        {**_OF_RANK, "code": whole(255, -255)},
+        {**_OF_RANK, "code": whole(255, least=-255)},
         {
             "how": default(words(200), ""),
             "cause": _CAUSE,
@@ -156,7 +156,7 @@ _GPU = record(
         "memory_bytes": _BYTES,
         "memory_total_bytes": _BYTES,
         "power_w": real(1e5),
-        "celsius": real(1000.0, -100.0),
+        "celsius": real(1000.0, least=-100.0),
         "sm_mhz": real(1e6),
         "memory_mhz": real(1e6),
         "throttled": array(text(40), 20),

@@ -40,7 +40,7 @@ from . import newcomer
 # it has seen too few of the others for 30 s.
 _ANSWER_S, _END_S, _HEARS_S, _LOOK_EVERY_S = 40.0, 60.0, 45.0, 0.4
 _ANSWER = record({"why": words(500), "members": array(node_name, 1024)}, {"needed": default(flag, False)})
-_EPOCH = record({"number": whole(), "place": whole(1 << 20, -1)}, {}, others=scalar)
+_EPOCH = record({"number": whole(), "place": whole(1 << 20, least=-1)}, {}, others=scalar)
 
 
 @dataclass(frozen=True)

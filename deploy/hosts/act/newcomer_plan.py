@@ -41,7 +41,7 @@ _MOST = 1024
 _PORT, _PLACE = whole(65535), whole(1 << 20)
 _PLAN = record(
     {
-        "least": whole(_MOST, 1),
+        "least": whole(_MOST, least=1),
         "key": text(200, r"[A-Za-z0-9_-]+"),
         "nodes": table(node_name, row(address, _PORT, _PORT), _MOST),
     },

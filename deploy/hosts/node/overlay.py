@@ -39,7 +39,7 @@ _ANSWER = record(
         "lacking": array(text(40), 10),
         "key": _KEY,
         "met": array(_KEY),
-        "ports": array(whole(65535, 1)),
+        "ports": array(whole(65535, least=1)),
         "nodes": whole(1000),
     },
 )

@@ -18,7 +18,7 @@ from ..remember import remember
 MAKING_S, SHARED, SMALL = 1.6, 768 << 10, 16 << 20
 # Of less than this, the connection's own buffers would be measured.
 _LEAST, _TOO_LONG, _MOST_HOSTS, _FILE = 512 << 10, 2, 1000, "rates"
-_KNOWN = fields.table(fields.text(500), fields.whole(1 << 50, 1), _MOST_HOSTS)
+_KNOWN = fields.table(fields.text(500), fields.whole(1 << 50, least=1), _MOST_HOSTS)
 
 
 class Rates:

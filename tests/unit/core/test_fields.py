@@ -21,7 +21,7 @@ def read(reader, value):
 @pytest.mark.parametrize(
     ("reader", "good", "bad"),
     [
-        (fields.whole(3, 1), [1, 2, 3], [0, 4, True, 1.0, "1", None]),
+        (fields.whole(3, least=1), [1, 2, 3], [0, 4, True, 1.0, "1", None]),
         (fields.whole(), [0, (1 << 63) - 1], [-1, 1 << 63]),
         (fields.real(2.0), [0.0, 2.0, 1], [-0.1, 2.1, True, "1", None, float("nan"), float("inf"), 10**400]),
         (fields.flag, [True, False], [0, 1, "true", None]),
