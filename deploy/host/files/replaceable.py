@@ -4,6 +4,8 @@ A folder's name says nothing: scripts keep their only checkpoint in ~/.cache. No
 writes one into any `cache_dir`, beside what else is there. trainer/node/files/replaceable.py has the same patterns.
 """
 
+from __future__ import annotations
+
 import re
 
 DOWNLOAD, COMPILED = "download", "compiled"
