@@ -9,11 +9,14 @@ import signal
 import sys
 import tempfile
 from collections import Counter
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from deploy.core import program
 from deploy.engine import client
 from deploy.job import consent
 from deploy.report.console import Console
@@ -186,6 +189,12 @@ def hints_are_commands():
     yield
     if wrong := hinted.wrong_hints():
         pytest.fail("\n".join(wrong))
+
+
+@pytest.fixture(autouse=True)
+def nobody_has_typed(monkeypatch):
+    """Hosts of one name are in many tests: what the user types for one is known to that test alone."""
+    monkeypatch.setattr(program, "_TYPED", ContextVar("typed", default=MappingProxyType({})))
 
 
 @pytest.fixture

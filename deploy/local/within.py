@@ -164,7 +164,7 @@ def _consoles(run_dir: Path, pattern: str) -> Iterator[tuple[str, str]]:
     """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
     for path in sorted(run_dir.glob("logs/*.log")):
         with suppress(OSError), own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
-            while piece := file.read(_PIECE) + file.readline(_PIECE):
+            while piece := file.read(_PIECE // 2) + file.readline(_PIECE // 2):
                 lines = (line for line in piece.split(b"\n") if not line.startswith(b"muster-said "))
                 for text in _matching(pattern, b"\n".join(lines)):
                     yield path.stem, text

@@ -77,12 +77,13 @@ def test_a_taken_lock_is_held_on_every_host_and_let_go_after(server):
 
 
 def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(server):
-    with opened(server()) as sessions, host_lock.take(sessions, "run-1"):
+    machine = server()
+    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
         with pytest.raises(DeployError) as caught:
             host_lock.take(sessions, "run-2")
         words = rf"a: locked by \S+@\S+ \(run run-1, process {os.getpid()}\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d$"
         assert re.match(words, caught.value.message)
-        assert "muster unlock --hosts a" in caught.value.hint
+        assert f"muster unlock --hosts {machine.host.destination}" in caught.value.hint
 
 
 def test_of_many_who_race_exactly_one_wins(server):
@@ -156,7 +157,7 @@ def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
         age(machine, 100)
         with pytest.raises(DeployError, match=r"locked by alice@laptop .* 10\d s") as caught:
             host_lock.take(sessions, "run-2")
-        assert "muster unlock --hosts a" in caught.value.hint
+        assert f"muster unlock --hosts {machine.host.destination}" in caught.value.hint
         assert locks(machine) == ["a"]
 
 

@@ -7,9 +7,7 @@ import json
 import re
 import threading
 from collections import defaultdict
-from contextvars import ContextVar
 from pathlib import Path
-from types import MappingProxyType
 from typing import get_args
 
 import pytest
@@ -21,7 +19,6 @@ from deploy.causes.rehearsal_faults import SIGNS
 from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
-from deploy.core import program
 from deploy.core.errors import UsageError
 from deploy.core.program import host_fields, keep_typed
 from deploy.door import faults
@@ -153,16 +150,9 @@ def test_each_row_is_named_by_what_finds_it() -> None:
     assert ROWS.keys() - places().keys() - of_ends - of_docker == COMPOSED
 
 
-@pytest.fixture
-def typed_so(monkeypatch):
-    """What is typed for hosts, in this test alone."""
-    monkeypatch.setattr(program, "_TYPED", ContextVar("typed", default=MappingProxyType({})))
-    return keep_typed
-
-
-def test_what_is_to_be_typed_names_hosts_as_their_user_does(typed_so):
+def test_what_is_to_be_typed_names_hosts_as_their_user_does():
     """`deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user on another port."""
-    typed_so({"gpu-a": "me@gpu-a:2222"})
+    keep_typed({"gpu-a": "me@gpu-a:2222"})
     row = row_of("docker-missing")
     assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
     both = find("docker-missing", ("gpu-a", "gpu-b"), "x")
@@ -177,12 +167,12 @@ def test_what_is_to_be_typed_names_hosts_as_their_user_does(typed_so):
     ("typed", "taken"),
     [("a", "a"), ("me@a", "me@a"), ("a:2", "ssh://a:2"), ("[::1]:2", "ssh://[::1]:2"), ("me@fe80::1", "me@fe80::1")],
 )
-def test_a_host_with_a_port_is_a_url_for_ssh(typed_so, typed, taken):
-    typed_so({"a": typed})
+def test_a_host_with_a_port_is_a_url_for_ssh(typed, taken):
+    keep_typed({"a": typed})
     assert host_fields("a")["ssh"] == taken
 
 
-def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_they_are_typed(typed_so):
+def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_they_are_typed():
     """Two rented machines of one address: the hint of the one's run named the other."""
     both, commands = threading.Barrier(2), dict[int, list[str]]()
 
@@ -191,7 +181,7 @@ def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_the
         return command_of("down", hosts=name)
 
     def work(port):
-        typed_so({"203.0.113.7": f"203.0.113.7:{port}"})
+        keep_typed({"203.0.113.7": f"203.0.113.7:{port}"})
         of_thread = on_each({"203.0.113.7": "203.0.113.7"}, command).all()
         commands[port] = [*of_thread.values(), Ahead(lambda: command("203.0.113.7")).result(30)]
 
@@ -203,7 +193,7 @@ def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_the
     assert commands == {port: [f"muster down --hosts 203.0.113.7:{port}"] * 2 for port in (41, 42)}
 
 
-def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(typed_so, monkeypatch):
+def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
     """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
     monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
     with pytest.raises(pytest.fail.Exception):
