@@ -27,7 +27,7 @@ from ...job.consent import Wish
 from ..folder import credentials
 from . import project_file
 from .origins import Origins
-from .settings import BEST, LOGIN, Settings, drop_logins, of_folder, without_logins
+from .settings import BEST, LOGIN, Settings, drop_logins, with_own_login, without_logins
 from .store import Content
 
 NO = "no"
@@ -92,9 +92,13 @@ class Requirements:
     def wishes(self, own: Collection[str]) -> list[Wish]:
         """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
         known = set(map(_same, own))
+        with_login = {address for address in self.indexes if with_own_login(address) != address}
         others = (address for address in (*self.indexes, *dict(self.remote)) if _same(address) not in known)
         return [
-            *(Wish("packages from:", without_logins(address)) for address in others),
+            *(
+                Wish(f"packages from{', with your login there' * (address in with_login)}:", without_logins(address))
+                for address in others
+            ),
             *(
                 Wish("git source, fetched here with your git's keys and passwords:", without_logins(word))
                 for word in self.git
@@ -254,7 +258,7 @@ def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, S
             content = content.replace(source.encode(), drop_logins(source).encode())
         files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
     if not _may_name(needs.path):  # a project's indexes are no lines
-        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *map(of_folder, needs.indexes)])
+        more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *map(with_own_login, needs.indexes)])
         variables |= {"UV_INDEX": more} if needs.indexes else {}
     return replace(needs, files=tuple(files)), replace(own, variables=variables)
 
@@ -274,7 +278,7 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
             continue
         if index and name:
             more = name == "UV_INDEX" and variables.get(name)
-            address = of_folder(index[2])
+            address = with_own_login(index[2])
             variables[name] = f"{variables[name]} {address}" if more else address
             if name == "UV_INDEX":  # one of PyTorch has old versions of a hundred others
                 variables.setdefault("UV_INDEX_STRATEGY", BEST)

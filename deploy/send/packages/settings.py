@@ -169,9 +169,13 @@ def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
     return f"{scheme}://{':'.join(quote(word, '') for word in login)}@{rest}" if login and login[0] else index
 
 
-def of_folder(index: str) -> str:
-    """An index that a folder names, with this user's login of its server: not one that is for all servers."""
-    return _with_login(index, {**_netrc(os.environ, Path.home()), "default": ("", "")})
+def with_own_login(index: str) -> str:
+    """An index that a folder names, with this user's login of its server.
+
+    Not one that is for all servers, and none that would cross the network in the clear: the folder chose the address.
+    """
+    logins = _netrc(os.environ, Path.home()) if index.startswith("https://") else {}
+    return _with_login(index, {**logins, "default": ("", "")})
 
 
 def _as_uv(pip: Mapping[str, str]) -> dict[str, str]:

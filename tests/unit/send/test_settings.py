@@ -143,9 +143,12 @@ def test_an_index_that_a_folder_names_has_the_login_of_its_server_and_none_that_
     _, got = take_out_logins(needs, of(home))
     assert got.variables["UV_INDEX"] == "https://me:sesame@index.example/simple"
     assert got.variables["UV_DEFAULT_INDEX"] == "https://any.example/simple"
-    project = Requirements(
-        "pyproject.toml", "project", (), indexes=("https://index.example/a", "https://any.example/b")
-    )
+    indexes = ("https://index.example/a", "https://any.example/b", "http://index.example/c")
+    project = Requirements("pyproject.toml", "project", (), indexes=indexes)
     _, got = take_out_logins(project, of(home))
-    assert got.variables["UV_INDEX"] == "https://me:sesame@index.example/a https://any.example/b"
+    in_the_clear = "http://index.example/c"
+    assert got.variables["UV_INDEX"] == f"https://me:sesame@index.example/a https://any.example/b {in_the_clear}"
     assert "sesame" not in repr(got)
+    with_login, *others = project.wishes(())
+    assert (with_login.kind, with_login.words) == ("packages from, with your login there:", "https://index.example/a")
+    assert {wish.kind for wish in others} == {"packages from:"}

@@ -59,8 +59,8 @@ class Limit:
 
 def start_of(environment: Mapping[str, str]) -> str:
     """What all starts of a node within its limit have in common: that of a job of Slurm's lasts beyond a requeue."""
-    is_job = "MUSTER_ALL_SIGNALLED" in environment
-    return f"job-{environment['SLURM_JOB_ID']}" if is_job else environment.get("PET_RDZV_ID", "-")
+    job = environment.get("SLURM_JOB_ID") if "MUSTER_ALL_SIGNALLED" in environment else None
+    return f"job-{job}" if job else environment.get("PET_RDZV_ID", "-")
 
 
 def why_stopped(folder: Path, start: str) -> str:
