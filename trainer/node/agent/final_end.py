@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from muster.errors import DONE
-from muster.files import replace
+from muster.files import read, replace
 from muster.reserve import write_surely
 
 from ...verdict import Verdict, publish
@@ -21,7 +21,7 @@ from ..notes import folder_of
 def code_of(folder: Path, name: str, start: str) -> int | None:
     """The exit code of that start of a node, if its end was final."""
     with suppress(OSError, ValueError):
-        own, _, code = _path(folder, name).read_text().rpartition(" ")
+        own, _, code = read(_path(folder, name)).rpartition(" ")
         return int(code) if own == start else None
     return None
 

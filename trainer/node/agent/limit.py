@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from muster.files import replace
+from muster.files import read, replace
 
 HOURS = "MUSTER_MAX_HOURS"
 USUAL_GRACE_S, _LONGEST_GRACE_S = 20.0, 86_400.0
@@ -46,7 +46,7 @@ class Limit:
         own = time.time() + float(self._hours) * 3600
         with suppress(OSError, ValueError):
             if self._path:
-                start, deadline, *_ = self._path.read_text().split()
+                start, deadline, *_ = read(self._path).split()
                 own = float(deadline) if start == self._start else own
         return own
 
@@ -70,7 +70,7 @@ def why_stopped(folder: Path, start: str) -> str:
     """
     for path in folder.glob("nodes/.*.limit"):
         with suppress(OSError, ValueError):
-            own, _, words = path.read_text().split(" ", 2)
+            own, _, words = read(path).split(" ", 2)
             if own == start and words.startswith("reached"):
                 return words
     return ""

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from muster.errors import Refused
-from muster.files import parse, replace
+from muster.files import parse, read, replace
 
 from . import replaceable
 from .missing_files import OWN, SENT, Entry, Listing
@@ -36,8 +36,8 @@ _LINK = "link:"
 # What a copy is called until it is whole; a kill may leave it.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
 _AT_ONCE, _PIECE = 8, 1 << 20
-# A list of ours has a row for each file: of so many files a run may consist.
-MOST_LISTED = 1_000_000
+# A list of ours has a row for each file, of so many bytes: of so many files a run may consist.
+MOST_LISTED, _ROW = 1_000_000, 1 << 9
 
 
 @dataclass(frozen=True)
@@ -328,8 +328,8 @@ def _copy(source: Path, goal: Path) -> str:
             digest = _digest(source)
         else:
             hashed = hashlib.sha256()
-            with source.open("rb", buffering=0) as read, aside.open("xb", buffering=0) as written:
-                while piece := read.read(_PIECE):
+            with source.open("rb", buffering=0) as came, aside.open("xb", buffering=0) as written:
+                while piece := came.read(_PIECE):
                     hashed.update(piece)
                     view = memoryview(piece)
                     while view:
@@ -406,7 +406,7 @@ def _manifest(run_folder: Path) -> Mapping[str, str]:
 
 def _rows(path: Path) -> Iterable[tuple[str, Any]]:
     """The rows of a list of files. Raises OSError, ValueError or AttributeError where there is none."""
-    return parse(path.read_text(), MOST_LISTED + 1).items()  # type: ignore[no-any-return]
+    return parse(read(path, MOST_LISTED * _ROW), MOST_LISTED + 1).items()  # type: ignore[no-any-return]
 
 
 @contextmanager

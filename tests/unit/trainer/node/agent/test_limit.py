@@ -1,5 +1,7 @@
 """A node's time is over once its hours are, however often its host starts it again meanwhile."""
 
+import os
+
 import pytest
 
 from trainer.node.agent import limit
@@ -90,3 +92,14 @@ def test_a_node_without_a_folder_or_with_one_that_nobody_may_write_into_keeps_to
     nodes = of(tmp_path), of(None)
     clock.now += 1801
     assert [node.look() for node in nodes] == [True, True]
+
+
+@pytest.mark.parametrize("name", [".n0.limit", ".of-the-script.limit"])
+def test_a_pipe_of_the_scripts_in_its_place_holds_nobody_up(tmp_path, clock, name):
+    (tmp_path / "nodes").mkdir()
+    os.mkfifo(tmp_path / "nodes" / name)
+    node = of(tmp_path)
+    assert not why_stopped(tmp_path, "a")
+    clock.now += 1801
+    assert node.look()
+    assert why_stopped(tmp_path, "a") == node.words

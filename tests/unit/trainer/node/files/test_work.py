@@ -357,3 +357,11 @@ def test_a_torn_checkpoint_lies_aside_and_nothing_outside_the_scripts_folders_is
     assert work.set_aside(tmp_path, given) == ["work/out/step-2"]
     assert [path.name for path in (tmp_path / "work" / "out").iterdir()] == ["step-1"]
     assert [path.read_text() for path in (tmp_path / "torn").rglob("rng-1.pt")] == ["x"]
+
+
+def test_a_pipe_in_the_place_of_a_list_of_ours_holds_nobody_up(run, sent):
+    run.mkdir(exist_ok=True)
+    for name in ("sent.json", "copies.json"):
+        os.mkfifo(run / name)
+    assert work.prepare(run, sent) == []
+    assert (run / "work/train.py").exists()
