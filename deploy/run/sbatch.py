@@ -35,8 +35,8 @@ _WAIT_S = 120
 _NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 
-# Whether a node of this job has reached its limit (trainer/node/agent/limit.py).
-_REACHED = f'grep -qs "^job-$SLURM_JOB_ID .* reached " "${{{RUN_DIR}:-runs/slurm-$SLURM_JOB_ID}}"/nodes/.*.limit'
+# Whether a node of this job has reached its limit (trainer/node/agent/limit.py). A pipe of that name is skipped.
+_REACHED = f'grep -qsD skip "^job-$SLURM_JOB_ID .* reached " "${{{RUN_DIR}:-runs/slurm-$SLURM_JOB_ID}}"/nodes/.*.limit'
 # It lies beside this module, where shellcheck sees it.
 _LIFE = Path(__file__).with_name("scripts") / "batch_life.sh"
 
