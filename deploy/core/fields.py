@@ -283,11 +283,9 @@ def tree(depth: int = 8, most: int = 1000) -> AnyReader:
             inner = tree(depth - 1, most)
             reader: AnyReader = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
             return reader(value, what)
-        return (
-            None
-            if value is None
-            else either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), text(1 << 16))(value, what)
-        )
+        if value is None:
+            return None
+        return either(flag, whole(least=-MOST_WHOLE), real(least=-1e300), text(1 << 16))(value, what)
 
     return read
 

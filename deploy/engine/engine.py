@@ -61,11 +61,8 @@ _INSPECTED = record(
 _MADE = record({"Id": text(64, "[0-9a-f]+")})
 _ENDED = record({"Running": flag}, {"ExitCode": fields.default(whole(1 << 32, least=-(1 << 32)), -1)})
 _REFUSAL = record({"message": fields.words(2000)})
-_COUNT, _USED, _USES = (
-    whole(1 << 60, least=-1),
-    409,
-    {"RefCount": whole(1 << 32, least=-1), "Size": whole(1 << 60, least=-1)},
-)
+_COUNT, _USED = whole(1 << 60, least=-1), 409
+_USES = {"RefCount": whole(1 << 32, least=-1), "Size": _COUNT}
 _IMAGE = record(
     {"RepoTags": fields.default(array(fields.words(300)), []), "Size": _COUNT},
     {"Labels": read_labels, "Containers": _COUNT},
