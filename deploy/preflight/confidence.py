@@ -94,10 +94,10 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
     settled = SETTLES.get(ROWS[finding.cause].settled_by)
     if settled and (sure := settled(finding, answers, about, tried)) is not None:
         return sure
-    mine = [link for link in about if link.target in finding.hosts]
-    ports = {link: "self" if "data" in link.kinds else "rendezvous" for link in mine}
-    if any(reachability.closed_to_itself(answers, link.target, ports[link]) for link in mine):
-        return True
+    for link in about:
+        ports = "self" if "data" in link.kinds else "rendezvous"
+        if link.target in finding.hosts and reachability.closed_to_itself(answers, link.target, ports):
+            return True
     rules = [rule for host in finding.hosts for rule in answers.grown(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
 
