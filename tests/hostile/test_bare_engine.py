@@ -101,8 +101,9 @@ def test_the_end_of_one_container_leaves_another_and_the_logins_own_processes_al
 
 
 def test_a_number_that_another_process_has_by_now_is_sent_no_signal(engine):
-    id = start(engine, "import time; time.sleep(600)")
+    # It starts first: the kernel counts starts in hundredths of a second, and two within one would look like the same.
     other = subprocess.Popen(["sleep", "7784"])
+    id = start(engine, "import time; time.sleep(600)")
     path = engine.root / "containers" / id / "state.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "Pid": other.pid}))
     engine("rm", "--force", "c1")
