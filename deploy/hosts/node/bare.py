@@ -40,7 +40,7 @@ PYTHON = f"{PREFIX}python"
 # Bytes that an environment needs on disk, including uv's cache for it.
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
 # Packages that a rank imports in addition to torch; and the agent's, with --min-nodes: no index has a wheel of it.
-_BESIDE, _REGISTER = "numpy\n", "pysyncobj==0.3.17\n"
+_RANK_PACKAGES, _AGENT_PACKAGES = "numpy\n", "pysyncobj==0.3.17\n"
 # The folder for an environment that belongs to no folder: it has no files.
 _NO_FOLDER = Path(os.devnull)
 
@@ -89,7 +89,7 @@ def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
 
 
 def _packages(torch: str, job: Job) -> bytes:
-    return f"torch=={torch}\n{_BESIDE}{_REGISTER if job.min_nodes else ''}".encode()
+    return f"torch=={torch}\n{_RANK_PACKAGES}{_AGENT_PACKAGES if job.min_nodes else ''}".encode()
 
 
 class Making(NamedTuple):

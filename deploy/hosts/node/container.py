@@ -88,7 +88,7 @@ class Work:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments for the container's Python. -P keeps a user's folder called `muster` from hiding Muster's package."""
+        """The arguments for the container's Python. -P keeps a user's folder called `muster` from hiding Muster's."""
         rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
         return ("-P", "-m", NODE_PROGRAMS, "agent", *rest)
 
