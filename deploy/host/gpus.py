@@ -27,9 +27,9 @@ _MOST_TEXT, _DIGITS, UUID = 500, re.compile(r"[0-9]{1,9}"), re.compile(r"GPU-[0-
 UNSEEN_MIB = 1024
 _MOST_GPUS, _MOST_LINE, _MOST_LINES = 1024, 1 << 16, 20_000
 _UUIDS = array(text(100, r"[!-~]*"), _MOST_GPUS)
-_OURS = default(words(1000), "")
+_LABEL = default(words(1000), "")
 _GIVEN = fields.row(
-    text(1000), text(20), _OURS, _OURS, default(text(1 << 17), ""),
+    text(1000), text(20), _LABEL, _LABEL, default(text(1 << 17), ""),
     default(array(tree(4), 100), []), default(text(64), ""),
 )  # fmt: skip
 # What a claim's owner is doing: a command deploys; a node rests, waits, holds the GPUs that it waited for, or runs.
@@ -215,11 +215,10 @@ def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
 
 
 def _given(line: str) -> tuple[str, tuple[str, ...], bool, str]:
-    """Read a living container: its words, the GPUs that it was given, whether it is a node of a run, and, if it began
-    with a wait, its claim's token.
+    """Read a living container: its words, its GPUs, whether it is a node of a run, and its claim's token.
 
-    "all" stands for all GPUs. Another program's container counts only if it lists its GPUs: monitoring tools get all
-    GPUs and compute on none.
+    The token is empty unless the node began with a wait. "all" stands for all GPUs. A container that is not Muster's
+    counts only if it lists its GPUs: monitoring tools get all GPUs and compute on none.
     """
     name, state, run, user, label, requests, waits = _GIVEN(document(line, "a container"), "a container")
     asked = [request for request in requests if isinstance(request, dict)]

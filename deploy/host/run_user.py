@@ -16,8 +16,9 @@ from ..door.session import Session, on_all
 from .commands import script
 from .reached import ReachedHosts
 
-# Neither systemd, nor useradd with its subordinate ids, nor sssd gives these uids to users, and a host that is itself a
-# container has them too. The first unused one is the same in every run, so a run finds the files of the run before.
+# Neither systemd, nor useradd with its subordinate ids, nor sssd gives these uids to anybody, and they also exist on a
+# host that is itself a container. The first unused uid is the same in every run, so a run finds the files of the run
+# before.
 NUMBERS = range(60_600, 60_632)
 _OWNER = fields.default(digits(1 << 32), 0)
 _NAME_ONE = "name one: `user` under [job] of cluster.toml"

@@ -51,11 +51,9 @@ class RunHandle:
 
     `nodes`: the node on each host. `command`: the script, or the trainer's options. `resumed`: the run's folder holds
     earlier starts; what is older than `since` belongs to them. `secrets`: as secrets.Handover takes them.
-    `wait_lost_s`:
-    how long the run waits for a lost host (--wait-lost). `least`: how many nodes are enough to keep training when
-    others
-    are lost (--min-nodes); 0: all are needed. `away`: hosts that did not answer. `roles`: each node's role, in a run of
-    several roles.
+    `wait_lost_s`: how long the run waits for a lost host (--wait-lost). `least`: how many nodes are enough to keep
+    training when others are lost (--min-nodes); 0: all are needed. `away`: hosts that did not answer. `roles`: each
+    node's role, in a run of several roles.
     """
 
     run_dir: Path

@@ -41,8 +41,10 @@ class AllFiles:
         self._at, self._files = -_LOOK_S, dict[str, str]()
 
     def files(self) -> Mapping[str, str]:
-        """The files, as `_known` returns them. If a file has grown since, the host sends the new part again; the mirror
-        writes it once."""
+        """The files, as `_known` returns them.
+
+        If a file has grown since, the host sends the new part twice; the mirror writes it once.
+        """
         with self._lock:
             if time.monotonic() - self._at >= _LOOK_S:
                 self._files, self._at = _known(self._dir, ""), time.monotonic()
@@ -83,7 +85,7 @@ class Mirror(FolderCopy):
             self._console.truncate(0)
 
     def engine_s(self) -> float:
-        """Seconds since the host's engine last answered; 0 once the node has ended."""
+        """Seconds since both the host and its engine last answered; 0 once the node has ended."""
         return 0.0 if self.over else time.monotonic() - self._answer_at
 
     def away_s(self) -> float:
@@ -91,8 +93,10 @@ class Mirror(FolderCopy):
         return 0.0 if self._away_at is None else time.monotonic() - self._away_at
 
     def signs(self, ranks: Collection[int]) -> Signs:
-        """How long ago the host last gave each sign. `ranks`: the node's ranks: hosts that share a home also send
-        each other's files."""
+        """How long ago the host last gave each sign of life.
+
+        `ranks`: the node's own ranks. Files of other ranks do not count: hosts that share a home send each other's too.
+        """
         if self.over:
             return Signs(0.0, 0.0, 0.0)
         now, own = time.monotonic(), [f"ranks/rank-{rank}.jsonl" for rank in ranks]
@@ -100,8 +104,10 @@ class Mirror(FolderCopy):
         return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
     def known(self) -> tuple[str, dict[str, str]]:
-        """Where the host must continue: the time of the last console line, and, for each growing file, its size and the
-        time in its first line. That time tells whether the local file is another host's."""
+        """Where the host must continue: the time of the last console line, and what is here of each growing file.
+
+        For a file that is its size and the time at its beginning, which shows whether it is another host's file.
+        """
         self._known = self._stamp
         return self._known, {**self._all.files(), **_known(self._dir, apart.name_of(self._node, ""))}
 

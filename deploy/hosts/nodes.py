@@ -99,12 +99,12 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
             session.run(commands.script("forget", run, *tokens), timeout_s=_END_S)
         if own:
             audit.note(session, audit.Action.REMOVED, str(len(own)), run or "all runs")
-        return Removed(len(own), _others(each for each in seen if each not in own))
+        return Removed(len(own), _foreign_runs(each for each in seen if each not in own))
 
     return on_all(sessions, remove_one)
 
 
-def _others(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
+def _foreign_runs(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
     """Other users' runs, each with its user, from the labels of their containers."""
     labels = [each.labels for each in seen if "muster.node" in each.labels]
     return tuple(sorted({(own.get("muster.run", ""), own.get("muster.user", "") or "another user") for own in labels}))

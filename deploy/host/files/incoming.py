@@ -30,7 +30,7 @@ from .unpack import LeftOut
 from .unpack import Path as Parts
 
 # Files in a run folder that this machine writes itself; so is `logs/<node>.log` for nodes that it followed.
-_OURS = {
+_KEPT_HERE = {
     *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json", "code.json", "code.diff"),
     *(".lock", "hosts", ".fetched.json"),
 }
@@ -40,7 +40,7 @@ _TEMPORARY = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.",
 def ours(parts: Parts, nodes: Collection[str]) -> str:
     """Why Muster refuses a host's file with this name; empty if it does not. Compares names as loosely as any disk."""
     first, last = _plain(parts[0]), _plain(parts[-1])
-    if first in _OURS or first.startswith(_TEMPORARY):
+    if first in _KEPT_HERE or first.startswith(_TEMPORARY):
         return "is kept by this machine"
     if len(parts) == 2 and first == "logs" and last in {_plain(f"{node}.log") for node in nodes}:
         return "is kept by this machine"

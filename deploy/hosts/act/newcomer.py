@@ -178,8 +178,10 @@ def _layers(session: Session, name: str, image: bool = False) -> str:
 def _container(
     request: DeployRequest, others: Sequence[Session], peers: Mapping[str, Container], template: Template, place: int
 ) -> NodeContainer:
-    """The newcomer's container. `peers`: the running nodes by host. Raises DeployError if the newcomer and its peers
-    cannot reach each other."""
+    """The newcomer's container. `peers`: the running nodes by host.
+
+    Raises DeployError if the newcomer and its peers cannot reach each other.
+    """
     (host,), (new,), run = request.cluster.hosts, request.sessions, request.work.run_id
     facts, at = request.facts[host.name], template.plan["nodes"]
     where = {peer: tuple(at[node.node]) for peer, node in peers.items()}

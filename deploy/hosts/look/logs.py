@@ -1,8 +1,8 @@
 """`muster logs`: print what all ranks of a run on real hosts printed, in order of time.
 
 One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread until its lines are taken, so
-gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. Docker interprets
-`--since`. It keeps the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a
+gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine interprets
+`--since`, and keeps the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a
 warning says so.
 """
 

@@ -25,7 +25,7 @@ def bring(
     sessions: Mapping[str, Session], answers: Results[str], look: Callable[[Session], str], may_write: bool
 ) -> Results[str]:
     """Return each host's answer to `look` once it has its engine. `may_write`: false in a dry run."""
-    fresh = _Bringing()
+    fresh = _Bringer()
 
     def again(hosts: list[str], bring_one: Callable[[Session], None]) -> Results[str]:
         def work(session: Session) -> str:
@@ -48,7 +48,7 @@ def _python(answer: str) -> str:
     return bringing.python_of(host_facts.bare_version(answer))
 
 
-class _Bringing:
+class _Bringer:
     """Brings the engine to several hosts: what goes to more than one of them is fetched once."""
 
     def __init__(self) -> None:

@@ -435,11 +435,11 @@ def _variables(
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **work.ends,
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),
-        **(_for_a_script(work) if work.script else {}),
+        **(_script_variables(work) if work.script else {}),
     }
 
 
-def _for_a_script(work: Work) -> dict[str, str]:
+def _script_variables(work: Work) -> dict[str, str]:
     """Variables that tell the agent how to keep what a script writes, and whether its ranks are watched."""
     where = {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
     return where if work.observe else {**where, environment.OBSERVE: "0"}

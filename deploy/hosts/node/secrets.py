@@ -1,4 +1,4 @@
-"""Give a run's secrets to nodes that Docker has restarted: a restarted node has lost them with its memory.
+"""Give a run's secrets to nodes that their engine has restarted: a restarted node has lost them with its memory.
 
 A node prints on its console that it waits for secrets, and later that it has them (contract.md). The user chooses the
 secrets on this machine; a host that asks for others gets none.

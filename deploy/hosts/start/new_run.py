@@ -114,9 +114,10 @@ class NewRun(HostsBackend):
                     self._ends.close()
 
     def _looked_again(self, request: DeployRequest) -> DeployRequest:
-        """Return the request with the current containers: with --wait, others may have held the locks for minutes.
+        """Return the request with the containers that exist now.
 
-        Raises DeployError if the run to resume is already running: this start would remove its nodes.
+        Others may have held the locks since the look, with --wait for minutes. Raises DeployError if the run to resume
+        is already running: this start would remove its nodes.
         """
         now = observe.containers(request.sessions).all()
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}

@@ -47,7 +47,7 @@ def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = Tr
     asked = {session.name: session for session in sessions}
     answers = on_all(asked.values(), _look)
     if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
-        answers = answers.then(_with_an_engine)
+        answers = answers.then(_require_engine)
     elif bring:
         answers = bare_engine.bring(asked, answers, _look, may_write)
     return Results({host: _read(answers, asked[host]) for host in asked})
@@ -65,7 +65,7 @@ def _look(session: Session) -> str:
         raise session.explained(failed) from failed
 
 
-def _with_an_engine(answer: str) -> str:
+def _require_engine(answer: str) -> str:
     """The answer of a host, when other hosts have an engine. Raises DockerFault if this host has none."""
     if host_facts.is_bare(answer):
         raise docker_faults.unanswered("docker: not found: others of these hosts have an engine")

@@ -70,7 +70,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
     """
     refuse_unfit(cluster)
     options.say("connecting")
-    cluster = _without_made(cluster)
+    cluster = _without_created_mounts(cluster)
     with open_all(cluster.hosts) as opened:
         faults = {
             host: (fault.slug if isinstance(fault, SshFault) else "ssh", _words(fault))
@@ -107,7 +107,7 @@ def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightO
         yield host_checks.broken_image(host, words)
 
 
-def _without_made(cluster: Cluster) -> Cluster:
+def _without_created_mounts(cluster: Cluster) -> Cluster:
     """Drop the mounts that a deploy creates: these folders may be missing, and a preflight changes nothing."""
 
     def drop_made(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
