@@ -1,4 +1,4 @@
-"""The audit log of a host: who did what, a line each in ~/.muster/audit.log; `Action` has all that is written there."""
+"""A host's audit log, ~/.muster/audit.log: one line for each action; `Action` lists everything written to it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .commands import script
 
 
 class Action(StrEnum):
-    """What a command changes on a host, in words: `run` is the run, `what` the thing."""
+    """An action that changes a host, as the log words it: `run` is the run, `what` the thing."""
 
     STARTED = "{run} started {what}"
     SIGNALLED = "{run} {what}"
@@ -36,7 +36,7 @@ class Action(StrEnum):
 def note(session: Session, action: Action, what: str, run: str = "") -> None:
     """Append `time user from address: action (user@control)` on the host.
 
-    The host itself says who logged in; the user's name on this machine follows as a claim. Raises nothing: a line that
+    The host itself adds who logged in; the user's name on this machine follows, unproved. Raises nothing: a line that
     cannot be written (a full disk, a cut connection) must not undo the action that it reports.
     """
     user, control = who()
@@ -47,7 +47,7 @@ def note(session: Session, action: Action, what: str, run: str = "") -> None:
 
 
 def who() -> tuple[str, str]:
-    """The user of this process, and this machine's name. Environment variables have no say in it."""
+    """The user of this process, and this machine's name. Environment variables cannot change them."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name, socket.gethostname()
     except KeyError:

@@ -1,7 +1,7 @@
-"""A deploy's claim on GPUs of one machine, between all its users: from the choice until its container has them.
+"""A deploy's claim on GPUs of one machine, against all its users: from the choice until its container has them.
 
-A small script on the host (scripts/claim.sh) keeps the claim as long as our connection lives. It locks the machine
-while we look and choose, and looks once more when our claim is there, so that no GPU is given twice
+A small script on the host (scripts/claim.sh) keeps the claim while our connection lives. It locks the machine while
+this process looks and chooses, and looks again once the claim is written, so that no GPU is given twice
 (docs/decisions/0139).
 """
 
@@ -28,7 +28,7 @@ _NAME = re.compile(r"noted (claim-[0-9]{1,20}-[0-9a-f]{1,64})")
 
 
 class Claim:
-    """Our conversation with one machine. `name`: that of the claim there. `choice`: our GPUs, or why we have none."""
+    """Our conversation with one machine. `name`: the claim's name there. `choice`: our GPUs, or why we have none."""
 
     def __init__(self, session: Session, token: str, run: str) -> None:
         user, control = audit.who()
@@ -38,9 +38,9 @@ class Claim:
         self._stream = session.stream(script("claim", *words))
 
     def attempt(self, decide: Callable[[Gpus], Choice], alone: bool = False) -> Choice:
-        """Lock the machine, look, decide, and claim what was chosen, if nobody has claimed it at this moment.
+        """Lock the machine, look, decide, and claim what was chosen, unless another deploy claims it at that moment.
 
-        Raises DeployError for what the host cannot do, and what `decide` raises.
+        Raises DeployError if the host cannot do this, and whatever `decide` raises.
         """
         self._say(b"look\n")
         try:
@@ -62,7 +62,7 @@ class Claim:
         return choice
 
     def beat(self) -> None:
-        """Tell the script that we live. Sets `lost` if it has ended."""
+        """Tell the script that this process is alive. Sets `lost` if the script has ended."""
         try:
             self._stream.write(b"\n")
         except DeployError:

@@ -1,7 +1,8 @@
 """The facts of a host, as frozen values, and the readers of its answers. Pure.
 
-hosts/start/observe.py asks (`commands.look`); hosts/start/plan.py and hosts/node/container.py decide by the facts.
-A host answers in lines of a word, a blank and a value; some values are JSON. The readers skip lines with other words.
+hosts/start/observe.py asks for them (`commands.look`); hosts/start/plan.py and hosts/node/container.py use them. A
+host's answer consists of lines with a word, a blank and a value; some values are JSON. The readers skip lines that
+begin with other words.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from ..job.values import SECRET_FILE
 from .commands import RUN_IN_CONTAINER
 from .gpus import GpuUse, parse_gpu
 
-# Interfaces that container engines and virtual machines add to a host: they lead to no peer.
+# Prefixes of interfaces that container engines and virtual machines add to a host: they lead to no peer.
 INNER = ("docker", "br-", "veth", "cni", "virbr", "flannel", "podman", "nerdctl", "cali", "lxc", "lxd")
 _LISTEN, _RANKS = "0A", "PET_NPROC_PER_NODE"
 _SOCKET = re.compile(r"[0-9A-Fa-f]{8,32}:([0-9A-Fa-f]{4})")
 _MOST_ID, _MOST_KERNEL = (1 << 32) - 1, 500
-# The used fields of `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
+# The fields used from `docker version`, `ip -j addr` and `ip -j route get`. Old versions of ip also write `{}`.
 _VERSION = record({}, {"Server": fields.either(fields.nothing, record({"Version": text(100)}))})
 _ENTRY = record(
     {},
@@ -42,12 +43,12 @@ _ENTRY = record(
         "valid_life_time": whole(1 << 32),
     },
 )
-# What the kernel says of an address that stays.
+# The lifetime that the kernel reports for a permanent address.
 _FOREVER = (1 << 32) - 1
 _LINKS = array(record({}, {"ifname": interface, "addr_info": array(_ENTRY)}), 10_000)
 _ROUTES = array(record({}, {"dev": interface, "prefsrc": fields.address}), 100)
 
-# Fields of words: what begins their line, and the most letters.
+# Text fields: the word that begins their line, and the most characters.
 _WORDS = {
     "user": ("user", 64),
     "network": ("network", 100),
@@ -67,7 +68,7 @@ T = TypeVar("T")
 class Address:
     """An address of a host, with its interface and the length of its network's prefix.
 
-    `ends_s`: so many seconds later the kernel takes it away; None: it stays.
+    `ends_s`: in how many seconds the kernel removes it; None: it stays.
     """
 
     interface: str
@@ -93,10 +94,10 @@ class Route:
 class Container:
     """A container of a run, read from its labels; `place` is the node's place in the run (from 0).
 
-    A container without a `node` was made by `make up`. `ours`: its run folder is in the home of the user we log in as;
-    if not, `user` is its owner. `code` is the exit code, None while it runs or will restart; `last_code` is that of its
-    last end. `started`: the last start, by the host's clock. `secrets` are names. `least`: as Work has it. `ranks`: how
-    many it has, where its engine was asked for its variables.
+    A container without a `node` was made by `make up`. `ours`: its run folder is in the login user's home; otherwise
+    `user` is its owner. `code`: the exit code, None while it runs or will restart; `last_code`: the exit code of its
+    last end. `started`: the last start, by the host's clock. `secrets`: the names of its secrets. `least`: as in Work.
+    `ranks`: how many ranks it has, if its variables were read from the engine.
     """
 
     run: RunId
@@ -129,17 +130,18 @@ class HostFacts:
 
     `open_files`: the most that its engine can grant; None if there is no limit, or it is unknown. `runs`: the ids of
     its run folders. `clock_ahead_s`: compared with this machine's clock. `kernel`: lines of the GPU driver in the
-    kernel's log, if we may read it. `machine`: the same text for all its users, and that of no other machine. `picked`:
-    `gpus` are those that this deploy gets, and not all. `candidates`: the GPUs that it may get, if it waits.
-    `driver`, `capabilities`: of the GPUs; empty: not known. `called_at`: the host's address as this machine dials it,
-    which address translation may change on the way to `reached_at`. `closed`: what the login cannot write to of the
-    path to its runs, and `closed_why`: what the system says of that; empty: nothing. `inodes` are left where `room` is.
-    `claims_closed`: /var/tmp as it stands, if others may change claims there. `claims_full`: its disk is full.
-    `no_timer`: why a login cannot wait for a lock; empty: it can. `network`: the login's namespace. `lacks`: commands
-    of every host that this one does not have.
-    `engine_at`: what sends its client to another engine than the host's own, as DockerFault has it; empty: nothing.
-    `bare`: the host has no engine, and its containers are processes of the login (engine/bare/).
-    `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is what came instead; `iproute_at`: which `ip`.
+    kernel's log, if the login may read it. `machine`: identifies the machine: the same for all its users, and different
+    on every other machine. `picked`: `gpus` are those that this deploy gets, not all. `candidates`: the GPUs that it
+    may get, if it waits. `driver`, `capabilities`: the GPUs' driver version and compute capabilities; empty: unknown.
+    `called_at`: the host's address as this machine dials it, which address translation may change on the way to
+    `reached_at`. `closed`: the part of the path to the runs that the login cannot write to; `closed_why`: the system's
+    message about it; empty: none. `inodes`: how many are left on the disk of `room`. `claims_closed`: `ls` output for
+    /var/tmp, if others may change claims there. `claims_full`: its disk is full. `no_timer`: why a login cannot wait
+    for a lock; empty: it can. `network`: the login's network namespace. `lacks`: commands that Muster needs on every
+    host and that are missing. `engine_at`: the setting that sends the Docker client to an engine other than the host's,
+    as in DockerFault; empty: none. `bare`: the host has no engine, and its containers are processes of the login
+    (engine/bare/). `iproute`: whether `ip` lists the addresses; if not, `iproute_words` is its output; `iproute_at`:
+    the path of `ip`.
     """
 
     home: str
@@ -185,13 +187,13 @@ class HostFacts:
 
 
 def is_bare(answer: str) -> bool:
-    """Whether the answer to `commands.look` says that there is no engine, or only one that Muster brought."""
+    """Whether the answer to `commands.look` reports no engine, or only one that Muster brought."""
     rows = fields.rows(answer)
     return "no-engine" in rows or "bare" in rows
 
 
 def bare_version(answer: str) -> str:
-    """The version of the engine that a bare host has; empty for another."""
+    """The version of a bare host's engine; empty for a host with another engine."""
     return fields.default(fields.text(100), "")(fields.first(fields.rows(answer), "bare"), "bare")
 
 
@@ -243,12 +245,12 @@ def parse(answer: str, now: float) -> HostFacts:
 
 
 def _version(text: str) -> tuple[int, ...]:
-    """The numbers of a version; empty for other text."""
+    """The numbers of a version; empty for any other text."""
     return tuple(map(int, text.split("."))) if re.fullmatch(r"[0-9]{1,5}(\.[0-9]{1,5}){1,3}", text.strip()) else ()
 
 
 def _engine(rows: Mapping[str, list[str]]) -> str:
-    """The engine's version."""
+    """The engine's version. Raises DockerFault if the engine does not answer."""
     version = fields.first(rows, "engine")
     if not version:
         at = fields.default(fields.words(500), "")(fields.first(rows, "engine-at"), "engine-at")
@@ -260,7 +262,7 @@ def _engine(rows: Mapping[str, list[str]]) -> str:
 
 
 def _time(value: object, what: str) -> float | None:
-    """Read `date +%s.%N`, also of a `date` that does not know %N."""
+    """Read the output of `date +%s.%N`, also from a `date` that does not know %N."""
     return decimal()(re.sub(r"\.?%?N$", "", value) if isinstance(value, str) else value, what)
 
 
@@ -300,7 +302,7 @@ def _address(interface: str, entry: Mapping[str, Any]) -> Address:
 
 def parse_route(text: str) -> Route | None:
     """Read the answer of `ip -j route get`; None if there is no route. Raises BadAnswer."""
-    # If there is no route, `ip` says so in words.
+    # Without a route, `ip` prints a message instead of JSON.
     for route in _ROUTES(fields.document(text, "the route"), "the route") if text.startswith("[") else ():
         if route.get("dev") and route.get("prefsrc"):
             return Route(route["dev"], route["prefsrc"])
@@ -323,9 +325,9 @@ def parse_listening(rows: Sequence[str]) -> frozenset[int]:
 
 
 def containers(seen: Iterable[Seen], home: str) -> tuple[Container, ...]:
-    """The containers of runs, as an engine describes them; `home`: of the user we log in as.
+    """The containers of runs, as an engine describes them; `home`: the login user's home.
 
-    Raises BadAnswer for one of ours that cannot be read. Other users may label theirs as they like.
+    Raises BadAnswer for a container of ours that cannot be read. Other users may label theirs as they like.
     """
     of_runs = []
     for each in seen:
@@ -338,7 +340,7 @@ def containers(seen: Iterable[Seen], home: str) -> tuple[Container, ...]:
 
 
 def is_ours(seen: Seen, home: str, run: str = "") -> bool:
-    """Whether a container's run folder lies in that home. Labels prove nothing: an image may carry any label."""
+    """Whether a container's run folder is in that home. Labels prove nothing: an image may carry any label."""
     folder, runs = seen.mounts.get(RUN_IN_CONTAINER, ""), posixpath.normpath(f"{home}/.muster/runs")
     return folder == f"{runs}/{run}" if run else posixpath.dirname(folder) == runs
 
@@ -349,9 +351,9 @@ def parse_container(row: str) -> Seen:
 
 
 def container_of(seen: Seen, home: str = "") -> Container:
-    """The container of a run; `home`: of the user we log in as.
+    """The container of a run, from the engine's description; `home`: the login user's home.
 
-    Raises BadAnswer for bad names, UsageError if a newer Muster made it for us.
+    Raises BadAnswer for invalid names, UsageError if it is ours and a newer Muster made it.
     """
     labels, node = seen.labels, seen.labels.get("muster.node")
     own = is_ours(seen, home, labels.get("muster.run", ""))

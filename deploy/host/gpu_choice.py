@@ -1,6 +1,7 @@
-"""Which GPUs of a host a deploy gets: those free and asked for, within its CUDA_VISIBLE_DEVICES. Pure; claims.py asks.
+"""Which GPUs of a host a deploy gets: free ones that it asked for, within CUDA_VISIBLE_DEVICES. Pure; claims.py asks.
 
-A GPU is free if no living container and no deploy at work has it, and nobody computes on it. Who waits longest is next.
+A GPU is free if no living container and no running deploy has it, and no process computes on it. The longest waiter is
+next.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from .facts import HostFacts
 from .gpus import DEPLOYS, HOLDS, RESTS, RUNS, Claim, Gpus, GpuUse
 
 Machine = TypeVar("Machine", Gpus, HostFacts)
-# It serves the processes of others, and is on every GPU itself.
+# This process serves other processes, and is itself on every GPU.
 SERVER = "nvidia-cuda-mps-server"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The GPUs that a deploy gets on a host; or why it has to wait.
+    """The GPUs that a deploy gets on a host, or why it has to wait (`taken`).
 
     `passing`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
     """
@@ -38,9 +39,9 @@ class Choice:
 def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
     """Choose among a host's GPUs for the deploy `token`.
 
-    `auto` takes all, busy ones too: preflight judges that. `alone`: wait until no process computes, and where no
-    GPU is used, until no other run is there. Raises UsageError for GPUs that the host does not have, DeployError if
-    the host cannot say who has them.
+    `auto` takes all GPUs, even busy ones: preflight judges that. `alone`: wait until no process computes, and, if no
+    GPU is used, until no other run is there. Raises UsageError for GPUs that the host does not have, DeployError if the
+    host cannot tell who has them.
     """
     whole = asked == 0 or not (here.gpus or here.fault)
     others = [claim for claim in here.claims if claim.token != token and claim.whole == whole and claim.state != RESTS]
@@ -69,9 +70,9 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
 
 
 def left_by(visible: str | None, here: Machine) -> Machine:
-    """A machine with the GPUs that CUDA_VISIBLE_DEVICES names, as CUDA reads it.
+    """A machine with the GPUs listed in CUDA_VISIBLE_DEVICES, as CUDA reads it.
 
-    They stand in that order, up to the first that is not there.
+    They are in that order, and end before the first one that does not exist.
     """
     if visible is None:
         return here
@@ -80,16 +81,16 @@ def left_by(visible: str | None, here: Machine) -> Machine:
         known = [gpu for gpu in here.gpus if word == str(gpu.index) or gpu.uuid.startswith(word or "-")]
         if len(known) != 1:
             break
-        if known[0] in chosen:  # CUDA sees none then
+        if known[0] in chosen:  # then CUDA sees no GPU
             return replace(here, gpus=())
         chosen += known
     return replace(here, gpus=tuple(chosen))
 
 
 def lost_to(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) -> Choice:
-    """What is left of a choice that we have claimed, as the deploy `token`: nothing if another has claimed the same.
+    """What is left of a choice that the deploy `token` has claimed: nothing if another deploy has claimed the same.
 
-    Of two that claim at once, each may see the other: then both step back, and try again.
+    If two deploys claim together, each may see the other: then both step back and try again.
     """
     own, whole = {gpu.uuid for gpu in choice.gpus}, choice.whole and alone
     for claim in claims:

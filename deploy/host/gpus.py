@@ -1,7 +1,7 @@
-"""A host's GPUs, less those that fail, and who holds each (process, claim, container); or nvidia-smi's fault. Pure.
+"""A host's GPUs except those that fail, and who holds each (process, claim, container); or nvidia-smi's fault. Pure.
 
-hosts/look/status.py asks (`commands.gpus`, and `commands.status` for the GPUs alone). An unknown state is a fault, and
-never counts as "no GPU" or "free".
+hosts/look/status.py asks for them (`commands.gpus`; `commands.status` for the GPUs alone). An unknown state is a fault,
+and never counts as "no GPU" or "free".
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from ..core.errors import TIMED_OUT, BadAnswer
 from ..core.fields import array, default, digits, document, flag, record, text, tree, words
 from ..core.names import container_id, container_name, run_id
 
-# A cgroup v1 ends in /docker/<id>, v2 in docker-<id>.scope; other engines on containerd also have the id.
+# A cgroup v1 path ends in /docker/<id>, v2 in docker-<id>.scope; other engines based on containerd also use the id.
 _CONTAINER = re.compile(r"[0-9a-f]{64}")
-# What a GPU that cannot compute says in the place of a number. Of one that only lacks the number it says [N/A].
+# What nvidia-smi prints instead of a number if a GPU cannot compute. If only the number is missing, it prints [N/A].
 _BROKEN = re.compile(r"GPU is lost|GPU requires re(?:set|start)")
-# A GPU works without its infoROM: no fault, though nvidia-smi ends with 14.
+# A GPU works without its infoROM: this is no fault, although nvidia-smi then ends with code 14.
 _INFOROM = "WARNING: infoROM is corrupted"
 _MOST_TEXT, _DIGITS, UUID = 500, re.compile(r"[0-9]{1,9}"), re.compile(r"GPU-[0-9A-Za-z-]{1,96}")
-# A driver's own memory on an idle GPU is well below this.
+# On an idle GPU, the driver itself uses much less memory than this.
 UNSEEN_MIB = 1024
 _MOST_GPUS, _MOST_LINE, _MOST_LINES = 1024, 1 << 16, 20_000
 _UUIDS = array(text(100, r"[!-~]*"), _MOST_GPUS)
-_OURS = default(words(1000), "")
+_LABEL = default(words(1000), "")
 _GIVEN = fields.row(
-    text(1000), text(20), _OURS, _OURS, default(text(1 << 17), ""),
+    text(1000), text(20), _LABEL, _LABEL, default(text(1 << 17), ""),
     default(array(tree(4), 100), []), default(text(64), ""),
 )  # fmt: skip
-# What a claim's owner does: a command at work, or a node that waits, has what it waited for, or runs.
+# What a claim's owner is doing: a command deploys; a node rests, waits, holds the GPUs that it waited for, or runs.
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _OWNER = text(100, r"[!-~]+")
 _CLAIM = record(
@@ -66,9 +66,9 @@ class Holder:
 
 @dataclass(frozen=True)
 class GpuUse:
-    """The present use of one GPU: memory in MiB, `busy` in percent; None if the driver does not say.
+    """The current use of one GPU: memory in MiB, `busy` in percent; None if the driver does not report it.
 
-    `given`: the runs and deploys that have it, in words, whether they compute on it yet or not.
+    `given`: the runs and deploys that have it, in words, whether or not they compute on it yet.
     """
 
     index: int
@@ -82,17 +82,17 @@ class GpuUse:
 
     @property
     def unseen(self) -> bool:
-        """Whether a process that the host does not show us holds memory: one in a virtual machine, say."""
+        """Whether a process that the host does not show holds memory: for example, one in a virtual machine."""
         return not self.holders and (self.used_mib or 0) > UNSEEN_MIB
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A deploy, or a node, that has GPUs of this machine, or waits for some (`waits`), as its process there says.
+    """A deploy or a node that has GPUs of this machine, or waits for some (`waits`), as its process there reports.
 
-    `number` grows in the order of the claims; it is the time when the wait of a run began, in nanoseconds.
-    `whole`: it wants a machine without GPUs, and no other run there. `state`: one of the words above. `why`: for whom
-    or what it waits.
+    `number` grows in the order of the claims: it is the time at which the run's wait began, in nanoseconds. `whole`: it
+    wants a machine without GPUs, and no other run there. `state`: one of the words above. `why`: for whom or what it
+    waits.
     """
 
     number: int
@@ -108,7 +108,7 @@ class Claim:
 
     @property
     def shown(self) -> str:
-        """`the deploy of train.py (alice@laptop)`, `run r1 (alice)`."""
+        """For people: `the deploy of train.py (alice@laptop)`, `run r1 (alice)`."""
         if self.state != DEPLOYS:
             return f"run {self.run} ({self.user})"
         return f"the deploy of {self.run} ({self.user}@{self.control})"
@@ -116,9 +116,9 @@ class Claim:
 
 @dataclass(frozen=True)
 class Gpus:
-    """A host's GPUs. `fault` says why the list may be incomplete; without GPU and fault, the host has none.
+    """A host's GPUs. `fault`: why the list may be incomplete; with neither GPUs nor a fault, the host has no GPU.
 
-    `runs`: the runs with a living container there, in words. `claims`: in their order.
+    `runs`: the runs with a living container there, in words. `claims`: sorted by their numbers.
     """
 
     gpus: tuple[GpuUse, ...] = ()
@@ -128,9 +128,9 @@ class Gpus:
 
 
 def parse(lines: Iterable[str]) -> Gpus:
-    """Read the answer to `commands.gpus`; lines with other words are skipped.
+    """Read the answer to `commands.gpus`; lines that begin with other words are skipped.
 
-    Raises BadAnswer for an invalid container name or run id, and for longer or more lines than any of ours.
+    Raises BadAnswer for an invalid container name or run id, and for lines longer or more numerous than ours can be.
     """
     rows: dict[str, list[str]] = {}
     for number, line in enumerate(lines):
@@ -156,7 +156,7 @@ def parse(lines: Iterable[str]) -> Gpus:
             replace(holder, user=_user(users.get(str(holder.pid), ""))[:100], container=container, run=run)
         )
     claims = parse_claims(rows.get("claim", ()))
-    # The claim of a node that waits, or has waited, tells what it has; its container could have every GPU.
+    # The claim of a node that waits, or has waited, tells what it has; its container may have been given every GPU.
     known = {claim.token for claim in claims}
     given = [row for row in map(_given, rows.get("given", ())) if not row[3] or row[3] not in known]
     having = [claim for claim in claims if claim.state in (DEPLOYS, HOLDS, RUNS)]
@@ -176,7 +176,7 @@ def parse(lines: Iterable[str]) -> Gpus:
 
 
 def parse_gpu(row: str) -> GpuUse | None:
-    """Read `0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for another line, and for a GPU that fails."""
+    """Read `0, GPU-5d5b..., 412, 81559, 97, NVIDIA H100 80GB HBM3`; None for another line, or for a GPU that fails."""
     cells = [cell.strip() for cell in row.split(",", 5)]
     if len(cells) != 6 or not _DIGITS.fullmatch(cells[0]) or not UUID.fullmatch(cells[1]):
         return None
@@ -189,7 +189,7 @@ def parse_gpu(row: str) -> GpuUse | None:
 def parse_app(row: str) -> tuple[str, Holder | None]:
     """Read `GPU-5d5b..., 4711, 61230, python`: the GPU and its holder; None for any other line.
 
-    The process name may hold commas.
+    The process name may contain commas.
     """
     cells = [cell.strip() for cell in row.split(",", 3)]
     if len(cells) != 4 or not _DIGITS.fullmatch(cells[1]):
@@ -198,9 +198,9 @@ def parse_app(row: str) -> tuple[str, Holder | None]:
 
 
 def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
-    """Read the values of `claim` lines: number, token, owner and a JSON object. Skips what no Muster writes.
+    """Read the values of `claim` lines: number, token, owner and a JSON object. Skips lines that no Muster writes.
 
-    Any user of the machine may write claims; whose a claim is, the owner of its file says.
+    Any user of the machine may write claims; the owner of the file tells whose claim it is.
     """
     claims = []
     for line in rows:
@@ -215,16 +215,15 @@ def parse_claims(rows: Iterable[str]) -> tuple[Claim, ...]:
 
 
 def _given(line: str) -> tuple[str, tuple[str, ...], bool, str]:
-    """Read a living container: its words, the GPUs that it was given, whether it is a node of a run, and its claim's
-    token if it began with a wait.
+    """Read a living container: its words, its GPUs, whether it is a node of a run, and its claim's token.
 
-    "all" stands for all GPUs. A container of somebody else's counts only where it names its GPUs: tools that watch GPUs
-    get all of them, and compute on none.
+    The token is empty unless the node began with a wait. "all" stands for all GPUs. A container that is not Muster's
+    counts only if it lists its GPUs: monitoring tools get all GPUs and compute on none.
     """
     name, state, run, user, label, requests, waits = _GIVEN(document(line, "a container"), "a container")
     asked = [request for request in requests if isinstance(request, dict)]
     named = [ids for request in asked if isinstance(ids := request.get("DeviceIDs"), list)]
-    # An engine with CDI names them `nvidia.com/gpu=0`.
+    # An engine that uses CDI writes them as `nvidia.com/gpu=0`.
     gpus = tuple(uuid.removeprefix("nvidia.com/gpu=") for ids in named for uuid in ids if isinstance(uuid, str))
     if not run:
         own = gpus if state != "created" and "all" not in gpus else ()
@@ -254,7 +253,7 @@ def _container(cgroup: str, names: Mapping[str, tuple[str, str]]) -> tuple[str, 
     ids = _CONTAINER.findall(cgroup)
     if not ids:
         return "", ""
-    # If an engine runs inside a container, the outer container's id is in the path as well.
+    # If the engine runs inside a container, the path also has the outer container's id.
     innermost = next((container for container in ids if container in names), ids[-1])
     return names.get(innermost, (innermost[:12], ""))
 
@@ -269,11 +268,11 @@ def _container_row(row: str) -> tuple[str, tuple[str, str]]:
 
 
 def _user(text: str) -> str:
-    """Read `alice 1001`. A container's user often does not exist on the host, and has only a number."""
+    """Read `alice 1001`. A container's user often does not exist on the host, and then has only a number."""
     name, _, number = text.partition(" ")
     return f"uid {number}" if name == "UNKNOWN" else name
 
 
 def _number(cell: str) -> int | None:
-    """None for [N/A], [Not Supported], [Insufficient Permissions]."""
+    """Read a number; None for [N/A], [Not Supported], [Insufficient Permissions]."""
     return int(cell) if _DIGITS.fullmatch(cell) else None

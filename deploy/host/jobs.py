@@ -1,7 +1,7 @@
-"""A job of Slurm: the commands that a login node runs for us, and the readers of its answers. The readers are pure.
+"""A Slurm job: the commands that a login node runs for us, and the readers of its answers. The readers are pure.
 
-The run's folder is `.muster/runs/RUN` below a folder that login node and nodes share; where that is not the home, the
-caller gives the commands that folder as their home (Session.at_home).
+The run's folder is `.muster/runs/RUN` below a folder that the login node and the compute nodes share. If that is not
+the home, the caller passes that folder to the commands as their home (Session.at_home).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..core.fields import text
 from ..core.names import NodeName, RunId, node_name
 from .commands import PIECE, script
 
-# How much to show of a log that a command begins to follow, and of a job's output after its end.
+# Bytes to show of a log when a command begins to follow it, and of a job's output after its end.
 LINGER, LAST_WORDS = 64 << 10, 4 << 10
 _MOST_NODES = 10_000
 _PATH = text(4096, r"/[^\x00-\x1f\x7f]*")
@@ -28,9 +28,9 @@ _CODE = re.compile(r"([0-9]{1,3}):([0-9]{1,3})")
 
 @dataclass(frozen=True)
 class ClusterLook:
-    """What a login node says before a deploy. `shared`: the folder's path there; `wrong`: why it cannot be used.
+    """What a login node reports before a deploy. `shared`: the folder's path there; `wrong`: why it cannot be used.
 
-    `lacks`: commands that are missing; `taken`: another run has the folder already.
+    `lacks`: commands that are missing; `taken`: another run already has the folder.
     """
 
     version: str = ""
@@ -42,10 +42,10 @@ class ClusterLook:
 
 @dataclass(frozen=True)
 class Job:
-    """What Slurm says of a job. `state`: Slurm's own word, or one of AWAY, GONE, NO_FOLDER; `reason`: its reason.
+    """What Slurm reports about a job. `state`: Slurm's own word, or AWAY, GONE or NO_FOLDER; `reason`: Slurm's reason.
 
-    `code` and `signal`: of its batch script; `restarts`: how often it was requeued; `hosts`: the nodes that it has;
-    `ran_s`: since its present start.
+    `code` and `signal`: how its batch script ended; `restarts`: how often it was requeued; `hosts`: its nodes; `ran_s`:
+    seconds since its current start.
     """
 
     state: str
@@ -58,7 +58,7 @@ class Job:
     ran_s: float = 0.0
 
 
-# The controller does not answer; Slurm no longer knows the job; the run's folder is not there.
+# The controller does not answer; Slurm no longer knows the job; the run's folder does not exist.
 AWAY, GONE, NO_FOLDER = "away", "gone", "nofolder"
 WAITS = frozenset(
     ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "CONFIGURING", "RESV_DEL_HOLD")
@@ -75,19 +75,19 @@ ENDED = frozenset(
 def follow(run: RunId, job: str, mark: str, every_s: float, ranks: Collection[int] | None) -> tuple[str, ...]:
     """Report what changes in a job and its run's folder until the reader stops. Standard input: commands.here.
 
-    `ranks`: whose logs; None: all.
+    `ranks`: the ranks whose logs are sent; None: all.
     """
     shown = "all" if ranks is None else f",{','.join(map(str, ranks))},"
     return script("follow-job", run, job, mark, str(PIECE), f"{every_s:g}", shown, str(LINGER))
 
 
 def state(run: RunId, job: str = "") -> tuple[str, ...]:
-    """For parse_state: what Slurm says of a job now, and its last words; without `job`, that of the run."""
+    """Ask what Slurm reports about a job now, and its last output, for parse_state; without `job`, the run's job."""
     return script("job-now", run, job, str(LAST_WORDS))
 
 
 def parse_look(answer: str) -> ClusterLook:
-    """Read the answer of look-cluster. Raises BadAnswer."""
+    """Read the answer of scripts/look_cluster.sh. Raises BadAnswer."""
     rows = fields.rows(answer)
     seen = ClusterLook(
         text(200)(fields.first(rows, "version")[:200], "Slurm's version"),
@@ -109,7 +109,7 @@ def job_id(value: str) -> str:
 
 
 def parse_submitted(answer: str) -> tuple[str, str]:
-    """The answer of submit-job: ("job", its id), or ("refused", "busy" or "unknown", ""). Raises BadAnswer."""
+    """Read submit-job's answer: ("job", its id), or "refused", "busy" or "unknown" with "". Raises BadAnswer."""
     word, _, rest = answer.strip().rpartition("\n")[2].partition(" ")
     if word == "job":
         return "job", job_id(rest)
@@ -119,12 +119,12 @@ def parse_submitted(answer: str) -> tuple[str, str]:
 
 
 def parse_kept(answer: str) -> tuple[str, ...]:
-    """The answer of resume-job: the files that the script has changed, and that were therefore not replaced."""
+    """Read resume-job's answer: the files that the script has changed and that were therefore not replaced."""
     return tuple(line[5:] for line in answer.split("\n") if line.startswith("kept "))
 
 
 def parse_job(lines: Sequence[str]) -> Job:
-    """Read the lines of look_job. Raises BadAnswer."""
+    """Read the lines of look_job (scripts/job_function.sh). Raises BadAnswer."""
     job, hosts = None, list[NodeName]()
     for line in lines:
         word, _, rest = line.partition(" ")
@@ -140,7 +140,7 @@ def parse_job(lines: Sequence[str]) -> Job:
 
 
 def parse_state(answer: str) -> tuple[str, Job | None, str]:
-    """The answer of `state`: the id if it was asked for, the job (None: it was not submitted), its last words."""
+    """Read the answer to `state`: the id if it was asked for, the job (None: not submitted), its last output."""
     head, _, words = answer.partition("\nend\n")
     lines = head.removesuffix("\nend").split("\n")
     number = next((job_id(line[3:]) for line in lines if line.startswith("id ")), "")
@@ -169,13 +169,13 @@ def _of_accounting(line: str) -> Job:
 
 
 def _codes(text: str) -> tuple[int, int]:
-    """The exit code and the signal of a batch script, as Slurm writes them."""
+    """The exit code and the signal of a batch script, in Slurm's form `CODE:SIGNAL`."""
     match = _CODE.fullmatch(text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def _seconds(text: str) -> float:
-    """A duration as Slurm writes it: `1-02:03:04`, `02:03:04`."""
+    """Read a duration in Slurm's form: `1-02:03:04`, `02:03:04`."""
     numbers = re.findall(r"[0-9]{1,5}", text)
     return float(sum(int(number) * unit for number, unit in zip(reversed(numbers), _UNITS, strict=False)))
 
@@ -186,7 +186,7 @@ def _field(line: str, name: str) -> str:
 
 
 def _state(value: str) -> str:
-    """Slurm's word for a state; accounting may add `by UID` to it."""
+    """Slurm's word for a state; Slurm's accounting may add `by UID` to it."""
     if match := _STATE.fullmatch(value.strip()):
         return match[1]
     raise BadAnswer("the job's state", "a word of Slurm such as RUNNING", value[:100])

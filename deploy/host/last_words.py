@@ -1,4 +1,4 @@
-"""What the ranks of a run said last, as its folder on a host has it: for who has not followed it."""
+"""The last verdicts and events of a run's ranks, from its folder on a host, for a command that did not follow it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from . import commands
 
 
 def of_run(session: Session, run: str, check: bool = True) -> list[Event]:
-    """Verdicts and events. Raises DeployError; without `check`, a folder that is not there yet has none."""
+    """Verdicts and events. Raises DeployError; without `check`, a folder that does not exist yet has none."""
     answer = session.run(commands.last_words(f"{session.home}/runs/{run}"), check=check).out
     return events.last_words(answer, time.time())

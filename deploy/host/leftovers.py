@@ -23,7 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @dataclass(frozen=True)
 class Leftover:
-    """One thing on a host. `age_s`, `bytes`: None where they are unknown. `used`: a container has it."""
+    """One item on a host. `age_s`, `bytes`: None if unknown. `used`: a container uses it."""
 
     kind: str
     name: str
@@ -34,8 +34,10 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a user wants removed: runs by id and data by digest (`all`: every one), whole kinds, and nothing younger
-    than `older_s`."""
+    """What a user wants removed: runs by id and data by digest (`all`: every one), and whole kinds.
+
+    `older_s`: the least age in seconds; younger items stay.
+    """
 
     runs: tuple[str, ...] = ()
     kinds: frozenset[str] = frozenset()
@@ -44,30 +46,30 @@ class Selection:
 
     @property
     def anything(self) -> bool:
-        """Whether the user named something."""
+        """Whether the user asked for anything to be removed."""
         return bool(self.runs or self.kinds or self.data)
 
     def takes(self, thing: Leftover) -> bool:
-        """Whether this is named."""
+        """Whether the user wants this item removed, apart from its age."""
         named = {"runs": self.runs, "data": self.data}.get(thing.kind, ())
         return thing.kind in self.kinds or thing.name in named or "all" in named
 
 
 class Had(NamedTuple):
-    """What containers have: the runs that go on, and the words of each that name a folder of a push."""
+    """What containers use: the runs that are running, and for each container the digests of its folders."""
 
     runs: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
 
     def has(self, kind: str, name: str) -> bool:
-        """Whether one has this run, cache or folder: a run that goes on may have any cache."""
+        """Whether a container uses this run, cache or folder. A running run may use any cache."""
         if kind in ("folders", "data"):
             return any(name.removeprefix("coming.") in words for words in self.folders)
         return name in self.runs if kind == "runs" else kind == "caches" and bool(self.runs)
 
 
 def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
-    """Read the answer of clean-list, and choose ours of what the engine stores. Raises BadAnswer."""
+    """Read the answer of clean-list, and pick ours from what the engine stores. Raises BadAnswer."""
     rows = fields.rows(output)
     now, user = _SECONDS(fields.first(rows, "now"), "the time there"), fields.first(rows, "user")
     things = [
@@ -93,7 +95,7 @@ def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterabl
 
 
 def together(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftover]]:
-    """The same, where a run that goes on at one host is used on all: they may share a home."""
+    """Mark a run as used on all hosts if it is running on one of them: the hosts may share a home."""
     going = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs" and thing.used}
     return {
         host: [replace(thing, used=thing.used or (thing.kind == "runs" and thing.name in going)) for thing in things]
@@ -102,7 +104,7 @@ def together(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftov
 
 
 def age(text: str) -> int:
-    """`30d` in seconds. Raises UsageError."""
+    """Read an age such as `30d` as seconds. Raises UsageError."""
     match = _AGE.fullmatch(text)
     if not match:
         raise UsageError(f"{FLAG.older} {text}: not an age", f"{FLAG.older} 30d or {FLAG.older} 12h")
@@ -110,9 +112,9 @@ def age(text: str) -> int:
 
 
 def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Leftover], list[Leftover]]:
-    """What to remove, and what is wanted too but stays because a container has it.
+    """Return what to remove, and what is also wanted but stays because a container uses it.
 
-    What has no known age is never old enough.
+    An item of unknown age is never old enough.
     """
     named = [
         thing
@@ -123,7 +125,7 @@ def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Lefto
 
 
 def unknown(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -> list[tuple[str, str]]:
-    """The runs and the data that the user named and no host has: kind and name."""
+    """The runs and the data that the user asked for and no host has: kind and name."""
     present = {(thing.kind, thing.name) for things in by_host.values() for thing in things}
     named = [("runs", run) for run in wanted.runs] + [("data", digest) for digest in wanted.data]
     return [each for each in named if each[1] != "all" and each not in present]

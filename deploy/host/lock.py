@@ -1,10 +1,10 @@
-"""One deploy per host at a time: a lock folder on the host, which says who holds the lock and since when.
+"""One deploy per host at a time: a lock folder on the host, which records who holds the lock and since when.
 
 `take` the lock before any change; `release` it, or leave the `with`, afterwards. A small script on the host
-(scripts/lock.sh) keeps the lock as long as our connection lives. Ctrl-C and SIGKILL release it at once; a cut cable or
-a sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
-then calls it silent, and `muster unlock` removes it. docs/decisions/0139 says why it is not `flock` alone. run/files/
-locks.py has the locks of this machine.
+(scripts/lock.sh) keeps the lock while our connection lives. Ctrl-C and SIGKILL release it immediately; a cut cable or a
+sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
+then reports it as silent, and `muster unlock` removes it. docs/decisions/0139 explains why `flock` alone is not enough.
+run/files/locks.py has the locks on this machine.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from . import audit
 from .commands import script
 
 BEAT_S, STALE_AFTER_S = 5.0, 60.0
-# How long a deploy that may wait (--wait) does so for the lock of another one; every other command is refused at once.
+# How many seconds a deploy with --wait waits for another deploy's lock; every other command is refused immediately.
 WAIT_S = 600.0
 _POLL_S, _RELEASE_S, _ANSWER_S, _MOST_LINES = 0.5, 5.0, 60.0, 100
 
 
 @dataclass(frozen=True)
 class Holder:
-    """The holder of a lock: `since` in unix seconds of the control machine."""
+    """The holder of a lock; `since` is in unix seconds by the clock of the control machine."""
 
     user: str
     control: str
@@ -45,13 +45,13 @@ class Holder:
 
     @property
     def shown(self) -> str:
-        """`alice@laptop (run r1, process 42) since 2026-11-21 02:31:07`."""
+        """For people: `alice@laptop (run r1, process 42) since 2026-11-21 02:31:07`."""
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.since))
         return f"{self.user}@{self.control} (run {self.run}, process {self.pid}) since {since}"
 
 
 class HeldLocks:
-    """The locks that we hold on some hosts, until `release` or the end of the `with`."""
+    """The locks that this process holds on some hosts, until `release` or the end of the `with`."""
 
     def __init__(self, holds: list[_Hold]) -> None:
         self._holds = holds
@@ -64,11 +64,11 @@ class HeldLocks:
 
     @property
     def lost(self) -> list[str]:
-        """Hosts whose lock is no longer ours: somebody broke it, or the connection ended."""
+        """Hosts whose lock is no longer ours: somebody removed it, or the connection ended."""
         return [hold.host for hold in self._holds if hold.lost]
 
     def refuse_lost(self) -> None:
-        """Raise DeployError if a host's lock is no longer ours: another deploy may be at work there."""
+        """Raise DeployError if a host's lock is no longer ours: another deploy may be running there."""
         if lost := ",".join(self.lost):
             raise DeployError(
                 f"{lost}: somebody removed our lock during the deploy",
@@ -76,7 +76,7 @@ class HeldLocks:
             )
 
     def release(self) -> None:
-        """Release the locks on all hosts. A lock that somebody else holds by now stays. A second call does nothing."""
+        """Release the locks on all hosts. A lock that somebody else holds now stays. A second call does nothing."""
         _release(self._holds)
 
 
@@ -84,7 +84,7 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldL
     """Lock all hosts or none, waiting up to `wait_s` seconds for others to release theirs.
 
     It locks one host after the other, by name, so two deploys that want the same hosts meet at the first one and cannot
-    deadlock. Raises DeployError, which names the holder. After an error or an interruption it holds no lock.
+    deadlock. Raises DeployError with the holder. After an error or an interruption it holds no lock.
     """
     deadline = time.monotonic() + wait_s
     holds: list[_Hold] = []
@@ -103,9 +103,9 @@ def look(sessions: Iterable[Session]) -> Results[Standing | None]:
 
 
 def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -> Results[str]:
-    """Remove the locks in `standings` from their hosts; returns who held each.
+    """Remove the locks in `standings` from their hosts; returns the holder of each.
 
-    A lock is removed by its token: one that somebody has taken since we looked stays.
+    A lock is removed by its token: a lock that somebody has taken since the look stays.
     """
 
     def break_one(session: Session) -> str:
@@ -118,7 +118,7 @@ def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -
 
 
 def sweep(sessions: Iterable[Session]) -> Results[str]:
-    """Remove each lock whose script on the host has died (with the host's power, say); who held it, "" for none."""
+    """Remove locks whose script on the host has died (for example, at a power loss); return each holder, or ""."""
 
     def sweep_one(session: Session) -> str:
         standing = _standing(_step(session, "sweep"))
@@ -137,7 +137,7 @@ _HOLDER = record(
 
 @dataclass(frozen=True)
 class Standing:
-    """A lock as its host reports it: seconds since its holder's last beat, by the host's clock."""
+    """A lock as its host reports it. `age_s`: seconds since its holder's last beat, by the host's clock."""
 
     age_s: float
     token: str
@@ -145,17 +145,17 @@ class Standing:
 
     @property
     def alive(self) -> bool:
-        """Whether its holder has sent a beat lately: its deploy is still at work."""
+        """Whether its holder has sent a beat lately, so its deploy is still running."""
         return self.age_s <= STALE_AFTER_S
 
     @property
     def shown(self) -> str:
-        """The holder in words."""
+        """The holder, in words."""
         return self.holder.shown if self.holder else "somebody who left no name"
 
 
 class _Hold:
-    """One host's lock: the script that keeps it as long as we beat. `taken`: it is ours."""
+    """One host's lock, and the script there that keeps it while we send beats. `taken`: the lock is ours."""
 
     def __init__(self, session: Session, run_id: str) -> None:
         user, control = audit.who()
@@ -165,7 +165,7 @@ class _Hold:
         self.stream.write(f"{holder}\n".encode())
 
     def answer(self) -> Standing | None:
-        """The state of the lock; None if it is ours now, or free. Raises DeployError if the host does not say."""
+        """The state of the lock; None if it is ours now, or free. Raises DeployError if the host does not report it."""
         lines = list[str]()
         while not lines or lines[-1] not in ("taken", "."):
             lines.append(self.stream.read_line(_ANSWER_S).decode(errors="replace"))
@@ -182,7 +182,7 @@ class _Hold:
         return self.taken and not self.over.is_set() and not self._lives()
 
     def end(self, wait_s: float) -> None:
-        """Wait until the script has released the lock, which the end of its input tells it."""
+        """Wait until the script has released the lock; the end of its input tells it to."""
         with suppress(DeployError):
             self.stream.read_line(wait_s)
         self.stream.close()
@@ -200,7 +200,7 @@ class _Hold:
 
 
 def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]) -> None:
-    """Add the host's lock to `holds`, so that an interrupted caller can release it."""
+    """Lock one host. The lock is added to `holds` first, so that an interrupted caller can release it."""
     while True:
         holds.append(_Hold(session, run_id))
         standing = holds[-1].answer()
@@ -214,7 +214,7 @@ def _take_one(session: Session, run_id: str, deadline: float, holds: list[_Hold]
 
 
 def _release(holds: Iterable[_Hold]) -> None:
-    """End the input of the scripts, which then release their locks. Wait a little, so that the next look sees that."""
+    """End the input of the scripts, which then release their locks. Wait up to 5 s until they have done so."""
     until = time.monotonic() + _RELEASE_S
     for hold in holds:
         hold.over.set()
@@ -242,7 +242,7 @@ def _standing(answer: str) -> Standing | None:
     age, token, holder_text = (*answer.split("\n", 2), "", "")[:3]
     try:
         holder: Holder | None = Holder(**_HOLDER(document(holder_text, "the lock's holder"), "the lock's holder"))
-    except BadAnswer:  # its writer was interrupted, or was not Muster
+    except BadAnswer:  # whoever wrote it was interrupted, or was not Muster
         holder = None
     return Standing(decimal(-1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 

@@ -12,17 +12,17 @@ from ..core.names import RunId, run_id
 from .facts import Container
 
 STAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z ", re.ASCII)
-# A node's agent sometimes says how many bytes its console has had so far (contract.md).
+# From time to time, a node's agent prints how many bytes its console has had so far (contract.md).
 _COUNT = re.compile(r"muster-said ([0-9]{1,18})")
-# What Docker's client says when its engine ends or does not answer; its lines have no time.
+# What the Docker client prints when its engine ends or does not answer; these lines have no time.
 _DEAD_ENGINE = re.compile(
     r"(unexpected )?EOF|.*cannot connect to the docker daemon|.*error during connect|.*connection reset by peer",
     re.IGNORECASE,
 )
 _LINE_WEIGHT = 75
-# Standard output and error may arrive in another order than the agent counted them. An engine drops more than this.
+# Bytes: standard output and error may arrive in another order than the agent counted. An engine drops more than this.
 _SLACK = 8 << 20
-# The engine splits a longer line into pieces, each after its time.
+# The engine splits a longer line into pieces, each with a time in front.
 _PIECE = 16 * 1024
 
 
@@ -35,7 +35,7 @@ class HostLogs:
 
 
 class ConsoleCount:
-    """Compares the bytes that we read of a node's console with the count that the node's agent reports.
+    """Compares how many bytes we have read from a node's console with the count that the node's agent reports.
 
     Calls `on_missed` once if the engine dropped lines before we read them. `whole`: we read from the console's start.
     """
@@ -45,7 +45,7 @@ class ConsoleCount:
         self._total, self._read = 0, 0 if whole else None
 
     def is_count(self, words: str) -> bool:
-        """Take a line of the console. True if it is the agent's count, not output of the script."""
+        """Count a line of the console. True if it is the agent's count rather than output of the script."""
         match = _COUNT.fullmatch(words)
         if match is None:
             if self._read is not None:
@@ -67,18 +67,18 @@ def missed_lines(host: str) -> str:
 
 
 def parse(containers: Iterable[Container], answer: str) -> HostLogs:
-    """The logs on a host: `containers` of our runs, and the answer to rank-logs."""
+    """Read the logs on a host from `containers` of our runs and the answer to rank-logs."""
     logs = set()
     for line in answer.split("\n"):
         match = re.fullmatch(r"([^/]+)/logs/rank-([0-9]{1,9})\.log", line)
-        with suppress(BadAnswer):  # a folder that is not a run's
+        with suppress(BadAnswer):  # a folder that does not belong to a run
             if match:
                 logs.add((run_id(match[1]), int(match[2])))
     return HostLogs(tuple(containers), frozenset(logs))
 
 
 def ranks_of(members: Mapping[str, Container]) -> dict[str, range]:
-    """The ranks on each host, as torchrun numbers them, node by node. A missing node counts as many as the next one."""
+    """The ranks on each host, numbered as torchrun does. A missing node counts as many ranks as the next node has."""
     ranks, first, place = {}, 0, 0
     for host, member in sorted(members.items(), key=lambda pair: pair[1].place):
         first += (member.place - place) * member.ranks
@@ -90,7 +90,7 @@ def ranks_of(members: Mapping[str, Container]) -> dict[str, range]:
 def host_of_rank(
     hosts: Mapping[str, HostLogs], members: Mapping[str, Container], run: str, rank: int
 ) -> tuple[str, bool]:
-    """The host that has a rank's lines, and whether they are in the rank's own log or in the console of a `members`.
+    """The host that has a rank's lines, and whether they are in the rank's own log (else in its container's console).
 
     Raises DeployError if no host has the rank, or if it shares its console with other ranks.
     """
@@ -110,7 +110,7 @@ def host_of_rank(
 
 
 def _who_has_lines(hosts: Mapping[str, HostLogs], run: str, ranks: Sequence[range]) -> str:
-    """The ranks that run, or those that have written lines: one that prints nothing has no log of its own."""
+    """Which ranks run, or which have written lines: a rank that prints nothing has no log."""
     if ranks:
         return f"there are {rank_text(ranks)}"
     wrote = sorted({rank for logs in hosts.values() for of_run, rank in logs.rank_logs if of_run == run})
@@ -126,12 +126,12 @@ def rank_text(ranks: Sequence[range]) -> str:
 
 
 def is_of_dead_engine(words: str) -> bool:
-    """Whether a line without a time is what Docker's client says of an engine that ended or does not answer."""
+    """Whether a line without a time is the Docker client's message about an engine that ended or does not answer."""
     return len(words) < 500 and bool(_DEAD_ENGINE.match(words))
 
 
 def split(line: str) -> tuple[str, str]:
-    """A console line as its time and its text. A line without a time continues the line before."""
+    """Split a console line into its time and its text. A line without a time continues the line before."""
     match = STAMP.match(line)
     if not match:
         return "", line

@@ -1,4 +1,4 @@
-"""What a network of a run's own keeps clear of on a host, read from the answer to look-overlay. Pure."""
+"""What the run's own network must avoid on a host, read from the answer to look-overlay. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ _MOST = 100_000
 
 @dataclass(frozen=True)
 class Networks:
-    """`tun`: it has /dev/net/tun. `routes`: the networks that it knows, without the way to everybody. `udp`: the ports
-    that are taken. `mtus`: bytes of a packet, by interface."""
+    """A host's networks. `tun`: it has /dev/net/tun.
+
+    `routes`: the networks that it knows, without the default route. `udp`: the UDP ports in use. `mtus`: the most bytes
+    of a packet, by interface.
+    """
 
     tun: bool
     routes: tuple[IPv4Network, ...]
@@ -29,7 +32,7 @@ class Networks:
 
 
 def parse(answer: str) -> Networks:
-    """Read the answer. It skips lines that it does not know. Raises BadAnswer if there are too many."""
+    """Read the answer. Skips lines that it does not know. Raises BadAnswer if there are too many lines."""
     rows = fields.rows(answer)
     if sum(map(len, rows.values())) > _MOST:
         raise BadAnswer("the networks of the host", f"at most {_MOST} lines", "more")
@@ -45,7 +48,7 @@ def parse(answer: str) -> Networks:
 
 
 def _route(row: str) -> IPv4Network | None:
-    """A line of /proc/net/route: the bytes of an address are in the order of the machine, the lowest first."""
+    """Read a line of /proc/net/route, where an address has the machine's byte order, lowest byte first."""
     if not (match := _ROUTE.fullmatch(row)):
         return None
     address, mask = (ipaddress.IPv4Address(bytes.fromhex(text)[::-1]) for text in match.groups())

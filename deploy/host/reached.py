@@ -1,4 +1,4 @@
-"""The hosts of a command that were reached: what nearly every step of a deploy and of a preflight works with."""
+"""The hosts that a command has reached: nearly every step of a deploy and of a preflight works with them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .facts import Container, HostFacts
 
 @dataclass(frozen=True)
 class ReachedHosts:
-    """The hosts as the user asked for them, with the sessions to those that were reached, and the facts by host.
+    """The hosts as the user asked for them, the sessions to those that were reached, and their facts by host.
 
-    `faults` names the others, each with its cause and words; `findings`: what a look has shown already.
+    `faults`: the cause and words for each host that was not reached; `findings`: what a look has already shown.
     """
 
     cluster: Cluster
@@ -29,7 +29,7 @@ class ReachedHosts:
 
     @property
     def job(self) -> Job:
-        """What is asked of all of them."""
+        """The job that the user asked for, the same on all hosts."""
         return self.cluster.job
 
     @property
@@ -39,11 +39,11 @@ class ReachedHosts:
 
     @property
     def containers_by_host(self) -> dict[str, tuple[Container, ...]]:
-        """Those of runs, by host."""
+        """The containers of runs, by host."""
         return {host: fact.containers for host, fact in self.facts.items()}
 
     def only(self, names: Collection[str]) -> Self:
-        """Return these with the sessions to some of them alone."""
+        """A copy with only the sessions to these hosts."""
         return replace(self, sessions=among(self.sessions, names))
 
 

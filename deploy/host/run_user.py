@@ -1,6 +1,6 @@
-"""Choose the uid of a run's processes: the login's own, or for a login as root, one that is unused on all hosts.
+"""Choose the uid of a run's processes: the login's own, or, for a login as root, one that is unused on all hosts.
 
-The kernel, and NFS between machines, compare uids and not names, so a run has one uid on all its hosts.
+The kernel, and NFS between machines, compare uids rather than names, so a run has one uid on all its hosts.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from ..door.session import Session, on_all
 from .commands import script
 from .reached import ReachedHosts
 
-# systemd, useradd with its subordinate ids, and sssd give these to nobody, and a host that is a container itself has
-# them. The first that nobody has is the same from run to run, so that a run finds the files of the one before.
+# Neither systemd, nor useradd with its subordinate ids, nor sssd gives these uids to anybody, and they also exist on a
+# host that is itself a container. The first unused uid is the same in every run, so a run finds the files of the run
+# before.
 NUMBERS = range(60_600, 60_632)
 _OWNER = fields.default(digits(1 << 32), 0)
 _NAME_ONE = "name one: `user` under [job] of cluster.toml"
@@ -25,10 +26,10 @@ Reached = TypeVar("Reached", bound=ReachedHosts)
 
 
 def choose(hosts: Reached, run: str = "") -> tuple[Reached, str]:
-    """The hosts with the run's uid (`job.user`), and a sentence that says which uid and why. Changes nothing there.
+    """The hosts with the run's uid (`job.user`), and a sentence that tells which uid and why. Changes nothing there.
 
-    `run`: the run to resume. Raises UsageError if `user` of cluster.toml is impossible, DeployError if somebody has
-    each of ours.
+    `run`: the run to resume. Raises UsageError if `user` in cluster.toml is impossible, DeployError if every uid in
+    NUMBERS is taken.
     """
     as_root = {host for host, fact in hosts.facts.items() if not (fact.uid or fact.bare)}
     roots, wanted = hosts.only(as_root).sessions, hosts.job.user
@@ -63,9 +64,10 @@ def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
 
 
 def _owner(roots: Sequence[Session], run: str) -> int:
-    """The uid that owns the run's folder, as all hosts that have one say; 0 if none has it. Raises DeployError.
+    """The uid that owns the run's folder, on which all hosts with a folder must agree; 0 if none has one.
 
-    A host that has no folder is asked whether somebody has that uid there: another host's word is not enough.
+    A host without the folder is asked whether somebody has that uid there: it must be free on that host too. Raises
+    DeployError.
     """
     answers = on_all(roots, lambda session: _OWNER(session.run(script("owner", run)).out.strip(), "an owner")).all()
     owners = {host: owner for host, owner in answers.items() if owner}
@@ -83,5 +85,5 @@ def _owner(roots: Sequence[Session], run: str) -> int:
 
 
 def _taken(sessions: Sequence[Session], numbers: Iterable[int]) -> Mapping[str, list[str]]:
-    """By host: which of these uids somebody has."""
+    """Which of these uids are taken, by host."""
     return on_all(sessions, lambda session: session.run(script("uid-taken", *map(str, numbers))).out.split()).all()

@@ -1,6 +1,6 @@
 """The runs of a host and their progress, as frozen values, and the readers of the host's answers. Pure.
 
-hosts/look/status.py asks the engine, and the host (scripts status and runs); report/tables.py makes the tables.
+hosts/look/status.py asks the engine and the host (scripts status and runs); report/tables.py makes the tables.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from . import facts
 from . import gpus as gpu_facts
 from .gpus import Gpus
 
-# Of the end of a console.
+# How many bytes from the end of a console are searched for its last line.
 _MOST_LINES = 4000
 _FOLDER = re.compile(r"(.+?) ([0-9]*) ([0-9]*) ?(\S*)")
-# After so long, and after so many times the usual time, a report of a step is overdue.
-_STANDS_S, _STANDS_TIMES = 10.0, 3.0
+# A step report is overdue after this many seconds, and this many times the usual time.
+_OVERDUE_S, _OVERDUE_TIMES = 10.0, 3.0
 _WORD, _STEP = optional(text(20)), optional(digits())
 
 
@@ -33,10 +33,10 @@ _WORD, _STEP = optional(text(20)), optional(digits())
 class NodeStatus:
     """A run's node on one host. A number is None, a text empty, if the run does not report it; scripts report nothing.
 
-    `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` the exit code. `step` is that of the slowest
+    `state` and `uptime` ("Up 3 minutes") are the engine's words, `code` is the exit code. `step` is that of the slowest
     rank here, `step_ms` its mean, `step_age_s` the age of its report; only rank 0's host knows `batch` (global).
-    `stands`: that report is so old that its rate is not the present one. `repeats`: steps that a later start repeated
-    count twice, as run/progress.py has it. `verdict` comes from the ranks. `last_line` is the console's,
+    `stands`: that report is so old that its rate no longer holds. `repeats`: steps that a later start repeated are
+    counted twice, as in run/progress.py. `verdict` comes from the ranks. `last_line` is the console's last line,
     `last_line_age_s` its age. `user`: the owner of a run that is not ours. `gpus`: the UUIDs of the GPUs that it was
     given. `container`: its name.
     """
@@ -93,7 +93,7 @@ class HostRun:
 
 
 def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> tuple[HostRun, ...]:
-    """Read the answer of runs; `containers`: of runs, as the engine lists them. Of others' runs: nothing.
+    """Read the answer of runs; `containers`: the runs' containers, as the engine lists them. Skips other users' runs.
 
     Folders that are not runs are skipped. Raises BadAnswer for a line that no engine or tool writes.
     """
@@ -105,7 +105,7 @@ def parse_runs(answer: str, containers: Iterable[Seen] = (), home: str = "") -> 
         if cells is None:
             raise BadAnswer("a run folder", "its name, time, size and last step", row)
         name, changed, kilobytes, last = cells.groups()
-        for run in run_ids([name]) if changed and kilobytes else ():  # without them, somebody has just removed it
+        for run in run_ids([name]) if changed and kilobytes else ():  # without them, it has just been removed
             t, size = decimal()(changed, "time"), digits(1 << 50)(kilobytes, "size") * 1024
             runs[run] = HostRun(run, t, size, _STEP(last, ""), _verdict(verdicts.get(run, [])))
     for node in _nodes(containers, home):
@@ -135,12 +135,12 @@ def parse(
 
 
 def rate(node: NodeStatus, batch: int | None) -> float | None:
-    """Samples a second of the whole run as this node sees it; `batch` is the run's global batch."""
+    """Samples per second of the whole run as this node sees it; `batch` is the run's global batch."""
     return batch * 1000 / node.step_ms if batch and node.step_ms and not node.stands else None
 
 
 def _nodes(containers: Iterable[Seen], home: str) -> Iterator[NodeStatus]:
-    """The nodes of runs. Other users may label theirs as they like: what cannot be read of those is skipped."""
+    """The nodes of runs. Other users may label theirs as they like: nodes of theirs that cannot be read are skipped."""
     for seen in containers:
         for known in facts.containers([seen], home):
             yield NodeStatus(
@@ -161,7 +161,7 @@ def _nodes(containers: Iterable[Seen], home: str) -> Iterator[NodeStatus]:
 def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus:
     """The node with its step and rate from the ranks' events; events that cannot be read are skipped."""
     events_read = [event for row in rows if (event := _event(row, now))]
-    # The folder also has the ranks of earlier starts, which may have been others.
+    # The folder also has the files of earlier starts, which may have had other ranks.
     since = node.created or 0.0
     last = {event["rank"]: event for event in events_read if event["kind"] == "step" and event["t"] >= since}
     plan: Event = next((event for event in events_read if event["kind"] == "plan"), {})
@@ -171,7 +171,7 @@ def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus
     slowest = min(last.values(), key=lambda event: event["step"])
     t = max(event["t"] for event in last.values())
     age_s = round(max(0.0, now - t), 1)
-    # A report comes at the end of `count` steps.
+    # A report comes after every `count` steps.
     usual_s = max(1, slowest.get("count", 1)) * (slowest.get("step_ms") or 0.0) / 1000
     return replace(
         node,
@@ -179,7 +179,7 @@ def _with_steps(node: NodeStatus, rows: Sequence[str], now: float) -> NodeStatus
         steps=slowest.get("steps"),
         step_ms=slowest.get("step_ms"),
         step_age_s=age_s,
-        stands=age_s > max(_STANDS_S, _STANDS_TIMES * usual_s),
+        stands=age_s > max(_OVERDUE_S, _OVERDUE_TIMES * usual_s),
         repeats=any(event["kind"] == "continues" and not event["known"] for event in events_read),
     )
 
@@ -195,7 +195,7 @@ def _with_last_line(node: NodeStatus, console: bytes, now: float) -> NodeStatus:
     for row in reversed(console[-_MOST_LINES:].decode(errors="replace").split("\n")):
         stamp, _, text = row.partition(" ")
         t = parse_time(stamp)
-        if t is not None and any(map(str.isalnum, text)):  # not a frame of `====`
+        if t is not None and any(map(str.isalnum, text)):  # skip separators such as `====`
             return replace(node, last_line=text.rstrip("\r\n"), last_line_age_s=round(max(0.0, now - t), 1))
     return node
 

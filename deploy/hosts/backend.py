@@ -1,8 +1,8 @@
-"""The backend of real hosts: one container a host, followed over SSH; a connection that is lost is opened again.
+"""The backend of real hosts: one container on each host, followed over SSH; a lost connection is opened again.
 
-One long command on each host copies what is new into the local run folder. If this process ends, the run continues, and
-`muster attach` starts where the local folder ends. A host counts as lost only if the run misses it: while the ranks
-train, it does not matter that we cannot reach the host.
+One long command on each host copies new output and files into the local run folder. If this process ends, the run
+continues, and `muster attach` resumes from what the local folder already has. A host counts as lost only if the run
+misses it: while the ranks train, it does not matter that this machine cannot reach the host.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ from .node.container import container_name
 
 EVERY_S = 0.5
 AGAIN_S = 2.0
-# Somebody may start the container of an ended node again.
+# How long to wait before looking again at a node that has ended: somebody may start its container again.
 ENDED_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True)
 class RunHandle:
-    """What this process knows of a run on real hosts. `nodes` by host; `command`: the script, or the trainer's options.
+    """What this process knows about a run on real hosts.
 
-    `resumed`: the run's folder holds earlier starts; what is older than `since` belongs to these. `secrets`: as
-    secrets.Handover takes them. `wait_lost_s`: how long the run waits for a host that is lost (--wait-lost). `least`:
-    so many nodes train on without the others (--min-nodes); 0: all are needed. `away`: hosts that did not answer.
-    `roles`: of each node, in a run of several.
+    `nodes`: the node on each host. `command`: the script, or the trainer's options. `resumed`: the run's folder holds
+    earlier starts; what is older than `since` belongs to them. `secrets`: as secrets.Handover takes them.
+    `wait_lost_s`: how long the run waits for a lost host (--wait-lost). `least`: how many nodes are enough to keep
+    training when others are lost (--min-nodes); 0: all are needed. `away`: hosts that did not answer. `roles`: each
+    node's role, in a run of several roles.
     """
 
     run_dir: Path
@@ -87,13 +88,13 @@ class HostsBackend(Backend):
 
     @property
     def sessions(self) -> list[Session]:
-        """The current sessions to the hosts that answer; lost ones have been opened again."""
+        """The current sessions to the hosts that answer, including sessions that were opened again."""
         away = {*self.out_of_sight}
         return [session for host, session in list(self._sessions.items()) if host not in away]
 
     @property
     def where(self) -> str:
-        """The run and its hosts, as a command takes them: users and ports are not those of nodes."""
+        """The run and its hosts as command-line options, with the user and port of each host, which node names lack."""
         return f"{FLAG.hosts} {shlex.quote(typed_hosts(self._hosts.values()))} {FLAG.run} {self._id}"
 
     @property
@@ -102,11 +103,11 @@ class HostsBackend(Backend):
         return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
 
     def typed(self, names: Iterable[str]) -> list[str]:
-        """These hosts as a user types them, and a record names them."""
+        """These hosts as a user types them and as a record stores them."""
         return [self._hosts[name].destination for name in names]
 
     def start(self) -> None:
-        """Does nothing: another command has started the nodes."""
+        """Do nothing: another command has started the nodes."""
         return
 
     def _watch(self) -> None:
@@ -120,9 +121,9 @@ class HostsBackend(Backend):
             threading.Thread(target=self._follow, args=(host,), daemon=True, name=f"muster-follow-{host}").start()
 
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node. A node is lost if the run waits too long for its host, never while the ranks train.
+        """Return each node's state. A node is lost if the run waits too long for its host, never while the ranks train.
 
-        Raises DeployError if no host answers for too long. The run continues then.
+        Raises DeployError if no host has answered for too long. The run still continues in that case.
         """
         if not self._mirrors:
             self._watch()
@@ -135,22 +136,22 @@ class HostsBackend(Backend):
         refuse_cut_off(f"no host of {self._id} has", silent_s, state.wait_lost_s, "the run", again)
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
         if self.out_of_sight or waits or state.ranks.waiting:
-            # A run that waits for a host, or its GPUs, must not count as silent.
+            # A run that waits for a host or for its GPUs must not count as silent.
             state.ranks.last_sign = time.time()
         step = max((view.step for view in state.ranks.views.values()), default=0)
         if step != self._step:
             self._step, self._moved = step, time.monotonic()
         if state.ranks.waiting and not state.verdicts:
-            return [mirror.state for mirror in mirrors]  # the nodes wait for a host that is away, and so do we
+            return [mirror.state for mirror in mirrors]  # the nodes wait for a lost host, so we do too
         finding = state.case.finding
         lost = finding.node if finding and finding.cause == Cause.NODE_LOST else ""
-        # A node that has left the run misses nobody.
+        # A node that has left the run does not wait for any other node.
         members = {*(state.nodes.members or state.names)}
         ended = {host for host, mirror in self._mirrors.items() if mirror.over and mirror.state.node in members}
         return [self._judged(host, signs, ended, state, lost) for host in self._mirrors]
 
     def output(self, state: State) -> list[Event]:
-        """The lines of the nodes' consoles."""
+        """The new lines of the nodes' consoles."""
         return self._lines.take(state.ranks.began)
 
     def stop(self) -> None:
@@ -158,7 +159,7 @@ class HostsBackend(Backend):
         self._signal("SIGINT")
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Send it to every node."""
+        """Send this signal to every node."""
         self._signal(number.name)
 
     def kill(self) -> None:
@@ -179,7 +180,7 @@ class HostsBackend(Backend):
         return [f"{why}: {down}" for why, down in zip(whys.values(), downs, strict=True)]
 
     def close(self) -> None:
-        """Stop following. The run continues."""
+        """Stop following the run. The run continues."""
         self._closed.set()
         self._handover.close()
         for opened in self._again.values():
@@ -191,12 +192,13 @@ class HostsBackend(Backend):
 
     def _hear(self, host: str, node: str, words: str, t: float) -> None:
         self._handover.on_console_line(host, words)
-        if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story has it
+        if not words.startswith(commands.WAITS_FOR_HOSTS):  # the run's story already tells this
             self._lines.put(node, words, t)
 
     def _tell_silent(self, state: State, signs: Mapping[str, Signs]) -> None:
-        """Engines that do not answer where SSH does, and those that answer again."""
-        # A host that was silent itself says so of its engine at first, too: it waited for that answer.
+        """Report hosts whose engine stops answering although SSH works, and engines that answer again, to the story."""
+        # When a host comes back after it was silent, it may first report its engine as away, because it was waiting for
+        # the engine's answer meanwhile.
         silent = {host for host, mirror in self._mirrors.items() if mirror.away_s() > UNSEEN_S}
         for host in sorted(silent - self._silent):
             words = engine_words(signs[host], _trains_since(state, self._mirrors[host].state.node, signs[host]))
@@ -206,7 +208,7 @@ class HostsBackend(Backend):
         self._silent = silent
 
     def _tell_full(self, state: State) -> None:
-        """A full disk, where the ranks' own words about it cannot be written either."""
+        """Report a full disk to the story: the ranks' own messages about it cannot be written to that disk either."""
         full = {host for host, mirror in self._mirrors.items() if mirror.full}
         for host in sorted(full ^ self._full):
             words = "is full: no checkpoint and no event can be written there" if host in full else "has room again"
@@ -216,7 +218,7 @@ class HostsBackend(Backend):
     def _judged(
         self, host: str, signs: Mapping[str, Signs], ended: Collection[str], state: State, lost: str
     ) -> NodeState:
-        """The node's state. `ended`: hosts whose nodes have; `lost`: the node for which the others wait, they say."""
+        """Judge a node's state. `ended`: hosts whose nodes have ended; `lost`: the node that the ranks report lost."""
         mirror, own = self._mirrors[host], signs[host]
         node = mirror.state
         if trouble := own.trouble or ("closed" if mirror.closed and not node.trouble else ""):
@@ -225,7 +227,7 @@ class HostsBackend(Backend):
             return self._final.at_the_end(node)
         self._final.before_the_end(node)
         if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, _others(host, signs))):
-            # It may be a victim of the host that is silent now.
+            # The node may have failed because of the host that is silent now.
             return replace(node, state="running", code=None)
         stood_s = time.monotonic() - self._moved
         has_ended = any(name != host for name in ended)
@@ -250,7 +252,7 @@ class HostsBackend(Backend):
             except DeployError as fault:
                 if self._closed.is_set():
                     return
-                # Our command is long and tells nothing: we show only the host and the fault.
+                # The follow command is long and tells the user nothing: the warning shows only the host and the fault.
                 self._say(f"{fault.brief}: the run continues; reconnecting")
                 self._reopen(host)
             self._closed.wait(AGAIN_S if not mirror.over else ENDED_AGAIN_S)
@@ -260,9 +262,9 @@ class HostsBackend(Backend):
         while not self._closed.is_set():
             try:
                 self._sessions[host] = open_again(self._again[host], self._hosts[host])
-            except HostsFailed:  # that it is silent is told already
+            except HostsFailed:  # the story already says that the host is silent
                 pass
-            except (DeployError, OSError) as fault:  # the disk here is full, say
+            except (DeployError, OSError) as fault:  # for example, the local disk is full
                 self._once(f"{host}: {fault}")
             else:
                 self._say(f"{host}: connected again")
@@ -278,14 +280,14 @@ class HostsBackend(Backend):
 
 
 def _others(host: str, signs: Mapping[str, Signs]) -> Iterator[Signs]:
-    """The signs of all other hosts, as far as they are asked for: each host looks at hundreds."""
+    """The signs of all other hosts. A generator: with hundreds of hosts, callers stop at the first sign they need."""
     return (of_host for name, of_host in signs.items() if name != host)
 
 
 class Onlooker(HostsBackend):
-    """Follows the nodes, and neither ends nor removes them, whatever it judges.
+    """Follows the nodes but never stops or removes them, whatever state it judges them to be in.
 
-    Nobody waits for its words: who looks at the run's page sees what the mirrors write.
+    Its console output may come late: viewers of the run's page see the files that the mirrors write.
     """
 
     look_s = 0.5
@@ -299,7 +301,7 @@ class Onlooker(HostsBackend):
 
 
 def engine_words(signs: Signs, rank: int | None) -> str:
-    """What the story says of a host whose engine does not answer. `rank`: the one that trains there, if known."""
+    """What the story says about a host whose engine does not answer. `rank`: the rank that trains there, if known."""
     text = "the Docker engine there does not answer"
     if not signs.lives_on:
         return f"{text}; asking again"
@@ -308,7 +310,7 @@ def engine_words(signs: Signs, rank: int | None) -> str:
 
 
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:
-    """The one rank of a node, if it has made a step since its engine fell silent: its container may be stopped."""
+    """The node's only rank, if it has made a step since the engine fell silent: else its container may be stopped."""
     rank = state.ranks.only_rank(node)
     if rank is None or rank in state.ranks.still or rank in state.ranks.ends or state.verdicts:
         return None
@@ -317,9 +319,9 @@ def _trains_since(state: State, node: str, signs: Signs) -> int | None:
 
 
 class FinalCodes:
-    """Takes each node's state, look after look, and keeps the code with which it ended the run.
+    """Remembers, from one look to the next, the exit code with which each node ended the run.
 
-    Its engine may start it again afterwards.
+    It is needed because the Docker engine may start an ended node again.
     """
 
     def __init__(self) -> None:
@@ -327,14 +329,14 @@ class FinalCodes:
         self._restarts: dict[str, int] = {}
 
     def before_the_end(self, node: NodeState) -> None:
-        """Take a state while no rank has given a verdict."""
+        """Note a node's state while no rank has given a verdict."""
         self._restarts[node.node] = node.restarts
 
     def at_the_end(self, node: NodeState) -> NodeState:
-        """The state once a rank has given a verdict: a node that has ended since then stays ended.
+        """Return the state once a rank has given a verdict: a node that has ended since then stays ended.
 
-        A node that runs has the code of its life before. That life ended with the run only if the engine has started
-        the node since the last look before the verdict.
+        A running node carries the exit code of its previous life. That life ended with the run only if the engine
+        has started the node since the last look before the verdict.
         """
         ended = node.state != "running" or node.restarts > self._restarts.get(node.node, -1)
         if node.code is not None and ended:

@@ -1,7 +1,7 @@
 """What a host lacks before it can run containers, and the commands that install it. Pure.
 
-Bootstrap installs only packages of the host's own distribution, with its package manager. It adds no package source.
-What it cannot install this way, it leaves to the user. hosts/bootstrap_run.py performs the plan.
+Bootstrap installs only packages of the host's own distribution, with its package manager, and adds no package source.
+It leaves everything else to the user. hosts/bootstrap_run.py runs the plan.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ _ENGINE = "docker.io"
 _TOOLKIT = "nvidia-container-toolkit"
 _KNOWN = ("debian", "ubuntu")
 _WORD, _USER, _NUMBER = text(100, r"[\w .+~-]*"), text(100, r"[A-Za-z0-9_][\w.@\\-]*\$?|"), optional(digits(10**6))
-# From Debian 13 on the client is a package of its own, which docker.io only recommends.
+# Since Debian 13 the Docker client is a separate package (docker-cli), which docker.io only recommends.
 _DEBIAN_WITH_CLIENT_APART = 13
 _SCRIPT = Scripts(__file__)
-# What an answer has a line of, or has not.
+# Words that the answer either has on a line of its own or lacks.
 _SEEN = (
     *("sudo", "member", "systemd", "dockerd", "client", "answers", "driver", "toolkit"),
     *("toolkit-package", "rootless"),
@@ -29,9 +29,10 @@ _SEEN = (
 
 @dataclass(frozen=True)
 class Machine:
-    """What bootstrap must know of a host. `answers`: its Docker engine answers; `running`: how many containers run.
+    """What bootstrap must know about a host.
 
-    `rootless`: the login's own `docker` talks to a rootless engine.
+    `answers`: the host's Docker engine answers. `running`: how many containers run there. `rootless`: the login's own
+    `docker` command talks to a rootless engine.
     """
 
     os: str
@@ -54,7 +55,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Step:
-    """One command that runs as root, and the reason for it."""
+    """One command to run as root, and the reason for it."""
 
     argv: tuple[str, ...]
     why: str
@@ -62,7 +63,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps for a host, in order; `by_hand` is what its owner must do. Both empty: the host has all it needs."""
+    """The steps for a host, in order; `by_hand`: what its owner must do. If both are empty, the host lacks nothing."""
 
     steps: tuple[Step, ...] = ()
     by_hand: tuple[str, ...] = ()
@@ -74,7 +75,7 @@ def look() -> tuple[str, ...]:
 
 
 def wait() -> tuple[str, ...]:
-    """The command that waits up to half a minute until an engine answers root: not every way to start one waits."""
+    """The command that waits up to 30 s for an engine to answer root: not every way to start an engine waits."""
     return _SCRIPT("bootstrap-wait")
 
 
@@ -94,7 +95,7 @@ def parse(answer: str) -> Machine:
 
 
 def decide(machine: Machine) -> Plan:
-    """The plan for a host. Where bootstrap may not change the host, it leaves everything to the host's owner."""
+    """Decide the plan for a host. If bootstrap may not change the host, the plan leaves everything to its owner."""
     packages, by_hand = _packages(machine)
     steps, words = _install(packages) if packages else [], tuple[str, ...]()
     if _TOOLKIT in packages:

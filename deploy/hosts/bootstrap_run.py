@@ -1,4 +1,4 @@
-"""`muster bootstrap`: look at every host, show each command, ask, run it, write it to the host's audit log."""
+"""`muster bootstrap`: look at every host, show each command, ask, run it, and note it in the host's audit log."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _STEP_S = 1800.0
 
 
 def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool, console: Console) -> int:
-    """Make every host able to run containers. `ask` asks the user a question; None means yes.
+    """Make every host able to run containers. `ask` asks the user a question; None: do not ask, go ahead.
 
-    Returns 0 if all hosts have what they need, 1 if their owners must do something, 75 if the answer was no. Raises
-    DeployError with every host that cannot be reached (then nothing was changed) or whose command failed.
+    Returns 0 if all hosts have what they need, 1 if their owners must do something, 75 if the user said no. Raises
+    DeployError with every host that cannot be reached (nothing was changed then) or whose command failed.
     """
     with open_all(hosts) as opened:
         sessions = list(opened.all().values())
@@ -45,7 +45,7 @@ def run(hosts: Sequence[Host], ask: Callable[[str], bool] | None, dry_run: bool,
 
 
 def plan_lines(plans: dict[str, Plan]) -> list[str]:
-    """The plans as lines: each command as a shell takes it, its reason, and what the host's owner must do."""
+    """Format the plans as lines: each command in shell quoting, its reason, and what the host's owner must do."""
     lines = []
     for host, plan in plans.items():
         lines += [f"{host}: {shlex.join(step.argv)}    # {step.why}" for step in plan.steps]
@@ -71,7 +71,7 @@ def _perform(session: Session, plan: Plan, console: Console) -> None:
 
 
 def _prove(session: Session) -> None:
-    """Raises DeployError if no engine answers root there."""
+    """Raise DeployError if no engine answers root on this host."""
     done = session.run(bootstrap.wait(), check=False)
     if done.code:
         words = last_line(done.err, "no output")

@@ -1,6 +1,7 @@
-"""Copy what one host reports into the local run folder while it is followed; when it last gave a sign, by our clock.
+"""Copies one host's reports into the local run folder, and notes by the local clock when the host last gave a sign.
 
-We tell the host what we have already, and it continues from there. A warning names everything that is not copied.
+Muster tells the host what the local folder already has, and the host continues from there. A warning names everything
+that is not copied.
 """
 
 from __future__ import annotations
@@ -21,26 +22,29 @@ from ..host.status import parse_time
 from ..run.files import apart, locks, own_files
 from ..run.lost_host import Signs
 
-# Two hosts may have a file of one name: the first piece decides which of them gets the name.
+# Two hosts may have a file with the same name. The host whose first piece arrives first gets the plain name.
 _FIRST_PIECE = threading.Lock()
 _LOOK_S = 1.0
 
 
 def _known(run_dir: Path, folder: str) -> dict[str, str]:
-    """The growing files there, as `commands.here` takes them."""
+    """The growing files in this folder, in the form that `commands.here` takes."""
     sizes = growing(run_dir / folder)
     return {name: f"{size} {apart.time_in(apart.head(run_dir, folder + name))}" for name, size in sizes.items()}
 
 
 class AllFiles:
-    """The growing files of a run's folder. Hundreds of hosts begin at once: a look serves all of them for a moment."""
+    """The growing files of a run's folder, cached for a second because hundreds of hosts may ask at the same moment."""
 
     def __init__(self, run_dir: Path) -> None:
         self._dir, self._lock = run_dir, threading.Lock()
         self._at, self._files = -_LOOK_S, dict[str, str]()
 
     def files(self) -> Mapping[str, str]:
-        """As `_known` has them. What has grown since, a host sends twice, and a mirror writes once."""
+        """The files, as `_known` returns them.
+
+        If a file has grown since, the host sends the new part twice; the mirror writes it once.
+        """
         with self._lock:
             if time.monotonic() - self._at >= _LOOK_S:
                 self._files, self._at = _known(self._dir, ""), time.monotonic()
@@ -48,10 +52,10 @@ class AllFiles:
 
 
 class Mirror(FolderCopy):
-    """Writes what one host reports into the local run folder. `full`: the disk of the run's folder there is;
-    `closed`: the folder's rights were taken away.
+    """Writes what one host reports into the local run folder.
 
-    `say` gets one warning for each reason why something is not written; `on_console_line` gets each console line and
+    `full`: the disk with the run's folder on the host is full. `closed`: the folder's permissions were taken away.
+    `say` gets one warning for each reason why something is not written. `on_console_line` gets each console line and
     the time at which it was printed.
     """
 
@@ -81,15 +85,18 @@ class Mirror(FolderCopy):
             self._console.truncate(0)
 
     def engine_s(self) -> float:
-        """Seconds since the host and its engine last answered; 0 once the node has ended."""
+        """Seconds since both the host and its engine last answered; 0 once the node has ended."""
         return 0.0 if self.over else time.monotonic() - self._answer_at
 
     def away_s(self) -> float:
-        """For how long the host has said that its engine does not answer; 0 if it does, or if no word comes."""
+        """How many seconds the host has reported that its engine does not answer; 0 if it reports nothing like that."""
         return 0.0 if self._away_at is None else time.monotonic() - self._away_at
 
     def signs(self, ranks: Collection[int]) -> Signs:
-        """When what was last seen. `ranks`: those of the node; hosts that share a home send each other's files too."""
+        """How long ago the host last gave each sign of life.
+
+        `ranks`: the node's own ranks. Files of other ranks do not count: hosts that share a home send each other's too.
+        """
         if self.over:
             return Signs(0.0, 0.0, 0.0)
         now, own = time.monotonic(), [f"ranks/rank-{rank}.jsonl" for rank in ranks]
@@ -97,8 +104,10 @@ class Mirror(FolderCopy):
         return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
     def known(self) -> tuple[str, dict[str, str]]:
-        """Where the host must continue: the time of the console's last line; of each growing file the size, and the
-        time in its beginning, because it may be another host's."""
+        """Where the host must continue: the time of the last console line, and what is here of each growing file.
+
+        For a file that is its size and the time at its beginning, which shows whether it is another host's file.
+        """
         self._known = self._stamp
         return self._known, {**self._all.files(), **_known(self._dir, apart.name_of(self._node, ""))}
 
@@ -136,7 +145,7 @@ class Mirror(FolderCopy):
                 super()._write(self._place(path, data), what, offset, data)
 
     def _place(self, path: Path, begin: bytes) -> Path:
-        """Where a growing file of this host lies here. `begin`: how the host says that it begins."""
+        """Where to store a growing file of this host locally. `begin`: the file's beginning, as the host sends it."""
         own = apart.name_of(self._node, str(path))
         if (self._dir / own).exists():
             if apart.differ(apart.head(self._dir, own), begin):  # the host has lost its disk a second time
@@ -146,11 +155,11 @@ class Mirror(FolderCopy):
 
     def _take_console(self, line: str) -> None:
         stamp, words = logs.split(line)
-        # After a reconnect, the console begins with lines that we have already.
+        # After a reconnect, the console begins with lines that are already copied.
         if (stamp and stamp <= self._known) or self._count.is_count(words):
             return
         if not stamp and logs.is_of_dead_engine(words):
-            return  # run/follow.py says it, with the host and what follows from it
+            return  # run/follow.py reports this, with the host and the consequences
         self._stamp = max(self._stamp, stamp)
         self._printed = (parse_time(stamp) if stamp else self._printed) or time.time()
         self._on_console_line(words, self._printed)
@@ -177,7 +186,7 @@ class Mirror(FolderCopy):
             self.state, self.over = NodeState(self._node, "waiting", container.last_code, restarts), False
         elif container.status in ("running", "paused"):
             trouble = "paused" if container.status == "paused" else ""
-            self.over = False  # somebody may start it again by hand
+            self.over = False  # somebody may start the container again with `docker start`
             seen = self.state.code if self.state.state != "running" else None
             last = (self._died if seen is None else seen) if restarted else None
             self.state, self._died = NodeState(self._node, "running", last, restarts, trouble), None

@@ -26,16 +26,17 @@ _END_S = 90.0
 
 
 class Removed(NamedTuple):
-    """How many of our containers were removed, and other users' runs that were left, each with its user."""
+    """How many of our containers were removed, and which runs of other users were left, each with its user."""
 
     containers: int
     left: tuple[tuple[str, str], ...]
 
 
 def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> None:
-    """Start the first host's node, then all others at once. Before that, clear what an earlier start of the run left.
+    """Start the first host's node, then all others in parallel. First clear what an earlier start of the run left.
 
-    Raises HostsFailed with every host that failed; `undo` then removes what was started, even a start still at work.
+    Raises HostsFailed with every host that failed. The caller then calls `undo`, which removes what was started, even
+    if a start is still in progress.
     """
     by_host = {container.host: container for container in containers}
     if not containers[0].fresh:
@@ -50,7 +51,7 @@ def start(sessions: Sequence[Session], containers: Sequence[NodeContainer]) -> N
 def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: Callable[[str], None]) -> str:
     """Remove what a failed start has made, and nothing else. A run folder that existed before stays.
 
-    Says, and returns, what may be left, with the command that removes it; empty: nothing is.
+    Prints and returns what may be left, with the command that removes it; returns "" if nothing is left.
     """
     by_host = {undo_one.host: undo_one for undo_one in containers}
 
@@ -69,7 +70,7 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: 
 
 
 def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
-    """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait for an effect."""
+    """Send a signal to every node of a run (SIGINT asks it to stop). Does not wait until the signal takes effect."""
 
     def signal_one(session: Session) -> None:
         for each in observe.containers_of(session, run):
@@ -81,16 +82,16 @@ def signal(sessions: Sequence[Session], run: str, name: str) -> Results[None]:
 
 
 def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
-    """Remove our containers of a run, or of all runs, running or not."""
+    """Remove our containers of a run, or of all runs, whether they run or not."""
 
     def remove_one(session: Session) -> Removed:
         engine, home = reach.on_host(session), posixpath.dirname(session.home)
-        # First the marks of starts: one that still goes on undoes itself.
+        # Remove the marks of starts first: a start that is still in progress then undoes itself.
         session.run(commands.script("forget", run), timeout_s=_END_S)
         seen = engine.inspected(label_of(run))
         own = [each for each in seen if facts.is_ours(each, home, run)]
         tokens = sorted({each.labels.get("muster.claim", "") for each in own} - {""})
-        # The end of a run's own network would go by itself, some seconds later.
+        # The host's end of the run's overlay network would end without help, but some seconds later.
         ends = [end for token in tokens for end in engine.containers(f"muster.overlay={token}")]
         for each in (*own, *ends):
             engine.remove(each.id)
@@ -98,19 +99,19 @@ def remove(sessions: Sequence[Session], run: str = "") -> Results[Removed]:
             session.run(commands.script("forget", run, *tokens), timeout_s=_END_S)
         if own:
             audit.note(session, audit.Action.REMOVED, str(len(own)), run or "all runs")
-        return Removed(len(own), _others(each for each in seen if each not in own))
+        return Removed(len(own), _foreign_runs(each for each in seen if each not in own))
 
     return on_all(sessions, remove_one)
 
 
-def _others(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
-    """Other users' runs, each with its user, as their labels have them."""
+def _foreign_runs(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
+    """Other users' runs, each with its user, from the labels of their containers."""
     labels = [each.labels for each in seen if "muster.node" in each.labels]
     return tuple(sorted({(own.get("muster.run", ""), own.get("muster.user", "") or "another user") for own in labels}))
 
 
 def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[str, frozenset[str]]:
-    """By host: which of these paths its folder of the run has. A host that does not answer is left out."""
+    """Which of these paths each host has in its folder of the run. A host that does not answer is left out."""
 
     def look(session: Session) -> frozenset[str]:
         places = {f"{session.home}/runs/{run}/{path}": path for path in paths}
@@ -121,7 +122,7 @@ def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[
 
 
 def ask(session: Session, run: str, program: str, wait_s: float) -> Ended:
-    """What one of the programs beside a node's agent answers (trainer/node/); a container that is not there fails."""
+    """Ask one of the programs that run next to a node's agent (trainer/node/); fails if there is no container."""
     try:
         return reach.on_host(session).ask_inside(container_name(run), commands.node_program(program), wait_s)
     except DockerFault as fault:
@@ -143,7 +144,7 @@ def _start_one(session: Session, container: NodeContainer) -> None:
     done = session.run(command, input=container.input, timeout_s=_START_S, check=False)
     if done.code:
         lines = (done.err.strip() or "no output").splitlines()
-        # Our own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
+        # Muster's own error comes first, then Docker's, whose last line may only be "See 'docker run --help'."
         errors = [line for line in lines if line.startswith("error: ")]
         cause = next((line for line in (*errors, *lines) if "rror" in line or "denied" in line), lines[-1])
         text = f"{session.name}: {container.node} was not started: {cause}"

@@ -1,6 +1,6 @@
-"""Which of the runs that hosts have this folder has recorded: the newest, and those without an end.
+"""Which runs on the hosts were recorded in this folder: the newest, and those without a recorded end.
 
-commands/where.py says where a command looks; which_run.py chooses among the runs that hosts have.
+commands/where.py decides where a command looks; which_run.py chooses among the runs that hosts have.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from ..run.files import record
 
 
 def newest_of(runs: Container[str]) -> RunId | None:
-    """The newest run that was deployed from this folder, if it is one of `runs`: hosts have those of others as well."""
+    """The newest run deployed from this folder, if it is one of `runs`: the hosts also have runs from other folders."""
     newest = record.newest(record.HOSTS)
     return RunId(newest.name) if newest and newest.name in runs else None
 
 
 def without_end() -> frozenset[str]:
-    """The runs of this folder whose end is not known here: of several on the hosts, these are meant."""
+    """The runs of this folder without a recorded end. Among several runs on the hosts, the user means one of these."""
     return frozenset(path.name for path in record.without_end(record.HOSTS))

@@ -1,4 +1,4 @@
-"""Which run of those on hosts is meant, and whose it is; recorded.py: which, and where, if none is named. Pure."""
+"""Which of the runs on the hosts the user means, and whose it is. recorded.py: the choice if none is named. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .start import observe
 
 
 def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[str, Container]]:
-    """Our runs by id, each with its container by host."""
+    """Our runs by id, each with its container on each host."""
     runs: dict[RunId, dict[str, Container]] = {}
     for host, on_host in containers.items():
         for container in on_host:
@@ -22,12 +22,12 @@ def runs_of(containers: Mapping[str, Sequence[Container]]) -> dict[RunId, dict[s
 
 
 def nodes_of(run: str, sessions: Iterable[Session]) -> Mapping[str, Container]:
-    """The container that each of these hosts has of one of our runs. Raises DeployError with every host that failed."""
+    """The container that each host has for one of our runs. Raises DeployError with every host that failed."""
     return runs_of(observe.containers(sessions, run).all()).get(RunId(run), {})
 
 
 def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> None:
-    """Raise DeployError if another user of a host's engine has a run of that id: a host can have only one."""
+    """Raise DeployError if another user of a host's engine has a run with this id: a host can have only one."""
     for host, on_host in containers.items():
         for container in on_host:
             if container.run == run and not container.ours:
@@ -38,9 +38,9 @@ def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> N
 def choose_run(
     runs: Mapping[RunId, Mapping[str, Container]], wanted: str, here: Collection[str] = frozenset()
 ) -> RunId:
-    """The run that was named, or the only one that is running, or the only one. Raises UsageError with these runs.
+    """Return the run that was named, or the only one that is running, or the only one. UsageError lists the runs.
 
-    Of several that run, the only one of `here` is meant: the runs of this folder.
+    If several are running, return the only one of `here`, the runs of this folder.
     """
     if wanted in runs:
         return RunId(wanted)

@@ -1,1 +1,1 @@
-"""The files of a run on a host, and how they come home."""
+"""The files of a run on a host, and how they are copied to this machine."""

@@ -1,7 +1,7 @@
-"""Copy what a host reports of a run's folder into the local run folder while the run is followed.
+"""Copy what a host reports from a run's folder into the local run folder while the run is followed.
 
-We tell the host what we have already, and it continues from there. A warning names everything that is not copied.
-hosts/mirror.py adds what a container says, slurm/mirror.py what Slurm says of a job.
+Muster tells the host what the local folder already has, and the host continues from there. A warning names everything
+that is not copied. hosts/mirror.py adds what a container reports, slurm/mirror.py what Slurm reports about a job.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ...job.again import command_of
 from ...run import events
 from ...run.files import own_files
 
-# Limits for one host: bytes of each kind, number of files, and what stays free on the disk here. Of a host that sends
-# more, we still follow the state, but write nothing more down.
+# Limits for one host: bytes of each kind, number of files, and bytes that stay free on the local disk. If a host sends
+# more, Muster still follows its state, but stores nothing more.
 MOST_BYTES, MOST_FILES, LEAST_FREE = 4 << 30, 10_000, 1 << 30
-# The files of a run folder that are copied while the run is followed; the groups must be node names.
+# The files of a run folder that are copied while the run is followed; the regex groups must be node names.
 _ALLOWED = re.compile(
     r"config\.json|environment\.json|metrics(?:-(?P<writer>[^/]+))?\.jsonl|ranks/rank-[0-9]{1,9}\.jsonl|"
     r"nodes/(?P<node>[^/]+)\.json|"
@@ -38,7 +38,7 @@ _ALLOWED = re.compile(
 
 
 class FolderCopy:
-    """Writes what one host reports of a run's folder into the local one.
+    """Writes what one host reports from a run's folder into the local run folder.
 
     `say` gets one warning for each reason why something is not written.
     """
@@ -55,7 +55,7 @@ class FolderCopy:
         return growing(self._dir)
 
     def allowed(self, name: str) -> Path | None:
-        """The path of a file that may be copied under that name."""
+        """The local path for a file with this name; None if it may not be copied."""
         return allowed_path(name)
 
     def has_room(self, kind: str, size: int) -> bool:
@@ -111,7 +111,7 @@ class FolderCopy:
         with own_files.open_to_append(self._dir, str(path)) as file:
             with suppress(OSError):  # a disk without locks
                 fcntl.flock(file, fcntl.LOCK_EX)  # another command may follow the run from this folder
-            # Hosts that share a home send the same file: we append only what continues our copy.
+            # Hosts that share a home send the same file: only what continues the local copy is appended.
             have = file.seek(0, os.SEEK_END) - offset
             if have < 0:
                 self.lose(f"leaves out {-have} bytes of {path.name}", self._fetch)
@@ -120,7 +120,7 @@ class FolderCopy:
 
 
 def growing(folder: Path) -> dict[str, int]:
-    """The growing files of a folder, by their names in it, with their sizes."""
+    """The sizes of a folder's growing files, by their names in the folder."""
     sizes = {}
     for place, begin in (("ranks/", "rank-"), ("", "metrics"), ("telemetry/", ""), ("scalars/", "")):
         with suppress(OSError), os.scandir(folder / place) as entries:
@@ -131,7 +131,7 @@ def growing(folder: Path) -> dict[str, int]:
 
 
 def allowed_path(text: str) -> Path | None:
-    """The path of a file that is copied; None for any other name: a container may have made a file of that name."""
+    """The path of a file that may be copied; None for any other name: a container may create files of any name."""
     match = _ALLOWED.fullmatch(text)
     if match is None:
         return None
@@ -144,9 +144,9 @@ def allowed_path(text: str) -> Path | None:
 
 
 def _with_past_time(document: bytes) -> bytes:
-    """The document with the time at which its node came up, as its host says it; by a clock that is ahead of ours, now.
+    """The document with the time at which its node came up, by its host's clock; now, if that clock is ahead of ours.
 
-    How long a run waits for its other nodes counts from then.
+    The run's wait for its other nodes counts from this time.
     """
     now = time.time()
     try:

@@ -1,8 +1,9 @@
-"""Bring a run's folder from hosts into the one here: list, choose what is new (incoming.py), take it, merge it.
+"""Copy a run's folder from hosts into the local one: list, choose what is new (incoming.py), receive, merge.
 
-Each host first lists its files. It is asked for those that are not here yet, and may send at most as many bytes as
-these have, into a folder of its own (unpack.py). Then incoming.py merges these folders into the run's folder here, the
-first host's part first. What was cut keeps the files that came whole; the next time goes on from them.
+Each host first lists its files. It is then asked for the files that are not here yet, and may send at most as many
+bytes as these have, into a separate folder for each host (unpack.py). Then incoming.py merges these folders into the
+local run folder, the first host's part first. If the copy is cut off, the files that arrived whole are kept, and the
+next fetch continues from there.
 """
 
 from __future__ import annotations
@@ -30,34 +31,34 @@ from . import incoming, listing, unpack
 from .listing import Listing, Selection
 from .unpack import BLOCK, LeftOut, Unpacker
 
-# The list of a run's files: 3 million of them.
+# The most bytes in the list of a run's files: about 3 million files.
 MOST_LIST = 256 << 20
-# A running run grows while we copy it: by a tenth and this much.
+# A running run grows while it is copied: by a tenth, plus this many bytes.
 _GROWS = 64 << 20
-# The space that a fetch leaves free on the disk here.
+# How many bytes a fetch leaves free on the local disk.
 _LEAST_FREE = 256 << 20
 Tell = Callable[[str, int, int], None]
 
 
 class Listener(Protocol):
-    """Who hears what happens meanwhile: the console."""
+    """Receives reports of the progress: the console."""
 
     def note(self, text: str) -> None:
-        """What happens."""
+        """Report what happens."""
 
     def warn(self, text: str) -> None:
-        """What is not as it should be."""
+        """Report what is wrong."""
 
     def waiting(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
-        """For as long as nothing can be counted: yields what takes the current step."""
+        """Show a step whose progress cannot be counted; yields a function that takes the name of the current step."""
 
     def transferring(self, hosts: Sequence[str], then: str) -> AbstractContextManager[Tell]:
-        """For a transfer: yields what takes a host, its bytes so far, and all of them. `then`: what it does next."""
+        """Show a transfer; yields a function that takes a host, its bytes so far, the total. `then`: the next step."""
 
 
 @dataclass(frozen=True)
 class _Order:
-    """What we ask one host for, its folder here, and what an interrupted fetch completed there."""
+    """What one host is asked for, its local folder, and the files that an interrupted fetch completed there."""
 
     selection: Selection
     folder: Path
@@ -83,7 +84,7 @@ class _Order:
 
 @dataclass(frozen=True)
 class _Part:
-    """What one host sent: the files that we left out, and the fault that interrupted it."""
+    """What one host sent: the files that were left out, and the fault that interrupted it."""
 
     left_out: LeftOut
     fault: DeployError | None
@@ -131,7 +132,7 @@ def files(session: Session, run: RunId) -> Listing:
 def _order(
     host: str, files: Listing, only: Sequence[str], run_dir: Path, fetched: incoming.Fetched, answered: Container[str]
 ) -> _Order:
-    """Choose what a host that has these files is asked for. `answered`: the nodes of all hosts that listed theirs."""
+    """Choose which of these files a host is asked for. `answered`: the nodes of all hosts that listed their files."""
     folder = incoming.stage(run_dir, host)
     selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
     staged = incoming.keep_whole(folder, selection.wanted)
@@ -140,7 +141,7 @@ def _order(
 
 
 def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
-    """The orders that fit on the disk here, in the order of the hosts."""
+    """The orders that fit on the local disk, in the order of the hosts."""
     left, ready = free - _LEAST_FREE, dict[str, _Order | DeployError](orders.faults)
     for host, order in orders.values.items():
         if order.size and order.room > left:
@@ -151,13 +152,13 @@ def _refuse_full(orders: Results[_Order], free: int) -> Results[_Order]:
                 f"free some space, then: {command_of('fetch', hosts=host)}",
             )
         else:
-            # Not each of many hosts grows by that much meanwhile.
+            # Only the expected size counts here: not every one of many hosts' folders grows by the full margin.
             ready[host], left = order, left - order.size
     return Results({host: ready[host] for host in orders})
 
 
 def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], tell: Tell) -> _Part:
-    """Unpack what the host sends into its folder. After a fault, it keeps the files that arrived completely."""
+    """Unpack what the host sends into its folder. After a fault, the files that arrived completely are kept."""
     if not order.selection.wanted:
         left_out = LeftOut()
         for path in order.links:
@@ -191,7 +192,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 def _merge(
     parts: Results[_Part], orders: Mapping[str, _Order], run_dir: Path, fetched: incoming.Fetched, listener: Listener
 ) -> Results[None]:
-    """Move the parts in, the first host's first; name the files that we left out. Returns the hosts' faults."""
+    """Move the parts in, the first host's first; report the files that were left out. Returns the hosts' faults."""
     merge, faults = incoming.Merge(run_dir, fetched), dict[str, DeployError | None]()
     for host, part in parts.values.items():
         order = orders[host]
@@ -211,11 +212,11 @@ def _merge(
 
 
 def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener: Listener) -> None:
-    """Say what came from a host, what was here already, and what we left out."""
+    """Report what came from a host, what was here already, and what was left out."""
     here = len(order.selection.home) + len(order.staged)
     words = [f"{several(len(came - order.staged.keys()), 'file')} came"]
     words += [f"{here} were here already"] if here else []
-    # What weighs nothing, such as a lock, nobody misses.
+    # Empty files, such as locks, are not worth reporting.
     if left := sorted(filter(order.left.get, order.left), key=lambda folder: -order.left[folder]):
         size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
         words.append(

@@ -1,9 +1,9 @@
-"""Which files of hosts are here already, and where `muster fetch` puts a new one, and another file of its name.
+"""Which files of hosts are here already, and where `muster fetch` puts a new file and others with the same name.
 
-Each host's files first arrive in a folder of their own.
+Each host's files first arrive in a separate folder.
 
-No host can replace a file that this machine keeps there, or a file of another host: if two hosts send different files
-of the same name, the first one keeps the name, and the others go into `hosts/<host>/`. `.fetched.json` records which
+No host can replace a file that this machine keeps there, or another host's file: if two hosts send different files
+with the same name, the first one keeps the name, and the others go into `hosts/<host>/`. `.fetched.json` records which
 file came from which host, so that the next fetch continues an interrupted one.
 """
 
@@ -29,18 +29,18 @@ from .listing import Stamp
 from .unpack import LeftOut
 from .unpack import Path as Parts
 
-# The files that this machine keeps in a run folder; for nodes that it followed, also `logs/<node>.log`.
-_OURS = {
+# Files in a run folder that this machine writes itself; so is `logs/<node>.log` for nodes that it followed.
+_KEPT_HERE = {
     *("record.json", "outcome.json", "timeline.jsonl", "report.html", "preflight.json", "code.json", "code.diff"),
     *(".lock", "hosts", ".fetched.json"),
 }
-_ASIDE = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".fetch-")
+_TEMPORARY = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".fetch-")
 
 
 def ours(parts: Parts, nodes: Collection[str]) -> str:
-    """Why Muster does not take a host's file of this name; empty if it does. Compares names as loosely as any disk."""
+    """Why Muster refuses a host's file with this name; empty if it does not. Compares names as loosely as any disk."""
     first, last = _plain(parts[0]), _plain(parts[-1])
-    if first in _OURS or first.startswith(_ASIDE):
+    if first in _KEPT_HERE or first.startswith(_TEMPORARY):
         return "is kept by this machine"
     if len(parts) == 2 and first == "logs" and last in {_plain(f"{node}.log") for node in nodes}:
         return "is kept by this machine"
@@ -92,7 +92,7 @@ def staged_files(staged: Path) -> frozenset[str]:
 
 
 class Fetched:
-    """Which file came from which host, with its stamp there: `.fetched.json` of the run folder."""
+    """Which file came from which host, with its stamp there: `.fetched.json` in the run folder."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir, self._name = run_dir, ".fetched.json"
@@ -103,7 +103,7 @@ class Fetched:
                 self.hosts[node] = {path: Stamp(*row) for path, row in rows.items()}
 
     def is_home(self, host: str, path: str, stamp: Stamp) -> bool:
-        """Whether the host's file arrived, and still exists here with the same size."""
+        """Whether the host's file has arrived, and still exists here with the same size."""
         node = node_of(host)
         if self.hosts.get(node, {}).get(path) != stamp:
             return False
@@ -115,7 +115,7 @@ class Fetched:
         self.hosts[node_of(host)] = {**self.hosts.get(node_of(host), {}), **files}
 
     def write(self) -> None:
-        """Write it into the run folder."""
+        """Write the record into the run folder."""
         rows = {
             node: {path: [stamp.size, stamp.time] for path, stamp in files.items()}
             for node, files in self.hosts.items()
@@ -124,11 +124,11 @@ class Fetched:
 
 
 class Merge:
-    """Moves the hosts' files into the run folder, one host after the other. `fetched`: what earlier fetches brought."""
+    """Moves the hosts' files into the run folder, one host after the other. `fetched`: files from earlier fetches."""
 
     def __init__(self, run_dir: Path, fetched: Fetched) -> None:
         self._run_dir = run_dir
-        # By path: the node whose file has it.
+        # The node whose file has the path, by path.
         self._owners: dict[tuple[str, ...], str] = {}
         for node, files in fetched.hosts.items():
             apart = f"{run_dir}/hosts/{node}"  # a path object for each of a million files would take minutes
@@ -161,7 +161,7 @@ class Merge:
         return apart
 
     def _is_anothers(self, node: str, parts: Parts, path: Path) -> bool:
-        """Whether a follower of the run has copied another host's file of this name, which grows (hosts/mirror.py)."""
+        """Whether the growing file here with this name is another host's, copied by a follower (hosts/mirror.py)."""
         name = "/".join(parts)
         if allowed_path(name) is None or not name.endswith(".jsonl"):
             return False
@@ -189,7 +189,7 @@ def _same(path: Path, other: Path) -> bool:
 
 
 def _stamp(path: Path | str) -> Stamp | None:
-    """The stamp of a regular file."""
+    """The stamp of a regular file; None for anything else."""
     with suppress(OSError):
         status = os.lstat(path)
         return Stamp(status.st_size, int(status.st_mtime)) if stat.S_ISREG(status.st_mode) else None

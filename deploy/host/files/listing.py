@@ -20,11 +20,11 @@ from ...core.text import parents
 from . import replaceable
 from .unpack import parts_of
 
-# The agent's record of what was sent and copied; it is not a result of the run.
+# The agent's records of what was sent and copied, and lock files; they are not results of the run.
 _HOUSEKEEPING = re.compile(
     r"(?:sent|copies)\.json|\.(?:sent|scalars)\.lock|nodes/\..*|\.(?:submit\.lock|submitting|sbatch\.words|stop)"
 )
-# Of the list of what was sent, a row a file: a folder of 150,000 files has so many.
+# Limits for sent.json, which has one row for each file: enough for a folder of 150,000 files.
 _MOST_ROWS, _MOST_PARTS = 17 << 20, 800_000
 _LINE = re.compile(r"([0-9a-f]{1,8}) ([0-9]{1,18}) (-?[0-9]{1,12})(?:\.[0-9]+)? \./(.+)")
 
@@ -39,10 +39,10 @@ class Stamp:
 
 @dataclass(frozen=True)
 class Listing:
-    """A run's folder on a host: its files by path, its links, and the stamps of files as sent.
+    """A run's folder on a host: its files by path, its links, and the stamps that its sent files had.
 
-    `copies`: the stamps of files that came from another host, and that host's node. `pipes`: the agent's own.
-    `replaceable`: the files and links that can be had again, and their bytes.
+    `copies`: for files that came from another host, their stamps and that host's node. `pipes`: the agent's own pipes.
+    `replaceable`: the files and links that can be downloaded or made again, with their sizes in bytes.
     """
 
     files: Mapping[str, Stamp]
@@ -53,13 +53,13 @@ class Listing:
     pipes: Sequence[str] = ()
 
     def origin(self, path: str) -> str:
-        """The node of the host that this file came from, and is as it came; empty for a file of this host's own."""
+        """The node of the host from which this file came, if it is unchanged since; empty for this host's own file."""
         stamp, node = self.copies.get(path, (None, ""))
         return node if stamp == self.files[path] else ""
 
     @cached_property
     def folders_left(self) -> Mapping[str, int]:
-        """The highest folders that hold only what can be had again, and its bytes; else the files themselves."""
+        """The highest folders that hold only replaceable files, with their bytes; otherwise the files themselves."""
         if not self.replaceable:
             return {}
         others = {each for path in (*self.files, *self.links) if path not in self.replaceable for each in parents(path)}
@@ -72,7 +72,7 @@ class Listing:
 
 @dataclass(frozen=True)
 class Selection:
-    """What we ask a host for. `leave_out`: what it must not send; `home`: files that are here already."""
+    """What a host is asked for. `leave_out`: what it must not send; `home`: files that are here already."""
 
     wanted: Mapping[str, Stamp]
     leave_out: Sequence[str]
@@ -90,13 +90,13 @@ class Selection:
 
     @property
     def input(self) -> bytes:
-        """`leave_out` for the script take-home. tar ignores blanks at a line's end, which changes the path."""
+        """`leave_out` for scripts/take_home.sh, less paths that end in a blank: tar ignores blanks at a line's end."""
         lines = (f"./{path}\n" for path in self.leave_out if path == path.rstrip())
         return "".join(lines).encode("utf-8", "surrogateescape")
 
 
 def parse(answer: str) -> Listing:
-    """Read the answer of the script list-files. Skips names that no file here can have.
+    """Read the answer of the script list-files. Skips names that no local file can have.
 
     Raises DeployError if the list is incomplete.
     """
@@ -128,8 +128,7 @@ def parse(answer: str) -> Listing:
 def select(
     listing: Listing, only: Sequence[str], is_home: Callable[[str, Stamp], bool], nodes: Container[str] = ()
 ) -> Selection:
-    """Choose what to ask for: the matches of `only`; without patterns, all except unchanged sent files and what can be
-    had again.
+    """Choose what to ask for: the matches of `only`; without patterns, all but unchanged sent and replaceable files.
 
     It leaves out a copy if the host of the original is one of `nodes`: that host has the file, or has removed it.
     """
@@ -165,7 +164,7 @@ def _copies(text: str) -> dict[str, tuple[Stamp, str]]:
 
 
 def _rows(text: str, *types: type) -> dict[str, list[Any]]:
-    """The rows of an object that are lists of these types."""
+    """The rows of a JSON object that are lists with exactly these types."""
     with suppress(BadAnswer):
         rows = document(text, "the list of its files", _MOST_ROWS, _MOST_PARTS)
         if isinstance(rows, dict):

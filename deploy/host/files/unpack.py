@@ -1,8 +1,9 @@
-"""Unpack a host's tar stream, while it arrives, into a folder of its own: regular files and folders only.
+"""Unpack a host's tar stream, as it arrives, into a separate folder: regular files and folders only.
 
-We do not trust the stream: we make and follow no link, no name can lead out of the folder, and nothing may be larger
-than the host announced. A member that is not taken is named with the reason, and the others are unpacked. An incomplete
-stream is the host's fault. The stream is not compressed, so a host cannot make us write more bytes than it sends.
+The stream is not trusted: no link is made or followed, no name can lead out of the folder, and nothing may be larger
+than the host announced. If a member is not taken, it is reported with the reason, and the others are unpacked. An
+incomplete stream is the host's fault. The stream is not compressed, so a host cannot make us write more bytes than it
+sends.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from ...core.text import amount
 from ...run.files.own_files import open_folder
 
 BLOCK = tarfile.BLOCKSIZE
-# Of members so many besides those that were asked for.
+# The most members in addition to those asked for; the most levels of folders; the longest path, in characters.
 MOST_MEMBERS, DEEPEST, LONGEST_PATH = 200_000, 32, 4096
-# A long name has a header of its own, of at most this size.
+# A long name has a header of its own; this is its most bytes.
 _MOST_EXTRA = 64 << 10
 _FILES = (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.CONTTYPE)
 _EXTRA = (tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
-# We ask for the format of GNU, which has none of these.
+# Muster asks for GNU's tar format, which has none of these.
 _UNASKED = (tarfile.GNUTYPE_SPARSE, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE)
 _KINDS = {tarfile.LNKTYPE: "a link", tarfile.SYMTYPE: "a link", tarfile.FIFOTYPE: "a pipe"}
 _MOST_NAMED = 20
@@ -35,24 +36,24 @@ Path = tuple[FileName, ...]
 
 @dataclass
 class LeftOut:
-    """The members that we did not take: how many, and the first few by name with the reason."""
+    """The members that were not taken: how many, and the first few by name, with the reason."""
 
     named: list[str] = field(default_factory=list)
     count: int = 0
 
     def add(self, name: str, why: str) -> None:
-        """Add a member."""
+        """Note a member that is not taken."""
         self.count += 1
         if len(self.named) < _MOST_NAMED:
             self.named.append(f"{name[:200]!r} {why}")
 
 
 class Unpacker:
-    """Takes a stream piece by piece. `root`: descriptor of the host's own folder; `room`: the most bytes that may come,
-    `most`: the most members.
+    """Unpacks a stream piece by piece.
 
-    `refuse` says why a path is not taken; empty if it is. `feed` and `end` raise DeployError if the stream is not a
-    whole archive, is larger than `room`, or does not fit on this machine's disk.
+    `root`: a descriptor of the host's separate folder; `room`: the most bytes that may come, `most`: the most members.
+    `refuse` returns why a path is not taken; empty if it is. `feed` and `end` raise DeployError if the stream is not a
+    whole archive, is larger than `room`, or does not fit on the local disk.
     """
 
     def __init__(self, root: int, room: int, refuse: Callable[[Path], str], most: int) -> None:
@@ -97,7 +98,7 @@ class Unpacker:
             raise DeployError("it ends in the middle")
 
     def close(self) -> None:
-        """Remove the file that is not complete. A second call does nothing."""
+        """Remove a file that is not complete. A second call does nothing."""
         if self._out is not None:
             with suppress(OSError):
                 os.unlink(self._name, dir_fd=self._folder)
@@ -134,13 +135,13 @@ class Unpacker:
             self._finish()
 
     def _begin(self, member: tarfile.TarInfo) -> int:
-        """Open the member's file, if we take it. Returns how many bytes follow."""
+        """Open the member's file, if it is taken. Returns how many bytes follow."""
         name, self._long_name, size = self._long_name or member.name, "", member.size
         if member.type in (tarfile.LNKTYPE, tarfile.SYMTYPE, tarfile.DIRTYPE):
             size = 0
         if not 0 <= size <= self._room:
             raise DeployError(f"{name[:200]!r} in it has {amount(size)}: it announced {amount(self._announced)} in all")
-        # Headers count too, so that a stream of empty files ends.
+        # Headers count too, so that a stream of empty files also reaches the limit.
         self._room -= min(self._room, size + BLOCK)
         try:
             self._open(member, name)

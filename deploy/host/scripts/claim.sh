@@ -1,26 +1,26 @@
 #!/bin/sh
-# claim TOKEN SILENCE PATIENCE COLUMNS: takes GPUs of this machine for a deploy, between all its users and their deploys.
-# Standard input: a line `look` locks the machine, and is answered with what gpu_use says and a line `choose`. The next line is
-# our claim as JSON, which is answered with the claims that there are now, and `noted NAME`; an empty one changes nothing. Each
-# other line is a beat. The claim ends when the input does, or is silent for SILENCE seconds.
+# claim TOKEN SILENCE PATIENCE COLUMNS: claims GPUs of this machine for a deploy, against all its users and their deploys.
+# Standard input: a line `look` locks the machine; the answer is the output of gpu_use and a line `choose`. The next line is our
+# claim as JSON; the answer is the claims that exist now, and `noted NAME`. An empty line claims nothing. Each other line is a
+# beat. The claim ends when the input ends, or is silent for SILENCE seconds.
 token=$1 silence=$2 patience=$3 columns=$4 name=
 . ./gpu_use_function.sh
 . ./claim_places_function.sh
 trap '' HUP PIPE; umask 022
 command -v flock >/dev/null || { echo "error flock (util-linux) is missing: two deploys would get in each other's way"; exit 1; }
 claims_place || { echo "error /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp"; exit 1; }
-# `read` has no time limit in every shell.
+# In some shells, `read` has no time limit.
 # shellcheck disable=SC2016  # the inner shell expands it
 hear() { timeout "$1" sh -c 'IFS= read -r line && printf "%s\n" "$line"'; }
 exec 9</var/tmp
 while line=$(hear "$silence"); do
     if [ "$line" != look ]; then
-        # The same byte again shows that it lives.
+        # Writing the same byte again touches the claim, which shows that it is alive.
         [ -z "$name" ] || printf '{' 1<>"$claims$name"
         continue
     fi
-    # Deploys that look at once would all step back. Whoever keeps the lock forever keeps nobody out: the answer to a claim shows
-    # a rival's.
+    # Without the lock, deploys that look at the same moment would all step back. If somebody keeps the lock forever, nobody is kept
+    # out: the answer to a claim still shows rival claims.
     flock -w 10 9
     # A driver or an engine that hangs must not inherit the lock.
     gpu_use 9>&-; echo choose

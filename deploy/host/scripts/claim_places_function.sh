@@ -1,8 +1,8 @@
 #!/bin/sh
-# What writes a claim: where it lies (claims_place, make_claims), the claim of a node (write_claim), and who is in its way (rivals).
-# It needs claims_function.sh.
-# claims_place: sets $claims, with which the name of a new claim begins: the folder that root made, so that no user can close,
-# empty or replace it; and /var/tmp itself while there is none. Ends with 1 if /var/tmp is not root's, and sticky.
+# Functions for whatever writes a claim: its place (claims_place, make_claims), a node's claim (write_claim), and rival claims
+# (rivals). They need claims_function.sh.
+# claims_place: sets $claims, the beginning of a new claim's path: the folder that root made, which no user can close, empty or
+# replace; or a name in /var/tmp itself while that folder does not exist. Ends with 1 if /var/tmp is not root's, or not sticky.
 # shellcheck disable=SC2154  # claims_function.sh sets newline
 claims_place() {
     hex='[0-9a-f][0-9a-f][0-9a-f][0-9a-f]'
@@ -14,8 +14,8 @@ claims_place() {
     *) return 1 ;;
     esac
 }
-# make_claims START TAR IMAGE: has the engine make the folder, if it is not there yet: it unpacks TAR, and nothing of the image runs.
-# The name is a secret until root has the folder, so nobody can put another file there first.
+# make_claims START TAR IMAGE: makes the engine create the folder if it does not exist: the engine unpacks TAR, and no program of
+# the image runs. The folder's name is secret until root owns the folder, so nobody can put another file there first.
 make_claims() {
     claims_place || { echo "error: /var/tmp is not root's, or not sticky: look at it: ls -ld /var/tmp" >&2; return 1; }
     case $claims in */) return ;; esac
@@ -23,7 +23,7 @@ make_claims() {
     ! command -v flock >/dev/null || flock -w 30 9 || { echo "error: /var/tmp is kept locked: see by whom: sudo lslocks" >&2; return 1; }
     claims_place
     case $claims in */) ;; *)
-        # Where no engine is root, no claim is safe from who has the same login, and none from others is in its way.
+        # If no engine runs as root, no claim is safe from others with the same login, and no other user's claim gets in its way.
         case $(docker info --format '{{.SecurityOptions}}' 2>/dev/null) in *name=bare*) [ "$(id -u)" = 0 ] || { exec 9>&-; return 0; } ;; esac
         if [ "$(id -u)" = 0 ]; then mkdir -m 1777 "/var/tmp/muster-claims.$(od -An -N8 -tx1 /dev/urandom | tr -d ' \n')"
         elif maker=$(docker create --label "muster.start=$1" --network none --volume /var/tmp:/muster/claims "$3" x); then
@@ -35,8 +35,9 @@ make_claims() {
     exec 9>&-
     case $claims in */) ;; *) echo "error: the engine made no folder for claims in /var/tmp: does it see another one?" >&2; return 1 ;; esac
 }
-# write_claim NAME TEXT GROUP: writes a node's claim, and the file of its lock; sets $written, its path. A container whose user is
-# not ours writes there as GROUP. Everybody can read NAME on our command line, and be there first: then it gets another one.
+# write_claim NAME TEXT GROUP: writes a node's claim and its lock file; sets $written, the claim's path. If the container runs as
+# another user, it writes there as GROUP. Anybody can read NAME on our command line and create that file first: then the claim
+# gets another name.
 write_claim() {
     written=$claims$1
     for _ in 1 2 3 4 5 6 7 8; do
@@ -51,7 +52,7 @@ write_claim() {
     echo "error: $claims: no claim can be written there: $(df -h "$claims" | tail -n 1)" >&2
     return 1
 }
-# rivals GPUS TOKEN: the lines of other claims that name one of these GPUs (their UUIDs, with a comma between).
+# rivals GPUS TOKEN: the lines of other claims that contain one of these GPUs (UUIDs, separated by commas).
 rivals() {
     claims | while read -r kind order word rest; do
         for gpu in $(printf '%s' "$1" | tr , ' '); do

@@ -1,4 +1,4 @@
 #!/bin/sh
-# claims: the claims that live on this machine.
+# claims: prints the living claims on this machine.
 . ./claims_function.sh
 claims

@@ -1,24 +1,25 @@
 #!/bin/sh
-# claims: a line `claim NUMBER TOKEN OWNER JSON` for each claim that lives on this machine, whoever's it is: OWNER owns the file. A
-# claim is a file that all may read, and only its owner can change or remove. claim-NUMBER-TOKEN of a command at work lives as long
-# as that touches it. run-NUMBER-TOKEN of a node lives as long as its agent keeps run-NUMBER-TOKEN.lock locked for writing, which
-# only its owner may, and as long as its container does: its engine may be about to start it again. NUMBER grows with time. Who
-# has just written a claim looks once more: of two that want the same, none can miss the other (docs/decisions/0139).
+# claims: prints a line `claim NUMBER TOKEN OWNER JSON` for each living claim on this machine, of any user: OWNER owns the file. A
+# claim is a file that all may read, and that only its owner can change or remove. claim-NUMBER-TOKEN belongs to a running command
+# and lives while that touches it. run-NUMBER-TOKEN belongs to a node: it lives while the node's agent keeps run-NUMBER-TOKEN.lock
+# locked for writing, which only its owner may do, and also while its container exists and the engine may be about to start it
+# again. NUMBER grows with time. Whoever has just written a claim looks once more: if two want the same GPU, at least one of them
+# sees the other (docs/decisions/0139).
 newline='
 '
-# nodes_of_claims: the claim's token and the state of each container that has one. It sets $nodes, once.
+# nodes_of_claims: sets $nodes, once, to the claim's token and the state of each container that has one.
 nodes_of_claims() {
     [ -n "$nodes" ] || nodes=$newline$(docker ps --all --filter label=muster.claim \
         --format '{{.Label "muster.claim"}} {{.Status}}' 2>/dev/null) || nodes=unknown
 }
-# Of each owner, 200 claims count: nobody crowds out those of others. A name cannot hold a slash, so no name can look like two.
+# Only 200 claims of each owner count, so nobody can crowd out others. A file name holds no slash, so no name can look like two.
 claims() (
     nodes=
     cd /var/tmp || return
     find . -mindepth 1 -maxdepth 2 "(" ! -path "./muster-claims*" -o -type d ! -user 0 ! -path ./muster-claims ")" -prune \
         -o -type f -exec stat -c "%u %Y %i %s %U/%n" {} + 2>/dev/null | LC_ALL=C awk -v now="$(date +%s)" -v place="$(pwd -P)/" '
         BEGIN {
-            # The kernel names a lock by the device of its file system, which stat does not know on every one.
+            # The kernel identifies a lock by its file system's device, which stat does not report on every file system.
             while ((getline < "/proc/self/mountinfo") > 0)
                 if ($5 == "/" || index(place, $5 "/") == 1) if (length($5) >= length(at)) { at = $5; split($3, device, ":") }
             head = sprintf("%02x:%02x:", device[1], device[2])
@@ -30,7 +31,7 @@ claims() (
             path = substr(rest, index(rest, "/") + 1); owner = substr(rest, 1, index(rest, "/") - 1)
             if (path !~ "^[.]/muster-claims([.]|([.][0-9a-f]+)?/)(claim|run)-[0-9]+-[0-9a-f]+(-[0-9a-f]+)?([.]lock)?$") next
             if (++count[$1, path ~ /lock$/] > 200) next
-            # A clock that was set back does not make a file new for ever.
+            # If the clock was set back, a file must not stay new forever.
             age = now < $2 ? $2 - now : now - $2; lives = $3 in locked || age <= 60; text = path
             if (sub(/[.]lock$/, "", text)) { if (lives) kept[$1, text] = 1; next }
             if ($4 > 4000) next
@@ -54,7 +55,7 @@ claims() (
             said=$(dd if="$path" iflag=nofollow,nonblock bs=4000 count=1 2>/dev/null ||
                 { [ -f "$path" ] && [ ! -L "$path" ] && timeout 5 head -c 4000 "$path"; })
             printf "claim %s %s %s %s\n" "$order" "$word" "$whose" "${said%%"$newline"*}"
-        # The folder is sticky: those of others stay.
+        # The folder is sticky, so the files of other users stay.
         elif [ "$old" = 1 ]; then rm -f "$path" "$path.lock" 2>/dev/null; fi
     done
 )

@@ -1,7 +1,7 @@
 #!/bin/sh
-# clean-list: what of ours lies in the home. `now SECONDS`, `user NAME`; `KIND NAME SECONDS KILOBYTES` for each run, cache, folder
-# and data: SECONDS is the time of its last change, or of data that of its last use; and `pushed TAG TIME` for each image of our own pushes: an engine does not know whose an
-# image is, nor since when it has it. host/leftovers.py reads it.
+# clean-list: lists what Muster keeps in the home, for host/leftovers.py: `now SECONDS`, `user NAME`, and a line `KIND NAME
+# SECONDS KILOBYTES` for each run, cache, folder and data. SECONDS is the time of its last change; for data, of its last use. Also
+# a line `pushed TAG TIME` for each image that we pushed: an engine knows neither whose an image is, nor since when it has it.
 . ./reading.sh
 limit=$(command -v timeout) && limit="$limit 60"
 size() { $limit du -sk -- "$1" 2>/dev/null | cut -f 1; }
@@ -9,7 +9,7 @@ echo "now $(date +%s)"; echo "user $(id -un)"
 [ -z "$runs" ] || for run in "$runs"/*; do
     run=${run##*/}
     plain "$run" && enter "$run" || continue
-    # A folder's own time says nothing of what is written below it.
+    # A folder's own time does not change when something deeper in it is written.
     changed=$($limit find -P . -maxdepth 2 -exec stat -c %Y -- {} + 2>/dev/null | sort -n | tail -n 1)
     echo "runs $run ${changed:-0} $(size .)"
 done
@@ -20,7 +20,7 @@ if cache=$(cd -P -- "$HOME/.muster/cache" 2>/dev/null && env pwd -P); then
         echo "caches $uid/$name $(stat -c %Y -- "$place") $(size "$place")"
     done
 fi
-# The folders of pushes and data, as receive-folder has them. One with a dot was left by a push that was cut.
+# The folders of pushes and data, as receive-folder names them. A name with a dot was left by a push that was cut off.
 for kind in folders data; do
     place=$(cd -P -- "$HOME/.muster/$kind/$(uname -n)" 2>/dev/null && env pwd -P) || continue
     for folder in "$place"/* "$place"/.coming.*; do
@@ -29,7 +29,7 @@ for kind in folders data; do
         echo "$kind $name $(stat -c %Z -- "$folder") $(size "$folder")"
     done
 done
-# What a host of another name has: this one, as it was called before, or one that shares the home.
+# The files of a host with another name: this host under its earlier name, or a host that shares the home.
 for kind in bare folders data; do
     for place in "$HOME/.muster/$kind"/*; do
         name=${place##*/}
@@ -37,7 +37,7 @@ for kind in bare folders data; do
         echo "elsewhere $kind/$name $(stat -c %Y -- "$place" "$place"/* 2>/dev/null | sort -n | tail -n 1) $(size "$place")"
     done
 done
-# What of a push that was cut waits for the next one.
+# The pieces of a push that was cut off; the next push uses them.
 road=$HOME/.muster/road/$(uname -n)/pieces
 if [ ! -L "$road" ] && [ -n "$(ls -A -- "$road" 2>/dev/null)" ]; then
     echo "folders road $(stat -c %Z -- "$road") $(size "$road")"

@@ -1,5 +1,5 @@
 #!/bin/sh
-# clean-remove KIND NAME: removes a cache (UID/PLACE) a folder of a push or data from the home, through no link.
+# clean-remove KIND NAME: removes a cache (UID/PLACE), a push's folder or data from the home, without following links.
 . ./reading.sh
 case $1 in
 caches)

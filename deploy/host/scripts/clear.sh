@@ -1,5 +1,5 @@
 #!/bin/sh
-# clear RUN: removes what the previous start wrote about its nodes. Its containers are gone, their files in the folder remain.
+# clear RUN: removes what the previous start wrote about its nodes. Their containers are gone; other files of the run stay.
 . ./reading.sh
 for part in nodes outcome ranks logs; do
     enter "$1" || exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# delete RUN: removes a run's folder, and answers `deleted FILES KILOBYTES`. A link, or a name that no run can have, counts as no
+# delete RUN: removes a run's folder, and prints `deleted FILES KILOBYTES`. A link, or a name that no run can have, counts as no
 # folder.
 . ./reading.sh
 plain "$1" && [ ! -L "$runs/$1" ] && enter "$1" || { echo "deleted 0 0"; exit; }

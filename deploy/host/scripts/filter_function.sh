@@ -1,8 +1,8 @@
 #!/bin/sh
-# filter: the lines of standard input that $pattern finds, an extended regular expression; no line is no fault.
-# timed: the same of lines that each come after their time, in which it is not looked for.
+# filter: prints the lines of standard input that match $pattern, an extended regular expression; finding none is no failure.
+# timed: does the same for lines with a time in front, in which it does not search.
 # shellcheck disable=SC2154  # the script that includes this sets $pattern
-# Those of busybox cannot write each line at once.
+# The sed and grep of busybox cannot write each line immediately.
 timed() {
     d=$(printf '\001') u=u && sed -nu p </dev/null 2>/dev/null || u=
     LC_ALL=C sed -n${u}E "h;s/^[^ ]+ //;\\$d$pattern${d}{g;p}"

@@ -1,20 +1,20 @@
 #!/bin/sh
-# follow CONTAINER FOLDER MARK SINCE MOST EVERY: reports every change in a node's container and run folder, until the node
-# ends. Its input has lines `SIZE DIGITS PATH`: the reader has that many bytes of a file of this name already. It may be
-# another host's file, which had the rank before: only if the digits in its first 24 bytes are the same is it ours.
-#
-# It writes one line for a change and a dot for each round: a write that fails shows that nobody reads any more. Each line
-# begins with MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines:
-# `state JSON`, or a word if the container is gone or the engine does not answer; `died CODE` before it, of a node that the
-# engine has started again, if the engine knows the code; `disk full` where a full disk keeps the node from writing anything,
-# `disk closed` where the folder's rights do, and `disk room` once neither does; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line without the dot at its end was cut. A growing file is reported in
-# pieces of at most MOST bytes; a document whole, or only its size if it is larger. The end is reported last, after
-# everything before it. `docker logs` must be called again when the container starts again.
+# follow CONTAINER FOLDER MARK SINCE MOST EVERY: reports every change in a node's container and run folder, until the node ends.
+# Its input has lines `SIZE DIGITS PATH`: the reader already has that many bytes of a file with this name. That may be another
+# host's file, which had the rank before: it is this host's file only if the digits in its first 24 bytes are the same.  It writes
+# one line for each change, and a dot for each round: a write that fails shows that the reader is gone. Each line begins with
+# MARK, a word that the run cannot know; every other line is the node's console, with times in front. The lines: `state JSON`, or
+# a word if the container is gone or the engine does not answer; before it, `died CODE` for a node that the engine has started
+# again, if the engine knows the code; `disk full` if a full disk keeps the node from writing, `disk closed` if the folder's
+# permissions do, and `disk room` once neither does; `doc PATH BASE64 .`; `add PATH OFFSET BASE64 .`; `big PATH SIZE .`. A line
+# without the dot at its end was cut off. A growing file is reported in pieces of at most MOST bytes; a document whole, or only
+# its size if it is larger. The end is reported last, after everything before it. `docker logs` must be called again when the
+# container starts again.
 name=$1 run=${2##*/} mark=$3 since=$4 most=$5 every=$6
 . ./reading.sh
 . ./report_function.sh
 . ./container_line.sh
-# A folder whose rights were taken away is there all the same.
+# If a folder's permissions were taken away, the folder still exists.
 enter "$run" || {
     [ ! -d "$runs/$run" ] || [ -x "$runs/$run" ] || { echo "$mark disk closed"; sleep "$every"; exit 0; }
     echo "$mark state gone"; exit 0
@@ -24,7 +24,7 @@ while read -r size digits path; do
     [ ! -f "./$path" ] || [ "$digits" != "$(begins "$path" </dev/null)" ] || keep "$path" "$size"
 done
 listen() { docker logs --follow --timestamps ${1:+--since "$1"} "$name" >&2 2>&1 & console=$!; }
-# An engine starts a node again within a fifth of a second, and the state no longer has the code of the life before.
+# An engine restarts a node within a fifth of a second, and the state then no longer has the exit code of the life before.
 died() {
     code=$($limit docker events --since "$life" --until "$started" --filter "container=$name" --filter event=die \
         --format '{{.Actor.Attributes.exitCode}}' 2>/dev/null | tail -n 1)
@@ -33,8 +33,8 @@ died() {
 disk() {
     df -Pk . 2>/dev/null | { read -r _; read -r _ size _ free _; [ "${size:-0}" = 0 ] || [ "${free:-1024}" -ge 1024 ] && echo room || echo full; }
 }
-# An engine that hangs must not keep the files from being read; once it is known to, it gets less time, so that the reader
-# hears from the host every few seconds and does not take it for silent.
+# A hanging engine must not keep the files from being read. Once it is known to hang, it gets less time, so that the reader hears
+# from the host every few seconds and does not take it for silent.
 limit=$(command -v timeout) && limit="$limit 8"
 listen "$since"; life= away= round=0 disk= room=
 trap 'kill $console 2>/dev/null' EXIT; trap 'exit 0' HUP INT TERM PIPE
@@ -42,7 +42,7 @@ while echo "$mark ."; do
     over= more=
     state=$($limit docker inspect --format "$container_line" "$name" 2>&1) ||
         case $state in *[Nn]'o such'*) state=gone ;; *) state=away ;; esac
-    # What the client says on standard error besides, such as its loader, is no part of the answer.
+    # Other output of the client on standard error, such as the loader's messages, is not part of the answer.
     case $state in *'{"Id":'*) state='{"Id":'${state#*'{"Id":'}; state=${state%%"$newline"*} ;; esac
     case $state in
     away) away=1 limit=${limit:+"${limit% *} 2"} ;;
@@ -56,7 +56,7 @@ while echo "$mark ."; do
         life=$started ;;
     esac
     round=$((round % 8 + 1))
-    # The node ends soon after its folder's rights: that is looked at in each round.
+    # A node ends soon after its folder's permissions are taken away, so they are checked in each round.
     if ! { [ -w . ] && [ -x . ]; }; then room=closed; elif [ "$round" = 1 ] || [ "$room" = closed ]; then room=$(disk); fi
     [ "$room" = "$disk" ] || { disk=$room; printf '%s\n' "$mark disk $disk" || exit; }
     report nodes config.json environment.json ranks metrics*.jsonl telemetry scalars outcome

@@ -1,8 +1,8 @@
 #!/bin/sh
-# follow-job RUN JOB MARK MOST EVERY RANKS LINGER: reports every change of a job and of its run's folder until nobody reads
-# any more, in the lines that follow.sh describes; `said LINE` is a line of look_job. Its input has lines `SIZE PATH`. RANKS:
-# whose logs, with commas around each, or `all`. Of a log that nobody has read yet, only the last LINGER bytes. Slurm is asked
-# at first every second, then less and less often; again at once when a document has changed.
+# follow-job RUN JOB MARK MOST EVERY RANKS LINGER: reports every change of a job and of its run's folder until nobody reads any
+# more, in the lines that follow.sh describes; `said LINE` is a line of look_job. Its input has lines `SIZE PATH`. RANKS: the
+# ranks whose logs are sent, with commas around each, or `all`. Of a log that the reader has not begun, only the last LINGER bytes
+# are sent. Slurm is asked every second at first, then less and less often; immediately when a document has changed.
 run=$1 job=$2 mark=$3 most=$4 every=$5 ranks=$6 linger=$7
 . ./reading.sh
 . ./report_function.sh

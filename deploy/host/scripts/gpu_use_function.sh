@@ -1,6 +1,6 @@
 #!/bin/sh
-# gpu_use: the GPUs, each process that computes on them with its user and container, each living container that was given
-# some, and each claim of a deploy. It needs $patience and $columns, as gpus_function.sh does.
+# gpu_use: prints the GPUs, each process that computes on them with its user and container, each living container that was given
+# some, and each deploy's claim. It needs $patience and $columns, as gpus_function.sh does.
 . ./gpus_function.sh
 . ./claims_function.sh
 # shellcheck disable=SC2154  # the script that includes this sets $columns
@@ -23,7 +23,7 @@ computing() {
         echo "cgroup $pid $(tr '\n' ' ' <"/proc/$pid/cgroup" 2>/dev/null)"
     done
 }
-# A container that is only created has its GPUs as well: Muster's are about to start.
+# A container that was created but not started also counts: Muster's own are about to start.
 given() {
     living=$(docker ps --all --quiet --filter status=created --filter status=running --filter status=restarting \
         --filter status=paused 2>/dev/null) || { echo "given-error the engine does not answer"; return; }

@@ -1,5 +1,5 @@
 #!/bin/sh
-# gpus PATIENCE COLUMNS: the GPUs, and who holds them.
+# gpus PATIENCE COLUMNS: prints the GPUs, and who holds them.
 patience=$1 columns=$2
 . ./gpu_use_function.sh
 gpu_use

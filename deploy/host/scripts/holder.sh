@@ -1,6 +1,6 @@
 #!/bin/sh
-# holder PORT: who listens on a TCP port, as far as we may know: a line `holder WORDS`. A container that publishes it; or the
-# process, and the container that it is in; or a run that claimed the port; or only whose process it is.
+# holder PORT: prints who listens on a TCP port, if the login may know it, as a line `holder WORDS`: the container that publishes
+# it; or the process and its container; or a run that claimed the port; or only the process's user.
 # shellcheck disable=SC2086  # limit is a command and its argument
 port=$1
 said() { [ -z "$1" ] || { echo "holder $1"; exit 0; }; }

@@ -1,10 +1,10 @@
 #!/bin/sh
-# not_earlier: of jobs' ids, those that are not in `.earlier`: the jobs of this folder that ended before the present one.
+# not_earlier: filters job ids: drops those in `.earlier`, the jobs of this folder that ended before the current one.
 not_earlier() { if [ -e .earlier ]; then grep -vxF -f .earlier; else cat; fi; }
-# look_job ID: what Slurm says of a job. `job LINE` of scontrol, and `hosts NAME...` it has; once the controller has forgotten
-# it, `record STATE|CODE` of the accounting, where there is one; else `job gone`. `job away`: the controller does not
-# answer; a busy one holds up scontrol for minutes, and the caller has files to report meanwhile. Before its answer, scontrol
-# may say on standard error what it does not know in slurm.conf.
+# look_job ID: prints what Slurm reports about a job: `job LINE` from scontrol, and `hosts NAME...`; once the controller has
+# forgotten the job, `record STATE|CODE` from accounting, if there is any; otherwise `job gone`. `job away`: the controller does
+# not answer; a busy controller delays scontrol for minutes, and the caller has files to report meanwhile. Before its answer,
+# scontrol may complain on standard error about lines of slurm.conf that it does not know.
 look_job() {
     if line=$(LC_ALL=C timeout 15 scontrol show job --oneliner "$1" 2>&1); then
         echo "job $(printf '%s\n' "$line" | grep -m 1 '^JobId=' | cut -b 1-8000)"

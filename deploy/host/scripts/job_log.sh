@@ -1,6 +1,6 @@
 #!/bin/sh
-# job-log RUN NAME PATTERN: what a file of the run's folder has now, `job.out` or `logs/rank-R.log`; with a pattern, only the
-# lines that it finds.
+# job-log RUN NAME PATTERN: prints the current content of a file in the run's folder, `job.out` or `logs/rank-R.log`; with a
+# pattern, only matching lines.
 run=$1 name=$2 pattern=$3
 . ./reading.sh
 . ./filter_function.sh

@@ -1,6 +1,7 @@
 #!/bin/sh
-# job-now RUN JOB BYTES: what Slurm says of a job now, in the lines of look_job; without JOB, first `id ID`, that of the run,
-# or `unsubmitted`, or `submitting` while somebody submits it, or `job away` alone. Then `end`, and the last BYTES of its output.
+# job-now RUN JOB BYTES: prints what Slurm reports about a job now, in the lines of look_job. Without JOB, first `id ID` for the
+# run's job, or only `unsubmitted`, or `submitting` while it is being submitted, or `job away`. Then `end`, and the last BYTES of
+# the job's output.
 . ./reading.sh
 . ./job_function.sh
 run=$1 job=$2

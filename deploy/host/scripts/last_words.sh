@@ -1,6 +1,7 @@
 #!/bin/sh
-# last FOLDER MOST TAIL: one JSON document a line: the verdicts of the node and its ranks, and each rank's last step,
-# checkpoint, begin, end and count of files. MOST: the largest size of a document; TAIL: how many bytes at the end of a rank's events are searched.
+# last-words FOLDER MOST TAIL: prints one JSON document on each line: the verdicts of the node and its ranks, and each rank's last
+# step, checkpoint, begin, end and count of files. MOST: the largest size of a document; TAIL: how many bytes at the end of a
+# rank's events are searched.
 run=${1##*/} most=$2 tail=$3
 . ./reading.sh
 enter "$run" || exit 0

@@ -1,6 +1,6 @@
 #!/bin/sh
 # list-files RUN MOST: the first line is the content of sent.json, the second that of copies.json. Then comes a line
-# `MODE SIZE TIME ./PATH` for each entry of the run's folder that is not a folder, the mode in hex. The last line is `end`.
+# `MODE SIZE TIME ./PATH`, with the mode in hex, for each entry of the run's folder except folders. The last line is `end`.
 . ./reading.sh
 enter "$1" || exit
 for name in sent.json copies.json; do

@@ -1,20 +1,20 @@
 #!/bin/sh
-# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line, answers `taken`, or what `show` does
-# and a dot, and holds the lock until its input ends or is silent for SILENCE seconds; each further line is a beat. `show` prints
-# the holder. `drop` removes the lock if it has this token (or with `any`), `sweep` if its process has died. docs/decisions/0139
-# gives the reasons.
+# lock DO TOKEN SILENCE: one deploy per host at a time. `take` reads the holder, a JSON line; it answers `taken`, or the output of
+# `show` and a dot; it holds the lock until its input ends or is silent for SILENCE seconds; each further line is a beat. `show`
+# prints the holder. `drop` removes the lock if it has this token (or with `any`), `sweep` if its process has died.
+# docs/decisions/0139 gives the reasons.
 #
-# If the host has flock, it makes each step atomic: of two scripts that clear a dead lock, none can clear a fresh one. If
-# not, mkdir alone decides. The folder has the host's name, because hosts may share a home.
+# If the host has flock, it makes each step atomic: if two scripts clear a dead lock, neither can clear a fresh one. Otherwise
+# mkdir alone decides. The folder's name contains the host's name, because hosts may share a home.
 umask 077; trap '' HUP PIPE; mkdir -p "$HOME/.muster" && cd "$HOME/.muster" || exit 1
 lock=lock-$(uname -n); do=$1 token=$2
 step() { if command -v flock >/dev/null; then exec 9>>"$lock.step" && flock -w 20 9 || exit 1; fi; }
 holds() { cat "$lock/token" 2>/dev/null; }
 dead() { [ -s "$lock/pid" ] && ! kill -0 "$(cat "$lock/pid")" 2>/dev/null; }
-# A cut link does not end the input, so silence must. `read` has no time limit in every shell.
+# A cut link does not end the input, so silence has to. In some shells, `read` has no time limit.
 limit=$(command -v timeout) && limit="$limit $3"
 heard() { [ -n "$({ $limit dd bs=1 count=1 | tr '\n' .; } 2>/dev/null)" ]; }
-# Renamed into place, so that whoever reads it never finds it empty; after a loss of power it still may be.
+# Renamed into place, so that no reader finds the file empty; after a power loss it may still be empty.
 beat() { date +%s > "$lock/beat.new" && mv -f "$lock/beat.new" "$lock/beat"; }
 show() {
   [ -d "$lock" ] || return 0

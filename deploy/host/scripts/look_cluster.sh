@@ -1,7 +1,7 @@
 #!/bin/sh
-# look-cluster SHARED RUN: what a deploy has to know of a login node. SHARED: a folder, from the home where it is no absolute
-# path; empty: the home. Answers `version WORDS` of Slurm, `lacks COMMAND...`, `shared PATH` or `wrong WORDS`, and `taken` if
-# the run's folder is there already, and not from a start that was cut off before its job.
+# look-cluster SHARED RUN: prints what a deploy must know about a login node. SHARED: a folder, relative to the home unless it is
+# absolute; empty: the home. Prints Slurm's `version WORDS`, `lacks COMMAND...`, `shared PATH` or `wrong WORDS`, and `taken` if
+# the run's folder already exists, and is not from a start that was cut off before its job was submitted.
 lacks=
 for command in sbatch squeue scontrol scancel flock tar base64; do command -v "$command" >/dev/null || lacks="$lacks $command"; done
 [ -z "$lacks" ] || echo "lacks$lacks"

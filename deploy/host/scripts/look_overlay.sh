@@ -1,6 +1,6 @@
 #!/bin/sh
-# look-overlay: what host/networks.py reads of a host: whether it has /dev/net/tun, which networks it knows, which UDP ports are
-# taken, and how long a packet may be.
+# look-overlay: prints, for host/networks.py, whether the host has /dev/net/tun, which networks it knows, which UDP ports are in
+# use, and how long a packet may be.
 [ ! -c /dev/net/tun ] || echo tun
 sed '1d; s/^/route /' /proc/net/route
 cat /proc/net/udp /proc/net/udp6 2>/dev/null | sed 's/^/udp /'

@@ -1,6 +1,6 @@
 #!/bin/sh
-# make-folders OWNER PATH...: makes each folder that is missing, with those above it, and answers `made PATH`. OWNER (uid:gid, or
-# nothing) gets the folders that are made. A link counts as what it leads to: the path is the user's own.
+# make-folders OWNER PATH...: makes each folder that is missing, with its parents, and prints `made PATH`. The new folders belong
+# to OWNER (uid:gid; empty: the login). A link counts as its target: the path is the user's own.
 owner=$1; shift
 for path; do
     [ ! -d "$path" ] || continue

@@ -1,6 +1,7 @@
 #!/bin/sh
-# make-job SHARED RUN: makes the run's folder from a tar stream: `files/` is the user's folder, which becomes `work`, and `whole`
-# is the last entry, so a cut stream is no whole one. `.making` says that no job has the folder yet: any other is left as it is.
+# make-job SHARED RUN: makes the run's folder from a tar stream: `files/` is the user's folder, which becomes `work`; `whole` is
+# the last entry, so a stream that was cut off lacks it. `.making` marks a folder that no job has yet: any other folder is left as
+# it is.
 . ./unpack_function.sh
 umask 077; trap 'exit 1' HUP INT TERM PIPE
 mkdir -p -- "$1/.muster/runs" && cd -P -- "$1/.muster/runs" || exit

@@ -1,4 +1,4 @@
 #!/bin/sh
-# owner RUN: the uid that owns the run's folder here.
+# owner RUN: prints the uid that owns the run's folder here.
 . ./reading.sh
 enter "$1" && stat -c %u . || :

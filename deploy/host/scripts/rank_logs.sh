@@ -1,5 +1,5 @@
 #!/bin/sh
-# rank-logs: the logs of the ranks of each run, a line `RUN/logs/rank-N.log` each.
+# rank-logs: prints a line `RUN/logs/rank-N.log` for each rank's log of each run.
 . ./reading.sh
 [ -n "$runs" ] && cd -- "$runs" || exit 0
 for run in *; do

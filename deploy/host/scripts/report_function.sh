@@ -1,11 +1,11 @@
 #!/bin/sh
-# report PATH...: what has changed of these files since the last call, in the lines that follow.sh describes. The current
-# folder is the run's. Sets `more` if there is more than one call gives.
+# report PATH...: prints what has changed in these files since the last call, in the lines that follow.sh describes. The current
+# folder is the run's. Sets `more` if there is more than one call reports.
 # shellcheck disable=SC2034,SC2154  # the script that includes this sets $mark, $most and $run, and reads $more
 newline='
 '
-# What was reported of each path: lines `PATH VALUE`, of which the last one of a path counts. A shell that looked each path up
-# in them would take seconds for some hundred, and minutes for a thousand: awk does.
+# What was reported of each path: lines `PATH VALUE`; the last line of a path counts. awk looks the paths up: a shell would take
+# seconds for some hundred paths, and minutes for a thousand.
 known=
 keep() { known="$known$1 $2$newline"; }
 tell_document() {

@@ -1,7 +1,7 @@
 #!/bin/sh
-# resume-job SHARED RUN JOB TIME: puts the user's folder into the run's folder once more, after JOB, its last one, has ended. The
-# tar stream is that of make-job. A file of `work` that is as it was sent has the modification time TIME, and is replaced;
-# one that the script wrote or changed stays, and is answered as `kept NAME`.
+# resume-job SHARED RUN JOB TIME: puts the user's folder into the run's folder again, after JOB, the run's last job, has ended.
+# The tar stream is the same as for make-job. A file of `work` that is unchanged since it was sent has the modification time TIME,
+# and is replaced; a file that the script wrote or changed stays, and is reported as `kept NAME`.
 . ./unpack_function.sh
 umask 077; trap 'exit 1' HUP INT TERM PIPE
 cd -P -- "$1/.muster/runs/$2" || exit

@@ -1,5 +1,5 @@
 #!/bin/sh
-# runs: every run's folder, and its verdicts.
+# runs: prints every run's folder and verdicts.
 . ./reading.sh
 . ./verdicts_function.sh
 [ -n "$runs" ] && cd -- "$runs" || exit 0

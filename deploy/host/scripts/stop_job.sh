@@ -1,6 +1,7 @@
 #!/bin/sh
-# stop-job RUN JOB HOW: HOW is `now`, or `checkpoint`: then the batch script of a job that runs gets SIGTERM and passes it to the ranks, and the file `.stop` keeps
-# the job from being requeued. Not `scancel` alone: that kills the ranks after the KillWait of the cluster. Answers `asked`.
+# stop-job RUN JOB HOW: HOW is `now` or `checkpoint`. With `checkpoint`, the batch script of a running job gets SIGTERM and passes
+# it to the ranks, and the file `.stop` keeps the job from being requeued. `scancel` alone is not enough: it kills the ranks after
+# the cluster's KillWait. Prints `asked`.
 . ./reading.sh
 enter "$1" || exit
 : >.stop || exit

@@ -1,6 +1,7 @@
 #!/bin/sh
-# take-home RUN: a run's folder as a tar stream, without the paths that standard input names, one a line. It is not
-# compressed, so a host cannot make us write more than it sent. tar walks from folder to folder and follows no link; given names, it would.
+# take-home RUN: prints a run's folder as a tar stream, without the paths on standard input, one on each line. It is not
+# compressed, so a host cannot make us write more than it sent. tar walks from folder to folder and follows no link; with paths as
+# arguments, it would.
 . ./reading.sh
 enter "$1" || exit
 if tar --version 2>/dev/null | grep -q GNU; then

@@ -1,7 +1,6 @@
 #!/bin/sh
-# undo START FOLDER FRESH: removes only what the start with that label made: its container, and its folder if FRESH is not
-# empty.
-# The claim of its node goes with it.
+# undo START FOLDER FRESH: removes only what the start with that label made: its container with the node's claim, and its folder
+# if FRESH is not empty.
 rm -f -- "$2=$1.starting"
 containers=$(docker ps --all --quiet --no-trunc --filter "label=muster.start=$1") || exit
 [ -n "$containers" ] || exit 0

@@ -1,7 +1,7 @@
 #!/bin/sh
-# undo-job SHARED RUN AFTER MADE: takes back what a start MADE: its `folder`, or also its `job`, which is cancelled; after the job
-# AFTER, an earlier one, the folder stays. The folder of another run of that name is left as it is. Answers `undone`, or `unknown` if nobody can say
-# whether the job was submitted: then all stays.
+# undo-job SHARED RUN AFTER MADE: undoes what a start MADE: its `folder`, or also its `job`, which is cancelled; if the start came
+# after AFTER, an earlier job, the folder stays. Another run's folder with that name is left as it is. Prints `undone`, or
+# `unknown` if it cannot be known whether the job was submitted: then everything stays.
 trap '' HUP PIPE
 . ./job_function.sh
 cd -P -- "$1/.muster/runs" && [ -d "$2" ] || { echo undone; exit 0; }

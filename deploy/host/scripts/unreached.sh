@@ -1,5 +1,5 @@
 #!/bin/sh
-# unreached PORT PEER...: a line `PEER why` for each peer whose port does not answer. Nobody needs to listen there: a host
+# unreached PORT PEER...: prints a line `PEER why` for each peer whose port does not answer. Nothing needs to listen there: a host
 # that refuses is reachable, a host whose firewall drops packets is silent. Without bash it prints nothing.
 port=$1; shift
 command -v bash >/dev/null && command -v timeout >/dev/null || exit 0

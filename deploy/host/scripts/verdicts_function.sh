@@ -1,5 +1,5 @@
 #!/bin/sh
-# verdicts: a line `verdict RUN JSON` for each verdict that $run has. host/status.py reads it.
+# verdicts: prints a line `verdict RUN JSON` for each verdict of $run, for host/status.py.
 # shellcheck disable=SC2154  # the script that includes this sets $run
 verdicts() {
     (enter "$run" && files outcome) | while read -r path _; do

@@ -1,1 +1,1 @@
-"""Commands that change a run on its hosts, or what lies there of it."""
+"""Commands that change a run on its hosts, or the files that it has there."""

@@ -1,6 +1,6 @@
-"""`muster clean`: show what Muster keeps on the hosts, and remove what the user names.
+"""`muster clean`: show what Muster keeps on the hosts, and remove what the user chooses.
 
-Nothing that a container has, and nothing of another user, is removed: the host looks again at each thing.
+It removes nothing that a container uses and nothing of another user: it checks each item on the host again first.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _LOOK_S, _REMOVE_S = 600.0, 3600.0
 
 
 def clean(options: Options, wanted: Selection, console: Console) -> int:
-    """List, or remove what is `wanted`, once the user has agreed.
+    """List what the hosts keep, or remove what is `wanted` once the user has agreed.
 
-    Raises UsageError if the user would have to be asked, DeployError with every host that failed.
+    Raises UsageError if it cannot ask the user, DeployError with every host that failed.
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
@@ -59,13 +59,13 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
 
 
 def look(session: Session) -> list[Leftover]:
-    """What is kept on a host. Raises DeployError."""
+    """List what Muster keeps on a host. Raises DeployError."""
     answer = session.run(commands.script("clean-list"), timeout_s=_LOOK_S).out
     return leftovers.parse(answer, _had(session), *reach.on_host(session).stored(_LOOK_S))
 
 
 def _had(session: Session) -> Had:
-    """What containers there have at this moment: those of our runs, and, of folders, anybody's."""
+    """What containers on the host use now: our running runs, and the folders that any user's containers use."""
     runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
     return Had(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
 
@@ -82,7 +82,7 @@ def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
 
 
 def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
-    """Remove; returns by kind and name what became of each."""
+    """Remove these items, and return what happened to each, by kind and name."""
     ends = {f"{thing.kind} {thing.name}": _remove_one(session, thing) for thing in things}
     gone = [what for what, end in ends.items() if end == "removed"]
     if gone:
@@ -91,7 +91,7 @@ def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
 
 
 def _remove_one(session: Session, thing: Leftover) -> str:
-    """What became of it: `removed`, `used` or `failed`. Something may have started since it was listed."""
+    """Remove one item; returns `removed`, `used` or `failed`. Something may have started since the item was listed."""
     try:
         if thing.kind in ("images", "packages") or ("/" not in thing.name and thing.kind == "caches"):
             gone = reach.on_host(session).remove_stored("images" if thing.kind == "images" else "volumes", thing.name)
@@ -111,7 +111,7 @@ def _remove_one(session: Session, thing: Leftover) -> str:
 
 
 def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover]], console: Console) -> int:
-    """Say what went, and what did not. Raises DeployError if something could not be removed."""
+    """Print what was removed and what was not. Raises DeployError if something could not be removed."""
     failed = []
     for host, ends in removed.values.items():
         for what, end in ends.items():
@@ -144,7 +144,7 @@ def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
 
 
 def _cells(thing: Leftover) -> tuple[str, ...]:
-    """Its kind, its name, its age and its size; nobody names a folder by its digest."""
+    """The item's kind, name, age and size; a folder's digest is shortened, since users do not type it."""
     name = shortened(thing.name, 12) if thing.kind == "folders" else thing.name
     age = duration(thing.age_s) if thing.age_s is not None else "unknown age"
     return thing.kind, name, age, amount(thing.bytes) if thing.bytes is not None else "unknown size"

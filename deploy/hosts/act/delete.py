@@ -1,6 +1,6 @@
 """`muster down --hosts ... --run X --delete`: remove a run and everything that it wrote from its hosts.
 
-It deletes only a run that has ended, and only the run's folder in the home of the user we log in as.
+It deletes only a run that has ended, and only the run's folder in the home of the login user.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _DELETED = re.compile("deleted ([0-9]{1,13}) ([0-9]{1,13})")
 
 
 class Deleted(NamedTuple):
-    """How many files of a run a host has removed, and their size in bytes."""
+    """How many files of a run were removed from a host, and their size in bytes."""
 
     files: int
     bytes: int
 
 
 def delete(options: Options, console: Console) -> int:
-    """Remove the run's containers and folders from all hosts, and say for each host how much that was.
+    """Remove the run's containers and folders from all hosts, and report for each host how much that was.
 
-    Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; afterwards
-    with every host that failed.
+    Raises DeployError, before it changes anything, if a host does not answer or the run still runs on one; after the
+    deletion, with every host that failed.
     """
     run = asked(FLAG.run, options.run, run_id)
     with open_all(known_cluster(options).hosts) as opened:
@@ -57,7 +57,7 @@ def delete(options: Options, console: Console) -> int:
 
 
 def _refuse_running(run: RunId, sessions: list[Session]) -> None:
-    """Raise UsageError if the run still runs. A run of another user with that name is not ours."""
+    """Raise UsageError if the run still runs. Another user's run with the same name does not count."""
     containers = observe.containers(sessions, run).all()
     running = [host for host, nodes in containers.items() if any(node.ours and node.code is None for node in nodes)]
     if running:
@@ -69,7 +69,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
 
 
 def delete_folder(session: Session, run: RunId) -> Deleted:
-    """Remove the run's folder from a host. Raises DeployError if a container of ours has it again, BadAnswer."""
+    """Remove the run's folder from a host. Raises BadAnswer, or DeployError if a container of ours uses it again."""
     if any(each.ours for each in observe.containers_of(session, run)):
         raise DeployError(
             "a container of the run exists again, so nothing was deleted",
@@ -86,7 +86,7 @@ def delete_folder(session: Session, run: RunId) -> Deleted:
 
 
 def deleted_of(answer: str) -> Deleted:
-    """Read the answer of the script delete. Raises BadAnswer."""
+    """Read the answer of scripts/delete.sh. Raises BadAnswer."""
     match = _DELETED.fullmatch(answer.strip())
     if match is None:
         raise BadAnswer("what was deleted", "`deleted FILES KILOBYTES`", answer[:200])

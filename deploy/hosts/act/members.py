@@ -1,9 +1,9 @@
-"""`muster leave` and `muster join`: a host's node is asked to leave a run in order, or to come back (`--min-nodes`).
+"""`muster leave` and `muster join`: a host's node leaves a run gracefully, or comes back (`--min-nodes`).
 
-The node itself decides with the others whether it may go (node/membership/leave.py). Its container stays, stopped: it
-holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join starts it
-again, as an engine does after a reboot, and it hears from the others which epoch is on. newcomer.py has hosts that were
-not in the run.
+The node itself decides with the other nodes whether it may leave (node/membership/leave.py). Its container stays,
+stopped: it holds no GPU, and has all that the host needs to come back: its place, the run's key, its image. So a join
+starts the container again, as an engine does after a reboot, and the other nodes tell it the current epoch. newcomer.py
+handles hosts that were not in the run before.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from ..node.container import container_name
 from ..start import observe
 from . import newcomer
 
-# A node that cannot agree with the others gives up after 15 s; then its ranks end within moments. It ends itself where
-# it has seen too few of the others for 30 s.
+# A node that cannot agree with the others gives up after 15 s; its ranks then end within moments. A node ends itself
+# if it has seen too few of the others for 30 s.
 _ANSWER_S, _END_S, _HEARS_S, _LOOK_EVERY_S = 40.0, 60.0, 45.0, 0.4
 _ANSWER = record({"why": words(500), "members": array(node_name, 1024)}, {"needed": default(flag, False)})
 _EPOCH = record({"number": whole(), "place": whole(1 << 20, least=-1)}, {}, others=scalar)
@@ -45,7 +45,7 @@ _EPOCH = record({"number": whole(), "place": whole(1 << 20, least=-1)}, {}, othe
 
 @dataclass(frozen=True)
 class Answer:
-    """What a node says: `why` it must stay (empty: it has left), and who trains on. `needed`: too few would be left."""
+    """A node's answer: `why` it must stay (empty: it left), and who keeps training. `needed`: too few would be left."""
 
     why: str
     members: tuple[str, ...]
@@ -53,9 +53,9 @@ class Answer:
 
 
 def leave(options: Options, console: Console) -> int:
-    """Let the hosts leave, one after the other. Returns 0 once the nodes of all have ended.
+    """Ask the hosts to leave, one after the other. Returns 0 once all of their nodes have ended.
 
-    Raises UsageError where a node must stay; those before it have left then. Raises DeployError if a host fails.
+    Raises UsageError if a node must stay, and DeployError if a host fails; the hosts before it have already left.
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
@@ -82,9 +82,9 @@ def leave(options: Options, console: Console) -> int:
 
 
 def join(options: Options, console: Console) -> int:
-    """Let the hosts take part, one after the other. Returns 0 once the node of each knows who trains.
+    """Let the hosts join, one after the other. Returns 0 once the node of each knows which nodes train.
 
-    Raises UsageError for a host that cannot join, DeployError if one fails; those before it have joined then.
+    Raises UsageError for a host that cannot join, DeployError if one fails; the hosts before it have already joined.
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
@@ -94,7 +94,7 @@ def join(options: Options, console: Console) -> int:
         if wanted not in runs and wanted and (record_of_run.path_of(RunId(wanted)) / "outcome.json").is_file():
             ended.refuse(wanted, list(sessions.values()))
         run = RunId(wanted) if wanted else which_run.choose_run(runs, wanted)
-        members = runs.get(run, {})  # none on a host that is new to it
+        members = runs.get(run, {})  # empty on a host that is new to the run
         for host, session in sessions.items():
             if host in members:
                 _bring_back(session, run, refuse_join(run, session.host, members[host]), options.dry_run, console)
@@ -109,13 +109,13 @@ def join(options: Options, console: Console) -> int:
 
 
 def refuse_unnamed(options: Options, task: str) -> None:
-    """Raise UsageError if the command line names no hosts: those of the file or the record would be all of the run."""
+    """Raise UsageError if the command line has no hosts: those of the file or the record would be the whole run."""
     if not options.hosts.strip():
         raise UsageError(f"{task}: no hosts", f"name the host: muster {task} --hosts gpu-b --run ID")
 
 
 def refuse_leave(run: str, asked: Host, node: Container | None) -> None:
-    """Raise UsageError for a host that has no node to leave, or whose node the others cannot spare. Pure."""
+    """Raise UsageError if a host has no running node of the run, or if the run needs all of its nodes. Pure."""
     host = asked.name
     if node is None:
         raise UsageError(f"{host} has no node of {run}", "muster status shows who has")
@@ -130,7 +130,7 @@ def refuse_leave(run: str, asked: Host, node: Container | None) -> None:
 
 
 def refuse_join(run: str, asked: Host, node: Container) -> Container:
-    """The container of a host that may join. Raises UsageError for one that cannot. Pure."""
+    """Return the container of a host that may join. Raises UsageError for a host that cannot. Pure."""
     host = asked.name
     if not node.least:
         hint = f"muster stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
@@ -141,7 +141,7 @@ def refuse_join(run: str, asked: Host, node: Container) -> Container:
 
 
 def refuse_answer(run: str, asked: Host, answer: str) -> None:
-    """Raise UsageError if a host has not started its node, as it says why (scripts/join.sh). Pure."""
+    """Raise UsageError with the host's reason if it has not started its node (scripts/join.sh). Pure."""
     host, rows = asked.name, fields.rows(answer)
     if "overlay" in rows:
         hint = f"{command_of('stop', run=run)}, then muster deploy {FLAG.resume} {run} {FLAG.overlay}"
@@ -161,7 +161,7 @@ def read(text: str) -> Answer:
 
 
 def has_heard(text: str) -> bool:
-    """Whether a node knows an epoch of the others, by the file that its agent writes for torchrun. Pure."""
+    """Whether a node knows an epoch of the others, from the file that its agent writes for torchrun. Pure."""
     try:
         return bool(_EPOCH(document(text, "an epoch"), "an epoch")["number"])
     except BadAnswer:
@@ -172,7 +172,7 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
     done = nodes.ask(session, run, "leave", _ANSWER_S)
     if not done.code:
         return read(done.out)
-    if _has_ended(session, run, (DONE,)):  # it had left before its answer was on the way
+    if _has_ended(session, run, (DONE,)):  # it had already left before it could answer
         return Answer("", ())
     why = last_line(done.err, f"code {done.code}")
     host = session.name
@@ -186,7 +186,7 @@ def _instead(asked: Host, run: str, needed: bool) -> str:
 
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:
-    """Start a host's node again, and wait until it hears from the others."""
+    """Start a host's node again, and wait until it hears from the other nodes."""
     host, argv = session.name, commands.script("join", container_name(run))
     if dry_run:
         _show(host, "start its node again", "wait until it hears from the others", argv, console)
@@ -202,7 +202,7 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
 
 
 def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
-    """Wait until the node tells another epoch than the one `known` before. Raises DeployError, and ends it, if not."""
+    """Wait until the node reports an epoch other than `known`, its last one. Otherwise kill it; raises DeployError."""
     host, why = session.name, f"it has not heard from the others for {in_seconds(_HEARS_S)}"
 
     def hears_or_is_over() -> bool:
@@ -218,14 +218,14 @@ def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
 
     _wait(hears_or_is_over, _HEARS_S)
     if why:
-        nodes.signal([session], run, "SIGKILL")  # or its engine tries again
+        nodes.signal([session], run, "SIGKILL")  # otherwise its engine starts it again
         raise DeployError(
             f"{host} did not join {run}: {why}", command_of("logs", hosts=session.host.destination, run=run)
         )
 
 
 def _wait(is_over: Callable[[], bool], most_s: float) -> bool:
-    """Wait until something is over, at most so long; whether it is."""
+    """Wait until `is_over` returns true, at most `most_s` seconds; return whether it did."""
     until = time.monotonic() + most_s
     while not (over := is_over()) and time.monotonic() < until:
         time.sleep(_LOOK_EVERY_S)
@@ -242,7 +242,7 @@ def _has_ended(session: Session, run: str, codes: Collection[int] = range(256)) 
 
 
 def _epoch(session: Session, run: RunId, node: str) -> str:
-    # The folder is there while the node's agent runs.
+    # This file exists while the node's agent runs.
     return session.run(commands.document(run, f"nodes/.{node}/.epoch"), check=False).out.strip()
 
 

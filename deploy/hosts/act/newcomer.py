@@ -1,8 +1,8 @@
-"""A host that was not in a run joins it while it goes on (`muster join`): one more spare, which tells the others of it.
+"""A host that was not in a run joins it while it runs (`muster join`): a new spare, which makes itself known.
 
-All that its node needs is in the container of a node that runs: the plan with the run's key, the variables, the image's
-layers. They come over SSH to this machine, and go to the newcomer over standard input, as a deploy sends them.
-newcomer_plan.py says what of them counts.
+The container of a running node holds all that the new node needs: the plan with the run's key, the variables, the
+image's layers. This machine reads them over SSH and sends them to the newcomer on standard input, as a deploy does.
+newcomer_plan.py decides what is used.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
 
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
-    """Start a node of the run on this host. Raises UsageError or DeployError; then nothing of it is left there."""
+    """Start a node of the run on this host. Raises UsageError or DeployError, and then leaves nothing of it there."""
     known = record_of_run.own(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = "run it on the machine where `muster deploy` was typed"
@@ -68,7 +68,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
         if last not in facts.values:
             facts.all()
             raise DeployError(f"{last}: does not answer", command_of("status", hosts=last))
-        # Those that answer, the newcomer last.
+        # The hosts that answer; the newcomer comes last.
         reached = among(sessions.values(), facts.values)
         cluster = replace(cluster, hosts=tuple(session.host for session in reached))
         _join(run, options, ReachedHosts(cluster, reached, facts.values), console, words)
@@ -124,7 +124,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
 
 
 def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Template, console: Console) -> DeployRequest:
-    """What the deploy asked for, of the newcomer alone."""
+    """What the deploy asked for, limited to the newcomer."""
     job = replace(hosts.cluster.job, min_nodes=str(template.plan["least"]))
     cluster, script = replace(hosts.cluster, job=job), script_words(options)
     folder = folder_to_send(options, cluster)
@@ -148,18 +148,18 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
 
 
 def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
-    """The newcomer's container once its host has all that it needs; and the digest of its packages."""
+    """The newcomer's container once its host has all that it needs, and the digest of its packages."""
     pushed = deploy_push.bring(request, request.code(), console)
     (made,) = sent_folders.give([made], pushed)
     observe.make_folders(request, bool(request.work.script)).all()
-    # The lock is the deploy's, which this machine has kept; a later one would have another digest.
+    # The deploy's lock of packages is used, which this machine has kept; a newer lock would have another digest.
     installed = packages.bring(request, pushed, console)
     (made,) = packages.give([made], installed)
     return made, _digest(installed.environments.get(made.host, "")) if installed else ""
 
 
 def _packages(session: Session, node: Container) -> str:
-    """The digest of the packages that a node of the run has; empty if it has none."""
+    """The digest of the packages that a running node of the run has; empty if it has none."""
     where = f'{{{{range .Mounts}}}}{{{{if eq .Destination "{PACKAGES}"}}}}{{{{.Name}}}}{{{{end}}}}{{{{end}}}}'
     return _digest(session.run(("docker", "inspect", "--format", where, node.name)).out.strip())
 
@@ -178,8 +178,10 @@ def _layers(session: Session, name: str, image: bool = False) -> str:
 def _container(
     request: DeployRequest, others: Sequence[Session], peers: Mapping[str, Container], template: Template, place: int
 ) -> NodeContainer:
-    """What the newcomer runs; `peers`: the running nodes by host. Raises DeployError where they do not reach each
-    other."""
+    """The newcomer's container. `peers`: the running nodes by host.
+
+    Raises DeployError if the newcomer and its peers cannot reach each other.
+    """
     (host,), (new,), run = request.cluster.hosts, request.sessions, request.work.run_id
     facts, at = request.facts[host.name], template.plan["nodes"]
     where = {peer: tuple(at[node.node]) for peer, node in peers.items()}

@@ -1,6 +1,6 @@
-"""What a node of a run tells of itself, from which a host that joins it gets its own node (newcomer.py). Pure.
+"""Reads a running node's container, and derives the node of a host that joins the run (newcomer.py). Pure.
 
-What the newcomer runs is what this machine recorded: a host of the run decides neither its arguments nor variables
+The newcomer runs the command that this machine recorded: a host of the run decides neither its arguments nor variables
 that are not the run's.
 """
 
@@ -21,7 +21,7 @@ from ...job.options import Job, Options, flag_of
 from ...run.environment import CLAIM, GROUP, MUSTER_NAMES, ON_END, SENT
 from ..node.container import NodeContainer
 
-# Options whose effect on a node cannot be read from the record, or that a newcomer would not have.
+# Options whose effect on a node cannot be read from the record, or that a newcomer would lack.
 _REFUSED = ("secret", "secret_file", "env_file", "mount", "data", "keep", "overlay", "on_end")
 _REPEATED = ("image", "folder", "nproc", "gpus", "include", "folder_limit", "env", "restarts", "requirements")
 _HOSTS_OWN = (
@@ -35,7 +35,7 @@ _HOSTS_OWN = (
     SENT,
 )
 RANKS = "PET_NPROC_PER_NODE"
-# What a node's code is of.
+# What a node's code consists of.
 CODE = ("the image", "the folder", "Muster itself", "the packages")
 _MOST = 1024
 _PORT, _PLACE = whole(65535), whole(1 << 20)
@@ -63,7 +63,7 @@ _CONFIG = record(
 
 @dataclass(frozen=True)
 class Template:
-    """What a node that runs has: variables, `words` for the agent, the run's plan, the token of this start."""
+    """What a running node has: variables, `words` (the agent's arguments), the run's plan, and this start's token."""
 
     variables: Mapping[str, str]
     words: tuple[str, ...]
@@ -72,7 +72,7 @@ class Template:
 
 
 def is_of_run(name: str) -> bool:
-    """Whether a variable with one of Muster's names is the run's own. A host is asked for no other."""
+    """Whether a variable with one of Muster's names belongs to the run. No other variable is read from a host."""
     return name in MUSTER_NAMES and name != ON_END
 
 
@@ -87,7 +87,7 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
 
 
 def again(text: str) -> Options:
-    """The options of the deploy, as its record repeats them. Raises UsageError for one that a newcomer cannot have."""
+    """The deploy's options, from its record. Raises UsageError for an option that a newcomer cannot have."""
     options = read_again(text)
     if name := next((name for name in _REFUSED if getattr(options, name)), ""):
         _refuse(name)
@@ -95,7 +95,7 @@ def again(text: str) -> Options:
 
 
 def refuse_file(job: Job) -> None:
-    """Raise UsageError for what cluster.toml gives the nodes of a run, and a newcomer would not have."""
+    """Raise UsageError if cluster.toml gives the nodes of a run something that a newcomer would lack."""
     for name, given in (("data", job.data), ("secret", job.secrets), ("overlay", job.overlay)):
         if given:
             _refuse(name)
@@ -106,7 +106,7 @@ def _refuse(option: str) -> NoReturn:
 
 
 def template_of(answer: str) -> Template:
-    """Read `docker inspect` of a node's container. Raises BadAnswer."""
+    """Read the output of `docker inspect` for a node's container. Raises BadAnswer."""
     config = _CONFIG(json_object(answer, "a container"), "a container")
     variables = {name: value for name, _, value in (entry.partition("=") for entry in config["Env"])}
     agreed = _PLAN(json_object(variables.pop(GROUP, ""), "the plan of the run"), "the plan of the run")
@@ -122,7 +122,7 @@ def template_of(answer: str) -> Template:
 
 
 def planned(template: Template, name: str, address: str, port: int, place: int, made: NodeContainer) -> dict[str, str]:
-    """The variables of the newcomer: those of the run, the host's own, and the plan in which it is a spare. Pure."""
+    """The newcomer's variables: the run's, the host's own, and the plan in which the newcomer is a spare. Pure."""
     agreed = {key: value for key, value in template.plan.items() if key != "joined"}
     known = template.plan.get("joined", {})
     agreed["nodes"] = {node: at for node, at in template.plan["nodes"].items() if node not in known}
@@ -130,7 +130,7 @@ def planned(template: Template, name: str, address: str, port: int, place: int, 
     agreed["spares"] = [*(node for node in template.plan.get("spares", ()) if node not in known), name]
     agreed["joined"] = {name: [address, port, place]}
     own = {key: made.environment[key] for key in _HOSTS_OWN if key in made.environment}
-    # torchrun reads PET_* for each of its options, also for those that start another program.
+    # torchrun reads a PET_* variable for each of its options, including those that start another program.
     ours = {key for key in made.environment if key.startswith("PET_")}
     runs = {key: value for key, value in template.variables.items() if key in ours or is_of_run(key)}
     return {**made.environment, **runs, **own, GROUP: json.dumps(agreed)}

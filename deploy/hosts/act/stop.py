@@ -1,6 +1,6 @@
-"""`muster stop`: ask a run on hosts to stop, or kill it (--now); wait for its end. The nodes hold --grace.
+"""`muster stop`: ask a run on hosts to stop, or kill it (--now), and wait for its end. The nodes enforce --grace.
 
-Another process may follow the run; it sees the same end and removes the containers. If none does, we remove them.
+Another process may follow the run; it sees the same end and removes the containers. Otherwise this command does.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from ..look import ended as known_end
 from ..start import observe, resume
 
 _LOOK_EVERY_S = 0.3
-# A follower removes the containers right after the end. After this time we remove what is left.
+# A follower removes the containers right after the end. After this time the stop command removes what is left.
 _FOLLOWER_S = 3.0
 
 
 def stop(options: Options, now: bool, console: Console) -> int:
     """Stop the chosen run. Returns 0 once it has ended, whatever its verdict.
 
-    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes run on for too long,
-    or if no host has the run.
+    Hosts that do not answer get a warning; the others are stopped. Raises DeployError if nodes keep running for too
+    long, or if no host has the run.
     """
     wanted, cluster = read_run(options.run), known_cluster(options)
     with (
@@ -85,8 +85,8 @@ def stop(options: Options, now: bool, console: Console) -> int:
 
 
 def _tell_followers(run: RunId) -> None:
-    """Write into the run's folder here that its end was asked for: a follower of this machine takes it for no crash."""
-    with suppress(DeployError, OSError):  # another machine follows it, or none
+    """Note in the local run folder that the user asked for the end, so that a local follower reports no crash."""
+    with suppress(DeployError, OSError):  # another machine follows the run, or none does
         run_dir = record.folder_of(run)
         if record.facts(run_dir) and not (run_dir / "outcome.json").exists():
             (run_dir / "outcome").mkdir(exist_ok=True)
@@ -95,7 +95,7 @@ def _tell_followers(run: RunId) -> None:
 
 
 def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrupts) -> list[Event] | None:
-    """End the run and remove its containers. Returns its ranks' last events, or None if the terminal closed before."""
+    """End the run and remove its containers. Returns the ranks' last events, or None if the terminal closed first."""
     killed = now
     host_nodes.signal(members, run, "SIGKILL" if now else "SIGINT").all()
     patience_s = stop_wait_s(record.facts(record.path_of(run)))
@@ -130,7 +130,7 @@ def _state(nodes: Mapping[str, Container], words: Sequence[Event]) -> State:
 
 
 def _result(state: State, nodes: Mapping[str, Container], killed: bool) -> Result:
-    """How the run ended. If no rank left a verdict: the step it reached, and the nodes that had ended earlier."""
+    """How the run ended. Without a rank's verdict: the step it reached, and the nodes that had ended earlier."""
     if state.verdicts:
         return outcome.conclude(state, time.time())
     result = outcome.killed(state) if killed else outcome.stopped(state)
@@ -145,7 +145,7 @@ def _keep(run: RunId, result: Result, state: State, lost: Sequence[str]) -> Resu
     """
     try:
         run_dir = record.folder_of(run)
-    except DeployError:  # another machine follows it: the local folder of this name is another run's
+    except DeployError:  # another machine follows the run; the local folder with this name belongs to another run
         return result
     facts = record.facts(run_dir)
     if not facts:

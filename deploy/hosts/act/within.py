@@ -1,7 +1,7 @@
-"""`muster exec` and `muster shell`: a command, or a shell, beside the ranks of a run that is going on.
+"""`muster exec` and `muster shell`: run a command or a shell next to the ranks of a running run.
 
-Both run in the run's container, as its user, in the folder where the script works. They end when the command here ends
-or the connection is lost, so that nothing of them stays on a host.
+Both run in the run's container, as its user, in the folder where the script works. They end when the local command ends
+or the connection is lost, so nothing of them stays on a host.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ...report.console import Console
 from ..look import ended
 from ..start import observe
 
-# The engine's own words for these codes name no host.
+# For these exit codes the engine's own message does not tell the host.
 _NOT_STARTED = (NOT_EXECUTABLE, NOT_FOUND)
 
 
@@ -38,16 +38,16 @@ class Place:
 
 
 def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> int:
-    """Run a command on all hosts of a run, or on that of a rank; returns the largest exit code of all.
+    """Run a command on all hosts of a run, or on the host of one rank; returns the largest of the exit codes.
 
-    Raises DeployError where the run has no node.
+    Raises DeployError if the run has no running node.
     """
     with places(known_cluster(options), options.run, options.rank) as chosen:
         several = len(chosen) > 1
         by_host = {place.session.name: place.container for place in chosen}
 
         def work(session: Session) -> int:
-            """It ends with us: then its input ends."""
+            """Run the command on one host. It ends with this process, because its input ends then."""
             name, command = session.name, commands.node_program("within", "--", *words)
             with reach.on_host(session).run_inside(by_host[name], command) as inside:
                 for line in read_lines(inside.frames):
@@ -68,7 +68,7 @@ def exec_on_hosts(options: Options, words: Sequence[str], console: Console) -> i
 
 
 def shell(options: Options, words: Sequence[str]) -> int:
-    """Open a shell, or `words` with a terminal, beside a rank (default: rank 0); returns its exit code."""
+    """Open a shell, or `words` with a terminal, next to a rank (default: rank 0); returns its exit code."""
     cluster = known_cluster(options)
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
@@ -79,7 +79,7 @@ def shell(options: Options, words: Sequence[str]) -> int:
 
 @contextmanager
 def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
-    """The running nodes of the run that was asked for, or that of a rank, in the order of their places."""
+    """The running nodes of the chosen run, or the node of one rank, in the order of their places."""
     refuse_no_rank(rank)
     wanted = read_run(run)
     with open_all(cluster.hosts, ask_home=False) as opened:
@@ -104,5 +104,5 @@ def _show(console: Console, host: str, line: str) -> None:
         console.data({"kind": "line", "host": host, "line": line})
     else:
         console.line(console_line(f"{host}  {line}" if host else line))
-    if console.gone:  # as `| head` leaves
+    if console.gone:  # the reader has closed the pipe, as `| head` does
         raise KeyboardInterrupt

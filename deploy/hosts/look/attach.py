@@ -1,4 +1,4 @@
-"""The client's side of a run that is running on real hosts: follow it to its end, ask it to stop, remove it.
+"""The client's side of a run on real hosts: follow it to its end, ask it to stop, remove it.
 
 hosts/start/deploy.py starts the run. From then on the run does not need this process. Only a request ends it: Ctrl-C,
 SIGTERM or `muster stop`. If the terminal closes, or somebody kills this process with SIGKILL, the run continues, and
@@ -46,9 +46,9 @@ from . import ended
 
 
 def attach(options: Options, console: Console, only_looks: bool = False) -> int:
-    """Follow a run, and give its secrets to nodes that wait for them. Returns its exit code, also if it has ended.
+    """Follow a run, and hand over secrets to nodes that wait for them. Returns its exit code, even if it has ended.
 
-    `only_looks`: give it nothing, and end and remove nothing of it.
+    `only_looks`: hand over no secrets, and neither stop nor remove anything.
     """
     cluster, ranks = known_cluster(options), shown_ranks(options.rank)
     cluster = replace(cluster, job=job_of(options, cluster.job))
@@ -60,7 +60,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         answers = observe.containers(sessions)
         runs, away = which_run.runs_of(answers.values), [*opened.faults, *answers.faults]
         meant = wanted or (next(iter(runs)) if len(runs) == 1 else "")
-        # A host that does not answer is a fault, but where the run's nodes go on without some.
+        # A host that does not answer is an error, unless the run can continue without some of its nodes.
         if not any(node.least for node in runs.get(RunId(meant), {}).values()):
             all_faults(opened, answers)
         try:
@@ -90,7 +90,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
             roles=known.get("role_of") or {},
         )
         if not known:
-            # These words come from a label on a host. We show them and never run them.
+            # These words come from a label on a host. Muster shows them and never runs them.
             hosts = [host.destination for host in cluster.hosts if host.name in names]
             open_record(run_handle, hosts, {"foreign": ["arguments", "script"]}, not only_looks)
         lost = first.nodes - len(names)
@@ -105,7 +105,7 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
 def down(options: Options, console: Console) -> int:
     """Remove the containers of all our runs (or of one) from the hosts, and the locks of dead deploys.
 
-    Run folders stay. Runs of other users of the hosts are named and left alone.
+    Run folders stay. The runs of other users of the hosts are reported and left alone.
     """
     run = read_run(options.run)
     with open_all(known_cluster(options).hosts) as opened:
@@ -136,8 +136,8 @@ def follow_until_done(
 ) -> int:
     """Follow the run to its end, remove its containers, write the outcome here. The view shows what `ranks` print.
 
-    `sent`: the folder that this command sent, and by which choice. `story`: for one that comes late, what others left.
-    Ctrl-C or a closed terminal end only the following; the run continues.
+    `sent`: the folder that this command sent, and the choice of its files. `story`: for a follower that starts later,
+    the story that earlier followers recorded. Ctrl-C or a closed terminal ends only the following; the run continues.
     """
     run, began = backend.run, time.monotonic()
     names = tuple(run.nodes.values())
@@ -161,13 +161,13 @@ def follow_until_done(
                 nonlocal lock
                 for part in here.parts(events, time.time()):
                     tell(part)
-                lock = lock or locks.hold_followed(run_dir)  # who followed it before may have left
+                lock = lock or locks.hold_followed(run_dir)  # an earlier follower may have left
                 timeline.keep(run_dir, state.story, lock is not None)
 
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests, interrupts.take_passed)
             tell(here.rest())
         remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
-        if result.verdict == "failed":  # of the paths in its words, those that each host has
+        if result.verdict == "failed":  # which of the paths in the result's message each host has
             named = named_paths.all_of(result.message, run_dir.name)
             by_host = host_nodes.having(backend.sessions, run_dir.name, named)
             node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
@@ -186,7 +186,7 @@ def follow_until_done(
         backend.typed(lost),
         copied not in ("", *lost),
     )
-    seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run long before we followed it
+    seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run before we followed it
     code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {backend.where}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
@@ -198,8 +198,8 @@ def open_record(
 ) -> dict[str, bytes]:
     """Write this start into the local run folder.
 
-    `hosts`: the names a user can give to --hosts again. `resume_fields`: more fields for the record, as
-    resume.resume_fields makes them. `is_latest`: as in record.open_start. Returns what record.undo_start needs.
+    `hosts`: what a user can pass to --hosts again. `resume_fields`: more fields for the record, made by
+    resume.resume_fields. `is_latest`: as in record.open_start. Returns what record.undo_start needs.
     """
     choice = record.Choice(None, tuple(run.command))
     run_dir, names = run.run_dir, list(run.nodes.values())
@@ -211,7 +211,7 @@ def open_record(
 
 
 def _with_host_paths(result: Result, backend: HostsBackend) -> Result:
-    """The result with paths inside the container replaced by paths on hosts. Checkpoints are on the first host."""
+    """Replace paths inside the container with paths on hosts in the result. Checkpoints are on the first host."""
     run = backend.run
     first = next(iter(run.nodes))
     rank_host = next((host for host, node in run.nodes.items() if node == result.node), first)

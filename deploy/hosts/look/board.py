@@ -1,7 +1,7 @@
-"""The runs of hosts on the board: listed as `muster runs` lists them, and each that goes on followed as by `attach`.
+"""Runs on hosts for the board: listed as `muster runs` lists them; running ones are followed as `attach` does.
 
-It only looks: it stops, removes and hands out nothing. What it follows comes into this folder's runs, from where the
-board shows it. Hosts are asked while somebody looks at the list.
+It only looks: it stops and removes nothing, and hands over no secrets. What it copies goes into this folder's runs, and
+the board shows it from there. Hosts are asked only while somebody looks at the list.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ...run.files.ends import UNFINISHED
 from ..start import observe
 from . import attach, status
 
-# How often hosts are asked for their runs, and for how long after somebody has looked; runs followed at once; patience
-# with a follower that ends.
+# Seconds between two questions to the hosts; for how many seconds after a look the board keeps asking; the most runs
+# followed at the same time; how many seconds to wait for a follower to end.
 _EVERY_S, _LOOKED_S, _MOST_FOLLOWED, _PATIENCE_S = 30.0, 10.0, 8, 10.0
 
 
 def serve(options: Options, console: Console) -> int:
-    """Serve the board of this folder's runs and of those on hosts until Ctrl-C. Raises UsageError."""
+    """Serve the board of this folder's runs and of the runs on hosts until Ctrl-C. Raises UsageError."""
     with HostRuns(options) as runs:
         return server.serve(folders.RUNS, int(value_of(options, "port") or 0), not options.no_open, console, runs)
 
 
 class HostRuns:
-    """What hosts say of their runs. `faults`: of hosts that did not answer, and of runs that cannot be followed."""
+    """What hosts report about their runs. `faults`: hosts that did not answer, and runs that cannot be followed."""
 
     def __init__(self, options: Options) -> None:
         self._cluster, self._options = known_cluster(options), options
@@ -65,7 +65,7 @@ class HostRuns:
         return [row_elsewhere(value, _fetch(value)) for value in self._values]
 
     def _watch(self) -> None:
-        """Ask the hosts for their runs, as often as is due."""
+        """Ask the hosts for their runs whenever that is due."""
         asked_at = -_EVERY_S
         while not self._over.wait(0.5):
             now = time.monotonic()
@@ -77,7 +77,7 @@ class HostRuns:
     def _ask(self) -> None:
         try:
             answers = status.ask(self._cluster, observe.runs)
-        except (DeployError, OSError) as fault:  # such as too many open files: the next time may have them
+        except (DeployError, OSError) as fault:  # for example, too many open files; the next try may succeed
             self.faults = [str(fault)]
             return
         by_host = status.by_typed(self._cluster, answers)
@@ -88,7 +88,7 @@ class HostRuns:
         ]
 
     def _follow_running(self) -> None:
-        """Follow the newest runs that go on and that no command follows here, last those that could not be."""
+        """Follow the newest running runs that no local command follows; those that could not be followed come last."""
         self._followed = {run: thread for run, thread in self._followed.items() if thread.is_alive()}
         newest = reversed(self._values)
         for value in sorted(newest, key=lambda value: value["run"] in self._unfollowed):
@@ -101,19 +101,19 @@ class HostRuns:
 
     def _follow(self, value: dict[str, Any]) -> None:
         run = value["run"]
-        self._unfollowed.pop(run, None)  # a host that was away may be back
+        self._unfollowed.pop(run, None)  # a host that did not answer may be back
         try:
             attach.attach(
                 replace(self._options, hosts=",".join(value["hosts"]), run=run),
                 Recorder(lambda event: None, over=self._over.is_set),
                 only_looks=True,
             )
-            value["state"] = UNFINISHED  # until the hosts are asked again
+            value["state"] = UNFINISHED  # until the next answer from the hosts
         except (DeployError, OSError) as fault:
             self._unfollowed[run] = f"{run}: cannot be followed: {fault}"
 
     def _start(self, work: Any, *given: object) -> threading.Thread:
-        """A thread that asks whom this command asks (job/consent.py)."""
+        """Start a thread in a copy of this context, so that it asks the same user for consent (job/consent.py)."""
         thread = threading.Thread(
             target=copy_context().run, args=(work, *given), daemon=True, name="muster-board-hosts"
         )
@@ -122,7 +122,7 @@ class HostRuns:
 
 
 def _is_followed(run: RunId) -> bool:
-    """Whether a command on this machine follows the run already."""
+    """Whether a command on this machine already follows the run."""
     run_dir = record.path_of(run)
     if not run_dir.is_dir():
         return False

@@ -1,4 +1,4 @@
-"""What a command says of a run that has ended: no container of it is left, but its files are here or on its hosts."""
+"""What commands report about a run that has ended: its containers are gone; its files are here or on its hosts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ..start import observe
 
 
 class Ended(DeployError):
-    """A run has ended. `hosts` have its files; `outcome` is what outcome.json here says, if it is known here."""
+    """A run has ended. `hosts` have its files; `outcome` is the content of outcome.json, if this machine has it."""
 
     def __init__(self, message: str, hint: str, run: RunId, hosts: Sequence[str], outcome: Mapping[str, Any]) -> None:
         super().__init__(message, hint)
@@ -33,9 +33,9 @@ class Ended(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the named run has ended. Call it if no container of the run is left.
+    """Raise Ended, with the next command, if the given run has ended. Call it if no container of the run is left.
 
-    A host that does not say which runs it has may have it: then with the faults of these.
+    If some host does not list its runs, it may have this one: the error then reports the faults of these hosts.
     """
     if run:
         answers = on_all(sessions, observe.runs)
@@ -48,9 +48,10 @@ def refuse(run: str, sessions: Sequence[Session]) -> None:
 def choose(
     wanted: str, opened: Results[Session], containers: Results[tuple[Container, ...]]
 ) -> tuple[RunId, Mapping[str, Container]]:
-    """The run that is meant, and its containers by host. Raises DeployError if it has ended, or is not ours.
+    """Return the run that the user means, and its containers by host. DeployError: it has ended, or is not ours.
 
-    Where no host that answers has it, one that does not may: then with the faults of these.
+    If no answering host has the run, a host that does not answer may have it: the error then reports those hosts'
+    faults.
     """
     runs = which_run.runs_of(containers.values)
     if wanted not in runs:
@@ -67,12 +68,12 @@ def choose(
 
 
 def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
-    """Show how the run ended, and what is there; returns the run's own exit code.
+    """Show how the run ended and which files remain; returns the run's own exit code.
 
-    Without an outcome here, its ranks' verdicts on the hosts count. Raises `end` if there are none.
+    Without an outcome on this machine, its ranks' verdicts on the hosts count. Raises `end` if there are none.
     """
     if end.outcome:
-        from ...report import ending  # with the page's modules: 40 ms that `muster status` does not wait for
+        from ...report import ending  # it imports the page's modules: 40 ms that `muster status` can save
 
         run_dir = record.path_of(end.run)
         fetch = command_of("fetch", hosts=",".join(end.hosts), run=end.run) if end.hosts else ""
@@ -85,7 +86,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     for event in heard:
         state.apply(event, now)
     result = outcome.conclude(state, now) if spoke else None
-    # A host without a verdict was killed: the others' "done" is not the run's.
+    # The node of a host without a verdict was killed: then "done" from the others is not the run's verdict.
     if result is None or (result.verdict == "done" and len(spoke) < len(end.hosts)):
         raise end
     why = f": {fault_text(result)}" if result.message else ""
@@ -96,9 +97,9 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
 
 
 def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
-    """Return a fault that says that a run has ended, with the next command; None if its end is unknown.
+    """Return an error that says that a run has ended, with the next command; None if its end is unknown.
 
-    `runs`: the runs of each host, by what a user types for it.
+    `runs`: the runs of each host, by the destination that a user types for it.
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))

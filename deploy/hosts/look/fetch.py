@@ -17,14 +17,14 @@ from ...run.files import folders, record
 from .. import recorded, which_run
 from ..start import observe
 
-# The folder of a run that a script works in (contract.md).
+# The folder inside a run's folder in which its script works (contract.md).
 _WORK = "work"
 
 
 def fetch(options: Options, console: Console) -> Path:
-    """Copy a run's folder from every host, or what matches --only, and build its page; returns the local run folder.
+    """Copy a run's folder, or what matches --only, from every host, and build its page; returns the local run folder.
 
-    Raises DeployError with every host that failed, after it has merged what the others sent, and what the failed ones
+    Raises DeployError with every host that failed, after it has merged what the others sent and what the failed ones
     sent before they failed.
     """
     asked_for = read_run(options.run)
@@ -46,7 +46,7 @@ def fetch(options: Options, console: Console) -> Path:
 
 
 def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
-    """The run that was named, the only one, or the newest that was deployed from this folder. Raises UsageError."""
+    """The run that was named, the only one, or the newest one deployed from this folder. Raises UsageError."""
     if not run and len(runs) != 1 and (newest := recorded.newest_of(runs)):
         console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
         return newest

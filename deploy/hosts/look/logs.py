@@ -1,8 +1,9 @@
-"""`muster logs`: print what all ranks of a run on real hosts printed, in the order of time; engines read `--since`.
+"""`muster logs`: print what all ranks of a run on real hosts printed, in order of time.
 
-One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread while its lines are not
-taken, so gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine keeps
-the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a warning says so.
+One thread for each host reads its lines into merge.py (Reader). The merge blocks a thread until its lines are taken, so
+gigabytes pass through in bounded memory. With --follow the stream lasts until the run ends. An engine interprets
+`--since`, and keeps the last 100 MB of a console (container.LOG_LIMITS); if it drops lines before they are read, a
+warning says so.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ from .. import recorded, which_run
 from ..start import observe
 from .merge import Line, Merge
 
-# With --follow, a line waits this long for an earlier line of another host.
+# With --follow, how many seconds a line waits for an earlier line from another host.
 _PATIENCE_S = 1.0
-# A lost host is tried again this often, for this long.
+# How often (in seconds) a lost host is tried again, and for how long.
 _AGAIN_S, LOST_S = 2.0, 300.0
-# A search through the logs of a host may take this long.
+# The most seconds that a search through the logs of a host may take, and the longest pattern.
 _SEARCH_S, _MOST_PATTERN = 600.0, 1000
-# How long ago, a time, or seconds since 1970: an engine reads it whole.
+# A duration, a time, or seconds since 1970; the engine itself interprets it.
 _TIME = re.compile(r"[0-9][0-9a-zA-Z:.+-]*")
 
 
@@ -60,7 +61,7 @@ def logs(options: Options, console: Console) -> int:
         sessions = opened.all()
         hosts = on_all(sessions.values(), observe.logs).all()
         runs = which_run.runs_of({host: of_host.members for host, of_host in hosts.items()})
-        if wanted or not runs:  # one that has ended may have left its ranks' logs alone
+        if wanted or not runs:  # a run that has ended may have left only its ranks' logs
             runs |= {run: {} for of_host in hosts.values() for run, _ in of_host.rank_logs if run not in runs}
         run = which_run.choose_run(runs, wanted, recorded.without_end())
         readers, ranks = _readers(sessions, hosts, run, runs[run], options)
@@ -91,7 +92,7 @@ def _readers(
     members: Mapping[str, Container],
     options: Options,
 ) -> tuple[list[Reader], dict[str, str]]:
-    """The readers, and by host the ranks whose lines it has."""
+    """The readers, and for each source the ranks whose lines it has."""
     if not (options.rank or members):
         return _files(sessions, hosts, run, options)
     if not options.rank:
@@ -99,7 +100,7 @@ def _readers(
         return readers, {host: host_logs.rank_text([ranks]) for host, ranks in host_logs.ranks_of(members).items()}
     host, own_log = host_logs.host_of_rank(hosts, members, run, int(options.rank))
     if host in members and members[host].script and members[host].ranks == 1:
-        # The log has every line, the console has them with their times.
+        # The rank's log has every line; the console has the lines with their times.
         own_log = not options.since
     if own_log:
         _refuse_since(options)
@@ -131,7 +132,7 @@ def _refuse_since(options: Options) -> None:
 
 
 def refuse_pattern(pattern: str) -> None:
-    """Raise UsageError for a --grep that grep -E could not take as one pattern."""
+    """Raise UsageError for a --grep value that `grep -E` could not take as one pattern."""
     if len(pattern) > _MOST_PATTERN or "\n" in pattern or not is_text(pattern):
         raise UsageError(f"--grep: not one line of at most {_MOST_PATTERN} characters", "--grep 'nan|inf'")
 
@@ -173,10 +174,10 @@ def _tell(block: Sequence[Line], ranks: Mapping[str, str], console: Console) -> 
 
 
 class Reader:
-    """Reads the container's console, or the rank's own log if `log` names a run and a rank; what `options` ask for.
+    """Reads the container's console, or a rank's own log if `log` gives a run and a rank, as `options` ask.
 
-    `source` names its lines in the merge: the host, with the rank where several logs of one host are read. `fault` says
-    why the reading ended early. `streams` is false while the node does not run.
+    `source`: the name of its lines in the merge: the host, with the rank if several logs of one host are read.
+    `fault`: why reading ended early. `streams`: false while the node does not run.
     """
 
     def __init__(
@@ -201,8 +202,8 @@ class Reader:
         say: Callable[[str], None],
         closed: threading.Event,
     ) -> None:
-        """Read all lines that exist; with `follow` read on until the run ends."""
-        # With a pattern, most lines are missing.
+        """Read all lines that exist; with --follow, keep reading until the run ends."""
+        # With a pattern most lines are absent on purpose, so missing lines are no reason for a warning.
         missed = (lambda: None) if self._pattern else partial(say, host_logs.missed_lines(self.host))
         console_count = ConsoleCount(missed, whole=not self._since)
         with ExitStack() as opened:
@@ -239,7 +240,7 @@ class Reader:
                 return
             stamp, words = host_logs.split(line)
             self._last = stamp or self._last
-            # `since` repeats the lines of that very time. A line without a time is the engine's own.
+            # `since` repeats the lines of exactly that time. A line without a time comes from the engine itself.
             if self._last > before and not console_count.is_count(words):
                 merge.put(Line(self.source, self._last, words))
 
@@ -247,7 +248,7 @@ class Reader:
             command = commands.rank_log(*self._log, self._container if self._follow else "", mark, self._pattern)
         else:
             command = commands.console(self._container, since, mark if self._follow else "", self._pattern)
-        # A followed console may be silent for any time. A finished one must arrive at once.
+        # A followed console may be silent for any time. A finished one must arrive without pauses.
         moving = not self._follow and not self._pattern
         done = self._session.run(
             command,
@@ -263,7 +264,7 @@ class Reader:
     def _over(self, others_go_on: Callable[[Reader], bool], closed: threading.Event) -> bool:
         """Whether the node has ended for good: its container was removed, or its engine will not restart it.
 
-        Raises DockerFault if the engine does not answer: the node may go on.
+        Raises DockerFault if the engine does not answer: the node may still run.
         """
         self.streams = False
         while not closed.is_set():

@@ -1,6 +1,6 @@
-"""Merge lines of several hosts, each sorted by time, into one stream sorted by time, in bounded memory.
+"""Merge lines from several hosts, each sorted by time, into one stream sorted by time, in bounded memory.
 
-One thread per host adds lines, and waits if too many of its lines are here; hosts/look/logs.py reads them.
+One thread per host adds lines, and waits while too many of its lines are queued; hosts/look/logs.py reads them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-# The bytes that one host may have here, the weight of a line besides its text, and the lines of one block.
+# The most bytes queued for one host, the overhead of a line in addition to its text, and the most lines of one block.
 MOST_WAITING = 1 << 20
 LINE_WEIGHT = 300
 _BLOCK = 2000
@@ -33,10 +33,10 @@ class _Feed:
 
 
 class Merge:
-    """The streams of `sources`. It passes a line on as soon as no earlier one can come.
+    """Merges the streams of `sources`. It passes a line on as soon as no earlier line can come.
 
-    With `patience_s` also after that time, or if too many lines wait behind it: a silent host must not delay the
-    others.
+    With `patience_s`, it also passes a line on after that time, or when too many lines of its source are queued: a
+    silent host must not delay the others.
     """
 
     def __init__(self, sources: Iterable[str], patience_s: float | None = None) -> None:
@@ -46,7 +46,7 @@ class Merge:
         self._closed = False
 
     def put(self, line: Line) -> None:
-        """Add a line; waits while too many lines of its source are here. After `close` it adds nothing."""
+        """Add a line; waits while too many lines of its source are queued. After `close` it adds nothing."""
         feed = self._feeds[line.source]
         with self._changed:
             while feed.size > MOST_WAITING and not self._closed:
@@ -62,19 +62,19 @@ class Merge:
                 self._changed.notify_all()
 
     def end(self, source: str) -> None:
-        """The source has no more lines."""
+        """Note that the source has no more lines."""
         with self._changed:
             self._feeds[source].over = True
             self._changed.notify_all()
 
     def close(self) -> None:
-        """The reader is gone: release every thread that waits in `put`."""
+        """Release every thread that waits in `put`, because the reader is gone."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
     def blocks(self) -> Iterator[list[Line]]:
-        """The lines in order, in blocks, until every source has ended."""
+        """Yield the lines in order, in blocks, until every source has ended."""
         while True:
             with self._changed:
                 while not (block := self._take()):
@@ -101,7 +101,7 @@ class Merge:
         return block
 
     def _move(self, feed: _Feed, until: str | None, block: list[Line]) -> None:
-        """Move the feed's lines up to that time to the block."""
+        """Move the feed's lines up to the time `until` to the block."""
         lines = feed.lines
         while lines and len(block) < _BLOCK and (until is None or lines[0].stamp <= until):
             line = lines.popleft()

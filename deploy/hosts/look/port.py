@@ -1,6 +1,7 @@
-"""`muster port` and `muster tensorboard`: a port of a run's container, here. It listens on this loopback alone.
+"""`muster port` and `muster tensorboard`: forward a port of a run's container to this machine's loopback address.
 
-The run's container shares its host's network, so a tunnel to the host's loopback reaches it. It ends with the command.
+The run's container shares its host's network, so a tunnel to the host's loopback reaches it. The forwarding ends with
+the command.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ _URL = re.compile(r"https?://\S{1,300}?:([0-9]{1,5})(/\S*)?")
 
 
 def port(options: Options, asked: str, console: Console) -> int:
-    """Make a port of a rank's host (default: rank 0's) a port here, until Ctrl-C or the run's end.
+    """Forward a port of a rank's host (default: rank 0's) to this machine, until Ctrl-C or the run's end.
 
-    `asked`: `6006`, or `7000:6006` for another number here. Raises UsageError, DeployError.
+    `asked`: `6006`, or `7000:6006` for another local number. Raises UsageError, DeployError.
     """
     here, remote = numbers(asked)
     with (
@@ -47,7 +48,7 @@ def port(options: Options, asked: str, console: Console) -> int:
 
 
 def tensorboard(options: Options, console: Console) -> int:
-    """Start TensorBoard in the container of a rank (default: rank 0's), and make it a port here, until Ctrl-C."""
+    """Start TensorBoard in the container of a rank (default: rank 0's), and forward its port here until Ctrl-C."""
     here, _ = numbers(options.port or "6006")
     with (
         places(known_cluster(options), options.run, options.rank or "0") as (place, *_),
@@ -58,7 +59,7 @@ def tensorboard(options: Options, console: Console) -> int:
 
 
 def listen(here: int, other: str) -> socket.socket:
-    """Listen on a port of this loopback. Raises UsageError; `other`: the command that takes another port."""
+    """Listen on a port of the local loopback. Raises UsageError; `other`: the command, with {} for another port."""
     try:
         return socket.create_server(("127.0.0.1", here))
     except OSError as fault:
@@ -67,7 +68,7 @@ def listen(here: int, other: str) -> socket.socket:
 
 
 def numbers(asked: str) -> tuple[int, int]:
-    """The port here and that of the rank's host, of `6006` or `7000:6006`. Raises UsageError."""
+    """The local port and the port on the rank's host, from `6006` or `7000:6006`. Raises UsageError."""
     match = re.fullmatch(r"(?:([0-9]{1,5}):)?([0-9]{1,5})", asked)
     here, remote = (int(match[1] or match[2]), int(match[2])) if match else (0, 0)
     if not (0 < here < 65536 and 0 < remote < 65536):
@@ -79,7 +80,7 @@ def numbers(asked: str) -> tuple[int, int]:
 
 @contextmanager
 def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
-    """TensorBoard beside the ranks, on the whole run folder; yields its port and path there. It ends with us."""
+    """Run TensorBoard next to the ranks, on the whole run folder; yields its port and path there. It ends with us."""
     words = ("-m", "tensorboard.main", "--logdir", commands.RUN_IN_CONTAINER, "--host", "127.0.0.1", "--port", "0")
     command = commands.node_program("within", "--", *commands.image_python(*words))
     with reach.on_host(place.session).run_inside(place.container, command) as inside:
@@ -100,13 +101,13 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
 
 
 def _drain(lines: Iterator[str]) -> None:
-    """Take what it says from now on, so that it can go on speaking."""
+    """Read and drop everything TensorBoard prints from now on, so that it never blocks on a full pipe."""
     with suppress(DeployError, OSError, ValueError):
         deque(lines, maxlen=0)
 
 
 def _serve(place: Place, listening: socket.socket, remote: int, path: str, console: Console) -> int:
-    """Take connections here until Ctrl-C, or until the container has ended. Raises DeployError."""
+    """Accept local connections until Ctrl-C, or until the container has ended. Raises DeployError."""
     open_now, here = threading.Semaphore(_MOST_AT_ONCE), listening.getsockname()[1]
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.name})
     console.note(f"port {remote} beside {place.container} on {place.session.name}; Ctrl-C ends this")
@@ -140,7 +141,7 @@ def _serve(place: Place, listening: socket.socket, remote: int, path: str, conso
 def _carry(
     session: Session, connection: socket.socket, remote: int, tell: Callable[[str], None], done: Callable[[], None]
 ) -> None:
-    """Carry bytes both ways between one connection and the port there, until either side ends."""
+    """Copy bytes both ways between one connection and the remote port, until both directions have ended."""
     try:
         with connection:
             channel = session.tunnel(remote)
@@ -161,13 +162,13 @@ def _carry(
     except DeployError as fault:
         tell(fault.message)
     except (OSError, EOFError):
-        pass  # one side is gone: the other learns it by the end of its connection
+        pass  # one side is gone; the other sees the end of its connection
     finally:
         done()
 
 
 def tensorboard_here(folder: str, asked: str) -> int:
-    """TensorBoard on a run's folder on this machine, until Ctrl-C. Raises DeployError if it is not installed here."""
+    """Run TensorBoard on a run's local folder until Ctrl-C. Raises DeployError if it is not installed here."""
     here, _ = numbers(asked or "6006")
     if not importlib.util.find_spec("tensorboard"):
         raise DeployError(

@@ -1,4 +1,4 @@
-"""`muster status`, `muster gpus`, `muster runs --hosts`: ask all hosts at once. Changes nothing there.
+"""`muster status`, `muster gpus`, `muster runs --hosts`: ask all hosts in parallel. Changes nothing there.
 
 A host that does not answer gets a line with the cause; the others are shown.
 """
@@ -47,14 +47,14 @@ def status(options: Options, console: Console) -> int:
 
 
 def gpus(options: Options, console: Console) -> int:
-    """Show who holds which GPU on each host. Returns 1 if a host did not answer, or could not say."""
+    """Show who holds which GPU on each host. Returns 1 if a host did not answer or could not tell."""
     answers = ask(known_cluster(options), observe.gpus_of)
     shown = show_gpus(answers.values, console)
     return max(_show_faults(answers, console), shown)
 
 
 def show_gpus(by_host: Mapping[str, Gpus], console: Console) -> int:
-    """Show who holds which GPU. Returns 1 if a host could not say."""
+    """Show who holds which GPU. Returns 1 if a host could not tell."""
     values = ({"host": host, **tables.gpu_value(value)} for host, value in by_host.items())
     console.table(tables.GPUS_HEAD, tables.gpu_rows(by_host), values)
     return FAILED if any(value.fault for value in by_host.values()) else DONE
@@ -80,17 +80,17 @@ def ask(cluster: Cluster, look: Callable[[Session], T]) -> Results[T]:
 
 
 def by_typed(cluster: Cluster, answers: Results[T]) -> dict[str, T]:
-    """The answers, each by what a user types for its host."""
+    """The answers, keyed by the destination that a user types for the host."""
     return {host.destination: answers.values[host.name] for host in cluster.hosts if host.name in answers.values}
 
 
 def _is_unknown(answers: Results[HostStatus], run: str) -> bool:
-    """Whether no host has a container of the run; one that did not answer may have one."""
+    """Whether no host has a container of the run. False if a host did not answer, because it may have one."""
     return bool(run) and not answers.faults and run not in _runs(answers)
 
 
 def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console: Console) -> int:
-    """Say how a run without containers ended. Raises UsageError if its end is unknown."""
+    """Report how a run without containers ended. Raises UsageError if its end is unknown."""
     answers_of_runs = ask(cluster, observe.runs)
     known = by_typed(cluster, answers_of_runs)
     end = ended.end_of(run, known, time.time())
@@ -104,7 +104,7 @@ def _tell_end(cluster: Cluster, answers: Results[HostStatus], run: str, console:
 
 
 def _tell_last(cluster: Cluster, console: Console) -> None:
-    """How the newest run of this folder ended, if these hosts had it: where nothing runs, that is what people ask."""
+    """Report how this folder's newest run ended, if these hosts had it: when nothing runs, people ask for that."""
     newest = record.newest(record.HOSTS)
     if not newest or not {*record.own(newest).get("hosts", ())} & {host.destination for host in cluster.hosts}:
         return

@@ -1,4 +1,4 @@
-"""`muster why`: what each rank of a script's run does at this moment, and who is missing. The run is not disturbed."""
+"""`muster why`: what each rank of a script's run is doing now, and who is missing. The run is not disturbed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from . import ended
 
 _LOOK_S = 30.0
 _NONE = "{}: no rank of it runs at this moment"
-# Which steps count as those of this moment.
+# Steps count as current for this many seconds; and the most bytes read from the end of each file.
 _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
 
@@ -62,9 +62,9 @@ def why_on_hosts(options: Options, console: Console) -> int:
 
 
 def why_here(options: Options, console: Console) -> int:
-    """Ask the nodes of a run on this machine: what they leave lies in its folder. Returns 1 if one did not answer."""
+    """Ask the nodes of a run on this machine, through the files in its folder. Returns 1 if one did not answer."""
     run_dir, code = record.find(options.run or "latest"), DONE
-    if end := ends.end_of(run_dir):  # ranks that were killed left what they did last
+    if end := ends.end_of(run_dir):  # killed ranks leave files that still show what they did last
         words = str(end.get("message") or end.get("verdict", ""))
         _tell_over(run_dir.name, f"{run_dir.name} has ended: {words}", f"more: muster explain {run_dir.name}", console)
         return DONE
@@ -92,7 +92,7 @@ def why_here(options: Options, console: Console) -> int:
 
 
 def _is_over(run: RunId, nodes: Mapping[str, Container], hosts: str, console: Console) -> bool:
-    """Whether every node of the run has ended, which it says: then no rank does anything."""
+    """Whether every node of the run has ended; if so, print that: no rank does anything then."""
     over = all(node.code is not None for node in nodes.values())
     if over:
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
@@ -120,9 +120,9 @@ def _parse(answer: str) -> list[RankDoing]:
 
 
 def _slow(run_dir: Path, ranks: Sequence[RankDoing]) -> str:
-    """The rank that holds up the others at present, from its last steps; empty if none does, or no step is here.
+    """The message about the rank that slows the others down now, from its last steps; empty if there is none.
 
-    The steps of a run on hosts are here while somebody follows it.
+    The steps of a run on hosts are on this machine only while somebody follows it.
     """
     evidence = Evidence(Ranks(began={rank.rank: rank.node for rank in ranks}))
     for event in Follower(run_dir, tail=_LAST_BYTES).read():

@@ -1,7 +1,7 @@
-"""Hosts without an engine: what a run cannot have there, and the environment that stands for an image.
+"""Bare hosts, which have no container engine: what a run cannot have there, and the environment that replaces an image.
 
-There a container is a few processes of the login (engine/bare/), and an image an environment of Python: torch for the
-driver and the processor, made once, by content, as a project's packages are (send/packages/).
+There a container is a few processes of the login (engine/bare/), and an image is a Python environment: torch for the
+driver and the processor. It is made once for each content, as a project's packages are (send/packages/).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from ...send.packages.requirements import Requirements
 from .shipment import Shipment
 
 PREFIX = "muster-bare:"
-# What each bare host has at once: its Python, without packages.
+# The name of the environment that each bare host has from the start: its Python, without packages.
 PYTHON = f"{PREFIX}python"
-# Bytes of an environment, with what uv keeps of it.
+# Bytes that an environment needs on disk, including uv's cache for it.
 _NEEDS_CPU, _NEEDS_CUDA = 2 << 30, 14 << 30
-# What a rank imports beside torch; and the agent, where nodes go on without others: no index has that one built.
-_BESIDE, _REGISTER = "numpy\n", "pysyncobj==0.3.17\n"
-# The folder of an environment that is no folder's: nothing is in it.
+# Packages that a rank imports in addition to torch; and the agent's, with --min-nodes: no index has a wheel of it.
+_RANK_PACKAGES, _AGENT_PACKAGES = "numpy\n", "pysyncobj==0.3.17\n"
+# The folder for an environment that belongs to no folder: it has no files.
 _NO_FOLDER = Path(os.devnull)
 
 
@@ -51,7 +51,7 @@ def all_are(facts: Mapping[str, HostFacts]) -> bool:
 
 
 def look(hosts: ReachedHosts, console: Console) -> None:
-    """Say which hosts are bare: all, or none. Raises UsageError for what a run cannot have there."""
+    """Report which hosts are bare: all or none of them. Raises UsageError for options that a run cannot have there."""
     bare = [host for host, fact in hosts.facts.items() if fact.bare]
     if not bare:
         return
@@ -71,14 +71,14 @@ def look(hosts: ReachedHosts, console: Console) -> None:
 
 
 def _cannot(cluster: Cluster) -> str:
-    """What was asked for that only an engine grants, as the user has named it; empty if nothing was."""
+    """What the user asked for that only an engine can do, in the user's words; empty if nothing."""
     moved = any(mount.source != mount.target for mount in cluster.mounts)
     return needs_engine(cluster.job) or f"{FLAG.mount} to another path" * moved
 
 
 def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
-    """The name of the environment for these hosts: its torch, their build for these GPUs, a digest of its packages."""
-    # PyTorch's index has the same builds for ARM, where its images are for x86 alone.
+    """The environment's name for these hosts: the torch version, its build for these GPUs, a digest of its packages."""
+    # PyTorch's index has the same builds for ARM; its images are for x86 only.
     machines = {
         host: official.Machine("x86_64", fact.driver, fact.capabilities) for host, fact in facts.items() if fact.gpus
     }
@@ -89,11 +89,11 @@ def base_of(facts: Mapping[str, HostFacts], job: Job) -> str:
 
 
 def _packages(torch: str, job: Job) -> bytes:
-    return f"torch=={torch}\n{_BESIDE}{_REGISTER if job.min_nodes else ''}".encode()
+    return f"torch=={torch}\n{_RANK_PACKAGES}{_AGENT_PACKAGES if job.min_nodes else ''}".encode()
 
 
 class Making(NamedTuple):
-    """An environment that hosts lack: these, their places, what is in it, its build of torch, and its resolution."""
+    """An environment that hosts lack: these hosts, their places, its packages, its torch build, and its resolution."""
 
     sessions: Sequence[Session]
     places: Sequence[DockerPlace]
@@ -103,9 +103,9 @@ class Making(NamedTuple):
 
 
 def begin(hosts: Shipment) -> Making | None:
-    """Begin to resolve the environment of the run, if hosts lack it. Raises DeployError for a disk without room.
+    """Begin to resolve the run's environment, if hosts lack it. Raises DeployError if a disk has too little room.
 
-    Nothing is changed on the hosts.
+    It changes nothing on the hosts.
     """
     base, places = hosts.base, list[DockerPlace]()
     if not base.startswith(PREFIX):
@@ -135,7 +135,7 @@ def begin(hosts: Shipment) -> Making | None:
 def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseeing | None:
     """Make the environment on each bare host that lacks it. Raises DeployError with the tool's own words.
 
-    While they install it, this machine resolves the packages of the folder, which are on it.
+    While the hosts install it, this machine resolves the folder's packages, which are installed on top of it.
     """
     if not making:
         return None

@@ -1,7 +1,7 @@
-"""Where no host of a run has an engine, each gets one of its own, and all of them the same Python for it.
+"""If no host of a run has an engine, each host gets Muster's own bare engine, and all hosts get the same Python for it.
 
-A host whose Python is missing or too old gets the one that uv brings: from this machine, or by itself. So do all hosts
-where they differ: a run's nodes have one environment.
+A host whose Python is missing or too old gets uv's Python: from this machine, or downloaded by the host itself. If the
+hosts' Pythons differ, all of them get it: a run's nodes share one environment.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ...send.packages import settings, store, uv
 def bring(
     sessions: Mapping[str, Session], answers: Results[str], look: Callable[[Session], str], may_write: bool
 ) -> Results[str]:
-    """What each of these hosts answers to `look` once it has its engine. `may_write`: not in a dry run."""
-    fresh = _Bringing()
+    """Return each host's answer to `look` once it has its engine. `may_write`: false in a dry run."""
+    fresh = _Bringer()
 
     def again(hosts: list[str], bring_one: Callable[[Session], None]) -> Results[str]:
         def work(session: Session) -> str:
@@ -44,26 +44,26 @@ def bring(
 
 
 def _python(answer: str) -> str:
-    """The Python of a host's own engine; empty if it has none, or not the one that this Muster brings."""
+    """The Python version of a host's bare engine; empty if it has none, or not the engine of this Muster version."""
     return bringing.python_of(host_facts.bare_version(answer))
 
 
-class _Bringing:
-    """One look at hosts: what goes to several of them is fetched once."""
+class _Bringer:
+    """Brings the engine to several hosts: what goes to more than one of them is fetched once."""
 
     def __init__(self) -> None:
         self._own, self._fetching = settings.of_user(), threading.Lock()
         self._archives = dict[str, tuple[bytes, str]]()
 
     def bring(self, session: Session) -> None:
-        """Bring the engine, and a Python where the host has none for it."""
+        """Bring the engine, and Python if the host has none that the engine can use."""
         if lacks := bringing.bring(session, uv.PYTHON):
             has = f"only {lacks.old}" if lacks.old else "no Python"
             self._bring_python(session, lacks.machine, f"no container engine, and {has}")
             bringing.bring(session, uv.PYTHON)
 
     def bring_same(self, session: Session) -> None:
-        """Bring the Python that all hosts get, and the engine once more, for it."""
+        """Bring the Python that all hosts get, and then the engine again, to run on it."""
         self._bring_python(session, session.run(("uname", "-m")).out.strip(), "a different Python from the other hosts")
         bringing.bring(session, uv.PYTHON)
 
@@ -81,7 +81,7 @@ class _Bringing:
         audit.note(session, audit.Action.INSTALLED, f"Python {uv.PYTHON}")
 
     def _archive(self, host: str, machine: str) -> tuple[bytes, str]:
-        """What has that Python, or gets it there; and why this machine gets none."""
+        """An archive with that Python, or with what downloads it on the host; and why this machine has none."""
         with self._fetching:
             if machine not in self._archives:
                 self._archives[machine] = self._fetched(host, machine)

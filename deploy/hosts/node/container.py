@@ -1,7 +1,7 @@
 """What each real host runs: its container, with memory, shared memory, limits, GPUs, mounts and variables. Pure.
 
 The rules are those of design.md ("prevent by construction"): the rendezvous endpoint is an IP literal of the first
-host, one node is the host of the rendezvous, and every node names the one interface that leads to its peers.
+host, one node hosts the rendezvous, and every node gets the name of the one interface that leads to its peers.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from ...run.roles import Acted
 from ...send.folder.content import WORKSPACE
 from .docker_run import DockerRun
 
-# With Docker's default of 64 MB, data loaders die of a bus error.
+# With Docker's default of 64 MB of shared memory, data loaders die of a bus error.
 SHM_SHARE, SHM_LEAST = 2, 64 << 20
 OPEN_FILES = 1048576
-# Threads count as well: 8 ranks with 32 loader workers of 100 threads are 25,600. A fork bomb ends here.
+# Threads count too: 8 ranks with 32 loader workers of 100 threads each are 25,600. A fork bomb ends at this limit.
 PIDS = 32768
 LOG_LIMITS = ("--log-driver", "json-file", "--log-opt", "max-size=50m", "--log-opt", "max-file=2")
-# When its engine stops a container, its ranks need time to write a checkpoint.
+# Seconds: when the engine stops a container, its ranks need time to write a checkpoint.
 STOP_PATIENCE_S, _AFTER_GRACE_S = 60, 40
-# The engine restarts a node this often, after its own host or a peer's host has rebooted. A node that waits for a host
-# to boot gives up after a minute each time.
+# The engine restarts a node at most this many times, after its own host or a peer's host has rebooted. A node that
+# waits for a host to boot gives up after a minute each time.
 RESTARTS = 5
-# While a node waits, its host may reboot this often.
+# How many times a node's host may reboot while the node waits.
 WAIT_RESTARTS = 5
 
 
@@ -48,16 +48,17 @@ WAIT_RESTARTS = 5
 class Work:
     """The work of a run: `script` goes to torchrun (`train.py --lr 3e-4`); without one, `arguments` go to the trainer.
 
-    `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the image
-    holds a folder of the user's for the script to work in. `observe`: a script's ranks are watched from inside.
-    `restarts`: how often a script is started again, as --restarts says. `max_hours`, `on_end`: as their options say.
-    `ends`: the variables of --grace and --restart-with. `share_key`: known to the nodes of this start alone, which
-    share a script's files with it before each attempt.
-    `waits`: its nodes wait on their hosts first. `least`: so many nodes train on without the others (0: all are
-    needed), which meet on `ports`. `overlay`: what the nodes keep their own network alive with. `resumed`: the words
-    for its hosts, and the options, of the command that resumes it. `bare`: typed so that its only rank has none of
-    torchrun's variables. `roles`: in a run of several; `script` is then that of the first that ends it, and `role` the
-    present one. `places`: of its hosts in the run, where they are not all of it.
+    `start` counts from 1 and grows with each resume. `token`: a random word that no other start has. `sent`: the user's
+    folder was sent, and the script works in it. `observe`: a script's ranks are watched from inside. `restarts`: how
+    often a script is started again (--restarts). `max_hours`, `on_end`: the values of these options. `ends`: the
+    variables of --grace and --restart-with. `share_key`: a key that only the nodes of this start know; with it they
+    share a script's files before each attempt. `waits`: the nodes first wait on their hosts. `least`: how many nodes
+    are enough to keep training without the others (0: all are needed); such nodes meet on `ports`. `overlay`: the
+    socket with which the nodes keep the run's own network alive. `resumed`: for the command that resumes the run: the
+    words for its hosts, and the options. `bare`: the user typed a command whose only rank gets none of torchrun's
+    variables. `roles`: of a run with several; `script` is then that of the first role whose end ends the run, and
+    `role` is the current role. `places`: each host's place in the run, if the hosts given are not all of the run's
+    hosts.
     """
 
     run_id: str
@@ -87,7 +88,7 @@ class Work:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The arguments of the container's Python. -P keeps a user's folder called `muster` from hiding ours."""
+        """The arguments for the container's Python. -P keeps a user's folder called `muster` from hiding Muster's."""
         rest = (environment.SCRIPT, *self.script) if self.script else self.arguments
         return ("-P", "-m", NODE_PROGRAMS, "agent", *rest)
 
@@ -103,14 +104,14 @@ class Meeting:
 
 @dataclass(frozen=True)
 class NodeContainer:
-    """The container of one node on its host. `docker` makes it; `environment` and `secrets` go there by standard input.
+    """The container of one node on its host. `docker` makes it; `environment` and `secrets` arrive on standard input.
 
-    `fresh`: this start makes the run folder; no earlier start has left checkpoints in it. `start`: the label of
-    everything that this start makes. `first`: this node is the host of the rendezvous. `keep`: paths in the container
-    that are folders of the run folder. `claim`: what holds its GPUs for us until it has them. `own`: its own claim
-    on the host, which mounts what the node needs of it (scripts/start.sh).
-    `witness`: the container beside it that reports the run's end. `overlay`: what makes its network's end.
-    `memory`: what it may use, as Docker takes it.
+    `fresh`: this start makes the run folder, so no earlier start has left checkpoints in it. `start`: the label of
+    everything that this start makes. `first`: this node hosts the rendezvous. `keep`: paths in the container that are
+    stored in the run folder. `claim`: the claim that holds its GPUs for this deploy until the container has them.
+    `own`: the node's own claim on the host; the container mounts the parts that the node needs (scripts/start.sh).
+    `witness`: the container next to it that reports the run's end. `overlay`: the container that holds the node's end
+    of the run's own network. `memory`: how much it may use, in Docker's form.
     """
 
     host: str
@@ -134,7 +135,7 @@ class NodeContainer:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The `docker run` that makes it."""
+        """The `docker run` command that makes it."""
         return self.docker.argv
 
     @property
@@ -151,12 +152,12 @@ class NodeContainer:
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:
-    """Secrets as the node's agent takes them (contract.md); empty if there are none."""
+    """Secrets in the form that the node's agent reads (contract.md); empty if there are none."""
     return json.dumps(dict(secrets)).encode() if secrets else b""
 
 
 def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[Route]) -> Meeting:
-    """The meeting at `address`; an interface that the user named overrides the route's."""
+    """The meeting at `address`; an interface that the user chose overrides the route's."""
     interfaces = (host.interface or route.interface for host, route in zip(hosts, routes, strict=True))
     return Meeting(address, port, tuple(interfaces))
 
@@ -164,9 +165,9 @@ def meeting_of(hosts: Sequence[Host], address: str, port: int, routes: Sequence[
 def node_containers(
     hosts: Sequence[Host], facts: Sequence[HostFacts], job: Job, work: Work, meeting: Meeting
 ) -> tuple[NodeContainer, ...]:
-    """One node for each host, in their order; the first is the host of the rendezvous.
+    """Return one node for each host, in their order; the first node hosts the rendezvous.
 
-    Raises UsageError for a variable of several lines and for two hosts with the same node name.
+    Raises UsageError for a variable with several lines and for two hosts with the same node name.
     """
     names = [node_of(host.name) for host in hosts]
     if len(set(names)) < len(names):
@@ -181,21 +182,21 @@ def node_containers(
 
 
 def newcomer(place: int, host: Host, facts: HostFacts, job: Job, work: Work, meeting: Meeting) -> NodeContainer:
-    """One node more, of a host that joins a run; `meeting` has its interface alone."""
+    """One more node, for a host that joins a run; `meeting` has only this host's interface."""
     work = replace(work, places={host.name: place})
     made = _node_container(0, [node_of(host.name)], host, facts, job, work, meeting)
     return replace(made, environment={**made.environment, "PET_NODE_RANK": str(place)})
 
 
 def container_name(run_id: str) -> str:
-    """The container's name on every host: a host has one node of a run."""
+    """The container's name, the same on every host: a host has one node of a run."""
     return f"muster-{run_id}"
 
 
 def resume_command(run_id: str, where: str = "", again: str = "") -> str:
-    """The command that the trainer's hint names for a stopped run: `where` it ran, and its options `again`.
+    """The command in the trainer's hint for resuming a stopped run: `where` it ran, and its options `again`.
 
-    A variable has one line: where the options have more, they are left out.
+    A variable has one line, so options that contain line breaks are left out.
     """
     resume = Options(resume=run_id)
     whole = " ".join(filter(None, ("muster", "deploy", where, *words_of(resume), again)))
@@ -203,7 +204,7 @@ def resume_command(run_id: str, where: str = "", again: str = "") -> str:
 
 
 def processes(facts: HostFacts, job: Job) -> int:
-    """How many ranks a host gets: one for each GPU, or one."""
+    """How many ranks a host gets: the job's number, or one for each GPU, or one without GPUs."""
     if job.processes != "auto":
         return job.processes
     return max(1, len(facts.gpus))
@@ -212,7 +213,7 @@ def processes(facts: HostFacts, job: Job) -> int:
 def restarts(work: Work, variables: Mapping[str, str]) -> int:
     """How often the engine restarts a node. It restarts a user's script only as often as the user asks.
 
-    If nodes continue without a lost one, its return does not count as a restart of the script.
+    If nodes continue without a lost node, that node's return does not count as a restart of the script.
     """
     if not work.script or work.least:
         return RESTARTS
@@ -224,12 +225,12 @@ def gpu_options(facts: HostFacts) -> tuple[str, ...]:
     if not facts.gpus:
         return ()
     seen = facts.candidates or facts.gpus
-    # Some engines (WSL 2) can only give all of them. Docker reads a value with commas as CSV, so it needs these quotes.
+    # Some engines (WSL 2) can only grant all GPUs. Docker reads a value with commas as CSV, so it needs these quotes.
     return ("--gpus", f'"device={_uuids(seen)}"' if facts.picked else "all")
 
 
 def visible_gpus(host: Host, facts: HostFacts) -> dict[str, str]:
-    """CUDA_VISIBLE_DEVICES of a run that has it: a container counts the GPUs that it gets from 0."""
+    """CUDA_VISIBLE_DEVICES, if the host's is set: by UUID, since a container numbers the GPUs that it gets from 0."""
     return {} if host.visible is None else {VISIBLE: _uuids(facts.gpus)}
 
 
@@ -239,7 +240,7 @@ def _uuids(gpus: Sequence[GpuUse]) -> str:
 
 def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]:
     """`docker run` options for every container of a run: network, user, memory, limits, devices, mounts."""
-    # An engine that may not raise its own limit (in a container, say) cannot grant more than that limit.
+    # An engine that may not raise its own limit (for example, in a container) cannot grant more than that limit.
     files = min(OPEN_FILES, facts.open_files or OPEN_FILES)
     return (
         *("--network", "host", "--init", "--no-healthcheck", "--user", user_of(facts, job)),
@@ -254,12 +255,12 @@ def container_options(host: Host, facts: HostFacts, job: Job) -> tuple[str, ...]
 
 
 def memory_options(facts: HostFacts, job: Job) -> tuple[str, ...]:
-    """`docker run` options that keep a container from taking the host's memory and processes."""
+    """`docker run` options that keep a container from using up the host's memory and processes."""
     return ("--memory", memory_of(facts, job), "--pids-limit", str(job.pids or PIDS))
 
 
 def memory_of(facts: HostFacts, job: Job) -> str:
-    """The memory that a container may use on a host, as Docker takes it."""
+    """The memory that a container may use on a host, in Docker's form."""
     return job.memory or f"{environment.memory_limit(facts.memory)}b"
 
 
@@ -272,20 +273,20 @@ def mount_option(mount: Mount) -> str:
 
 
 def mounts(host: Host, job: Job) -> tuple[Mount, ...]:
-    """The mounts of job and host; if both mount the same target, the host's."""
+    """The mounts of the job and the host; if both mount the same target, the host's mount is used."""
     return tuple({mount.target: mount for mount in (*job.mounts, *host.mounts)}.values())
 
 
 def cache_folder(facts: HostFacts, job: Job) -> str:
-    """The folder of a host with what scripts download and compile again and again; empty where no run shall use it.
+    """The host's folder for what scripts download and compile repeatedly; empty if the run uses no cache.
 
-    Each uid has its own: a container of another one could neither read nor write it.
+    Each uid has its own folder: a container with another uid could neither read nor write it.
     """
     return f"{facts.home}/.muster/cache/{ids_of(facts, job)[0]}" if job.cache else ""
 
 
 def ids_of(facts: HostFacts, job: Job) -> tuple[int, int]:
-    """Uid and gid of the run: the login's own, on a bare host also root's; for root, what host/run_user.py chose."""
+    """The run's uid and gid: the login's (on a bare host, also root's); if the login is root, run_user.py's choice."""
     if facts.uid or facts.bare:
         return facts.uid, facts.gid
     if job.user is None:
@@ -294,17 +295,17 @@ def ids_of(facts: HostFacts, job: Job) -> tuple[int, int]:
 
 
 def user_of(facts: HostFacts, job: Job) -> str:
-    """The same as Docker takes them."""
+    """The run's uid and gid in Docker's form."""
     return "{}:{}".format(*ids_of(facts, job))
 
 
 def owner_of(facts: HostFacts, job: Job) -> str:
-    """Whose is what the login makes for the run; empty: its own."""
+    """The owner of the files that the login makes for the run; empty: the login itself."""
     return "" if facts.uid or facts.bare else user_of(facts, job)
 
 
 def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
-    """What it runs, and what it has on its host: its GPUs; or, if it waits, what its claim will say."""
+    """Labels for what it runs, and for its GPUs; for a waiting node, the token of its claim instead of GPUs."""
     given = {"muster.gpus": _uuids(facts.gpus)} if facts.gpus else {}
     return {
         "muster.command": " ".join(work.script or work.arguments)[:200],
@@ -317,9 +318,9 @@ def _labels_of_work(facts: HostFacts, work: Work) -> dict[str, str]:
 
 
 def _node_options(folder: str, host: Host, facts: HostFacts, job: Job, work: Work) -> tuple[str, ...]:
-    """`docker run` options of a node, which its rehearsal has too: those of every container, its run folder, mounts.
+    """`docker run` options of a node, which its rehearsal also gets: those of every container, its run folder, mounts.
 
-    A read-only cover lies over the folder of what is kept: a container could put links there for the next start.
+    A read-only mount covers the folder of kept paths: otherwise a container could put links there for the next start.
     """
     cache, keep_at = cache_folder(facts, job) if work.script else "", f"{folder}/{environment.KEEP}"
     mounted = [
@@ -403,17 +404,17 @@ def _node_container(
 
 
 def _stop_patience(work: Work) -> int:
-    """How many seconds the engine waits for a node that it stops: longer than the node for its ranks."""
+    """How many seconds the engine waits when it stops a node: longer than the node waits for its ranks."""
     return max(STOP_PATIENCE_S, ceil(float(work.ends.get(environment.GRACE, "0"))) + _AFTER_GRACE_S)
 
 
 def _variables(
     index: int, names: Sequence[NodeName], facts: HostFacts, job: Job, work: Work, meeting: Meeting
 ) -> dict[str, str]:
-    """The variables that contract.md promises a node."""
+    """The variables that contract.md promises to a node."""
     ranks, per_node = processes(facts, job), work.script[:1] == (PER_NODE,)
     address = f"[{meeting.address}]" if ":" in meeting.address else meeting.address
-    # The token keeps our rendezvous apart from another user's.
+    # The token separates this rendezvous from another user's.
     rendezvous = environment.Rendezvous(f"{address}:{meeting.port}", f"{work.run_id}-{work.start}-{work.token}")
     node = environment.Placement(
         names[index],
@@ -434,11 +435,11 @@ def _variables(
         **({environment.MAX_HOURS: work.max_hours} if work.max_hours else {}),
         **work.ends,
         **({environment.OVERLAY: work.overlay} if work.overlay else {}),
-        **(_for_a_script(work) if work.script else {}),
+        **(_script_variables(work) if work.script else {}),
     }
 
 
-def _for_a_script(work: Work) -> dict[str, str]:
-    """How the agent keeps what a script writes, and whether its ranks are watched."""
+def _script_variables(work: Work) -> dict[str, str]:
+    """Variables that tell the agent how to keep what a script writes, and whether its ranks are watched."""
     where = {environment.SENT: WORKSPACE} if work.sent else {environment.SAVE_CHANGES: "1"}
     return where if work.observe else {**where, environment.OBSERVE: "0"}

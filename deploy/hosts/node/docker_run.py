@@ -1,4 +1,4 @@
-"""The form of a `docker run` of a run: its parts and their order; container.py says what is in them. Pure."""
+"""The `docker run` command of a run's containers: its parts and their order; container.py fills them in. Pure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from ...host import commands
 
 @dataclass(frozen=True)
 class DockerRun:
-    """What makes a container. `command` are the arguments of the image's Python.
+    """A `docker run` command. `command`: the arguments for the image's Python.
 
-    `once`: its engine removes it when it ends. `lifetime`: options about its restarts, its end and its logs.
-    `options`: all others, which a rehearsal of this container has too. `reads`: its variables come by standard input.
+    `once`: the engine removes the container when it ends. `lifetime`: options for its restarts, its end and its logs.
+    `options`: all others, which the container's rehearsal also gets. `reads`: it reads its variables from standard
+    input.
     """
 
     name: str
@@ -27,7 +28,7 @@ class DockerRun:
 
     @property
     def argv(self) -> tuple[str, ...]:
-        """The command (host/commands.py says how it gets its variables)."""
+        """The whole command (host/commands.py says how it gets its variables)."""
         return (
             *("docker", "run", "--detach", *(("--rm",) if self.once else ()), "--pull", "never", "--name", self.name),
             *(word for name, value in self.labels.items() for word in ("--label", f"{name}={value}")),
@@ -38,10 +39,10 @@ class DockerRun:
         )
 
     def with_options(self, *options: str) -> DockerRun:
-        """It with these options at the end of its own."""
+        """A copy with these options after its own."""
         return replace(self, options=(*self.options, *options))
 
 
 def python_of(image: str) -> tuple[str, ...]:
-    """The end of a `docker run` that starts the image's Python; its arguments follow."""
+    """The end of a `docker run` that starts the image's Python; the arguments for Python follow."""
     return ("--entrypoint", "sh", image, "-c", commands.PYTHON, "sh")

@@ -1,4 +1,4 @@
-"""The nodes of a run that train on without a lost one (--min-nodes): what each has to know of the others. Pure."""
+"""The nodes of a run that keep training without a lost one (--min-nodes): what each must know of the others. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ...job.options import FLAG
 from ...run import environment
 from .container import NodeContainer, Work
 
-# Beside the port of the rendezvous: what a firewall has to let through is known before the run.
+# Close to the rendezvous port, and fixed: users must know before the run what a firewall has to allow.
 PORTS = range(29600, 29700)
 
 
@@ -21,10 +21,10 @@ def grouped(
     waiting: Collection[str] = (),
     arbiter: str = "",
 ) -> tuple[NodeContainer, ...]:
-    """The nodes, each with what it has to know of the others; the same nodes where all are needed.
+    """Return the nodes, each with what it must know of the others; unchanged nodes if all of them are needed.
 
-    `addresses`: of the hosts in the network where they meet. `waiting`: which of them are spares; the `arbiter`
-    only votes. Raises DeployError where they could not keep a register.
+    `addresses`: the hosts' addresses in the network where they meet. `waiting`: the hosts that are spares. `arbiter`:
+    the host that only votes. Raises DeployError if the hosts have different numbers of ranks.
     """
     if not work.least:
         return tuple(nodes)

@@ -1,8 +1,8 @@
-"""Make the network of a run's own on its hosts (--overlay), and leave it to the run's nodes once they have started.
+"""Make the run's own network on its hosts (--overlay), and hand it over to the run's nodes once they have started.
 
 The container at each end makes its key; only public keys travel, through this machine. Then each pair of hosts tries
-each other's addresses, with WireGuard's own handshake; a pair that does not meet goes through a third host, if one
-meets both. overlay_plan.py decides.
+each other's addresses, with WireGuard's own handshake. A pair that does not meet uses a third host that meets both, if
+there is one. overlay_plan.py decides this.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _FIX = "a Dockerfile of yours: RUN apt-get update && apt-get install -y wireguar
 
 
 def look(sessions: Sequence[Session]) -> dict[str, Networks]:
-    """What a network has to keep clear of on each host. Raises DeployError with every host that failed."""
+    """The networks and ports on each host that a new network must avoid. Raises DeployError with every failed host."""
     return on_all(sessions, lambda session: networks.parse(session.run(commands.script("look-overlay")).out)).all()
 
 
@@ -55,16 +55,16 @@ class Ends:
     """The network's ends on all hosts, from `open` until the nodes have taken them over or `close`."""
 
     def __init__(self, sessions: Sequence[Session], ends: Mapping[str, DockerRun], plan: Overlay) -> None:
-        """`ends`: by host, the container of its end."""
+        """`ends`: the container of the network's end on each host."""
         self._sessions, self._ends, self._plan = sessions, ends, plan
         self._started, self._talks = set[str](), dict[str, _Talk]()
-        # A start that still runs when `close` comes would leave its container behind: `close` waits for it.
+        # A start still in progress when `close` is called would leave its container behind, so `close` waits for it.
         self._starts = {host: threading.Lock() for host in ends}
         self._keys: dict[str, str] = {}
         self._left, self._closed = False, threading.Event()
 
     def open(self, console: Console) -> None:
-        """Make the network. Raises DeployError with every host that failed, or with the pairs that nothing connects."""
+        """Make the network. Raises DeployError with every host that failed, or with the pairs that cannot connect."""
         on_all(self._sessions, self._start).all()
         threading.Thread(target=self._beat, daemon=True, name="muster-overlay").start()
         hellos = self._ask({host: {"do": "hello"} for host in self._ends})
@@ -90,7 +90,7 @@ class Ends:
                       "addresses": dict(plan.addresses), "relayed": names})  # fmt: skip
 
     def leave_to_nodes(self) -> None:
-        """Wait until each host's node keeps its end alive. Raises DeployError with every host where none does."""
+        """Wait until each host's node keeps its end alive. Raises DeployError with every host where no node does."""
         until = time.monotonic() + _NODES_S
 
         def wait(session: Session) -> None:
@@ -103,7 +103,7 @@ class Ends:
         self._left = True
 
     def close(self) -> None:
-        """Let go of the ends; remove them, unless the nodes have them. Raises nothing: they end by themselves, too."""
+        """Disconnect from the ends, and remove them unless the nodes use them. Raises nothing: the ends end anyway."""
         self._closed.set()
         for talk in list(self._talks.values()):
             talk.close()
@@ -131,20 +131,20 @@ class Ends:
         audit.note(session, audit.Action.STARTED, end.name)
 
     def _beat(self) -> None:
-        """An end that hears nothing for a minute lets go of us: the link may be cut."""
+        """Send each end a sign of life: an end that hears nothing for a minute takes the connection for cut."""
         while not self._closed.wait(_BEAT_S):
             for talk in list(self._talks.values()):
                 with suppress(DeployError):
                     talk.beat()
 
     def _ask(self, questions: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        """Ask these hosts at once. Raises DeployError with every host that failed."""
+        """Ask these hosts in parallel. Raises DeployError with every host that failed."""
         return on_all(
             among(self._sessions, questions), lambda session: self._talks[session.name].ask(questions[session.name])
         ).all()
 
     def _meet_directly(self) -> frozenset[Pair]:
-        """The pairs that meet at an address of one of them."""
+        """The pairs of hosts that meet at an address of one of the two."""
         met = set()
         for tries in overlay_plan.turns(list(self._ends), self._plan.ways):
             ends = {
@@ -156,7 +156,7 @@ class Ends:
         return frozenset(met)
 
     def _meet_through(self, through: Mapping[Pair, str]) -> None:
-        """Let these pairs meet through the hosts that relay for them. Raises DeployError if one does not."""
+        """Connect these pairs through the hosts that relay for them. Raises DeployError if a pair does not meet."""
         plan, by_relay = self._plan, dict[str, list[list[str]]]()
         for pair, relay in through.items():
             by_relay.setdefault(relay, []).append(sorted(pair))
@@ -181,10 +181,10 @@ class Ends:
             raise DeployError(f"{FLAG.overlay}: no packet passes between {', '.join(lost)}", "deploy again")
 
     def _meet(self, ends: Mapping[tuple[str, str], str], mtu: int = 0) -> set[Pair]:
-        """Let the first host of each pair call the second one at that endpoint; the pairs of which both report success.
+        """Let the first host of each pair call the second at that endpoint; return the pairs where both report success.
 
         First both forget what they tried before: WireGuard begins a handshake with a peer only every 5 s. Only one of
-        them calls: of two that call each other at the same moment, each drops the other's answer.
+        them calls: if two hosts call each other at the same moment, each drops the other's answer.
         """
         more = {"mtu": mtu} if mtu else {}
         ways: dict[str, list[dict[str, Any]]] = {}
@@ -206,7 +206,7 @@ class Ends:
 
 
 class _Talk:
-    """The conversation with one end."""
+    """The conversation with one end of the network."""
 
     def __init__(self, session: Session, container: str, socket: str) -> None:
         self._host, self._container, self._writing = session.name, container, threading.Lock()
@@ -216,7 +216,7 @@ class _Talk:
         self._lines = read_lines(self._inside.frames)
 
     def ask(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask this end, and return its answer. Raises DeployError, also if this end could not do what was asked."""
+        """Ask this end, and return its answer. Raises DeployError, including when the end reports a failure."""
         with self._writing:
             self._inside.write(json.dumps(question).encode() + b"\n")
         self._inside.set_wait(_ANSWER_S)
@@ -238,7 +238,7 @@ class _Talk:
 
 
 def read(line: str | bytes) -> dict[str, Any]:
-    """An end's answer. Raises BadAnswer."""
+    """Read an end's answer. Raises BadAnswer."""
     return _ANSWER(fields.json_object(line, "the overlay's answer"), "the overlay")
 
 

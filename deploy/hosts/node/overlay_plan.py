@@ -1,7 +1,7 @@
-"""The network of a run's own (--overlay): its name, addresses and port, and the way of each host's packets. Pure.
+"""Plans the run's own network (--overlay): its name, addresses and port, and how each host's packets travel. Pure.
 
-Whose packets go directly, and whose through a third host; the container at each end. docs/decisions/0106 gives the
-reasons.
+It also decides which pairs of hosts connect directly and which through a third host, and plans the container at each
+end. docs/decisions/0106 gives the reasons.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from .docker_run import DockerRun
 
 Pair = frozenset[str]
 PORTS = range(51820, 51920)
-# A home or a company seldom uses all of 10/8; where it does, the others follow.
+# A home or a company rarely uses all of 10/8; if it does, the other blocks are tried.
 _BLOCKS = tuple(map(IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")))
 _PREFIX, _MOST_HOSTS = 24, 250
-# IPv6, UDP and WireGuard's own header and tag; over the network of the run, which has IPv4: once more.
+# Bytes for IPv6, UDP and WireGuard's header and tag; for a relayed packet, the same again over the run's IPv4 network.
 _OVERHEAD, _RELAYED, _MOST_MTU = 80, 60, 1420
-# What every host on the internet takes (RFC 791), with ours around it twice.
+# The packet size that every host on the internet accepts (RFC 791), wrapped twice by this network.
 _LEAST_MTU = 576 + _OVERHEAD + _RELAYED
-# Addresses to try for a peer: each one that does not answer costs a few seconds.
+# The most addresses to try for a peer: each one that does not answer costs a few seconds.
 _MOST_WAYS = 4
 _LIMITS = ("--memory", "512m", "--pids-limit", "256", "--ulimit", "core=0:0")
 
 
 @dataclass(frozen=True)
 class Overlay:
-    """One network: the same interface and UDP port on every host, bytes of a packet, the hosts' addresses by name.
+    """One network: its interface and UDP port, the same on every host; its MTU in bytes; the hosts' addresses by name.
 
-    `ways`: by host and peer, where the peer may answer on the networks that are there already.
+    `ways`: for each host and peer, the addresses on existing networks at which the peer may answer.
     """
 
     interface: str
@@ -57,11 +57,11 @@ class Overlay:
 
     @property
     def relayed_mtu(self) -> int:
-        """Bytes of a packet that a third host passes on: it travels in packets of this network."""
+        """The MTU for packets that a third host relays: they travel inside packets of this network."""
         return self.mtu - _RELAYED
 
     def on(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
-        """The hosts' facts as they are once this network is there."""
+        """The hosts' facts as they will be once this network exists."""
         return {
             host: replace(fact, addresses=(*fact.addresses, Address(self.interface, self.addresses[host], self.prefix)))
             for host, fact in facts.items()
@@ -69,9 +69,9 @@ class Overlay:
 
 
 def asked(cluster: Cluster, token: str) -> Cluster:
-    """The cluster whose hosts meet on a network that does not exist yet; the same one if the job wants none.
+    """Return the cluster whose hosts meet on a network that does not exist yet; unchanged if the job wants none.
 
-    Raises UsageError for hosts that cannot have a network of the run's own.
+    Raises UsageError if the hosts cannot have a network of the run's own.
     """
     if not cluster.job.overlay:
         return cluster
@@ -88,12 +88,12 @@ def asked(cluster: Cluster, token: str) -> Cluster:
 
 
 def interface_of(token: str) -> str:
-    """The interface's name on every host: two runs on one host have two. Linux takes 15 letters."""
+    """The interface's name on every host. It differs between two runs on one host; Linux allows 15 characters."""
     return f"muster{token[:8]}"
 
 
 def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostFacts]) -> Overlay:
-    """The network of the start with that token. Raises DeployError if a host cannot have one, or nothing is free."""
+    """The network for the start with this token. Raises DeployError if a host cannot have one, or nothing is free."""
     no_tun = DeployError(
         f"no /dev/net/tun, which {FLAG.overlay} needs",
         "on that host: sudo modprobe tun; in a virtual machine, allow TUN",
@@ -116,7 +116,7 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
 
 
 def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
-    """A network that none of the hosts knows; which one depends on the token. Raises DeployError if there is none."""
+    """A network that no host uses; the token decides which one. Raises DeployError if there is none."""
     taken = tuple(taken)
     for block in _BLOCKS:
         free = [part for part in _rest(block, taken) if part.prefixlen <= _PREFIX]
@@ -130,7 +130,7 @@ def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
 
 
 def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]:
-    """What these networks leave of a block, in order."""
+    """The parts of a block that these networks leave free, in order."""
     rest = [block]
     for other in taken:
         apart = [part for part in rest if not part.overlaps(other)]
@@ -140,9 +140,9 @@ def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]
 
 
 def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...]]:
-    """By host and peer: the peer's addresses that this host should try, the likely ones first.
+    """For each host and peer: the addresses of the peer that this host should try, the likely ones first.
 
-    An address that several hosts have (a bridge of an engine) leads to no peer.
+    An address that several hosts have (for example, an engine's bridge) leads to no peer.
     """
     owners = Counter(address for fact in facts.values() for address in {entry.address for entry in fact.addresses})
     by_pair = {}
@@ -163,7 +163,7 @@ def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...
 
 
 def turns(hosts: Sequence[str], ways: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[dict[tuple[str, str], str]]:
-    """What to try, turn by turn: by caller and peer, an address of the peer. In no turn do two call each other."""
+    """What to try in each turn: an address of the peer, by caller and peer. In no turn do two hosts call each other."""
     pairs = list(itertools.combinations(hosts, 2))
     for number in range(_MOST_WAYS):
         for callers in (pairs, [(other, first) for first, other in pairs]):
@@ -173,12 +173,12 @@ def turns(hosts: Sequence[str], ways: Mapping[tuple[str, str], Sequence[str]]) -
 
 
 def _of(fact: HostFacts, other: Address) -> Iterator[Address]:
-    """The host's addresses of the same family."""
+    """The host's addresses of the same IP family as `other`."""
     return (own for own in fact.addresses if (":" in own.address) == (":" in other.address))
 
 
 def _public(reached_at: str) -> Iterator[str]:
-    """The address that SSH reached, unless only this machine can reach it so."""
+    """The address that SSH reached, unless it is one that only this machine can use (loopback, link-local)."""
     try:
         address = ipaddress.ip_address(reached_at)
     except ValueError:
@@ -188,14 +188,14 @@ def _public(reached_at: str) -> Iterator[str]:
 
 
 def endpoint(address: str, port: int) -> str:
-    """An address and port in the form that wg uses."""
+    """An address and port in the form that `wg` uses."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, str]:
-    """For each pair that does not meet: a host that both meet, one with few pairs so far.
+    """For each pair that does not meet, choose a host that meets both and relays few pairs so far.
 
-    Raises DeployError for pairs that no host joins.
+    Raises DeployError for pairs that no host can connect.
     """
     apart = [frozenset((first, other)) for at, first in enumerate(hosts) for other in hosts[at + 1 :]]
     apart = [pair for pair in apart if pair not in met]
@@ -215,9 +215,9 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
 
 
 def run_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> DockerRun:
-    """The container beside the node that has the network's end there.
+    """The container next to the node that holds the network's end on that host.
 
-    It is the exception in docs/explanation/security.md: root, with the one right to make an interface.
+    It is the exception in docs/explanation/security.md: it runs as root, with only the right to make an interface.
     """
     labels = {"muster.format": str(LABELS), "muster.overlay": work.token, "muster.start": node.start}
     options = (
@@ -232,7 +232,7 @@ def run_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> Docke
 def beside(
     nodes: Sequence[NodeContainer], facts: Sequence[HostFacts], job: Job, work: Work, overlay: Overlay | None
 ) -> tuple[NodeContainer, ...]:
-    """The nodes, each with the container of its end; the same nodes without a network of their own."""
+    """Return the nodes, each with the container of its network end; unchanged nodes without an overlay."""
     if overlay is None:
         return tuple(nodes)
     uids = (str(container.ids_of(fact, job)[0]) for fact in facts)

@@ -1,4 +1,4 @@
-"""A project's packages on hosts: what is asked and shown, and the containers that build them, with the run's memory.
+"""A project's packages on hosts: what is asked and shown, and the containers that build them, within the run's memory.
 
 packages/install.py does the work. `muster deploy` and `muster push` call this module.
 """
@@ -30,7 +30,7 @@ LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the n
 
 
 def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
-    """The requirements of the folder, which this says. Raises UsageError for a file that cannot work on a host."""
+    """Find and report the folder's requirements. Raises UsageError for a file that cannot work on a host."""
     return packages_shown.asked(cluster.job.requirements, code.folder, code.result(), console) if code else None
 
 
@@ -40,9 +40,9 @@ def bring(
     console: Console,
     foreseen: Foreseeing | None = None,
 ) -> install.Installed | None:
-    """Install the packages on every host, if there are any, and say what was done. `pushed`: how the image got there.
+    """Install the packages on every host, if there are any, and report it. `pushed`: what the push did on each host.
 
-    `foreseen`: their lock, where it was made ahead. Raises DeployError with uv's own words.
+    `foreseen`: the packages' lock, if it was resolved ahead. Raises DeployError with uv's own words.
     """
     if not shipment.requirements:
         return None
@@ -75,7 +75,7 @@ def foreseen(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
 
 
 def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
-    """The containers with the packages, which come before the image's own on their path."""
+    """The containers with the packages, which come before the image's own packages on the path."""
     if not installed or not installed.environments:
         return tuple(nodes)
     return tuple(_with(node, installed.environments[node.host], installed.variables[node.host]) for node in nodes)
@@ -87,7 +87,7 @@ def _with(node: NodeContainer, volume: str, image: Mapping[str, str]) -> NodeCon
 
 
 def _places(shipment: Shipment, pushed: Mapping[str, Pushed]) -> list[DockerPlace]:
-    """The hosts' engines: the install has the user and the limits of the run."""
+    """The hosts' engines, for installs with the user and the limits of the run."""
     facts, job = shipment.facts, shipment.job
     return [
         DockerPlace(

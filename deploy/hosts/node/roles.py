@@ -1,4 +1,4 @@
-"""What each real host runs where the run has several roles: each role's nodes as container.py plans them. Pure."""
+"""What each real host runs in a run with several roles: each role's nodes, as container.py plans them. Pure."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ def node_containers(
     met: Meeting,
     addresses: Sequence[str],
 ) -> tuple[NodeContainer, ...]:
-    """One node for each host, in their order. `addresses`: of the hosts, where they meet.
+    """Return one node for each host, in their order. `addresses`: the hosts' addresses where they meet.
 
-    Raises DeployError for a role's port that is taken on its host.
+    Raises DeployError if a role's port is taken on its host.
     """
     if not work.roles:
         return container.node_containers(hosts, facts, job, work, met)
@@ -46,10 +46,10 @@ def node_containers(
     for world in roles.worlds(acted):
         own = [places[name] for name in world.role.hosts]
         own_hosts, own_facts = [hosts[place] for place in own], [facts[place] for place in own]
-        # The job's own number is that of the command that was typed beside the roles.
+        # The job's own number of ranks belongs to the command that was typed next to the roles.
         own_job = replace(job, processes=world.processes)
         own_work = replace(work, script=world.words, restarts=world.restarts, bare=world.bare, role=world.role.name)
-        # The nodes of a world meet on the first of them.
+        # The nodes of a role's world meet on its first node.
         interfaces = tuple(met.interfaces[place] for place in own)
         meeting = Meeting(addresses[own[0]], plan.choose_port(own_facts[0]), interfaces)
         for node in container.node_containers(own_hosts, own_facts, own_job, own_work, meeting):

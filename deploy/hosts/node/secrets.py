@@ -1,7 +1,7 @@
-"""Give a run's secrets to nodes that its engine has restarted: a restarted node has lost them with its memory.
+"""Give a run's secrets to nodes that their engine has restarted: a restarted node has lost them with its memory.
 
-A node says on its console that it waits for secrets, and later that it has them (contract.md). The user names the
-secrets here; a host that asks for others gets none.
+A node prints on its console that it waits for secrets, and later that it has them (contract.md). The user chooses the
+secrets on this machine; a host that asks for others gets none.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Handover:
         return bool(self._waiting)
 
     def on_console_line(self, host: str, words: str) -> None:
-        """Take a line of a node's console. One thread for each host calls this."""
+        """Read a line of a node's console. One thread for each host calls this."""
         if words == HAS_SECRETS:
             self._waiting.discard(host)
         elif self._secrets and words.startswith(WAITS) and host not in self._waiting:
@@ -54,11 +54,11 @@ class Handover:
             threading.Thread(target=self._hand_in, args=work, daemon=True, name=f"muster-secrets-{host}").start()
 
     def close(self) -> None:
-        """Give no more secrets."""
+        """Stop giving secrets."""
         self._closed.set()
 
     def _hand_in(self, host: str, secrets: Callable[[], Mapping[str, str]]) -> None:
-        """Try until the node has them or no longer waits: the line may come from before its last restart."""
+        """Try until the node has its secrets or no longer waits: the line may be older than the node's last restart."""
         reported = ""
         while host in self._waiting and not self._closed.is_set():
             try:
@@ -85,7 +85,7 @@ class Handover:
 def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
     """Give secrets to a run's node; with no secrets, only ask whether it waits for them. Returns whether it waited.
 
-    Raises DeployError if it waits but did not take them.
+    Raises DeployError if the node waits but did not take them.
     """
     engine, name, document = reach.on_host(session), container_name(run), secrets_document(secrets)
     try:

@@ -1,4 +1,4 @@
-"""The folders of a push in the containers of a run: read-only, beside the image. Pure."""
+"""Mounts the folders that a push sent into a run's containers: read-only, in addition to the image. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from ...send.image.push_plan import PushPlan
 from . import container
 from .container import NodeContainer
 
-# By their places in a container: the label with the digest of what lies there, and the variable that the agent reads.
-# The labels keep a later push and `clean` from changing or removing it (send/folder/scripts/folders_function.sh).
+# For each place in a container: the label with the digest of its content, and the variable that the agent reads. The
+# labels keep a later push and `clean` from changing or removing it (send/folder/scripts/folders_function.sh).
 LABELS = {WORKSPACE: "muster.folder", CODE: "muster.code"}
-# Data has a label of its own for each digest.
+# Data has a separate label for each digest.
 DATA_LABEL = "muster.data."
 _DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
 
@@ -27,30 +27,30 @@ Beside = Pushed | PushPlan
 
 
 def mounts(folders: Sequence[HostFolder]) -> tuple[str, ...]:
-    """The options of `docker run` for these folders."""
+    """The `docker run` options that mount these folders."""
     made = (container.mount_option(Mount(folder.place, folder.target, True)) for folder in folders)
     return tuple(word for mount in made for word in ("--mount", mount))
 
 
 def digest_of(beside: Mapping[str, Beside]) -> str:
-    """What names the content of the user's folder, which is the same on all hosts; empty if none was sent."""
+    """The digest of the user's folder, which is the same on all hosts; empty if no folder was sent."""
     folders = (folder for each in beside.values() for folder in each.folders)
     return next((folder.digest for folder in folders if folder.target == WORKSPACE), "")
 
 
 def data_of(beside: Mapping[str, Beside]) -> dict[str, str]:
-    """The digests of the data, by its places in containers."""
+    """The digests of the data, by their places in containers."""
     return {folder.target: folder.digest for each in beside.values() for folder in each.folders if folder.is_data}
 
 
 def words_of(labels: Mapping[str, str]) -> set[str]:
-    """The digests of what was sent that a container with these labels has."""
+    """The digests of the sent folders and data that a container with these labels uses."""
     data = {name.removeprefix(DATA_LABEL) for name in labels if name.startswith(DATA_LABEL)}
     return data | {labels[name] for name in LABELS.values() if name in labels}
 
 
 def give(nodes: Sequence[NodeContainer], beside: Mapping[str, Beside]) -> tuple[NodeContainer, ...]:
-    """The containers with their folders. `beside`: by host."""
+    """The containers with their folders. `beside`: what a push did or would do, by host."""
     return tuple(_with(node, beside[node.host].folders) for node in nodes)
 
 
@@ -65,7 +65,7 @@ def _label(folder: HostFolder) -> str:
 
 
 def _with(node: NodeContainer, folders: Sequence[HostFolder]) -> NodeContainer:
-    """A node and its witness with these folders. Its network's end, which is root, sees none of the user's."""
+    """A node and its witness with these folders. Its network end runs as root, so it sees none of the user's files."""
     targets = {folder.target for folder in folders}
     options = (*_mounted(folders), *(("--workdir", WORKSPACE) if WORKSPACE in targets else ()))
     agent = _mounted([folder for folder in folders if folder.target == CODE])

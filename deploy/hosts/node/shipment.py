@@ -1,4 +1,4 @@
-"""What a push and a deploy bring to hosts: the image, the folder, data and packages, and to which hosts."""
+"""What a push and a deploy send, and to which hosts: the image, the folder, data and packages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...send.packages.requirements import Requirements
 
 @dataclass(frozen=True)
 class Shipment(ReachedHosts):
-    """The hosts, and what they get: `tag` is the image of the folder, on the image `base`."""
+    """The hosts, and what they get: `tag` is the image of the folder, built on the image `base`."""
 
     base: str
     tag: str
@@ -24,5 +24,5 @@ class Shipment(ReachedHosts):
     data: Sequence[FolderLook] = ()
 
     def code(self) -> FolderLook | None:
-        """A new look at the folder: somebody may have worked in it since the last one."""
+        """Look at the folder again: somebody may have changed it since the last look."""
         return FolderLook(self.folder, self.choice) if self.folder else None

@@ -1,4 +1,4 @@
-"""The containers that witness a run's end for --on-end: one beside each node (trainer/node/beside/on_end.py). Pure."""
+"""The containers that witness a run's end (--on-end), one next to each node (trainer/node/beside/on_end.py). Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def beside(
     addresses: Sequence[str],
     port: int,
 ) -> tuple[NodeContainer, ...]:
-    """The nodes, each with its witness; the same nodes without --on-end. The witnesses meet at these addresses."""
+    """Return the nodes, each with its witness; unchanged nodes without --on-end. The witnesses meet at `addresses`."""
     if not work.on_end:
         return tuple(nodes)
     made, rank = [], 0

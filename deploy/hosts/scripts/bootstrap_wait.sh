@@ -1,5 +1,5 @@
 #!/bin/sh
-# bootstrap-wait: ends well once an engine answers root, within half a minute: not every start waits for that.
+# bootstrap-wait: ends with 0 once an engine answers root, with 1 after half a minute: not every start waits for that.
 [ "$(id -u)" = 0 ] && sudo= || sudo="sudo -n"
 tries=0
 until $sudo docker version >/dev/null; do

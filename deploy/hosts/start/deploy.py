@@ -1,4 +1,4 @@
-"""One `muster deploy`, whole: look, plan, start, follow.
+"""The whole of one `muster deploy`: look, plan, start, follow.
 
 Until the run has started, any failure cleans up every host (run/start.py). After that the run no longer needs this
 process (hosts/look/attach.py).
@@ -72,7 +72,7 @@ def deploy(options: Options, console: Console) -> int:
 
 
 class _OnHosts(Start[NewRun]):
-    """A run on real hosts. `_load` reads what was asked, and `_look` makes the request of it and of what hosts say."""
+    """A run on real hosts. `_load` reads what the user asked for; `_look` makes the request from that and the facts."""
 
     def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
         self._options, self._console, self._interrupts = options, console, interrupts
@@ -103,13 +103,13 @@ class _OnHosts(Start[NewRun]):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         refuse_pairs("deploy", options, cluster.job)
-        if cluster.job.grace:  # a stop knows it from the record, whoever said it
+        if cluster.job.grace:  # a stop reads it from the record, wherever the user set it
             options = replace(options, grace=f"{cluster.job.grace:g}s")
         for variable, value in environment.asked_style(options.style).items():
             options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
         self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
         deploy_push.refuse_mixed(cluster)
-        # A number of ranks that is named, here or in cluster.toml, asks for torchrun.
+        # A number of ranks given on the command line or in cluster.toml asks for torchrun.
         bare = self._command.bare and cluster.job.processes == "auto"
         work, folder = replace(_work(options, cluster), bare=bare), folder_to_send(options, cluster)
         work = replace(work, roles=roles.read(options, [host.name for host in cluster.hosts], cluster.job.processes))
@@ -130,7 +130,7 @@ class _OnHosts(Start[NewRun]):
         return cluster, work
 
     def _look(self, cluster: Cluster, work: Work, sessions: Sequence[Session]) -> DeployRequest:
-        """What the run starts with, as the hosts are. Raises DeployError for hosts that cannot have it."""
+        """Make the request from the hosts' facts. Raises DeployError if the hosts cannot run it."""
         options, console = self._options, self._console
         hosts = observe.reached(cluster, sessions, options.dry_run)
         facts = hosts.facts
@@ -149,7 +149,7 @@ class _OnHosts(Start[NewRun]):
             network = overlay_plan.planned(work.token, overlay.look(sessions), facts)
             work = replace(work, overlay=network.socket)
             request = replace(request, overlay=network, facts=network.on(facts), work=work)
-        # It is news where it is not one user who logs in on all hosts.
+        # Report the user of the run's processes, unless one and the same ordinary user logs in on all hosts.
         uids = {fact.uid for fact in facts.values() if not fact.bare}
         if len(uids) > 1 or 0 in uids:
             console.note(f"the run's processes run {who}")
@@ -157,11 +157,11 @@ class _OnHosts(Start[NewRun]):
         return request
 
     def show_plan(self) -> None:
-        """Print for each host the steps, the reasons and the commands."""
+        """Print the steps, the reasons and the commands for each host."""
         _dry_run(self._request, self._console)
 
     def choose_folder(self) -> Path:
-        """The run's folder here; and the folders on the hosts that its nodes mount."""
+        """Choose the local run folder; also make the folders on the hosts that the run's nodes mount."""
         request, work = self._request, self._request.work
         made = observe.make_folders(request, bool(work.script)).all()
         for host, paths in made.items():
@@ -173,13 +173,13 @@ class _OnHosts(Start[NewRun]):
             return record.folder_of(self._continues)
         taken = frozenset[str]().union(*(fact.runs for fact in request.facts.values()))
         if self._name:
-            record.folder_of(RunId(self._name))  # it may be of another machine's run
+            record.folder_of(RunId(self._name))  # the local folder may belong to another machine's run
         words = work.script or work.arguments
         return record.new_folder(self._name, words, bool(work.script), taken, secrets.token_hex(2))
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[NewRun]:
-        """The nodes, with the places on the hosts' GPUs that are held for them."""
+        """Yield the nodes, with the places on the hosts' GPUs that are held for them."""
         request, work = self._request, self._request.work
         running = self._name or (run_dir.name if self.resumed else environment.script_name(work.script))
         names = {host.name: node_of(host.name) for host in request.cluster.hosts}
@@ -193,7 +193,7 @@ class _OnHosts(Start[NewRun]):
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
-        """Write this start into the run's folder, with what the next one repeats."""
+        """Write this start into the run's folder, with the options that the next start repeats."""
         handle, options, command = backend.run, self._options, self._command
         script = {"sent_from": resumable.sent_from(options.folder, folders.RUNS), "bare": command.bare}
         fields = {
@@ -207,7 +207,7 @@ class _OnHosts(Start[NewRun]):
         return attach.open_record(handle, [host.destination for host in self._request.cluster.hosts], fields)
 
     def tell_started(self, backend: NewRun) -> None:
-        """Say that the run runs, or waits, on its hosts; with --detach also what follows it."""
+        """Report that the run runs, or waits, on its hosts; with --detach, also print the command that follows it."""
         run, where = backend.run.run_dir.name, ", ".join(backend.run.nodes)
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
         image = f", with image {self._request.base}" * (not bare.all_are(self._request.facts))
@@ -224,7 +224,7 @@ class _OnHosts(Start[NewRun]):
 
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
-    """Print the plan: for each host the steps, the reasons and the commands."""
+    """Print the plan: the steps, the reasons and the commands for each host."""
     asked = those_with_gpus(request)
     for session in request.sessions:
         for mount in container.mounts(session.host, request.job):
@@ -249,7 +249,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         packages.foretell(request, pushed, console)
         containers = packages.foreseen(containers)
     steps = plan.steps(containers, pushes)
-    if bare.all_are(request.facts):  # no engine takes Docker's commands there
+    if bare.all_are(request.facts):  # no engine there takes Docker's commands
         steps = tuple(replace(step, argv=()) for step in steps)
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
@@ -264,7 +264,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
 
 
 def _work(options: Options, cluster: Cluster) -> Work:
-    """The work, without its image and its run id, which are chosen later. Raises UsageError for wrong options."""
+    """The work, without its image and run id, which are chosen later. Raises UsageError for wrong options."""
     hidden = secrets_of(cluster)
     refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
     script = script_words(options)

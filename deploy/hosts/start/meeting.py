@@ -1,4 +1,4 @@
-"""Where the nodes of a run meet: the rendezvous's address and port, and the interface of each host, by its routes."""
+"""Where a run's nodes meet: the rendezvous address and port, and each host's interface, chosen by its routes."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from . import observe, plan
 def choose(
     reached: ReachedHosts, try_links: bool, interfaces: Mapping[str, str] | None = None
 ) -> tuple[Meeting, tuple[str, ...]]:
-    """The meeting of a run on these hosts, and the address that each of them has there.
+    """Return the meeting of a run on these hosts, and the address that each host has there.
 
-    interfaces: by host, those of the network that a preflight chose; without them, the routes decide. Raises
-    DeployError if a host has no route to its peers; try_links also tests that they reach each other.
+    interfaces: by host, the interface to the network that preflight chose; without it, the routes decide. Raises
+    DeployError if a host has no route to its peers; try_links also tests whether they reach each other.
     """
     hosts, facts, sessions = reached.cluster.hosts, reached.in_order, reached.sessions
     if interfaces:
@@ -27,7 +27,7 @@ def choose(
         return met, tuple(way.source for way in ways)
     address = plan.choose_address(facts, hosts[0].interface)
     own = next(entry for entry in facts[0].addresses if entry.address == address)
-    # The first host's route leads to a peer, in the network where they meet; or to itself if it is alone.
+    # The first host's route leads to a peer, in the network where they meet; or to itself if it is the only host.
     peer = facts[:2][-1]
     nearest = min(
         peer.addresses,
@@ -40,7 +40,7 @@ def choose(
     if used[0].interface == "lo":
         used[0] = replace(used[0], interface=own.interface)
     port = plan.choose_port(facts[0])
-    # Preflight tests this better, but it cannot run on hosts that have neither the image nor a Python.
+    # Preflight tests this better, but it cannot run on hosts that have neither the image nor Python.
     if len(hosts) > 1 and try_links:
         toward = {host.name: [address] for host in hosts} | {hosts[0].name: [way.source for way in used[1:]]}
         observe.refuse_unreached(sessions, toward, port)
@@ -48,7 +48,7 @@ def choose(
 
 
 def several(facts: Sequence[HostFacts]) -> bool:
-    """Whether the first host shares more than one network with others, so that a preflight may choose."""
+    """Whether the first host shares more than one network with other hosts, so that preflight may choose one."""
     first, *peers = facts
     theirs = [address for peer in peers for address in peer.addresses]
     foreign = {address.address for address in theirs}
@@ -57,5 +57,5 @@ def several(facts: Sequence[HostFacts]) -> bool:
 
 
 def _first_of(facts: HostFacts, interface: str) -> Route:
-    """The way by an interface: gloo and NCCL take its first address."""
+    """The route through an interface, from its first address: gloo and NCCL use that address."""
     return Route(interface, next(entry.address for entry in facts.addresses if entry.interface == interface))

@@ -1,6 +1,6 @@
 """What a deploy does to its hosts until its nodes run: a HostsBackend that also locks, checks, pushes and starts.
 
-run/start.py has the order of these steps.
+run/start.py defines the order of these steps.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on a
 
 @dataclass(frozen=True, kw_only=True)
 class DeployRequest(Shipment):
-    """What one deploy works with: what the user asked for, and what the hosts are."""
+    """What one deploy works with: what the user asked for, and the hosts with their facts."""
 
     work: Work
     force: bool = False
@@ -46,7 +46,7 @@ class DeployRequest(Shipment):
     ) -> tuple[NodeContainer, ...]:
         """What each host runs. Raises DeployError if the hosts have no route to each other; try_links also tests it.
 
-        interfaces: those of the network that the preflight chose.
+        interfaces: by host, the interface to the network that preflight chose.
         """
         work = replace(self.work, run_id=run_id)
         hosts, job, facts = self.cluster.hosts, self.job, self.in_order
@@ -114,9 +114,10 @@ class NewRun(HostsBackend):
                     self._ends.close()
 
     def _looked_again(self, request: DeployRequest) -> DeployRequest:
-        """The request with what runs by now: others may have had the locks since the look, for minutes with --wait.
+        """Return the request with the containers that exist now.
 
-        Raises DeployError if the run that is to go on runs already: its nodes would be removed for ours.
+        Others may have held the locks since the look, with --wait for minutes. Raises DeployError if the run to resume
+        is already running: this start would remove its nodes.
         """
         now = observe.containers(request.sessions).all()
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
@@ -126,9 +127,9 @@ class NewRun(HostsBackend):
         return request
 
     def check(self) -> None:
-        """Run the preflight, inside the image if all hosts have it; then plan the nodes."""
+        """Run preflight, inside the image if all hosts have it; then plan the nodes."""
         request = self._request
-        self._bare = Ahead(lambda: bare.begin(request))  # the preflight leaves most of the hosts' time
+        self._bare = Ahead(lambda: bare.begin(request))  # preflight leaves the hosts idle most of the time
         if self._request.overlay:
             self._pushed = self._push()
             self._open(self._request.overlay, self._pushed)
@@ -143,12 +144,12 @@ class NewRun(HostsBackend):
                 self._console.note(f"{host}: GPU {', '.join(map(str, gpus))}")
 
     def prepare(self) -> None:
-        """Push the image. If the hosts lacked it, run the preflight again, now inside it."""
+        """Push the image. If the hosts lacked it, run preflight again, now inside the image."""
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
         pushed = self._pushed or self._push()
         self._containers = sent_folders.give(self._containers, pushed)
-        # What ran.
+        # Record exactly which folder and data the run uses.
         sent = {"folder": sent_folders.digest_of(pushed) or None, "data": sent_folders.data_of(pushed) or None}
         sources = {host: dict(each.sources) for host, each in pushed.items() if each.sources}
         record.write_record(run_dir, {**record.facts(run_dir), **sent, "sources": sources or None})
@@ -161,7 +162,7 @@ class NewRun(HostsBackend):
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
         installed = packages.bring(request, pushed, self._console, self._foreseen)
         self._containers = packages.give(self._containers, installed)
-        # The others use a waiting run's GPUs now, and its nodes rehearse before they start.
+        # While a run waits, its GPUs are used by others; its nodes rehearse on their own before they start.
         new_network = request.overlay and not request.force
         if (never_run or new_network) and not self.waits:
             self._rehearse()
@@ -177,7 +178,7 @@ class NewRun(HostsBackend):
         return image_push.bring(request, request.code(), self._console)
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
-        """Make the network that preflight then tries: the hosts need the image before, which has its tools."""
+        """Make the network that preflight then tests. The hosts need the image first: it has the network tools."""
         self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
         made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
@@ -212,7 +213,7 @@ class NewRun(HostsBackend):
 
     @property
     def gpus(self) -> dict[str, list[int]]:
-        """The numbers of the GPUs that the run gets, by host; nothing if it waits: they are chosen later."""
+        """The numbers of the GPUs that the run gets, by host; empty if it waits: they are chosen later."""
         if self.waits:
             return {}
         facts = self._request.facts
@@ -221,7 +222,7 @@ class NewRun(HostsBackend):
     def _gate(self, after_push: bool) -> dict[str, Any]:
         request = self._request
         overlooked: tuple[str, ...] = ("gpu-busy",) if self.waits else ()
-        # Where no core is free, the run's own network drops packets: the rehearsal shows whether training bears that.
+        # Without a free core, the run's own network drops packets; the rehearsal shows whether training tolerates that.
         overlooked += ("link-loss", "link-slow") if request.overlay and not request.force else ()
         images, planned = (request.tag, request.base), self._preflight.get("interfaces", {}) if after_push else None
         return preflight.gate(request, images, request.force, self._console, planned, overlooked, request.work.ports)

@@ -1,4 +1,4 @@
-"""Look at hosts and change nothing, in two round trips: their facts, and whether any has an engine; their routes."""
+"""Look at hosts without changing them, in two round trips: their facts, and whether any has an engine; their routes."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ _LAST_LINES, _MOST_CONSOLE = 5, 1 << 16
 
 
 def facts(sessions: Iterable[Session], bring: bool = False, may_write: bool = True) -> Results[HostFacts]:
-    """The facts of each host, without GPUs that the job leaves out. A host whose engine does not answer is a fault.
+    """Return each host's facts, without GPUs that the job leaves out. A host whose engine does not answer is a fault.
 
-    `bring`: where no host has an engine, each gets one of its own, whose containers are processes; where some have,
-    a host without one is a fault. `may_write`: not in a dry run, which brings nothing.
+    `bring`: if no host has an engine, each gets Muster's bare engine, whose containers are processes; if some have one,
+    a host without one is a fault. `may_write`: false in a dry run, which sends nothing to hosts.
     """
     asked = {session.name: session for session in sessions}
     answers = on_all(asked.values(), _look)
     if bring and any(not host_facts.is_bare(answer) for answer in answers.values.values()):
-        answers = answers.then(_with_an_engine)
+        answers = answers.then(_require_engine)
     elif bring:
         answers = bare_engine.bring(asked, answers, _look, may_write)
     return Results({host: _read(answers, asked[host]) for host in asked})
 
 
 def reached(cluster: Cluster, sessions: Sequence[Session], dry_run: bool) -> ReachedHosts:
-    """The hosts of a push or a deploy, with their facts. Raises HostsFailed with every host that has none."""
+    """The hosts of a push or a deploy, with their facts. Raises HostsFailed with every host whose facts are missing."""
     return ReachedHosts(cluster, sessions, facts(sessions, bring=True, may_write=not dry_run).all())
 
 
@@ -65,15 +65,15 @@ def _look(session: Session) -> str:
         raise session.explained(failed) from failed
 
 
-def _with_an_engine(answer: str) -> str:
-    """The answer of a host beside others that have an engine. Raises DockerFault for one that has none."""
+def _require_engine(answer: str) -> str:
+    """The answer of a host, when other hosts have an engine. Raises DockerFault if this host has none."""
     if host_facts.is_bare(answer):
         raise docker_faults.unanswered("docker: not found: others of these hosts have an engine")
     return answer
 
 
 def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
-    """What a host says, or its fault."""
+    """Return the host's facts, or its fault."""
     host, gpus = session.name, session.host.gpus
     if host in answers.faults:
         return answers.faults[host]
@@ -85,18 +85,18 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     if session.host.visible is not None:
         seen = replace(gpu_choice.left_by(session.host.visible, seen), picked=True)
     if gpus == "auto" or (isinstance(gpus, int) and gpus):
-        return seen  # which of them are free is asked later (places.py)
+        return seen  # places.py asks later which of them are free
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)
     return replace(seen, gpus=named, picked=True)
 
 
 def gpus_of(session: Session) -> Gpus:
-    """The GPUs of a host, and who has them."""
+    """The GPUs of a host, and who uses them."""
     return host_gpus.parse(session.run(commands.gpus(), timeout_s=_PATIENCE_S).out.split("\n"))
 
 
 def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]:
-    """Each host's route to its peer's address, `peers` by host name. A host without a route is a fault."""
+    """Return each host's route to the address in `peers`, by host name. A host without a route is a fault."""
 
     def ask(session: Session) -> Route:
         peer = peers[session.name]
@@ -111,7 +111,7 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
 
 
 def refuse_unreached(sessions: Iterable[Session], peers: Mapping[str, Sequence[str]], port: int) -> None:
-    """Connect from each host to the port of its peers; `peers` has their addresses by host name.
+    """Connect from each host to this port of its peers; `peers`: the peers' addresses, by host name.
 
     Raises HostsFailed with every host that cannot reach a peer.
     """
@@ -149,9 +149,9 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
 
 
 def make_folders(hosts: ReachedHosts, for_script: bool) -> Results[list[str]]:
-    """Make the folders that the run may mount and that are to be made: of `:create`, and the cache of a script.
+    """Make the folders that the run mounts and that may be missing: those with `:create`, and a script's cache.
 
-    Returns the folders of the user's that were made.
+    Returns the user's folders that were made.
     """
 
     def ask(session: Session) -> list[str]:
@@ -179,7 +179,7 @@ def containers(sessions: Iterable[Session], run: str = "") -> Results[tuple[Cont
 
 
 def containers_of(session: Session, run: str = "") -> tuple[Container, ...]:
-    """The same on one host. Each is looked at: not every engine lists what they mount."""
+    """The same on one host. Each container is inspected: not every engine lists the mounts of containers."""
     seen = reach.on_host(session).inspected(label_of(run))
     of_runs = host_facts.containers(seen, posixpath.dirname(session.home))
     return tuple(container for container in of_runs if container.node)
@@ -191,7 +191,7 @@ def logs(session: Session) -> HostLogs:
 
 
 def status(session: Session) -> HostStatus:
-    """What runs on a host, how far it is, and the host's GPUs."""
+    """What runs on a host, each run's step, and the host's GPUs."""
     engine, home = reach.on_host(session), posixpath.dirname(session.home)
     seen = engine.containers(label_of())
     own = [run for each in seen if host_facts.is_ours(each, home, run := each.labels.get("muster.run", ""))]
@@ -208,12 +208,12 @@ def runs(session: Session) -> tuple[HostRun, ...]:
 
 
 def run_folders(session: Session) -> frozenset[RunId]:
-    """The runs that have a folder on a host, which need no engine."""
+    """The runs that have a folder on a host; this needs no engine."""
     return run_ids(fields.rows(_look(session)).get("run", ()))
 
 
 def _console(engine: Engine, name: str) -> bytes:
-    """The end of a container's console; nothing of one that has gone, or of whose log the engine has none."""
+    """The end of a container's console; empty if the container is gone or its engine keeps no log of it."""
     text = b""
     with suppress(DockerFault):
         for piece in engine.logs(name, tail=_LAST_LINES, times=True):

@@ -1,7 +1,7 @@
-"""The places of a run: on each host the GPUs that it gets, and with --wait a host where no other run is.
+"""The places of a run: the GPUs that it gets on each host, and with --wait only hosts where no other run is.
 
-A deploy takes them from all hosts at once, and holds them until its containers have them. With --wait, its nodes take
-them later, if they are not free now (waits.py).
+A deploy claims them on all hosts together, and holds them until its containers have them. With --wait, its nodes claim
+them later if they are not free now (waits.py).
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from ...host.reached import ReachedHosts
 from ...job.options import FLAG
 from ...job.values import Gpus as Asked
 
-# Two deploys that begin at once may each keep the other from some hosts: then both try again.
+# Two deploys that begin at the same moment may each keep the other from some hosts: then both try again.
 _TRIES, _PAUSE_S = 5, 0.4
 
 
 class GpusTaken(DeployError):
-    """GPUs that the deploy asked for are not free. `passing`: a deploy at work has them, and may give them back."""
+    """GPUs that the deploy asked for are not free. `passing`: a running deploy has them, and may give them back."""
 
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
@@ -41,9 +41,9 @@ class GpusTaken(DeployError):
 
 
 class Places:
-    """What a deploy claims on its hosts. Leave the `with`, or `release`, to give everything back.
+    """What a deploy claims on its hosts. Leaving the `with`, or calling `release`, gives everything back.
 
-    `run`: in words, for others who want the same. `alone`: only hosts, or GPUs, that no other run uses.
+    `run`: what other deploys see as the holder. `alone`: claim only hosts or GPUs that no other run uses.
     """
 
     def __init__(self, hosts: ReachedHosts, run: str, token: str, alone: bool = False) -> None:
@@ -59,7 +59,7 @@ class Places:
         self.release()
 
     def take(self) -> None:
-        """Claim the places on all hosts, or on none. Raises HostsFailed, which says who has what."""
+        """Claim the places on all hosts, or on none. Raises HostsFailed, which tells who holds what."""
         for tries in range(_TRIES):
             try:
                 on_all(self._sessions, self._take_one).all()
@@ -80,14 +80,14 @@ class Places:
             )
 
     def narrowed(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
-        """`facts` with the GPUs of each host that this deploy gets."""
+        """`facts`, limited to the GPUs of each host that this deploy gets."""
         return {
             host: with_choice(host_facts, claim.choice) if (claim := self._claims.get(host)) else host_facts
             for host, host_facts in facts.items()
         }
 
     def names(self) -> dict[str, str]:
-        """The name of the claim on each host that gives GPUs, for the start there."""
+        """The name of the claim on each host where the run gets GPUs; the start on that host needs it."""
         return {host: claim.name for host, claim in self._claims.items() if claim.choice.gpus}
 
     def release(self) -> None:
@@ -132,13 +132,13 @@ class Places:
 
 
 def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
-    """A host's facts with the GPUs that a deploy gets there."""
+    """A host's facts, limited to the GPUs that a deploy gets there."""
     every, chosen = ({gpu.uuid for gpu in gpus} for gpus in (facts.gpus, choice.gpus))
     return replace(facts, gpus=choice.gpus, picked=facts.picked or chosen != every)
 
 
 def planned(facts: HostFacts, asked: Asked) -> HostFacts:
-    """A host's facts for a run that waits: as many GPUs as it will get there, and those that it may get."""
+    """A host's facts for a run that waits: as many GPUs as it will get there, and the candidates for them."""
     if asked == 0 or not facts.gpus:
         return replace(facts, gpus=())
     named = tuple(gpu for gpu in facts.gpus if not isinstance(asked, tuple) or gpu.index in asked)
@@ -147,7 +147,7 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
 
 
 def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
-    """What the hosts would give now, for a plan that claims nothing. `here` by host."""
+    """What the hosts would grant now, for a plan that claims nothing. `here`: the GPUs by host."""
     hosts = [session.host for session in sessions]
     left = {host.name: gpu_choice.left_by(host.visible, here[host.name]) for host in hosts}
     return {host.name: gpu_choice.choose(host.gpus, left[host.name], "") for host in hosts}

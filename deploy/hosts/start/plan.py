@@ -20,7 +20,7 @@ GPU_IMAGE, CPU_IMAGE = "muster-trainer:gpu", "muster-trainer:cpu"
 
 @dataclass(frozen=True)
 class Step:
-    """One step on a host: its text, its reason and its command; `argv` is empty if it is not one command."""
+    """One step on a host: its text, its reason and its command; `argv` is empty if it is not a single command."""
 
     host: str
     text: str
@@ -29,10 +29,10 @@ class Step:
 
 
 def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> str:
-    """The first host's address for the rendezvous: one in a network that all hosts share, if there is such a network.
+    """Choose the first host's address for the rendezvous: one in a network that all hosts share, if there is one.
 
-    If there is none: the address that SSH reached, if the host itself has it; if not, the host's first address. An
-    address that several hosts have (a bridge of a container engine) does not count. Raises DeployError if none is left.
+    Otherwise the address that SSH reached, if the host itself has it; otherwise the host's first address. An address
+    that several hosts have (a bridge of a container engine) does not count. Raises DeployError if none is left.
     """
     master, *peers = facts
     foreign = {address.address for peer in peers for address in peer.addresses}
@@ -50,13 +50,13 @@ def choose_address(facts: Sequence[HostFacts], interface: str | None = None) -> 
         if peers and all(any(address.shares_network(other) for other in peer.addresses) for peer in peers)
     ]
     reached = [address for address in own if address.address == master.reached_at]
-    # An address that is shared and was reached by SSH comes first: it is known to work.
+    # An address that is shared and that SSH reached comes first: it is known to work.
     both = [address for address in reached if address in shared]
     return (both or shared or reached or own)[0].address
 
 
 def platform(facts: Mapping[str, HostFacts]) -> str:
-    """The platform of all hosts, as `linux/amd64`; empty if no host says which. Raises DeployError if they differ."""
+    """The platform of all hosts, like `linux/amd64`; empty if no host reports it. Raises DeployError if they differ."""
     machines = {host: look.architecture for host, look in facts.items() if look.architecture}
     if len(set(machines.values())) > 1:
         listed = ", ".join(f"{host} {machine}" for host, machine in machines.items())
@@ -71,7 +71,7 @@ def platform(facts: Mapping[str, HostFacts]) -> str:
 
 
 def choose_port(master: HostFacts) -> int:
-    """A port for the rendezvous that is free there and that no run has claimed. Raises DeployError if all are taken."""
+    """A rendezvous port that is free on this host and that no run has claimed. Raises DeployError if all are taken."""
     claimed = {container.port for container in master.containers if container.code is None}
     return choose_ports([master], range(MASTER_PORT, MASTER_PORT + PORTS_TO_TRY), taken=claimed)[0]
 
@@ -79,7 +79,7 @@ def choose_port(master: HostFacts) -> int:
 def choose_ports(
     facts: Sequence[HostFacts], ports: Sequence[int], count: int = 1, taken: Collection[int] = ()
 ) -> tuple[int, ...]:
-    """The first of these ports that are free on all hosts. Raises DeployError if there are not so many."""
+    """The first `count` of these ports that are free on all hosts. Raises DeployError if too few are free."""
     busy = frozenset(taken).union(*(fact.listening for fact in facts))
     free = tuple(port for port in ports if port not in busy)[:count]
     if len(free) < count:
@@ -90,12 +90,12 @@ def choose_ports(
 
 
 def choose_image(facts: Sequence[HostFacts]) -> str:
-    """The image of a run whose user named none: the GPU image if any host has a GPU."""
+    """The image of a run whose user chose none: the GPU image if any host has a GPU."""
     return GPU_IMAGE if any(host.gpus for host in facts) else CPU_IMAGE
 
 
 def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -> tuple[Step, ...]:
-    """All pushes, then all starts, the first host first. `pushes`: by host, what to send there."""
+    """List all pushes, then all starts, the first host first. `pushes`: what to send to each host."""
     planned = []
     for container in containers:
         push = pushes.get(container.host)

@@ -1,4 +1,4 @@
-"""One whole preflight on real hosts: connect, look, choose the rendezvous endpoint, probe, judge, prove."""
+"""One whole preflight on real hosts: connect, look, choose the rendezvous endpoint, probe, judge, rehearse."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ OUTSIDE = "on the hosts themselves"
 
 @dataclass(frozen=True)
 class PreflightOptions:
-    """What one preflight does. `proof`: a rehearsal at the end. `measure`: the rate of every pair as well.
+    """What one preflight does. `proof`: rehearse at the end. `measure`: also measure the rate of every pair.
 
-    `choose`: whether it looks for the best network. `long`: bytes of the rehearsal's long all_reduce. `python`:
-    the hosts' Python that other launchers start the ranks with. `say` gets the name of each phase, from any thread.
+    `choose`: look for the best network. `long`: bytes of the rehearsal's long all_reduce. `python`: the hosts' Python
+    with which other launchers start the ranks. `say` gets the name of each phase, from any thread.
     """
 
     request: PreflightRequest
@@ -64,13 +64,13 @@ class PreflightOptions:
 
 
 def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """The answers of all hosts, and the verdict on them, which includes hosts that cannot be reached.
+    """Return the answers of all hosts and the verdict on them, which includes hosts that cannot be reached.
 
-    Raises UsageError for a file that no run may start with.
+    Raises UsageError for a cluster file that no run may start with.
     """
     refuse_unfit(cluster)
     options.say("connecting")
-    cluster = _without_made(cluster)
+    cluster = _without_created_mounts(cluster)
     with open_all(cluster.hosts) as opened:
         faults = {
             host: (fault.slug if isinstance(fault, SshFault) else "ssh", _words(fault))
@@ -78,14 +78,14 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         }
         sessions = list(opened.values.values())
         options.say("looking at the hosts")
-        # Another launcher needs no engine.
+        # Another launcher needs no container engine.
         needed = options.request.style == MUSTER
         facts = observe.facts(sessions, bring=needed)
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.all_are(facts.values) else name
         hosts, _ = run_user.choose(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
-        # Ranks of another launcher run in an image only if the user names one.
+        # Ranks of another launcher run in an image only if the user gives one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
         presence = ImagePresence("", {}, False) if bare else presence_of(hosts, images, other_base=True)
@@ -94,10 +94,10 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
 
 
 def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> Iterator[Finding]:
-    """What is to say of the images that the hosts have under one name."""
+    """Findings about the images that the hosts have under one name."""
     names = [host.name for host in hosts.cluster.hosts]
     layers = {host: held.layers for host, held in presence.by_host.items()}
-    # Where images differ there is no rehearsal, which would show it.
+    # If the images differ, there is no rehearsal that would show an image without torch.
     odd = host_checks.odd_images(layers) if options.proof else ()
     without = probes.without_torch(hosts.only(odd), presence.image)
     yield from host_checks.differing(presence.image, layers, names, without)
@@ -107,7 +107,7 @@ def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightO
         yield host_checks.broken_image(host, words)
 
 
-def _without_made(cluster: Cluster) -> Cluster:
+def _without_created_mounts(cluster: Cluster) -> Cluster:
     """Drop the mounts that a deploy creates: these folders may be missing, and a preflight changes nothing."""
 
     def drop_made(mounts: Sequence[Mount]) -> tuple[Mount, ...]:
@@ -118,9 +118,9 @@ def _without_made(cluster: Cluster) -> Cluster:
 
 
 def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOptions) -> tuple[Answers, Verdict]:
-    """Run preflight over open sessions and known facts, as a deploy has them.
+    """Run preflight over open sessions and known facts, which a deploy already has.
 
-    Outside of the image if not all hosts have it, or if one gives no connection to a container.
+    The probes run outside the image if not all hosts have it, or if an engine gives no connection to its container.
     """
     answers, verdict = _looked(hosts, presence, options)
     closed = probe_ends.hosts_without_connection(answers) if presence.everywhere else {}
@@ -160,7 +160,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     answers = replace(answers, control={**answers.control, **ours})
     outdated = software.too_old(answers) if inside else ()
     apart = list(host_checks.networks(hosts.facts, answers))
-    # What calls in another network show is about that one.
+    # Findings about calls between hosts in different networks only reflect that difference, so these links are dropped.
     elsewhere = {host for finding in apart for host in finding.hosts}
     answers = replace(
         answers, links=tuple(link for link in answers.links if not {link.source, link.target} & elsewhere)
@@ -180,7 +180,8 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     elif verdict.ok and len(answers.hosts_with_facts) == len(answers.hosts):
         verdict = _rehearsed(hosts, presence, options, answers, findings, verdict)
         if any(finding.cause == "proof-failed" and len(finding.hosts) > 1 for finding in verdict.findings):
-            # What let the first calls through may have closed since: a limit of bytes, of connections, of time.
+            # A limit on bytes, connections or time may have let the first calls through, and have blocked traffic
+            # since.
             options.say("looking once more")
             later, second = on_hosts(hosts, presence, replace(options, proof=False, measure=False, choose=False))
             return (answers, verdict) if second.ok else (later, since_rehearsal(second))
@@ -188,12 +189,12 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
 
 
 def _with_holder(answers: Answers, sessions: Sequence[Session]) -> Answers:
-    """The answers with who holds a port that is taken: a probe in a container sees no process of its host."""
+    """Add who holds a port that is taken: a probe in a container sees no process of its host."""
     listens = {host: dict(listen) for host, listen in answers.listens.items()}
     for session in sessions:
         failed = listens.get(session.name, {}).get("failed", {})
         for port, why in failed.items():
-            with suppress(SshFault):  # the finding is as true without the holder's name
+            with suppress(SshFault):  # the finding is just as true without the holder's name
                 done = session.run(host_commands.script("holder", str(int(port))), check=False)
                 words = printable.one_line(fields.first(fields.rows(done.out), "holder")[:200])
                 failed = {**failed, port: {**why, "holder": words or why["holder"]}}
@@ -210,7 +211,7 @@ def _rehearsed(
     findings: Sequence[Finding],
     verdict: Verdict,
 ) -> Verdict:
-    """The verdict with what a rehearsal adds to it, or with why there was none."""
+    """The verdict with what a rehearsal adds to it, or with the reason why there was none."""
     if not options.proof:
         return verdict
     other = options.request.style != MUSTER
@@ -231,13 +232,13 @@ def _rehearsed(
 
 
 def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
-    """The findings where a deploy could not say what it would start: it would end with these words."""
+    """The findings if a deploy could not plan what to start: the deploy would fail with these messages."""
     faults = failed.faults if isinstance(failed, HostsFailed) else dict.fromkeys(hosts, failed)
     return [rehearsal.unstarted(host, fault) for host, fault in faults.items()]
 
 
 def since_rehearsal(second: Verdict) -> Verdict:
-    """The verdict of a second look. What is silent now has answered before the rehearsal: no firewall does that."""
+    """The verdict of a second look. Hosts that are silent now answered before the rehearsal: no firewall does that."""
     first = second.first
     if first is None or not ROWS[first.cause].silent:
         return second
@@ -272,14 +273,14 @@ def gate(
     overlooked: Sequence[str] = (),
     ports: tuple[int, ...] = (),
 ) -> dict[str, Any]:
-    """Run the preflight of a deploy, before it changes anything, or after its push. Returns the verdict for the record.
+    """Run the preflight of a deploy, before it changes anything or after its push. Returns the verdict for the record.
 
     The probes run inside the first of `images` that all hosts have; the last of `images` is the base. In the result,
-    `ran` is that image if all hosts could run it, and `unseen` names hosts that cannot be probed before they have the
-    image, which is no fault; `interfaces` are those of the network on which the hosts meet, if it is another than their
-    routes lead to. `planned`: after a push, those that the nodes have. `overlooked`: causes that the run waits out.
-    `ports`: on which the nodes reach each other, beside that of the rendezvous.
-    Raises Refused for a fault, unless `force`.
+    `ran` is that image if all hosts could run it; `unseen` lists hosts that cannot be probed before they have the
+    image, which is no fault; `interfaces` belong to the network on which the hosts meet, if their routes lead to
+    another one. `planned`: after a push, the interfaces that the nodes use. `overlooked`: causes that do not block this
+    run. `ports`: the ports on which the nodes reach each other, in addition to the rendezvous port. Raises Refused for
+    a fault, unless `force`.
     """
     after_push = planned is not None
     with console.waiting("preflight") as say:
@@ -300,7 +301,7 @@ def gate(
     given = {host.name for host in hosts.cluster.hosts if host.interface}
     chosen = {} if given else dict(answers.request.interfaces)
     result = {**verdict.json(), "backend": answers.request.backend, "interfaces": chosen}
-    # After the push, the deploy's own rehearsal decides about calls that were answered at times.
+    # If calls were answered only sometimes, the deploy's own rehearsal after the push decides.
     obstacles = verdict.obstacles({"no-python", *overlooked})
     faults = [finding for finding in obstacles if not confidence.is_left_to_rehearsal(finding, answers)]
     if not faults:
@@ -319,7 +320,7 @@ def gate(
 
 
 def rehearse(hosts: ReachedHosts, nodes: Sequence[NodeContainer], backend: str, console: Console) -> str:
-    """Rehearse the nodes of a deploy before they start; what it has shown. Raises Refused for a fault."""
+    """Rehearse a deploy's nodes before they start; returns what this has shown. Raises Refused for a fault."""
     with console.waiting("preflight") as say:
         findings, shown = rehearsal.rehearse(hosts, nodes, backend, say=say)
     faults = [finding for finding in findings if finding.level != WARNING]
@@ -338,7 +339,7 @@ def _again(hosts: ReachedHosts) -> str:
 
 
 def _names(image: str, folder: Path) -> list[str]:
-    """The names that an image may have on the hosts: those of a push, with the folder and without, and its own."""
+    """The names that an image may have on the hosts: a push's names, with the folder and without, and its own name."""
     return [*(tag_of(image, pushed_folder) for pushed_folder in (folder, None)), image]
 
 
@@ -349,7 +350,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
             request, where=f"as {request.style} starts the ranks on the hosts" if where == OUTSIDE else where
         )
     facts = [hosts.facts[host.name] for host in hosts.cluster.hosts if host.name in hosts.facts]
-    # What the user named is what a deploy takes, also where the probes run outside of the image.
+    # A deploy uses the interfaces that the user chose, even if the probes run outside the image.
     named = {host.name: host.interface for host in hosts.cluster.hosts if host.interface}
     request = replace(request, interfaces={**request.interfaces, **named})
     if facts and not request.endpoint and facts[0] is hosts.facts.get(hosts.cluster.hosts[0].name):

@@ -1,4 +1,4 @@
-"""Which of a run's images the hosts have already, before a push, and whether it is the same on all of them."""
+"""Which of a run's images the hosts already have before a push, and whether it is the same on all of them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from . import probes
 class ImagePresence:
     """An image, and what each host has under its name; `everywhere`: all hosts have the same image.
 
-    `broken`: the words of engines that have an image of these names, and cannot say what it is. `other_base`: the image
-    of the hosts is not on the base that this machine has under that name. `shut`: why no probe can run in it, although
-    all hosts have it.
+    `broken`: by host, the error of an engine that has an image with such a name but cannot inspect it. `other_base`:
+    the hosts' image is not built on the base that this machine has under that name. `shut`: why no probe can run in the
+    image, although all hosts have it.
     """
 
     image: str
@@ -31,12 +31,13 @@ class ImagePresence:
 
 
 def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = False) -> ImagePresence:
-    """The first image that is the same on all hosts. If there is none: the last one, which is the base of the others.
+    """The first image that is the same on all hosts. Otherwise the last one, which is the base of the others.
 
-    An image that an earlier push built on another base does not count; with `other_base` it does where no other does.
+    An image that an earlier push built on another base does not count; with `other_base`, it counts if no other image
+    does.
     """
     with_engine = hosts.only(hosts.facts).sessions
-    with ThreadPoolExecutor(1) as pool:  # the engine of this machine answers while those of the hosts do
+    with ThreadPoolExecutor(1) as pool:  # this machine's engine answers in parallel with the hosts' engines
         ours = pool.submit(engine_images.inspect, images[-1])
         held = probes.images(with_engine, images)
     inspected = ours.result()
@@ -48,7 +49,7 @@ def presence_of(hosts: ReachedHosts, images: Sequence[str], other_base: bool = F
         for host, more in probes.images(unasked, images[number:]).items():
             held.setdefault(host, {}).update(more)
         answers = {host: each[image] for host, each in held.items() if image in each}
-        # Docker 28 also names an image whose layers never arrived, and shows no layers for it.
+        # Docker 28 also lists an image whose layers never arrived, and shows no layers for it.
         by_host = {host: each for host, each in answers.items() if isinstance(each, HostImage) and each.layers}
         broken |= {host: each for host, each in answers.items() if isinstance(each, str) and each}
         identical = len({(each.layers, each.mark) for each in by_host.values()}) == 1

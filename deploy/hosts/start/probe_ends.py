@@ -1,9 +1,9 @@
-"""Why the probe of a host ended, or said nothing, where its own words do not say it: asked once more of the host.
+"""Finds out why a host's probe ended or was silent if its own output does not tell: the host is asked once more.
 
-- An engine takes a container and gives nobody a connection to it: what stands before it passes on no upgrade. `docker
-  run --interactive` and `docker exec` ask the engine to make their HTTP connection a plain one, which many web servers
-  between a client and an engine refuse. A detached run needs none of it, so it starts there and trains.
-- Python dies of a stack that is smaller than it needs before it can say so; a shell does with less.
+- An engine runs a container but gives no connection to it: something in front of the engine passes on no upgrade.
+  `docker run --interactive` and `docker exec` ask the engine to turn their HTTP connection into a plain one, which many
+  web servers between a client and an engine refuse. A detached run does not need that, so it starts there and trains.
+- Python dies without a message if its stack limit is too small; a shell needs less stack.
 - An engine has made a container and does not start it; or a login shell did not begin.
 """
 
@@ -34,13 +34,13 @@ _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
 
 
 def hosts_without_connection(answers: Answers) -> dict[str, str]:
-    """The hosts whose probe got no connection to its container, each with the client's words."""
+    """The hosts whose probe got no connection to its container, each with the Docker client's message."""
     ends = {host: refusals.ended(text) for host, (_, text) in answers.faults.items()}
     return {host: end[1] for host, end in ends.items() if end and docker_faults.gives_no_connection(end[1])}
 
 
 def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
-    """A warning: a run starts there, and what enters its containers does not work."""
+    """A warning: a run starts on this host, but nothing that connects to its containers works."""
     way = f" ({facts.engine_at})" if facts.engine_at else ""
     text = f"its engine gives no connection to a container: {words}; something between client and engine{way} "
     text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
@@ -50,7 +50,7 @@ def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
 
 
 def remove_unstarted(sessions: Sequence[Session]) -> None:
-    """Remove what `docker run` has made there before it asked for the connection, and left."""
+    """Remove the containers that `docker run` created before its connection was refused, and left behind."""
 
     def clean(session: Session) -> None:
         with suppress(DeployError):  # the host may be lost by now
@@ -64,7 +64,7 @@ _STACK = re.compile(r"^Max stack size +([0-9]{1,20}) ", re.MULTILINE)
 
 
 def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answers:
-    """The answers; where a probe crashed in a container whose stack is small, that is the likely cause."""
+    """Blame a small stack limit if a probe crashed in a container that has one: that is the likely cause."""
     faults = dict(answers.faults)
     for session in hosts.sessions:
         host = session.name
@@ -82,7 +82,7 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
 
 
 def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
-    """The bytes of stack that a process in a container may have; -1: no limit, or nobody knows."""
+    """The stack in bytes that a process in a container may have; -1: no limit, or unknown."""
     end = ("--entrypoint", "sh", image, "-c", "cat /proc/self/limits")
     with suppress(DeployError):  # the host may be lost by now
         argv = probes.in_container(hosts, session, image, end)
@@ -93,13 +93,13 @@ def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
 
 
 def with_causes(answers: Answers, python: str) -> Answers:
-    """The answers; a host whose login shell began no probe, or that lacks the Python, has a cause of its own."""
+    """Set a more exact cause for a host whose login shell began no probe, or that lacks the Python."""
 
     def cause_of(cause: str, words: str) -> tuple[str, str]:
         if "its login shell did not begin" in words:
             return "ssh-slow", words
         code, last = refusals.ended(words) or (0, "")
-        if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's, in its own words and language
+        if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's message, in its own language
             return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
         return cause, words
 
@@ -107,7 +107,7 @@ def with_causes(answers: Answers, python: str) -> Answers:
 
 
 def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
-    """The answers; where a probe was silent because the engine has not started its container, that is the cause."""
+    """Set the cause for a silent probe whose container the engine has made but not started."""
     faults = dict(answers.faults)
     for session in sessions:
         name = session.name

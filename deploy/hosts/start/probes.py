@@ -27,12 +27,12 @@ from ...send.image.push_plan import HostImage, parse_image
 from ..node import container
 from ..node.docker_run import python_of
 
-# A cold disk needs a minute to read torch.
+# Reading torch from a cold disk takes up to a minute.
 _IMPORT_S, _MOST_WORDS = 60.0, 300
 
 
 class SessionProbe:
-    """One probe over one SSH session. `argv` starts a Python there; we send it `first`, then `program`."""
+    """One probe over one SSH session. `argv` starts Python on the host; its input is `first`, then `program`."""
 
     def __init__(self, session: Session, argv: Sequence[str], program: bytes, first: bytes = b"") -> None:
         self.name = session.name
@@ -44,11 +44,11 @@ class SessionProbe:
         self._stream.write(json.dumps(question).encode() + b"\n")
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer. Raises DeployError if none comes in time or the probe ends, BadAnswer for a bad one."""
+        """The next answer. Raises DeployError if none comes in time or the probe ends, BadAnswer for an invalid one."""
         return fields.json_object(self._stream.read_line(wait_s), "the probe's answer")
 
     def finish(self) -> None:
-        """End its input; it may still say something."""
+        """End the probe's input; it may still send output."""
         self._stream.end_input()
 
     def close(self) -> None:
@@ -57,9 +57,9 @@ class SessionProbe:
 
 
 def images(sessions: Sequence[Session], names: Sequence[str]) -> dict[str, dict[str, HostImage | str]]:
-    """By host: the first image of these names that it has, and for each name before it, why there is none.
+    """By host: the first image of these names that it has, and, for each name before it, why that image is missing.
 
-    The words are empty if the engine only lacks that image.
+    The reason is empty if the engine simply does not have the image.
     """
 
     def ask(session: Session) -> dict[str, HostImage | str]:
@@ -90,7 +90,7 @@ def probes(
         host = session.host
         if not image or host.name not in hosts.facts:
             return SessionProbe(session, [python], sent)
-        # What a deploy would set (container.meeting_of): predictions must be about that interface.
+        # Set what a deploy would set (container.meeting_of): the predictions must be about that interface.
         name = host.interface
         named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
         seen = container.visible_gpus(host, hosts.facts[host.name])
@@ -101,10 +101,10 @@ def probes(
 
 
 def in_container(hosts: ReachedHosts, session: Session, image: str, end: Sequence[str] = ()) -> Sequence[str]:
-    """A command that runs the image's Python as training will run it, in a container that is removed at its end.
+    """A command that runs the image's Python as training will run it, in a container that is removed when it ends.
 
-    `end`: of the `docker run`, from the image on, where it is to be another program.
-    Its standard input: the variables as with-variables takes them, then the input of Python.
+    `end`: the end of the `docker run`, from the image on, to run another program instead. Standard input: the variables
+    in the form of scripts/with_variables.sh, then the input for Python.
     """
     options = container.container_options(session.host, hosts.facts[session.name], hosts.job)
     variables = ("--env-file", host_commands.VARIABLES_ASIDE)
@@ -112,7 +112,7 @@ def in_container(hosts: ReachedHosts, session: Session, image: str, end: Sequenc
 
 
 def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
-    """The last words of `import torch` in each host's own image, where it fails. Whatever else fails says nothing."""
+    """The last line of a failed `import torch` in each host's own image. Other failures are not reported."""
 
     def ask(session: Session) -> str:
         argv = [*in_container(hosts, session, image), "-c", "import torch"]
@@ -124,8 +124,8 @@ def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
 
 
 def unstarted(session: Session) -> bool:
-    """Whether the engine has a container of a preflight that it has made and not started."""
-    with suppress(DeployError):  # the host may be lost by now, which its probe has told
+    """Whether the engine has a container of a preflight that was made and not started."""
+    with suppress(DeployError):  # the host may be lost by now; its probe has reported that
         return any(each.status == "created" for each in reach.on_host(session).containers(LABEL))
     return False
 

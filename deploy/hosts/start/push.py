@@ -75,8 +75,11 @@ def push(options: Options, console: Console) -> int:
 
 
 def look_through(code: FolderLook | None, words: Sequence[str], console: Console, targets: Sequence[str] = ()) -> None:
-    """Say what of the folder is not sent, and what the user should know. `words`: the script and its arguments.
-    `targets`: as folder_notes.py has it. Raises UsageError if the script is not sent, and as FolderLook.result does."""
+    """Report which files of the folder are not sent, and what else the user should know about it.
+
+    `words`: the script and its arguments. `targets`: as in folder_notes.py. Raises UsageError if the script is not
+    sent, and as FolderLook.result does.
+    """
     if code:
         first = next(iter(words), "-")
         folder_look.refuse_unsent(code.result(), code.folder, "" if first.startswith("-") else first)
@@ -84,7 +87,7 @@ def look_through(code: FolderLook | None, words: Sequence[str], console: Console
 
 
 def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, Pushed]:
-    """Push, show the progress, say what each host was sent. `code`: as send/image/push.py has it.
+    """Push, show the progress, and report what each host was sent. `code`: as in send/image/push.py.
 
     Raises DeployError with every host that failed.
     """
@@ -104,13 +107,13 @@ def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict
 
 
 def foresee(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, PushPlan]:
-    """By host, what a push would send."""
+    """What a push would send to each host."""
     folder_notes.tell_data(shipment.data, console)
     return transfer.foresee(shipment.sessions, shipment.base, code, shipment.tag, shipment.data).all()
 
 
 def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
-    """Say which hosts get layers and data from each other."""
+    """Report which hosts would get layers and data from each other."""
     lacking, rates = dict[tuple[str, ...], dict[str, int]](), Rates(cache_folder())
     for host, push_plan in pushes.items():
         if push_plan.layers:
@@ -129,7 +132,7 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
 
 
 def foretell(shipment: Shipment, code: FolderLook | None, console: Console) -> None:
-    """Say what a push would send, and why. Changes nothing."""
+    """Report what a push would send, and why. Changes nothing."""
     tag = shipment.tag
     pushes = foresee(shipment, code, console)
     for host, push_plan in pushes.items():
@@ -147,12 +150,12 @@ def foretell(shipment: Shipment, code: FolderLook | None, console: Console) -> N
 
 
 def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bool = False) -> str:
-    """The image that the user named or whose Dockerfile, or Muster's own, or PyTorch's.
+    """Return the user's image, or the one built from the user's Dockerfile, or Muster's own, or PyTorch's.
 
-    PyTorch's is for a script where Muster's own is neither here nor on the hosts; `trainer`: there is no script.
+    PyTorch's is for a script, if Muster's own is neither here nor on the hosts. `trainer`: there is no script.
 
-    It is built for the hosts' architecture. A dry run builds nothing and prints the build command. Raises DeployError
-    if the image was never built then, and for hosts of different architectures.
+    A Dockerfile's image is built for the hosts' architecture. A dry run builds nothing and prints the build command; it
+    raises DeployError if the image was never built. DeployError is also raised for hosts with different architectures.
     """
     facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
     if bare.all_are(facts):
@@ -182,7 +185,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
 
 
 def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str:
-    """PyTorch's image for these hosts, which this says."""
+    """Choose PyTorch's image for these hosts, and report it."""
     machines = {
         host: official.Machine(fact.architecture, fact.driver, fact.capabilities) for host, fact in facts.items()
     }
@@ -193,7 +196,7 @@ def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str
 
 
 def refuse_mixed(cluster: Cluster) -> None:
-    """Raise UsageError if a host has its own image: Muster proves that all nodes run the same one."""
+    """Raise UsageError if a host has its own image: Muster proves that all nodes run the same image."""
     images = sorted({host.image for host in cluster.hosts if host.image})
     if images:
         raise UsageError(

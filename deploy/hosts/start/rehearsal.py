@@ -1,7 +1,7 @@
-"""The rehearsal of a run on real hosts: the containers that the run would start, with node/probe/rehearsal.py in them.
+"""Rehearse a run on real hosts: run node/probe/rehearsal.py in the containers that the run would start.
 
-The `docker run` is the deploy's own: image, user, network, mounts, shared memory, limits and GPUs are the same, and so
-are the variables. Its name and labels, its restart policy, its run folder and its command are the rehearsal's.
+The `docker run` is the deploy's own: the image, user, network, mounts, shared memory, limits, GPUs and variables are
+the same. Name, labels, restart policy, run folder and command are the rehearsal's.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from . import probe_ends, probes
 from .probes import SessionProbe
 
 END_S = 20.0
-# A claim of its own (scripts/rehearse.sh), where a run's would be.
+# The rehearsal's own claim (scripts/rehearse.sh), mounted where a run's claim would be.
 _CLAIM = "/var/tmp/muster-claims."
 
 Say = Callable[[str], None]
-# Its findings, and in words what it has shown; these are empty if a host failed.
+# Its findings, and what it has shown, in words; the words are empty if a host failed.
 Rehearsed = tuple[list[Finding], str]
 
 
@@ -71,7 +71,7 @@ def rehearse(
 
 
 def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, say: Say) -> Rehearsed:
-    """Rehearse with the hosts' own Python, as another launcher starts ranks: nothing names an interface for them."""
+    """Rehearse with the hosts' own Python, as another launcher starts ranks: no variable sets their interface."""
     plan, request = answers.plan, answers.request
     order = [answers.meeting, *(host for host in answers.hosts if host != answers.meeting)]
     endpoint = f"{f'[{plan.endpoint}]' if ':' in plan.endpoint else plan.endpoint}:{request.port}"
@@ -95,19 +95,19 @@ def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, 
 
 
 def folder_of(node: NodeContainer, token: str) -> str:
-    """The rehearsal's run folder, beside those of the runs: the same disk, and a name that no run has."""
+    """The rehearsal's run folder, next to the runs' folders: on the same disk, with a name that no run has."""
     return f"{node.folder.rpartition('/')[0]}/.rehearsal-{token}"
 
 
 def argv_of(node: NodeContainer, folder: str) -> tuple[str, ...]:
-    """The node's `docker run` with another name, folder and command: the image's Python, whose arguments follow."""
+    """The node's `docker run` with another name, folder and command: the image's Python; its arguments follow."""
     options = (_elsewhere(word, node.folder, folder) for word in node.docker.options)
     claim = container.mount_option(Mount(f"{_CLAIM}{folder.rpartition('/.')[2]}", "/muster/claim.lock", False))
     return (*ONCE, "--mount", claim, *options, "--env-file", commands.VARIABLES_ASIDE, *python_of(node.image))
 
 
 def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], backend: str) -> Scene:
-    """What the findings need to know of the nodes."""
+    """What the findings need to know about the nodes."""
     return Scene(
         [node.host for node in nodes],
         backend,
@@ -122,12 +122,12 @@ def scene_of(nodes: Sequence[NodeContainer], facts: Mapping[str, HostFacts], bac
 
 
 def writable(session: Session, node: NodeContainer, job: Job) -> list[str]:
-    """The folders of the container, beside the run's, that the run may write to: those of --keep and of the mounts."""
+    """Folders in the container, besides the run's own, that the run may write to: those of --keep and of the mounts."""
     return [*node.keep, *(mount.target for mount in container.mounts(session.host, job) if not mount.read_only)]
 
 
 def without_interfaces(node: NodeContainer, job: Job) -> NodeContainer:
-    """The node as another launcher starts it: only the job itself may name an interface."""
+    """The node as another launcher starts it: only the job itself may set an interface."""
     ours = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} - job.environment.keys()
     return replace(node, environment={name: value for name, value in node.environment.items() if name not in ours})
 
@@ -171,7 +171,7 @@ def _gpus(facts: Mapping[str, Any]) -> int:
 
 
 def unstarted(host: str, fault: DeployError) -> Finding:
-    """The finding of a host where the rehearsal did not even begin: the words of what failed."""
+    """The finding for a host where the rehearsal could not begin: the message of what failed."""
     return find(
         "proof-failed",
         host,

@@ -1,7 +1,7 @@
-"""Resume a run on real hosts: `muster deploy --resume latest|ID`, and the hint that names it.
+"""Resume a run on real hosts: `muster deploy --resume latest|ID`, and the hint that shows this command.
 
-A run continues with the files that it wrote on each host. The ranks of Muster's trainer look on their disks for its
-newest checkpoint, and the one that has it sends it to the others.
+A run continues with the files that it wrote on each host. The ranks of Muster's trainer look on their disks for the
+newest checkpoint, and the rank that has it sends it to the others.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from .. import which_run
 
 
 def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
-    """The run that --resume, or --run once more, continues, and `options` with what it runs; None for a new run.
+    """Return `options` with what the run ran, and the run that --resume or a repeated --run continues (None: new).
 
-    A script, and Muster's trainer, find their own checkpoints: they work in the same folder of each host. Only what
-    this machine recorded is run again. Raises UsageError for a run of another script that `latest` or --run would
-    continue, for one that is not on hosts, and for one of which nobody here says what it ran.
+    A script and Muster's trainer find their own checkpoints, because they work in the same folder on each host. Muster
+    runs again only what this machine recorded. Raises UsageError if `latest` or --run would continue another script's
+    run, if the run is not on hosts, or if this machine has not recorded what it ran.
     """
     run_dir = _run_dir_named(options)
     if run_dir is None:
         return options, None
     own, run = record.own(run_dir), RunId(run_dir.name)
     if not (options.resume or own.get("script")):
-        return options, None  # --run refuses the name of a run that exists
+        return options, None  # a new start refuses --run with the name of a run that exists
     continued = replace(options, resume="", run="")
     if own.get("script"):
         script = options.script or resumable.command_of(run_dir)
@@ -84,7 +84,7 @@ def _run_dir_named(options: Options) -> Path | None:
 def _latest_recorded(options: Options) -> Path:
     """The newest recorded run on hosts that the command means.
 
-    The script of cluster.toml says which script is meant, as in a deploy; what it was given is as it was recorded.
+    The script in cluster.toml says which script is meant, as in a deploy; its arguments come from the record.
     """
     job = known_cluster(options).job
     script, arguments = options.script, trainer_words(options)
@@ -98,9 +98,9 @@ def _latest_recorded(options: Options) -> Path:
 
 
 def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[str], None]) -> int:
-    """The number of the run's next start; `resumes`: by --resume, and not by --run once more.
+    """The number of the run's next start. `resumes`: the user gave --resume, rather than --run again.
 
-    Raises DeployError if it still runs, UsageError for a resume of a run of which no host has a file.
+    Raises DeployError if the run is still running, UsageError if --resume is given and no host has a file of the run.
     """
     refuse_going(run, hosts)
     own = record.own(record.folder_of(run))
@@ -112,12 +112,12 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
 
 
 def _refuse_fileless(run: RunId, own: Mapping[str, Any], asked: ReachedHosts) -> NoReturn:
-    """Raise UsageError: the run that shall go on has no files on these hosts, so it would begin anew."""
+    """Raise UsageError: the run to resume has no files on these hosts, so it would begin from scratch."""
     facts = asked.facts
     if not own:
         resumable.refuse_unknown(run, frozenset[str]().union(*(each.runs for each in facts.values())))
     hosts, hint = ",".join(map(str, own.get("hosts", ()))), "leave out --resume to start a new run"
-    # A host of a file has a name beside its address.
+    # A host from cluster.toml has a name in addition to its address, so addresses are compared.
     if hosts and not {each.address for each in hosts_of_flag(hosts)} & {each.address for each in asked.cluster.hosts}:
         hint = f"it ran on {hosts}: {command_of('deploy', hosts=hosts, resume=run)}; or {hint}"
     have = "has" if len(facts) == 1 else "have"
@@ -125,7 +125,7 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], asked: ReachedHosts) ->
 
 
 def refuse_going(run: str, hosts: ReachedHosts) -> None:
-    """Raise DeployError if containers of the run still run: two starts in one run folder would ruin it."""
+    """Raise DeployError if containers of the run still run: two starts in one run folder would corrupt it."""
     which_run.refuse_foreign(run, hosts.containers_by_host)
     nodes = {host: node for host, each in hosts.containers_by_host.items() for node in each if node.run == run}
     running = [host for host, node in nodes.items() if node.code is None]
@@ -148,7 +148,7 @@ def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
 
 
 def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
-    """The folder that was sent with a run's script, as this user's record of it says, and what of it was asked for."""
+    """The folder sent with a run's script, from this user's record, and the choice of files that were asked for."""
     own = record.own(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
@@ -160,14 +160,14 @@ def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
 def with_resume_hint(
     result: Result, run_dir: Path, saved: bool, lost: Sequence[str] = (), copied: bool = False
 ) -> Result:
-    """`result` with the command that resumes the run, if it `saved` something; without those of its hosts in `lost`.
+    """`result` with the command that resumes the run, if it `saved` something; the command leaves out hosts in `lost`.
 
-    `copied`: another host than the first has the checkpoints, too.
+    `copied`: a host other than the first also has the checkpoints.
     """
     own = record.own(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
-    # The hint of Muster's trainer has the command of MUSTER_RESUME_COMMAND, which does not know what is lost by now.
+    # The trainer's own hint shows MUSTER_RESUME_COMMAND, which does not know which hosts have been lost since.
     its_own = result.verdict == "stopped" and result.from_ranks and not script
     if result.verdict not in ("stopped", "failed") or not saved or not hosts:
         return replace(result, hint="") if its_own else result
@@ -187,16 +187,16 @@ def with_resume_hint(
 
 
 def _room(result: Result) -> str:
-    """What comes before the next start where a disk was full: it would only be full again."""
+    """The step to take before the next start if a disk was full: otherwise it would fill up again."""
     if result.cause != Cause.DISK_FULL or not result.node:
         return ""
     return f"first free room on {result.node} (`df -h ~` there; `{command_of('clean', hosts=result.node)}`), then "
 
 
 def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:
-    """`text` with paths of the run folder in a container replaced by paths on hosts. Other paths stay.
+    """Replace paths of the run folder in a container with paths on hosts, in `text`. Other paths stay.
 
-    Checkpoints are on the `first` host, whichever rank names them; every other file is on the rank's host, `own`.
+    Checkpoints are on the `first` host, whichever rank mentions them; all other files are on the rank's host, `own`.
     """
     inside = rf"(?<![\w./-]){re.escape(commands.RUN_IN_CONTAINER)}(?![\w-])(?P<kept>/checkpoints(?![\w-]))?"
 

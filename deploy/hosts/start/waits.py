@@ -1,6 +1,7 @@
-"""What each node's claim on its host says; with --wait what it has to know, and in which order all runs take hosts.
+"""What each node's claim on its host says; with --wait, also what the node must know to wait, and the order of hosts.
 
-The nodes themselves wait (trainer/node/queue/waits.py); docs/decisions/0057 says how.
+The order in which nodes take hosts is the same for all runs. The nodes themselves wait (trainer/node/queue/waits.py);
+docs/decisions/0057 explains how.
 """
 
 from __future__ import annotations
@@ -21,21 +22,21 @@ from ...job.values import Gpus as Asked
 from ...run import environment
 from ..node.container import NodeContainer, Work, restarts
 
-# Firewalls have to let these through for the ranks, too. Deploys that begin at once must not choose the same one.
+# Firewalls must allow these ports for the ranks anyway. Deploys that begin together must not choose the same port.
 _PORTS = range(40_000, 60_000)
 
 
 def draw_ports() -> list[int]:
-    """Ports for the wait, in an order that no other deploy has."""
+    """Ports for the wait, in a random order that no other deploy shares."""
     return random.sample(_PORTS, 1000)
 
 
 @dataclass(frozen=True)
 class Queue:
-    """Where the nodes meet while they wait: the address of each host, in the hosts' order, and a port free on all.
+    """Where the nodes meet while they wait: the hosts' addresses, in the hosts' order, and a port that is free on all.
 
-    `number`: the time at which the wait begins, in nanoseconds. `key`: what the nodes prove to each other that they
-    belong to the run. `control`: the machine of the user.
+    `number`: the time at which the wait begins, in nanoseconds. `key`: the secret with which the nodes prove to each
+    other that they belong to the run. `control`: the user's machine.
     """
 
     addresses: tuple[str, ...]
@@ -54,7 +55,7 @@ def queue(addresses: tuple[str, ...], port: int, first: HostFacts) -> Queue:
 def claimed(
     nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], work: Work, queue: Queue
 ) -> tuple[NodeContainer, ...]:
-    """The nodes, each with its claim; with `work.waits`, each with what it has to know to wait."""
+    """Return the nodes, each with its claim; with `work.waits`, each also with what it must know to wait."""
     made, rank = [], 0
     for place, (node, host, fact) in enumerate(zip(nodes, hosts, facts, strict=True)):
         claim = _claim(node, fact, work, queue)
@@ -74,7 +75,7 @@ def claimed(
 
 
 def _claim(node: NodeContainer, facts: HostFacts, work: Work, queue: Queue) -> dict[str, Any]:
-    """The claim as trainer/node/queue/claims.py writes it and host/gpus.py reads it."""
+    """The claim in the form that trainer/node/queue/claims.py writes and host/gpus.py reads."""
     return {
         "number": queue.number,
         "token": work.token,
@@ -92,8 +93,8 @@ def _claim(node: NodeContainer, facts: HostFacts, work: Work, queue: Queue) -> d
 def _plan(
     nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], queue: Queue
 ) -> dict[str, Any]:
-    """What all nodes of the run know. `order`: the places in an order that all users of the hosts share."""
-    # Each user has names of their own for the hosts, so these cannot give the order.
+    """What all nodes of the run know. `order`: the places, in an order that all users of the hosts share."""
+    # Users give hosts different names, so host names cannot define the order.
     order = sorted(range(len(hosts)), key=lambda place: (facts[place].machine, queue.addresses[place]))
     return {
         "names": [node.node for node in nodes],
@@ -106,7 +107,7 @@ def _plan(
 
 
 def _here(node: NodeContainer, asked: Asked, facts: HostFacts, work: Work) -> Mapping[str, Any]:
-    """What is this node's own: the GPUs that it may get, and how often it may start."""
+    """What applies to this node only: the GPUs that it may get, and how often it may start."""
     return {
         "asked": list(asked) if isinstance(asked, tuple) else asked,
         "gpus": {gpu.uuid: gpu.index for gpu in facts.candidates},
