@@ -1,1 +1,1 @@
-"""The backends of this machine: processes and compose."""
+"""The backends of this machine: local processes, and Docker compose services."""

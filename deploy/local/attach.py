@@ -1,7 +1,7 @@
-"""Whether a run of this machine goes on, or its `up` was killed; `muster attach`, `stop`, `fetch`, `runs`, `down` here.
+"""`muster attach`, `stop`, `fetch`, `runs` and `down` for runs on this machine, also if their `up` was killed.
 
-`muster up` drives the run, stops its nodes and writes its end. If somebody killed it, the next command that asks for
-the run's end writes it.
+`muster up` drives the run, stops its nodes and records its end. If it was killed, the next command that needs the run's
+end records it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LOOK_S = 0.3
 
 
 def attach(run_dir: Path, rank: str, console: Console) -> int:
-    """Follow the run to its end, or show how it ended; returns its exit code."""
+    """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts:
         if not is_over(run_dir):
@@ -52,7 +52,7 @@ def attach(run_dir: Path, rank: str, console: Console) -> int:
 
 
 def stop(run_dir: Path, now: bool, console: Console) -> int:
-    """Stop the run with time to save, or `now`, and say how it ended."""
+    """Stop the run, with time to save or (`now`) immediately, and report how it ended."""
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts:
         if not is_over(run_dir):
             interrupts.hold()
@@ -72,7 +72,7 @@ def stop(run_dir: Path, now: bool, console: Console) -> int:
 
 
 def fetch(run_dir: Path, console: Console) -> Path:
-    """Say where the files are, and build the report; returns the folder. Raises as folders.ask_link does."""
+    """Report where the files are, and build the report; return the folder. Raises as folders.ask_link does."""
     folders.ask_link(folders.RUNS)
     settle(run_dir)
     page.write(run_dir)
@@ -83,7 +83,7 @@ def fetch(run_dir: Path, console: Console) -> Path:
 
 
 def stop_all(console: Console, run: str) -> int:
-    """`muster down`: end every run of this folder, or `run` alone, on any backend. Returns the exit code."""
+    """`muster down`: end every run of this folder, or only `run`, on all local backends. Returns the exit code."""
     engine, count = client.find_engine(), 0
     for backend in backends.BACKENDS.values():
         for run_id in sorted(name for name in backend.running(folders.RUNS, engine) if run in ("", name)):
@@ -95,7 +95,7 @@ def stop_all(console: Console, run: str) -> int:
 
 
 def list_all(console: Console, named: str = "*") -> None:
-    """`make runs`, or the runs that are `named` so."""
+    """`make runs`: list all runs, or those whose name matches `named`."""
     for run_dir in record.run_dirs(folders.RUNS, named):
         settle(run_dir)
     runs = ends.listing(folders.RUNS, going_on(), named)
@@ -105,23 +105,25 @@ def list_all(console: Console, named: str = "*") -> None:
 
 
 def going_on() -> frozenset[str]:
-    """The runs of this folder that have nodes here."""
+    """The runs of this folder that have nodes on this machine."""
     return backends.running(folders.RUNS, client.find_engine())
 
 
 def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
-    """Whether neither a node of the run lives nor the command that drives it. `drivers`: those that are known."""
-    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _goes_on(run_dir)
+    """Whether neither a node of the run nor the command that drives it lives. `drivers`: those already known."""
+    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _has_nodes(run_dir)
 
 
 def lives(run_dir: Path) -> bool:
-    """Whether it is a run of this machine, and not over."""
+    """Whether it is a run of this machine, and is not over."""
     return _is_local(run_dir) and not is_over(run_dir)
 
 
 def settle(run_dir: Path) -> dict[str, Any]:
-    """How the run ended. Where its command was killed before it wrote that, its nodes' verdicts say it, and it is
-    written now; {} if there are none, or the run goes on."""
+    """How the run ended; {} if it has not ended, or its end is unknown.
+
+    If its command was killed before it recorded the end, the end is derived from the nodes' verdicts and recorded now.
+    """
     if end := ends.end_of(run_dir):
         return end
     if not _is_local(run_dir) or not any(run_dir.glob("outcome/*.json")) or not is_over(run_dir):
@@ -129,7 +131,7 @@ def settle(run_dir: Path) -> dict[str, Any]:
     if (lock := locks.hold_followed(run_dir)) is None:
         return {}
     try:
-        _backend(run_dir).end(run_dir, lambda _: None)  # containers that have ended
+        _backend(run_dir).end(run_dir, lambda _: None)  # removes containers that have ended
         state, follower = _state(run_dir), Follower(run_dir, from_start=True)
         while events := follower.read():
             for event in events:
@@ -147,14 +149,14 @@ def settle(run_dir: Path) -> dict[str, Any]:
 
 
 def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.Result:
-    """The end of a run of this machine: one that was stopped says how to go on with what it wrote."""
+    """The end of a run on this machine. If the run was stopped, add a hint on how to continue from what it wrote."""
     if result.verdict != "stopped" or result.hint or not outcome.may_continue(state):
         return result
     return replace(result, hint=f"continue with what it wrote: muster resume {run}")
 
 
 def _end_of(run_dir: Path) -> dict[str, Any]:
-    """The end of a run that is over. Raises DeployError if nobody wrote one."""
+    """The end of a run that is over. Raises DeployError if no end was recorded."""
     if end := settle(run_dir):
         return end
     run = run_dir.name
@@ -172,7 +174,7 @@ def _follow(run_dir: Path, ranks: ShownRanks, interrupts: Interrupts, console: C
     known, state = record.facts(run_dir), _state(run_dir)
     state.story.recall(record.story_of(run_dir))
     what = environment.what_runs(known.get("arguments") or [], state.script)
-    # This machine's clock differs from no other.
+    # The run is on this machine's own clock, so no clock difference counts.
     follower = Follower(run_dir, from_start=True, since=state.ranks.span.since + times.CLOCKS_DIFFER_S)
     logs = RankLogs(run_dir)
     here, ask = CatchingUp(state.story, time.time()), _Asking(run_dir)
@@ -202,13 +204,13 @@ def _await_stop(run_dir: Path, now: bool, interrupts: Interrupts, console: Conso
 
 
 class _Asking:
-    """Asks a run to stop: once for a stop with time to save, twice for one at once."""
+    """Asks a run to stop: the first time with time to save, the second time immediately."""
 
     def __init__(self, run_dir: Path) -> None:
         self._run_dir, self._asked = run_dir, 0
 
     def at(self, count: int) -> None:
-        """Ask as often as `count` says. The run's command does it; without one, this."""
+        """Ask `count` times in total. The run's own command carries it out; if that is gone, this one does."""
         for number in (signal.SIGTERM, signal.SIGINT)[self._asked : count]:
             self._asked += 1
             drivers = processes.drivers(self._run_dir)
@@ -227,7 +229,7 @@ def _is_local(run_dir: Path) -> bool:
     return record.facts(run_dir).get("backend") in backends.BACKENDS
 
 
-def _goes_on(run_dir: Path) -> bool:
+def _has_nodes(run_dir: Path) -> bool:
     if _backend(run_dir).in_containers:
         return any(container.as_node().state == "running" for container in client.states(run_dir.name))
     return bool(processes.labelled(run_dir))

@@ -55,26 +55,26 @@ from ..send.image import commands
 from ..send.packages.requirements import Requirements
 from . import machine, packages, plan, processes, script
 
-# Tells a person of it.
+# A function that shows a line to the user.
 Say = Callable[[str], None]
 LOOK_EVERY_S = 0.5
 LOGS_EVERY_S = 2.0
-# What a script's nodes get on each backend, and docker-compose.yml has to name.
+# Variables that a script's nodes get on each backend; docker-compose.yml must list each of them.
 _HANDED_ON = (LAUNCHER_RANKS, GRACE, RESTART_WITH, MAX_HOURS, OBSERVE, STYLE, SEPARATE, BARE_RANK)
 # docker-compose.yml uses this run id if none is given.
 PLAIN_COMPOSE = "compose"
-# What builds the image, in a checkout.
+# The program that builds the image, in a checkout.
 _BUILD = "images/build.sh"
 
 
 class LocalBackend(Backend):
-    """A backend of this machine. Other commands than the one that started a run find it here, and end it."""
+    """A backend of this machine. Commands other than the one that started a run can find the run here, and end it."""
 
     # Whether the nodes meet on a port of this machine, which has to be free.
     meets_on_machine = False
-    # Whether a script is kept from what is this user's on this machine.
+    # Whether a script cannot reach this user's own files on this machine.
     in_containers = False
-    # Where it says what takes a while.
+    # Gets a line about anything that takes a while.
     say: Say
 
     def __init__(self, spec: RunSpec) -> None:
@@ -82,12 +82,12 @@ class LocalBackend(Backend):
         self._spec, self._logs = spec, RankLogs(spec.run_dir)
 
     def output(self, state: State) -> list[Event]:
-        """The ends of the ranks' logs: the run folder is on this machine."""
+        """The new output in the ranks' logs: the run folder is on this machine."""
         return self._logs.take(state.ranks.began)
 
     @classmethod
     def script(cls, asked: Script, run_dir: Path, gpus: int, nodes: int) -> Script:
-        """How a script of the user's runs here; local/script.py has brought its folder into the run folder."""
+        """How the user's script runs here. local/script.py has already copied its folder into the run folder."""
         data = {DATA: os.pathsep.join(asked.data.values())} if asked.data else {}
         return replace(asked, sent=str(script.sent(run_dir)), gpus=gpus, nodes=nodes, own={**asked.own, **data})
 
@@ -103,19 +103,19 @@ class LocalBackend(Backend):
 
     @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
-        """Ids of the runs of the folder `runs` that have nodes on this backend."""
+        """The ids of the runs in the folder `runs` that have nodes on this backend."""
         return frozenset()
 
     @classmethod
     def end(cls, run_dir: Path, say: Say, at_once: bool = False) -> None:
         """Stop the nodes of a run, kill those that do not stop in time, and remove what the run left on the machine.
 
-        `at_once`: without time to save.
+        `at_once`: give them no time to save.
         """
 
 
 class ProcessBackend(LocalBackend):
-    """Nodes as `muster.trainer.node agent` processes of this machine."""
+    """Nodes as `muster.trainer.node agent` processes on this machine."""
 
     meets_on_machine = True
 
@@ -125,9 +125,9 @@ class ProcessBackend(LocalBackend):
         python = script.python() if spec.script else sys.executable
         if spec.script and spec.script.packages:
             python = f"{spec.script.packages.name}/bin/python"
-        # Each node of a role has a command of its own.
+        # Each node of a role has its own command.
         command = commands.agent(python, () if spec.nodes[0].arguments else spec.arguments)
-        # If the others go on without a node, its return does not count as a restart.
+        # If the other nodes continue when one is lost, its return does not count as a restart.
         counted = spec.script and not spec.least
         restarts = spec.script.restarts if spec.script and counted else processes.MOST_RESTARTS
         secrets = spec.script.secrets if spec.script else {}
@@ -137,12 +137,12 @@ class ProcessBackend(LocalBackend):
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
-        """This user's own: a script has another home here, and would download again what this user has."""
+        """This user's own caches: a script's home is another folder here, and it would download everything again."""
         return replace(own, own={**script.own_caches(os.environ, Path.home()), **own.own})
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-        """Into an environment of the script's Python. Refuses one without torch, before uv resolves anything."""
+        """Install into an environment of the script's Python. First refuses a Python without torch."""
         _refuse_without_torch()
         return packages.in_processes(needs, run_dir, console)
 
@@ -155,12 +155,12 @@ class ProcessBackend(LocalBackend):
             script.refuse_arguments(self._spec.arguments, folders.RUNS.parent)
 
     def start(self) -> None:
-        """Start the master first: the others connect to it."""
+        """Start the nodes, the master first: the others connect to it."""
         for node in self._spec.nodes:
             self._nodes.start(node, self._spec.run_dir / "logs" / f"{node.name}.log")
 
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node. One that died without a verdict is restarted: three times, a script as asked."""
+        """The state of each node. One that died without a verdict is restarted: three times, or a script as asked."""
         return self._nodes.states(lambda node: may_restart(node, state.verdicts, self._stopping))
 
     def stop(self) -> None:
@@ -169,7 +169,7 @@ class ProcessBackend(LocalBackend):
         self._nodes.signal_all(signal.SIGTERM)
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Send it to every agent."""
+        """Send the signal to every agent."""
         self._nodes.signal_all(number)
 
     def kill(self) -> None:
@@ -183,12 +183,12 @@ class ProcessBackend(LocalBackend):
 
     @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
-        """Runs with a live process. Those of another checkout have another folder."""
+        """The runs in this folder with a live process. Another checkout has another folder."""
         return frozenset(processes.runs_alive(runs))
 
     @classmethod
     def end(cls, run_dir: Path, say: Say, at_once: bool = False) -> None:
-        """SIGTERM to the agents, SIGKILL after a while."""
+        """Send SIGTERM to the agents, and SIGKILL to what has not stopped in time."""
         members = processes.labelled(run_dir)
         say(f"stopping {run_dir.name}: {len(members)} processes")
         patience_s = _patience_s(run_dir, at_once)
@@ -217,7 +217,7 @@ class ComposeBackend(LocalBackend):
 
     @classmethod
     def with_caches(cls, own: Script) -> Script:
-        """A folder of this user's, which the image's user may write to if this user is root."""
+        """A folder in this user's cache. If this user is root, it belongs to the image's user, who writes to it."""
         folder = folders.cache_folder() / "containers"
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.getuid():
@@ -226,7 +226,7 @@ class ComposeBackend(LocalBackend):
 
     @classmethod
     def install(cls, needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-        """Into a volume, beside the packages of the image."""
+        """Install into a volume, in addition to the packages in the image."""
         prepare_image(folders.CHECKOUT, console.note)
         return packages.in_containers(needs, run_dir, console)
 
@@ -244,7 +244,8 @@ class ComposeBackend(LocalBackend):
 
     def start(self) -> None:
         """Start all nodes. Paths in the arguments are mounted at the same paths in every node."""
-        # A script's own files are in the folder that was sent; what else it names is a path of this machine.
+        # A script's own files are in the folder that was sent; any other path in its arguments is a path on this
+        # machine.
         here = Path("/") / "nowhere" if self._spec.script else Path.cwd()
         arguments, paths = mounted(self._spec.arguments, here)
         shared, own = self._spec.nodes[0].environment, self._spec.script or Script("")
@@ -262,22 +263,22 @@ class ComposeBackend(LocalBackend):
             "MUSTER_MAX_RESTARTS": shared["PET_MAX_RESTARTS"],
             "MUSTER_RESTART": self._restart_policy(),
             "OMP_NUM_THREADS": shared["OMP_NUM_THREADS"],
-            # Each node may use all the memory that a single one could; the user's own setting overrides this.
+            # Each node may use as much memory as a single node could; the user's own setting overrides this.
             "MUSTER_MEMORY": os.environ.get("MUSTER_MEMORY") or str(memory_limit(client.memory())),
             "MUSTER_UID": str(uid),
             "MUSTER_GID": str(gid),
         }
-        # Not in the run folder, where its containers can write: this file says what is mounted.
+        # Not in the run folder, where its containers can write: this file decides what is mounted.
         with TemporaryDirectory(prefix="muster-") as scratch:
             files = [folders.CHECKOUT / "docker-compose.yml"]
             if paths or own.keep or own.packages or own.cache or own.secret_files or own.data or own.own:
                 files.append(Path(scratch) / "compose.paths.json")
                 text = json.dumps(mounts_file(paths, self._spec, f"{uid}:{gid}"))
-                files[-1].write_text(text.replace("$", "$$"))  # compose would put this shell's variables in
+                files[-1].write_text(text.replace("$", "$$"))  # compose would insert this shell's variables
             client.up(self._spec.run_id, environment, len(self._spec.nodes) - 1, files)
 
     def _restart_policy(self) -> str:
-        """What Docker does with a node that is lost; empty: as docker-compose.yml says."""
+        """What Docker does with a node that is lost; empty: as in docker-compose.yml."""
         script = self._spec.script
         return "" if script is None else f"on-failure:{script.restarts}" if script.restarts else "no"
 
@@ -302,7 +303,7 @@ class ComposeBackend(LocalBackend):
         return self._states
 
     def _give_secrets(self, containers: Sequence[client.ContainerState]) -> None:
-        """Give each node that has started, or was restarted, its secrets: a container has them in its memory alone."""
+        """Give each node its secrets after each start or restart, because a container has them only in its memory."""
         secrets = self._spec.script.secrets if self._spec.script else {}
         if not secrets:
             return
@@ -317,7 +318,7 @@ class ComposeBackend(LocalBackend):
         client.signal(self._spec.run_id, "SIGTERM")
 
     def pass_on(self, number: signal.Signals) -> None:
-        """Send it to every container."""
+        """Send the signal to every container."""
         client.signal(self._spec.run_id, number.name)
 
     def kill(self) -> None:
@@ -345,7 +346,7 @@ class ComposeBackend(LocalBackend):
 
     @classmethod
     def running(cls, runs: Path, engine: EngineFacts) -> frozenset[str]:
-        """Runs with a container, and a plain `docker compose up`. Runs of other checkouts use the same engine."""
+        """Runs with a container, and a plain `docker compose up`. Leaves out other checkouts' runs on that engine."""
         if not engine.answers:
             return frozenset()
         on_engine = client.run_ids()
@@ -365,13 +366,13 @@ def _patience_s(run_dir: Path, at_once: bool) -> float:
 
 
 def _refuse_without_torch() -> None:
-    """Refuse where neither an active environment nor our own Python has torch for a script."""
+    """Raise DeployError if neither an active environment nor Muster's own Python has torch for a script."""
     if script.python() == sys.executable:
         plan.check_processes(machine.machine(), script=True)
 
 
-# What BACKEND= names. A backend of this machine is its class, and one line here. `make down` ends their runs in this
-# order: an engine that fails in the middle keeps no process alive.
+# The names that BACKEND= accepts. To add a backend of this machine, write its class and add a line here. `make down`
+# ends their runs in this order: so processes are ended even if the engine then fails.
 BACKENDS: dict[str, type[LocalBackend]] = {
     "processes": ProcessBackend,
     "docker": ComposeBackend,
@@ -379,17 +380,17 @@ BACKENDS: dict[str, type[LocalBackend]] = {
 
 
 def running(runs: Path, engine: EngineFacts) -> frozenset[str]:
-    """Ids of the runs of the folder `runs` that have nodes on any backend."""
+    """The ids of the runs in the folder `runs` that have nodes on any backend."""
     return frozenset().union(*(backend.running(runs, engine) for backend in BACKENDS.values()))
 
 
 def has_build(home: Path) -> bool:
-    """Whether the image for containers on this machine can be built: an installed wheel cannot."""
+    """Whether the image for containers on this machine can be built: an installed wheel cannot build it."""
     return (home / _BUILD).is_file()
 
 
 def refuse_no_build(home: Path) -> None:
-    """Raise DeployError where no image can be built."""
+    """Raise DeployError if no image can be built."""
     if not has_build(home):
         raise DeployError(
             "this is not Muster's checkout, and only a checkout can build the image for containers on this machine",
@@ -398,7 +399,7 @@ def refuse_no_build(home: Path) -> None:
 
 
 def prepare_image(home: Path, say: Say) -> None:
-    """Bring the image up to date with the code; says something only if that takes a while. Raises DeployError."""
+    """Bring the image up to date with the code; prints something only if that takes a while. Raises DeployError."""
     refuse_no_build(home)
     if processes.run((str(home / _BUILD),), home, say) != 0:
         raise DeployError(

@@ -1,4 +1,4 @@
-"""`muster down --run X --delete`: remove a run of this machine and everything that it wrote."""
+"""`muster down --run X --delete`: remove a run on this machine and everything that it wrote."""
 
 from __future__ import annotations
 
@@ -18,11 +18,10 @@ from . import backends
 
 
 def delete(name: str, console: Console) -> int:
-    """Remove the folder of a run that has ended, and say how much that was; returns the exit code.
+    """Remove the folder of a run that has ended, and report its size; return the exit code.
 
     Raises UsageError if the run is not here, still runs, or ran on hosts: a copy of results is not a run of this
-    machine.
-    Raises DeployError if the folder cannot be removed completely.
+    machine. Raises DeployError if the folder cannot be removed completely.
     """
     run = asked(FLAG.run, name, run_id)
     run_dir = record.path_of(run)
@@ -30,7 +29,8 @@ def delete(name: str, console: Console) -> int:
     if run_dir.is_symlink() or not run_dir.is_dir():
         raise UsageError(f"{FLAG.run} {run}: no such run here", "`muster runs` lists them")
     if hosts := [str(host) for host in record.facts(run_dir).get("hosts", ())]:
-        # Who typed these hosts may type them again; a record that another wrote names none in a command.
+        # The hosts that this user typed may appear in a suggested command; those from a record that another user wrote
+        # may not.
         own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"
         command = command_of("down", hosts=own, run=run, delete=True)
         where = f"it ran on {', '.join(hosts)}, and here is what was fetched"

@@ -1,7 +1,7 @@
-"""The GPUs of a run on this machine: chosen and claimed as a deploy does it on a host, between all users and commands.
+"""Choose and claim a run's GPUs on this machine, as a deploy does on a host, between all users and commands.
 
-host/claims.py has the same for hosts; its scripts claims_function.sh and claim_places_function.sh say what a claim is,
-and where it lies.
+host/claims.py does the same for hosts. Its scripts claims_function.sh and claim_places_function.sh document what a
+claim is, and where it is stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..job.options import FLAG
 from ..job.values import Gpus as Asked
 
 _LOOK_S, _LOCK_S = 60.0, 10.0
-# All users lock this folder; their claims are in it, or in one in it that root has made.
+# All users lock this folder. Their claims are in it, or in a folder inside it that root has made.
 _PLACE, _FOLDER = Path("/var/tmp"), re.compile(r"muster-claims\.[0-9a-f]{16}")
 
 
@@ -39,7 +39,7 @@ class OwnGpus:
         self.gpus, self._path, self._descriptor = gpus, path, descriptor
 
     def release(self) -> None:
-        """Give them back. A second call does nothing."""
+        """Release the GPUs. A second call does nothing."""
         if self._path:
             self._path.unlink(missing_ok=True)
             os.close(self._descriptor)
@@ -47,11 +47,11 @@ class OwnGpus:
 
 
 def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
-    """Choose and hold GPUs of this machine. `auto` takes all, if there are some. `run`: in words, for others.
+    """Choose and claim GPUs of this machine. `auto` takes all, if there are any. `run`: shown to other users.
 
-    `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that are not there, DeployError for some that others have.
+    `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that do not exist, DeployError for GPUs that others use.
     """
-    with _alone():
+    with _locked():
         choice = gpu_choice.choose(asked, gpu_choice.left_by(named, look()), "")
         if choice.taken:
             raise DeployError(
@@ -61,18 +61,18 @@ def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
 
 
 def look() -> gpu_facts.Gpus:
-    """The GPUs of this machine, and who has them."""
-    return _asked(commands.gpus())
+    """The GPUs of this machine, and who uses them."""
+    return _query(commands.gpus())
 
 
 def count(asked: Asked, named: str | None) -> int:
-    """How many GPUs a run gets. Raises UsageError for GPUs that are not there."""
-    here = gpu_choice.left_by(named, _asked(commands.status(())))
+    """How many GPUs a run gets. Raises UsageError for GPUs that do not exist."""
+    here = gpu_choice.left_by(named, _query(commands.status(())))
     gpu_choice.refuse_missing(asked, here)
     return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
 
 
-def _asked(command: Sequence[str]) -> gpu_facts.Gpus:
+def _query(command: Sequence[str]) -> gpu_facts.Gpus:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOOK_S, check=False)
     except (OSError, subprocess.TimeoutExpired) as fault:
@@ -81,8 +81,8 @@ def _asked(command: Sequence[str]) -> gpu_facts.Gpus:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Hold the machine's lock, as claim.sh does, for a while: whoever keeps it forever keeps nobody out."""
+def _locked() -> Iterator[None]:
+    """Hold the machine's lock, as claim.sh does. After _LOCK_S go on without it: a lock held forever stops nobody."""
     descriptor, end = os.open(_PLACE, os.O_RDONLY | os.O_DIRECTORY), time.monotonic() + _LOCK_S
     try:
         while time.monotonic() < end:
@@ -96,10 +96,10 @@ def _alone() -> Iterator[None]:
 
 
 def _claim(choice: Choice, run: str) -> OwnGpus:
-    """Claim what was chosen, unless another command has claimed it at this moment. Raises DeployError."""
+    """Claim the chosen GPUs. Raises DeployError if another command has claimed one of them at the same moment."""
     token, (user, control) = secrets.token_hex(8), audit.who()
-    path = Path(f"{_new_claims()}claim-{time.time_ns()}-{token}")
-    # Nobody else may open it, and so lock it, until we have.
+    path = Path(f"{_claim_prefix()}claim-{time.time_ns()}-{token}")
+    # Until this process has locked the file, nobody else may open it, and so nobody else can lock it.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, 0, 0, 0, 0))
     claim = {"token": token, "run": run, "user": user, "control": control, "waits": False, "whole": False}
@@ -107,7 +107,7 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     try:
         os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
         os.fchmod(descriptor, 0o644)
-        if taken := gpu_choice.lost_to(choice, _asked(commands.script("claims")).claims, token, alone=False).taken:
+        if taken := gpu_choice.lost_to(choice, _query(commands.script("claims")).claims, token, alone=False).taken:
             raise DeployError(f"this machine: {taken}", "try again")
     except BaseException:
         own.release()
@@ -115,8 +115,8 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     return own
 
 
-def _new_claims() -> str:
-    """With what the name of a new claim begins, as claim_places_function.sh says it. Raises DeployError."""
+def _claim_prefix() -> str:
+    """The beginning of a new claim's file name, as in claim_places_function.sh. Raises DeployError."""
     about = _PLACE.stat()
     if about.st_uid or not about.st_mode & stat.S_ISVTX:
         text = f"{_PLACE} is not root's, or not sticky: anybody may change a claim there"

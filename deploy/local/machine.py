@@ -1,4 +1,4 @@
-"""Look at this machine and change nothing: its system, cores, torch, Docker. plan.py decides by these facts."""
+"""Look at this machine without changing it: its system, cores, torch, ports. plan.py decides from these facts."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ..run.environment import IMAGE_USER
 
 
 def machine() -> MachineFacts:
-    """The facts of this machine for local processes. Finds torch without importing it, which would take 2 s."""
+    """The facts about this machine for local processes. Finds torch without importing it, which would take 2 s."""
     return MachineFacts(
-        # A container or taskset may give us fewer cores than the machine has. macOS does not tell.
+        # A container or taskset may give this process fewer cores than the machine has. macOS does not report that.
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
         system=platform.system(),
         torch=importlib.util.find_spec("torch") is not None,
@@ -26,17 +26,17 @@ def machine() -> MachineFacts:
 
 
 def container_user() -> tuple[int, int]:
-    """Who runs in containers here: this user, so that what they write is this user's; for root the image's own."""
+    """The user in containers: this user, who then owns what they write; for root, the image's own user."""
     return (os.getuid(), os.getgid()) if os.getuid() else (IMAGE_USER, IMAGE_USER)
 
 
 def busy_ports(candidates: Iterable[int]) -> frozenset[int]:
-    """The candidates that somebody listens on, at any address of this machine."""
+    """The candidate ports on which a process listens, at any address of this machine."""
     return frozenset(port for port in candidates if not _free(port))
 
 
 def doors(nodes: int) -> list[tuple[str, int, int]]:
-    """For each node loopback and two ports of it that are free now."""
+    """For each node, the loopback address and two ports on it that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(2 * nodes)]
         for probe in probes:
@@ -47,7 +47,7 @@ def doors(nodes: int) -> list[tuple[str, int, int]]:
 
 def _free(port: int) -> bool:
     with socket.socket(socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET) as probe:
-        # As torch's store does: an address in TIME_WAIT from an earlier run is free.
+        # As in torch's store: an address in TIME_WAIT from an earlier run counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if probe.family == socket.AF_INET6:
             probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)

@@ -1,4 +1,7 @@
-"""`muster fetch --state FILE`: one file of a checkpoint that several hosts wrote in parts. The library does it."""
+"""`muster fetch --state FILE`: join the parts of a checkpoint that several hosts wrote into one file.
+
+The library muster.checkpoint does the work.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from . import script
 
 
 def refuse(file: str) -> None:
-    """Raise UsageError, before a long fetch, if `gather` cannot write the file."""
+    """Raise UsageError, before a long fetch, if `gather` could not write the file."""
     if Path(file).exists():
         raise UsageError(f"{FLAG.state} {file}: exists", "name another file")
     if not Path(file).parent.is_dir():
@@ -27,9 +30,9 @@ def refuse(file: str) -> None:
 
 
 def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
-    """Write the newest usable checkpoint of the run folder into `file`; returns the exit code.
+    """Write the newest usable checkpoint of the run folder into `file`; return the exit code.
 
-    `say` gets each line of the library's command: names in it come from hosts.
+    `say` gets each output line of the library's command. Names in these lines come from hosts.
     """
     command = [script.python(), "-P", "-m", "muster.checkpoint", str(run_dir.resolve()), file]
     variables = folders.with_muster(os.environ)

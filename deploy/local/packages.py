@@ -1,4 +1,4 @@
-"""A project's packages on this machine: an environment of the script's Python, or a volume for its containers."""
+"""A project's packages on this machine: an environment for the script's Python, or a volume for its containers."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ _INSTALL_S = 3600.0
 
 
 def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-    """Install what a script needs beside its Python's own packages; None if this Python has all of it.
+    """Install what a script needs beyond its Python's own packages; None if this Python has all of it.
 
-    By hand the script would have this Python's packages and no others: where uv can add none, it has these.
+    Started without Muster, the script would have only this Python's packages. So if uv cannot install any, and the user
+    did not name the file, the script runs with those.
     """
     folder = locks.own_folder(cache_folder() / "environments")
     place = ProcessPlace(HERE, script.python(), folder, script.sent(run_dir))
@@ -45,7 +46,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 
 
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
-    """Install what a script needs, for containers of the image. The image must be there."""
+    """Install what a script needs, for containers of the image, which must exist."""
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
     place = DockerPlace(HERE, Here(), IMAGE, user_name(), machine.container_user(), mounts=source)
     folder = locks.own_folder(cache_folder() / "packages")
@@ -54,7 +55,7 @@ def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packa
 
 
 def _bring(place: Place, needs: Requirements, folder: Path, console: Console, source: Path) -> str:
-    """The environment's name. A second `muster up` waits until the first one has installed."""
+    """Install, and return the environment's name. A second `muster up` waits until the first has installed."""
     with locks.wait_for(folder / ".lock", _INSTALL_S, console.note):
         return packages_shown.bring([place], needs, console, source, each=_each).environments.get(HERE, "")
 

@@ -1,4 +1,4 @@
-"""Choose the backend, the ranks that GPUs here allow, and the rendezvous port: facts in, choices out. Pure."""
+"""Choose the backend, and the rendezvous port, and check the ranks against the GPUs: facts in, choices out. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PORTS_TO_TRY = 100
 
 @dataclass(frozen=True)
 class BackendChoice:
-    """The backend, and one line that says why: `local processes (no Docker engine answers)`."""
+    """The backend, and one line with the reason: `local processes (no Docker engine answers)`."""
 
     name: str
     why: str
@@ -29,7 +29,7 @@ def choose_backend(
 ) -> BackendChoice:
     """Choose the backend for `auto`, or check the wanted one of `names` against the facts.
 
-    Where none is wanted, a script that finds `gpus` here runs as processes: one rank a GPU, shared out among its nodes.
+    If the user names none, a script on a machine with `gpus` runs as processes: one rank a GPU, shared among its nodes.
     """
     if gpus and not wanted:
         where = f", {gpus // nodes * nodes} of" if gpus >= nodes else f" on the CPU: {nodes} nodes cannot share"
@@ -54,7 +54,7 @@ def choose_backend(
 
 
 def check_gpus(given: str, backend: str) -> values.Gpus:
-    """--gpus, read. Raises UsageError for other text, and where no GPU can be given."""
+    """Parse --gpus. Raises UsageError for any other text, and if the backend cannot provide GPUs."""
     asked: values.Gpus = read_text("gpus", given or "auto")
     if asked not in ("auto", 0) and backend == "docker":
         raise UsageError(
@@ -65,7 +65,7 @@ def check_gpus(given: str, backend: str) -> values.Gpus:
 
 
 def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
-    """Raise UsageError where two ranks of a node would share a GPU."""
+    """Raise UsageError if two ranks of a node would share a GPU."""
     if asked and gpus and asked > gpus // nodes:
         raise UsageError(
             f"{text.several(asked, 'rank')} a node: this machine has {text.several(gpus, 'GPU')} for "
@@ -75,7 +75,7 @@ def check_ranks(asked: int | None, gpus: int, nodes: int) -> None:
 
 
 def check_processes(machine: MachineFacts, script: bool = False) -> None:
-    """Raise DeployError if Python has no torch: every node would die at its first line."""
+    """Raise DeployError if Python has no torch: every node would fail at its first line."""
     if machine.torch:
         return
     install = f"{machine.python} -m pip install torch"
@@ -88,7 +88,7 @@ def check_processes(machine: MachineFacts, script: bool = False) -> None:
 
 
 def choose_port(wanted: int, busy: Collection[int]) -> int:
-    """The wanted port, or the next free one."""
+    """The wanted port, or the next free one. Raises DeployError if PORTS_TO_TRY ports are all in use."""
     for port in range(wanted, wanted + PORTS_TO_TRY):
         if port not in busy:
             return port

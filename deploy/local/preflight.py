@@ -1,4 +1,4 @@
-"""The preflight of `make up` on this machine: for containers if an engine answers, for processes if not."""
+"""The preflight of `make up` on this machine: for containers if an engine answers, otherwise for processes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,10 @@ ONE_HOST = "this-machine"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the nodes would run. By name, commands that start a Python there: `look` for probes, `nodes` as a node."""
+    """Where the nodes would run.
+
+    By name, commands that start a Python there: `look` for probes, `nodes` as a node would.
+    """
 
     look: Mapping[str, Sequence[str]]
     nodes: Mapping[str, Sequence[str]]
@@ -38,10 +41,10 @@ class Place:
 def preflight(
     workers: int | None, backend: str, request: PreflightRequest, proof: bool, say: Callable[[str], None]
 ) -> tuple[Answers, Verdict]:
-    """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` would not even begin."""
+    """The answers of all nodes, and the verdict on them. Raises DeployError if `make up` could not even begin."""
     say("looking at this machine")
     names = spec.node_names(up.DEFAULT_WORKERS if workers is None else workers)
-    keep_typed(dict.fromkeys((ONE_HOST, *names), ""))  # what is typed about them names no host
+    keep_typed(dict.fromkeys((ONE_HOST, *names), ""))  # they are not hosts: suggested commands leave them out
     choice, _ = up.choose_backend(backend)
     with (_containers if choice.name == "docker" else _processes)(names, request.port) as place:
         where = f"as `muster up` starts its nodes: {choice.why}"
@@ -56,10 +59,10 @@ def preflight(
 
 
 def _rehearsed(place: Place, answers: Answers, say: Callable[[str], None]) -> Verdict:
-    """The verdict with that of a rehearsal of the nodes on it."""
+    """The verdict, combined with that of a rehearsal of the nodes."""
     names, request = list(place.nodes), answers.request
     endpoint = f"{place.endpoint}:{place.port}"
-    # Nodes that are processes of one machine all have its interface.
+    # Nodes that are processes of one machine share its interface.
     first = next(iter(answers.plan.data.values()))
     interfaces = {name: answers.plan.data.get(name, first).interface for name in names}
     questions = {
@@ -84,7 +87,7 @@ def _rehearsed(place: Place, answers: Answers, say: Callable[[str], None]) -> Ve
 
 @contextmanager
 def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
-    """The nodes as compose would make them, on a temporary network: each one is a host to the others."""
+    """The nodes as compose would make them, on a temporary network: for each node, the others are separate hosts."""
     user, group = observe.container_user()
     environment = {"MUSTER_UID": str(user), "MUSTER_GID": str(group), "WORKERS": str(len(names) - 1)}
     backends.refuse_no_build(folders.CHECKOUT)
@@ -99,7 +102,7 @@ def _containers(names: Sequence[str], port: int) -> Iterator[Place]:
 
 @contextmanager
 def _processes(names: Sequence[str], port: int) -> Iterator[Place]:
-    """The nodes as processes. One probe looks at this machine, which all of them share."""
+    """The nodes as processes. A single probe looks at this machine, which they share."""
     machine = observe.machine()
     plan.check_processes(machine)
     if machine.system != "Linux":

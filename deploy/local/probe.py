@@ -1,4 +1,4 @@
-"""Run a probe as a process of this machine, in the namespace that its command enters."""
+"""Run a probe as a process on this machine, in the namespace that its command enters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST_WORDS = 2000
 
 
 class LocalProbe:
-    """One probe. `argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`), then reads the probe."""
+    """One probe. `argv` starts a Python (`["ip", "netns", "exec", "a", "python3"]`), which then reads the probe."""
 
     def __init__(
         self, name: str, argv: Sequence[str], env: Mapping[str, str] | None = None, program: bytes | None = None
@@ -42,7 +42,7 @@ class LocalProbe:
         self._write(json.dumps(question).encode() + b"\n")
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer. Raises DeployError if none comes in `wait_s` seconds, or the probe ends."""
+        """The next answer. Raises DeployError if none comes within `wait_s` seconds, or if the probe ends."""
         out, end = self._process.stdout, time.monotonic() + wait_s
         assert out is not None
         with selectors.DefaultSelector() as ready:
@@ -59,7 +59,7 @@ class LocalProbe:
         return fields.json_object(line, "the probe's answer")
 
     def close(self) -> None:
-        """End the probe by closing its input; kill it if that does not help."""
+        """End the probe by closing its input; kill it if it does not end then."""
         if self._process.stdin and not self._process.stdin.closed:
             with suppress(OSError):
                 self._process.stdin.close()

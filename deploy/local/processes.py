@@ -1,8 +1,8 @@
-"""The only door to local processes (subprocess and psutil): start nodes, watch them, restart them, end them whole.
+"""The only module for local processes (subprocess and psutil): start nodes, watch them, restart them, end all of them.
 
 A process belongs to a run if MUSTER_RUN_DIR in its environment leads to that run's folder: the variable is the label,
-as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID
-is not enough: two checkouts can start runs of the same name in the same minute.)
+as `muster.run` is on containers. Every child inherits it, so no process of a node can hide. (MUSTER_RUN_ID is not
+enough: two checkouts can start runs of the same name in the same minute.)
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from ..run.files.folders import with_muster
 
 Process = psutil.Process
 MOST_RESTARTS = 3
-# So long a run waits for processes that it has killed: of a hung driver or file server, one may never end.
+# How long a run waits for processes that it has killed: with a hung driver or file server, one may never end.
 _KILLED_S = 10.0
-# A node that failed by another's fault may end before that one has told its verdict, with which nobody starts again.
-# Shorter than EXIT_SETTLES_S (run/outcome.py), after which the end of a node is the run's.
+# If a node fails because of another node, it may end before that other node has reported its verdict; with a verdict,
+# no node is restarted. So wait this long before a restart. It is shorter than EXIT_SETTLES_S (run/outcome.py), after
+# which the end of a node counts as the run's end.
 _VERDICT_S = 1.0
-# A shell inside another run or torchrun has these variables; a node must get only its own.
+# A shell inside another run or torchrun has these variables; a node must get only the variables of its own run.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_")
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
@@ -42,12 +43,12 @@ class _Node:
     log: Path
     process: subprocess.Popen[bytes]
     restarts: int = 0
-    ended_at: float = 0.0  # as it was first seen, monotonic
+    ended_at: float = 0.0  # when this was first seen, monotonic
 
 
 @dataclass(frozen=True)
 class Head:
-    """A node's agent: its variables, its Python, and the folder that it is in."""
+    """A node's agent: its variables, its Python, and its current folder."""
 
     environment: dict[str, str]
     python: str
@@ -55,7 +56,7 @@ class Head:
 
 
 class LocalNodes:
-    """The nodes of one run as processes. Each has its own session, and we hold its standard input open."""
+    """The nodes of one run as processes. Each has its own session, and this process holds its standard input open."""
 
     def __init__(
         self,
@@ -87,9 +88,9 @@ class LocalNodes:
                 node.process.send_signal(number)
 
     def end(self) -> None:
-        """Kill every process of the run, then collect our children. A process that waits in the kernel may stay."""
+        """Kill every process of the run, then reap the nodes. A process that waits in the kernel may remain."""
         until = time.monotonic() + _KILLED_S
-        # Repeat until none is left: a process that was being forked while we looked was not in the list.
+        # Repeat until none is left: a process that was just being forked may have been missing from the list.
         while (members := labelled(self._run_dir)) and time.monotonic() < until:
             kill(members)
         for node in self._nodes.values():
@@ -106,7 +107,7 @@ class LocalNodes:
         is_awaited = code > 0 and time.monotonic() < node.ended_at + _VERDICT_S
         if is_awaited or node.restarts >= (node.spec.restarts or self._most_restarts) or not may_restart(state):
             return state
-        # A killed agent leaves its ranks behind; they would hold the GPU and disturb the next rendezvous.
+        # A killed agent leaves its ranks behind; they would keep the GPU and disturb the next rendezvous.
         kill(labelled(self._run_dir, node.spec.name))
         if node.process.stdin:
             node.process.stdin.close()
@@ -119,7 +120,8 @@ class LocalNodes:
         if not self._script:
             return environment
         path = environment.get("PATH", "").split(os.pathsep)
-        # A shell script types `python` and `torchrun`: these are the Python that Muster chose, active or not.
+        # A shell script calls `python` and `torchrun`: these must be from the Python that Muster chose, even if it is
+        # not active.
         own = os.path.dirname(self._command[0])
         path = path if own in path else [own, *filter(None, path)]
         return {**environment, "PATH": os.pathsep.join(path)}
@@ -146,7 +148,7 @@ class LocalNodes:
 
 
 def labelled(run_dir: Path, node: str = "") -> list[Process]:
-    """Every live process of a run, or of one node of it."""
+    """Every live process of a run, or of one of its nodes."""
     label = os.path.realpath(run_dir)
     return [
         process
@@ -156,7 +158,7 @@ def labelled(run_dir: Path, node: str = "") -> list[Process]:
 
 
 def runs_alive(runs: Path) -> dict[str, list[Process]]:
-    """Live processes by run, for runs whose folder is in `runs`: runs of another checkout are not ours."""
+    """Live processes by run, only for runs whose folder is in `runs`: another checkout's runs are in another folder."""
     alive: dict[str, list[Process]] = {}
     runs = runs.resolve()
     for process, environment in _muster_processes():
@@ -183,14 +185,14 @@ def heads(run_dir: Path) -> list[Head]:
     nodes = []
     for process in agents(labelled(run_dir)):
         with suppress(psutil.Error):
-            # Any user can give a process this label, and root would run its program.
+            # Any user can give a process this label, and root would then run its program.
             if process.uids().real == os.getuid():
                 nodes.append(Head(process.environ(), process.exe(), Path(process.cwd())))
     return nodes
 
 
 def drivers(run_dir: Path) -> list[Process]:
-    """The command that drives a run: it holds the lock of the run's folder open, and is no process of the run."""
+    """The command that drives a run: it holds the lock of the run's folder open, and is not a process of the run."""
     holding, lock = list[Process](), os.path.realpath(run_dir / ".lock")
     if not os.path.lexists(lock):
         return holding
@@ -203,7 +205,7 @@ def drivers(run_dir: Path) -> list[Process]:
 
 
 def tell(processes: Iterable[Process], number: signal.Signals) -> None:
-    """Send a signal, also to a process that a shell has suspended."""
+    """Send a signal, and continue a process that a shell has suspended."""
     for process in processes:
         with suppress(psutil.Error):
             process.send_signal(number)
@@ -219,14 +221,14 @@ def stop(processes: list[Process], patience_s: float) -> bool:
 
 
 def kill(processes: Iterable[Process]) -> None:
-    """Send SIGKILL, then wait until none of them runs."""
+    """Send SIGKILL, then wait up to 5 s until none of them runs."""
     doomed = list(processes)
     tell(doomed, signal.SIGKILL)
     _await_end(doomed, 5)
 
 
 def _await_end(processes: Iterable[Process], patience_s: float) -> list[Process]:
-    """The processes that still run after `patience_s`. A zombie does not run: it waits for its parent."""
+    """The processes that still run after `patience_s`. A zombie does not run: it only waits for its parent."""
     end = time.monotonic() + patience_s
     while (left := [process for process in processes if runs(process)]) and time.monotonic() < end:
         time.sleep(0.01)
@@ -234,14 +236,14 @@ def _await_end(processes: Iterable[Process], patience_s: float) -> list[Process]
 
 
 def runs(process: Process) -> bool:
-    """Whether a process runs: a zombie does not."""
+    """Whether a process runs. A zombie does not."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def run(command: Iterable[str], home: Path, say: Callable[[str], None]) -> int:
-    """Run a command and `say` the lines of its standard error; returns its exit code."""
+    """Run a command and `say` each line of its standard error; return its exit code."""
     with subprocess.Popen([*command], cwd=home, stderr=subprocess.PIPE, text=True, errors="replace") as child:
         for line in child.stderr or ():
             say(line.rstrip("\n"))
@@ -253,5 +255,5 @@ def _muster_processes() -> Iterable[tuple[Process, dict[str, str]]]:
         with suppress(psutil.Error, OSError):
             environment = process.environ()
             if process.pid != os.getpid() and RUN_DIR in environment and process.status() != psutil.STATUS_ZOMBIE:
-                # An older Muster gave its runs the folder as it was typed.
+                # Earlier releases gave their runs the folder's path as it was typed.
                 yield process, {**environment, RUN_DIR: os.path.realpath(environment[RUN_DIR])}

@@ -1,4 +1,4 @@
-"""The user's script on this machine: its words, its folder, and the Python that runs it."""
+"""The user's script on this machine: its arguments, its folder, and the Python that runs it."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _LOOK_S = 20.0
 
 
 def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
-    """Raise UsageError for options that Muster's own trainer would refuse on each node; paths in them are from `here`.
+    """Raise UsageError for options that Muster's own trainer would refuse on each node.
 
-    It is asked where there are options: without any there is nothing to refuse.
+    Paths in the options are relative to `here`. Without options there is nothing to check.
     """
     if not arguments:
         return
@@ -34,7 +34,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
         asked = subprocess.run(
             command, cwd=here, env=variables, capture_output=True, text=True, timeout=_LOOK_S, check=False
         )
-    except subprocess.TimeoutExpired:  # on a slow disk: each node refuses them itself
+    except subprocess.TimeoutExpired:  # on a slow disk; then each node checks them itself
         return
     if asked.returncode == USAGE:
         message, _, hint = asked.stdout.rstrip("\n").partition("\n")
@@ -42,15 +42,15 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
 
 
 def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
-    """Copy what a deploy would send into the run folder. The agent uses that copy (contract.md)."""
-    # We unpack beside the folder of all runs, where no container can put a link, and then move the whole folder. If the
-    # runs are on a disk of their own, we unpack in their folder: a container of `muster up` sees its own run alone.
+    """Copy what a deploy would send into the run folder, from where the agent uses it (contract.md)."""
+    # Unpack next to the folder of all runs, where no container can create a link, and then move the whole folder. If
+    # the runs are on their own disk, unpack in their folder: a container of `muster up` sees only its own run.
     runs = run_dir.parent
     try:
         beside = runs.parent if runs.parent.stat().st_dev == runs.stat().st_dev else runs
-        look = folder_look.look_at(folder, choice)  # before the stage is there, which may be in that folder
+        look = folder_look.look_at(folder, choice)  # before the stage exists, which may be in that folder
         with TemporaryDirectory(prefix=".muster-sent-", dir=beside) as stage:
-            # A kill leaves it behind: git ignores it, and nothing in it is sent.
+            # A kill leaves this folder behind. Git then ignores it, and nothing in it is sent.
             Path(stage, ".gitignore").write_text("*\n")
             folder_look.copy_folder(folder, Path(stage) / "sent" / WORKSPACE.removeprefix("/"), look.entries)
             own_files.replace_folder(run_dir, sent(run_dir).parent.name, Path(stage) / "sent")
@@ -64,7 +64,7 @@ def sent(run_dir: Path) -> Path:
 
 
 def own_caches(shell: Mapping[str, str], home: Path) -> dict[str, str]:
-    """Where this user's libraries keep downloads: as variables, for a script whose home is the run's."""
+    """Variables that give a script, whose home is the run's, this user's folders for libraries' downloads."""
     cache = Path(shell.get("XDG_CACHE_HOME") or home / ".cache")
     places = {
         "HF_HOME": cache / "huggingface",
@@ -77,7 +77,7 @@ def own_caches(shell: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def python() -> str:
-    """The Python that runs the script without containers: that of the active environment if it has torch, else ours."""
+    """The Python for scripts without containers: the active environment's if it has torch, else Muster's own."""
     for name in ("VIRTUAL_ENV", "CONDA_PREFIX"):
         active = Path(os.environ.get(name, "/none")).absolute() / "bin" / "python"
         if active.is_file() and has_torch(str(active)):
@@ -89,7 +89,7 @@ def has_torch(python: str) -> bool:
     """Whether that Python has torch."""
     with suppress(OSError, subprocess.TimeoutExpired):
         return not subprocess.run(
-            # Elsewhere: Python imports from the current folder, which may be somebody else's.
+            # In another folder: Python imports from the current folder, which may be somebody else's.
             [python, "-c", _HAS_TORCH],
             cwd="/",
             capture_output=True,

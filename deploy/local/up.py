@@ -1,6 +1,6 @@
-"""One whole `make up`: how many nodes, then look, plan, start, follow, record, in this order.
+"""One whole `make up`: choose the number of nodes, then look, plan, start, follow and record, in this order.
 
-Whatever happens, it ends the same way: nothing of the run is left running, and the run folder says how it ended.
+Whatever happens, it ends the same way: nothing of the run is left running, and the run folder records how it ended.
 """
 
 from __future__ import annotations
@@ -63,13 +63,13 @@ from . import gpus as local_gpus
 from . import machine as observe
 
 DEFAULT_WORKERS = 2
-# A disk with less room than this counts as full: each node frees a little at its end.
+# A disk with less free space than this (in bytes) counts as full: each node frees a little when it ends.
 _FULL = 4 << 20
 
 
 @dataclass(frozen=True)
 class _Request:
-    """The options, read. `own`: what they say of a script. `notes`: what is not used of its command."""
+    """The parsed options. `own`: those about a script. `notes`: which parts of the typed command are not used."""
 
     choice: record.Choice
     workers: int
@@ -82,13 +82,13 @@ class _Request:
 
 
 def up(options: Options, console: Console) -> int:
-    """Train to the end; returns the exit code. Raises DeployError for faults before the first node starts."""
+    """Train to the end; return the exit code. Raises DeployError for faults before the first node starts."""
     with Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts:
         return start_run(_OnThisMachine(options, console, interrupts), interrupts.hold)
 
 
 class _OnThisMachine(Start[backends.LocalBackend]):
-    """A run on this machine. What it holds (the run's lock, its port, GPUs) it holds to the end."""
+    """A run on this machine. What it holds (the run's lock, its port, its GPUs), it holds until the end."""
 
     def __init__(self, options: Options, console: Console, interrupts: Interrupts) -> None:
         self._options, self._console, self._interrupts = options, console, interrupts
@@ -130,7 +130,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             yield
 
     def choose_folder(self) -> Path:
-        """The run's folder, whose lock is this command's from now on; with it the run's port and GPUs."""
+        """Choose the run's folder, and hold its lock; also take the run's port and GPUs."""
         options, asked, here = self._options, self._asked, self._kind.meets_on_machine
         self._port = self._choose_port() if here else environment.MASTER_PORT
         self._uuids: tuple[str, ...] = ()
@@ -154,12 +154,13 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def _make_folder(self) -> Path:
         name, choice, in_docker = self._options.run, self._asked.choice, self._choice.name == "docker"
         taken = client.run_ids() if self._engine.answers and not name else frozenset()
-        # Somebody may start a run of this name in another folder right now, and containers have their run's name.
+        # Another command may start a run of this name in another folder right now, and containers are named after their
+        # run.
         mark = token_hex(2) if in_docker else ""
         return record.new_folder(name, choice.arguments, choice.script, taken, mark)
 
     def _choose_port(self) -> int:
-        """A free port that no other run has claimed; this run holds it until its end."""
+        """A free port that no other run has claimed. This run holds it until its end."""
         first = environment.MASTER_PORT
         taken: Collection[int] = observe.busy_ports(range(first, first + plan.PORTS_TO_TRY))
         while True:
@@ -173,7 +174,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[backends.LocalBackend]:
-        """The nodes, with the script's folder and packages in the run's."""
+        """Make the nodes' backend, after bringing the script's folder and packages into the run's folder."""
         asked, console = self._asked, self._console
         own = None
         if self._folder:
@@ -205,7 +206,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         yield backend
 
     def _with_roles(self, run_dir: Path, own: environment.Script, cores: int, system: str) -> environment.RunSpec:
-        """The nodes of all roles; the GPUs are shared out among them."""
+        """The nodes of all roles. The GPUs are shared among the nodes."""
         asked = self._asked
         total = sum(each.role.nodes for each in asked.acted)
         doors = observe.doors(total + len(asked.acted))
@@ -226,7 +227,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         return environment.RunSpec(*about, replace(own, nodes=total))
 
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
-        """Copy the script's folder into the run's, and install its packages there."""
+        """Copy the script's folder into the run's folder, and install its packages."""
         kind, asked = self._kind, self._asked
         script.bring(folder, run_dir, self._sending)
         own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
@@ -237,7 +238,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
     def record_start(self, backend: backends.LocalBackend) -> dict[str, bytes]:
-        """Write this start into the run's folder; the time for building the image does not count."""
+        """Record this start in the run's folder. The time for building the image does not count."""
         self._began, asked, run = time.monotonic(), self._asked, self._run
         again: dict[str, Any] = {"again": shlex.join(words_again(self._options))}
         if asked.acted:
@@ -256,7 +257,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         """Follow the run to its end, and leave nothing of it but its folder."""
         run, state, console = self._run, self._state, self._console
         result = self._follow_nodes(backend)
-        with suppress(DeployError):  # without an engine there are no consoles
+        with suppress(DeployError):  # without an engine there are no consoles to read
             backend.collect_logs()
         backend.clean()
         if left := [str(process.pid) for process in processes.labelled(run.run_dir)]:
@@ -271,7 +272,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         if result.verdict == "refused" and not state.ranks.views:
             record.undo_start(run.run_dir, self._before)
             raise DeployError(result.message, result.hint, result.code)
-        # A container calls the run folder /muster/runs/<id>: the reader can open it under its own name.
+        # In a container the run folder is /muster/runs/<id>: show the path under which the user can open it.
         message = result.message.replace(f"{environment.RUNS_IN_CONTAINER}/{run.run_id}", str(run.run_dir))
         result = replace(result, message=message.replace(str(run.run_dir), display_path(run.run_dir)))
         result = attach.with_resume_hint(result, state, run.run_id)
@@ -297,7 +298,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
                     self._interrupts.take_passed,
                 )
         except EngineLost as fault:
-            # Containers may survive a pause of their engine. A resume beside them would be two starts in one folder.
+            # Containers may survive an interruption of their engine. A resume then would be a second start in the same
+            # folder.
             hint = f"once Docker is back: `muster down`, then `muster up {FLAG.resume} latest`"
             return Result("failed", fault.message, hint, step=state.step)
         except DeployError as fault:
@@ -306,7 +308,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
 
 @contextmanager
 def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
-    """What fails before the start, or is interrupted, leaves no run folder behind; that of a resumed run stays."""
+    """If something fails or is interrupted before the start, remove a new run folder; that of a resumed run stays."""
     try:
         yield
     except BaseException:
@@ -317,7 +319,7 @@ def _new_folder_undone(run_dir: Path, choice: record.Choice) -> Iterator[None]:
 
 
 def _code(folder: Path | None, arguments: Sequence[str]) -> tuple[Path, ...]:
-    """The folders of code that is no part of Muster: the script's, or that of a recipe of the user's."""
+    """The folders with code that is not Muster's: the script's, or that of the user's own recipe."""
     if folder:
         file = script_file.file_of(arguments)
         return (folder, (folder / file).parent) if file else (folder,)
@@ -326,13 +328,13 @@ def _code(folder: Path | None, arguments: Sequence[str]) -> tuple[Path, ...]:
 
 
 def choose_backend(wanted: str, gpus: int = 0, nodes: int = 1) -> tuple[plan.BackendChoice, EngineFacts]:
-    """Where the nodes run, and what is known of the engine."""
+    """Choose where the nodes run; return the choice, and what is known about the engine."""
     facts = _engine(wanted or ("processes" if gpus else "auto"))
     return plan.choose_backend(wanted, facts, backends.BACKENDS, gpus, nodes), facts
 
 
 def _refuse_strangers(code: Sequence[Path]) -> None:
-    """Raise UsageError for code that would run as this user, is another user's, and that this user does not allow."""
+    """Raise UsageError if code of another user would run as this user, who has not allowed it."""
     for folder in code:
         if owner := stranger(folder):
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
@@ -340,26 +342,26 @@ def _refuse_strangers(code: Sequence[Path]) -> None:
 
 
 def _read(options: Options) -> tuple[Options, _Request]:
-    """The options as numbers and paths, and with the folder of a recorded script. Raises UsageError."""
-    # In the checkout, `make up` alone shows Muster's own trainer.
+    """Parse the options, and add the folder of a recorded script. Raises UsageError."""
+    # In the checkout, `make up` without a script shows Muster's own trainer.
     options = read_what_runs(with_roles_of_file(options), demo=folders.IN_CHECKOUT and not options.folder)
     options, command = read_command(options)
     choice = _choice(options, command)
-    if choice.run_dir and not options.backend:  # what it wrote fits where it ran
+    if choice.run_dir and not options.backend:  # the files that it wrote fit the backend it ran on
         options = replace(options, backend=record.own(choice.run_dir).get("backend", ""))
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
     if choice.run_dir and choice.script and not options.role:
         options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
     acted = roles.read(options, ())
-    # What goes on is known: the record of a run says whether there is a script.
+    # The run to continue is known now: its record tells whether there is a script.
     options = replace(options, resume="", script=shlex.join(choice.arguments) * choice.script)
     refuse_pairs("up", options)
     paths, data = tuple(dict.fromkeys(value_of(options, "keep"))), value_of(options, "data")
     refuse_nested_keeps(paths, ())
     refuse_nested_data(data, paths)
     refuse_no_folder(data)
-    # A user's script gets one node unless the user asks for more: it may not know several nodes.
+    # A user's script gets one node unless the user asks for more: it may not support several nodes.
     usual = (command.nodes or 1) - 1 if choice.script else DEFAULT_WORKERS
     workers = value_of(options, "workers")
     if acted:
@@ -387,14 +389,14 @@ def _read(options: Options) -> tuple[Options, _Request]:
 
 
 def _engine(wanted: str) -> EngineFacts:
-    """What is known of the engine, where the wanted backend may be containers."""
+    """The facts about the engine, if the wanted backend may be containers."""
     if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
         return EngineFacts(answers=False, reason="only a checkout has containers for this machine")
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 
 def _choice(options: Options, command: typed.ScriptCommand) -> record.Choice:
-    """What to run. --run names a new run, or one of this script that continues."""
+    """Choose what to run. --run gives the name of a new run, or of a run of this script to continue."""
     resume = options.resume
     wanted = resumable.Asked(command.words, options.folder, trainer_words(options))
     name = read_run(options.run)

@@ -1,4 +1,4 @@
-"""`muster exec`, `muster shell` and `muster logs` for a run on this machine: beside its ranks, and their output."""
+"""`muster exec`, `muster shell` and `muster logs` for a run on this machine: commands next to its ranks, and output."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from ..run.files import folders, own_files, record
 from . import backends, processes
 
 _LOOK_EVERY_S, _PIECE = 0.3, 1 << 20
-_OF_A_RANK = re.compile(r"rank-([0-9]{1,9})\.(?:log|jsonl)")
+_RANK_FILE = re.compile(r"rank-([0-9]{1,9})\.(?:log|jsonl)")
 
 
 @dataclass(frozen=True)
 class Beside:
-    """How to run a command beside a rank: the words before it, and its variables and folder where it is a process.
+    """How to run a command next to a rank: the words before it and, for a process, its variables and folder.
 
-    `guard`: starts it so that it ends when its input ends (trainer/node/agent/within.py).
+    `guard`: a command that starts it so that it ends when its input ends (trainer/node/agent/within.py).
     """
 
     before: tuple[str, ...]
@@ -44,7 +44,7 @@ class Beside:
 
 
 def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
-    """Run a command once, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
+    """Run a command next to one rank (default: rank 0) of a run on this machine; return its exit code."""
     beside = _beside(options, ("-i",))
     try:
         child = subprocess.Popen(
@@ -65,7 +65,7 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
                     console.data({"kind": "line", "line": text})
                 else:
                     console.line(console_line(text))
-                if console.gone:  # as `| head` leaves
+                if console.gone:  # the reader has gone, for example `| head`
                     raise KeyboardInterrupt
         except KeyboardInterrupt:
             child.terminate()
@@ -74,12 +74,12 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
 
 
 def shell_here(options: Options, words: Sequence[str]) -> int:
-    """Open a shell, or `words`, beside a rank (default: rank 0) of a run of this machine; returns its exit code."""
+    """Open a shell, or run `words`, next to a rank (default: rank 0) of a run on this machine; return its exit code."""
     if not sys.stdout.isatty():
         raise UsageError("no terminal is here", "without one: muster exec -- COMMAND")
     beside = _beside(options, ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # a Ctrl-C in this terminal is the program's
+    before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C in this terminal is for the program, not for Muster
     try:
         return subprocess.run(command, env=beside.environment, cwd=beside.folder, check=False).returncode
     except OSError as fault:
@@ -89,7 +89,7 @@ def shell_here(options: Options, words: Sequence[str]) -> int:
 
 
 def _beside(options: Options, terminal: Sequence[str]) -> Beside:
-    """Where a rank of a run lives. Raises UsageError for a rank that is not a number, DeployError if it is not up."""
+    """Find where a rank runs. Raises UsageError for a rank that is not a number, DeployError if it does not run."""
     run_dir, rank = record.find(options.run or "latest"), options.rank or "0"
     refuse_no_rank(rank)
     names = record.facts(run_dir).get("nodes") or []
@@ -115,15 +115,15 @@ def _beside(options: Options, terminal: Sequence[str]) -> Beside:
 
 
 def logs_here(options: Options, console: Console) -> int:
-    """Print what the ranks of a run on this machine have printed, or one of them. With --follow, until its end.
+    """Print the output of all ranks of a run on this machine, or of one of them; with --follow, until the run's end.
 
-    Raises UsageError for --since, DeployError where there is no log.
+    Raises UsageError for --since, DeployError if there is no log.
     """
     if options.since:
         raise UsageError(f"{FLAG.since} {options.since}: the logs of this machine have no times", "leave it out")
     rank, follow, pattern = "" if options.rank == "all" else options.rank, options.follow, options.grep
     refuse_no_rank(rank)
-    _matching(pattern, b"")  # before anything is read
+    _matching(pattern, b"")  # refuses a bad pattern before anything is read
     matched = False
     run_dir = record.find(options.run or "latest")
     if not (follow or any(run_dir.glob("logs/*.log"))):
@@ -150,7 +150,7 @@ def logs_here(options: Options, console: Console) -> int:
 
 
 def _matching(pattern: str, lines: bytes) -> list[str]:
-    """The lines that the pattern finds: by grep -E, as on hosts. Raises UsageError for a pattern that it refuses."""
+    """The lines that match the pattern, by grep -E as on hosts. Raises UsageError if grep refuses the pattern."""
     if pattern:
         words = ("env", "LC_ALL=C", "grep", "-aE", "-e", pattern)
         done = subprocess.run(words, input=lines, capture_output=True, check=False)
@@ -161,7 +161,7 @@ def _matching(pattern: str, lines: bytes) -> list[str]:
 
 
 def _consoles(run_dir: Path, pattern: str) -> Iterator[tuple[str, str]]:
-    """The lines of the nodes' consoles, node by node: of a run on hosts, that is what a follower keeps here."""
+    """The lines of the nodes' consoles, node by node. For a run on hosts, a follower keeps these consoles here."""
     for path in sorted(run_dir.glob("logs/*.log")):
         with suppress(OSError), own_files.open_to_read(run_dir, f"logs/{path.name}") as file:
             while piece := file.read(_PIECE // 2) + file.readline(_PIECE // 2):
@@ -171,15 +171,15 @@ def _consoles(run_dir: Path, pattern: str) -> Iterator[tuple[str, str]]:
 
 
 def _lines(run_dir: Path, rank: str, follow: bool, pattern: str) -> Iterator[tuple[int, str]]:
-    """The whole lines of the ranks' logs as they come, each with its rank; of one that does not end, parts.
+    """The complete lines of the ranks' logs as they come, each with its rank. A very long line comes in parts.
 
-    `pattern`: those alone that it finds.
+    `pattern`: only the lines that match it.
     """
     ends = Counter[int]()
     while True:
         over = not follow or run_dir.name not in backends.running(folders.RUNS, client.find_engine())
-        files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but events
-        numbers = sorted({int(match[1]) for path in files if (match := _OF_A_RANK.fullmatch(path.name))})
+        files = run_dir.glob("*/rank-*")  # a rank that printed nothing has no log, but has events
+        numbers = sorted({int(match[1]) for path in files if (match := _RANK_FILE.fullmatch(path.name))})
         if rank and int(rank) not in numbers and over:
             raise DeployError(
                 f"{run_dir.name}: it has no rank {rank}", f"its ranks: {', '.join(map(str, numbers)) or 'none so far'}"

@@ -1,4 +1,4 @@
-"""The witness of a run on this machine, for --on-end: a process that outlives this command (node/beside/on_end.py)."""
+"""The witness of a run's end on this machine, for --on-end: it outlives this command (node/beside/on_end.py)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..send.image import commands
 
 
 def start(run: RunSpec, command: str) -> None:
-    """Start it, if there is a command. It waits for the nodes, and ends by itself after them. Raises DeployError."""
+    """Start the witness, if there is a command. It waits for the nodes, then ends itself. Raises DeployError."""
     if not command:
         return
     first = run.nodes[0].environment
@@ -25,7 +25,8 @@ def start(run: RunSpec, command: str) -> None:
         **{"start": first["PET_RDZV_ID"], "restarts": restarts, "rank": 0, "hosts": [""], "place": 0},
         **{"names": list(run.names), "port": 0, "token": ""},
     }
-    # Without MUSTER_RUN_DIR: by that variable, the end of the run would find and kill it.
+    # Without MUSTER_RUN_DIR: with this variable the witness would count as a process of the run, and be killed at its
+    # end.
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "PET_"))}
     own = {**script.own, RESUME_COMMAND: first[RESUME_COMMAND], **script.secrets}
     own[SECRETS_PRESENT] = ",".join(script.secrets)

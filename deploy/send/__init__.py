@@ -1,1 +1,1 @@
-"""What goes to hosts, by digest: a folder as files, an image by its layers, a project's packages."""
+"""What Muster sends to hosts, by digest: a folder's files, an image's layers, a project's packages."""

@@ -1,4 +1,4 @@
-"""Work in a thread of its own, while this one does something else."""
+"""Do work in a background thread while the caller does something else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 
 
 class Ahead(Generic[T]):
-    """Begins `work` at once. The thread is a daemon: an executor's would hold up the end of a program after Ctrl-C."""
+    """Starts `work` immediately, in a daemon thread: the threads of an executor would delay the exit after Ctrl-C."""
 
     def __init__(self, work: Callable[[], T]) -> None:
         self._ended = Future[T]()
@@ -26,5 +26,5 @@ class Ahead(Generic[T]):
         threading.Thread(target=copy_context().run, args=(serve,), daemon=True, name="muster-ahead").start()
 
     def result(self, timeout_s: float | None = None) -> T:
-        """What came of it, once it has ended; raises what it raised, or TimeoutError after that time."""
+        """Wait for the work and return its result. Raises what the work raised, or TimeoutError after `timeout_s`."""
         return self._ended.result(timeout_s)

@@ -1,4 +1,4 @@
-"""What only saves time the next time: it is written if it can be."""
+"""Files that only save time on the next push: if one cannot be written, that is no error."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..run.files import own_files
 
 
 def remember(folder: Path, name: str, data: bytes) -> None:
-    """Write a file of a folder that is this user's alone; on a full or a closed disk, none."""
+    """Write a file in a folder that is private to this user; do nothing if the disk is full or read-only."""
     with suppress(OSError, DeployError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         own_files.write(folder, name, data)

@@ -1,4 +1,4 @@
-"""Whether what is sent fits on a host's disk."""
+"""Check that what Muster sends fits on a host's disk."""
 
 from ..core.errors import DeployError
 from ..core.text import amount
@@ -8,7 +8,7 @@ _SLACK = 64 << 20  # bytes that must stay free
 
 
 def refuse_full(place: str, what: str, need: int, free: int | None, hint: str = ROOM) -> None:
-    """Raise DeployError if `what` does not fit in `place` on a host, where so many bytes are `free` (None: unknown)."""
+    """Raise DeployError if `what` (`need` bytes) does not fit in `place` on a host; `free`: bytes (None: unknown)."""
     need += _SLACK
     if free is not None and free < need:
         words = f"not enough disk space in {place}: {what} needs {amount(need)}, {amount(free)} are free"

@@ -1,1 +1,1 @@
-"""A folder as files by digest: what is sent of it, what stays here, and the way to hosts."""
+"""A folder as files identified by digests: what Muster sends, what stays on this machine, and the transfer to hosts."""

@@ -1,8 +1,9 @@
-"""What a path of a folder is when sent: file, folder, link; by what a file counts as unchanged (size, times, inode).
+"""What Muster sends for a path of a folder (file, folder or link), and how it tells that a file is unchanged.
 
-Of a path only its name, its content and its executable bit count. The text has a record for each path: `KIND SIZE
+Only a path's name, content and executable bit count. The text of a folder has one record for each path: `KIND SIZE
 SHA256 PATH`. The kinds are f (file), x (executable file), l (link; the digest is that of its target) and d (folder,
-without a digest). Its digest names the folder on a host. trainer/node/files/work.py makes the same from what it copies.
+without a digest). The digest of this text names the folder on a host. trainer/node/files/work.py writes the same
+records for what it copies.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from pathlib import Path
 
 from ...core.errors import DeployError
 
-# Where a container has the user's folder; and the package `muster`, if its image lacks it.
+# Where a container has the user's folder; and where it has the package `muster`, if its image lacks that package.
 WORKSPACE, CODE = "/workspace", "/muster/code"
-TIME = 315532800  # 1980: zip files know no earlier year
+TIME = 315532800  # 1980: zip files cannot store an earlier year
 _LISTED = {"f": "f 644", "x": "f 755", "l": "l a1ff"}
 _NOTHING = "-"
 
 
 @dataclass(slots=True)
 class Entry:
-    """A path of a folder. `stamp` tells whether it is still the same; `changed`: when. A folder may have very many."""
+    """A path of a folder. `stamp`: changes if the path does. `changed`: the ctime. A folder may have very many."""
 
     path: str
     kind: int = stat.S_IFDIR
     size: int = 0
-    # Scripts write into their own folder, and a run may use another user than the image names.
+    # Scripts write into their own folder, and a run may use a different user from the one that the image names.
     mode: int = 0o777
     linkname: str = ""
     stamp: str = ""
@@ -51,7 +52,7 @@ class Entry:
         return self.kind == stat.S_IFLNK
 
     def header(self, name: str) -> tarfile.TarInfo:
-        """The entry's header in a tar file, under that name."""
+        """The entry's header in a tar file, under the name `name`."""
         made = tarfile.TarInfo(name)
         made.size, made.mode, made.linkname, made.mtime = self.size, self.mode, self.linkname, TIME
         made.type = {stat.S_IFREG: tarfile.REGTYPE, stat.S_IFLNK: tarfile.SYMTYPE}.get(self.kind, tarfile.DIRTYPE)
@@ -59,7 +60,7 @@ class Entry:
 
 
 def read_entry(top: Path | str, path: str) -> Entry | None:
-    """A path of the folder `top`; None if no tar file can hold it, or it has just disappeared. Raises DeployError."""
+    """Read a path of the folder `top`; None if no tar file can hold it or it just disappeared. Raises DeployError."""
     try:
         status = os.lstat(f"{top}/{path}")
     except (FileNotFoundError, NotADirectoryError):
@@ -86,10 +87,10 @@ def unreadable(path: Path, fault: OSError) -> DeployError:
 
 
 def paths_below(top: Path, path: str = "") -> Iterator[str]:
-    """All that is below a path of the folder `top`, whatever rules say; no link is followed. Raises DeployError."""
+    """All paths below a path of the folder `top`, regardless of ignore rules; follows no link. Raises DeployError."""
 
     def refuse(fault: OSError) -> None:
-        if fault.filename == f"{top}/{path}" or not isinstance(fault, FileNotFoundError):  # it may go meanwhile
+        if fault.filename == f"{top}/{path}" or not isinstance(fault, FileNotFoundError):  # a file may vanish
             raise unreadable(Path(fault.filename), fault) from fault
 
     for place, folders, files in os.walk(f"{top}/{path}", onerror=refuse):
@@ -98,15 +99,15 @@ def paths_below(top: Path, path: str = "") -> Iterator[str]:
 
 
 def stamp_of(status: os.stat_result) -> str:
-    """What changes with a file: its size, times and inode, as rsync compares."""
+    """A text that changes when the file changes: its size, times and inode, which are what rsync compares."""
     return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"
 
 
 @dataclass(frozen=True)
 class HostFolder:
-    """A folder that goes to a host: `place` there, `target` in the containers of a run, `digest` of its content.
+    """A folder on a host: stored at `place`, mounted at `target` in containers, named by its content's `digest`.
 
-    `lacking`: what the host lacks of it, in words; empty if it has all. `bytes`: of that.
+    `lacking`: what the host still lacks, in words; empty if it has everything. `bytes`: how many bytes it lacks.
     """
 
     place: str
@@ -117,43 +118,43 @@ class HostFolder:
 
     @property
     def is_data(self) -> bool:
-        """Whether it is data: it outlives what a push of code replaces."""
+        """Whether it holds data: a push of code deletes the code it replaces, but keeps data."""
         return self.target not in (WORKSPACE, CODE)
 
 
 @dataclass(frozen=True)
 class Content:
-    """The records of a folder, each with its path, in any order."""
+    """The records of a folder's paths, in any order."""
 
     records: tuple[str, ...]
 
     @cached_property
     def digest(self) -> str:
-        """What names this content everywhere."""
+        """The digest that identifies this content everywhere."""
         return hashlib.sha256(self.text).hexdigest()
 
     @cached_property
     def text(self) -> bytes:
-        """All records: for the digest, and to be remembered."""
+        """All records in one text: for the digest, and to be saved."""
         joined = "\0".join(sorted(self.records))
-        # The order is that of the bytes: a name that is not text would be elsewhere in the order of texts.
+        # Sort by bytes: a name that is not valid text would be at another place if the records were sorted as text.
         return joined.encode() if joined.isascii() else b"\0".join(sorted(map(os.fsencode, self.records)))
 
     @cached_property
     def listing(self) -> str:
-        """The digest that a host's look at such a folder gives: names, sizes, times and rights, as rsync compares."""
-        # A name may have several lines, and a host sorts lines.
+        """The digest that a host computes from the folder's names, sizes, times and permissions, as rsync compares."""
+        # A file name may contain line breaks, and the host sorts single lines.
         lines = [line for record in self.records for line in _listed(record).split("\n") if line]
         return hashlib.sha256(b"".join(line + b"\n" for line in sorted(map(os.fsencode, lines)))).hexdigest()
 
     def since(self, below: Content) -> tuple[set[str], set[str]]:
-        """The paths that are new or differ from `below`, and the paths of `below` that must go for that."""
+        """The paths that are new or differ from those of `below`, and the paths of `below` to remove first."""
         ours, theirs = frozenset(self.records), frozenset(below.records)
         return {path_of(record) for record in ours - theirs}, {path_of(record) for record in theirs - ours}
 
 
 def parse(text: bytes) -> Content:
-    """The content that `text` stands for."""
+    """Parse the text of a folder's records."""
     return Content(tuple(filter(None, os.fsdecode(text).split("\0"))))
 
 
@@ -163,7 +164,7 @@ def path_of(record: str) -> str:
 
 
 def record_of(path: str, entry: Entry, digest: str) -> str:
-    """The record of an entry. `digest`: of a file's bytes."""
+    """The record of an entry. `digest`: the digest of a file's bytes."""
     if entry.isdir():
         return f"d 0 {_NOTHING} {path}"
     if entry.issym():
@@ -173,7 +174,7 @@ def record_of(path: str, entry: Entry, digest: str) -> str:
 
 
 def _listed(record: str) -> str:
-    """The line of the script look-folders about a path; nothing for a folder, which needs none."""
+    """The line that the script look-folders prints for a path; empty for a folder, which has no line."""
     kind, size, _, path = record.split(" ", 3)
     if kind == "d":
         return ""

@@ -1,6 +1,6 @@
 """The list of what counts as a credential in a folder, by name or by content. Pure.
 
-docs/explanation/sending.md shows it; send/folder/folder_look.py keeps these files on this machine.
+docs/explanation/sending.md shows the list. send/folder/folder_look.py keeps these files on this machine.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ...job import secrets
 from ...job.cluster import Cluster
 from ...job.secrets import secrets_of
 
-MOST = 256 << 20  # bytes of a folder, unless the user raises it; more than that is usually data, which --data takes
-# Patterns of fnmatch, in lower case. A folder stands for everything in it.
+MOST = 256 << 20  # the most bytes a folder may have, unless the user raises it; more is usually data, for --data
+# fnmatch patterns in lowercase. A folder stands for everything in it.
 FOLDERS = (".git", ".hg", ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".kaggle", ".oci", ".password-store")
 FILES = (
     *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", "netrc", ".secrets", "secrets.toml", "secrets.y*ml"),
@@ -31,30 +31,33 @@ FILES = (
     *("huggingface/token", ".huggingface/token", "huggingface/stored_tokens"),
 )
 EXAMPLES = (".env.example", ".env.sample", ".env.template", ".env.dist", "example.env", "sample.env", "template.env")
-# Settings of tools: a credential only if they contain a token or a password.
+# Settings files of tools: a credential only if they contain a token or a password.
 SETTINGS = (".npmrc", ".yarnrc", ".yarnrc.yml", "pip.conf", "pip.ini", ".condarc", "uv.toml", ".gitconfig", "config")
 _TOKEN = re.compile(rb"_authToken|_auth\s*=|_password|npmAuthToken|://[^/\s:@]+:[^/\s@]+@", re.IGNORECASE)
-# What names a project's packages: a credential only if an address in it has a password that is no ${VARIABLE}, or a
-# user's name that is as long as a token.
+# Files that list a project's packages: a credential only if an address in them has a password that is not a
+# ${VARIABLE}, or a user name as long as a token.
 NEEDS = ("*requirements*.txt", "*requirements*.in", "requirements/*.txt", "*constraints*.txt")
 IN_AN_ADDRESS = "an address in it has a password"
 _ADDRESS = re.compile(rb"https?://(?:[^/\s:@]*:(?!\$\{)[^/\s@]+|(?!\$\{)[^/\s:@]{20,})@")
-# With the key after its first line: code that mentions keys is not a key. In JSON that line ends in `\n`.
+# The key itself must follow the first line: code that only mentions keys has none. In JSON, that line ends in `\n`.
 _PRIVATE_KEY = re.compile(
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:\\r|\\n|\s)+(?:[A-Z][\w-]+: [^\n\\]*(?:\\n|\s)+)*"
     rb"[\w+/=-]{24}|PuTTY-User-Key-File-\d: |AGE-SECRET-KEY-1[A-Z0-9]{20}"
 )
 
 _FILES, _NEEDS = (re.compile("|".join(translate(f"*/{each}") for each in patterns)) for patterns in (FILES, NEEDS))
-_LEAST_SECRET = 8  # letters; a file may contain a shorter value by chance
-# One of these is in each key. The longer a word, the faster the search.
+_LEAST_SECRET = 8  # characters; a file may contain a shorter value by chance
+# Each key contains one of these. The search is faster with longer words.
 _KEY_MARKS = (b"-----BEGIN ", b"PuTTY-User-Key-File-", b"AGE-SECRET-KEY-1")
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a user says of a folder: paths of credentials to `include` (seen from it), the files its secrets come from
-    by the secrets' names, these secrets' values, as far as they are known, and how many bytes it may have in all."""
+    """What a user decides about a folder.
+
+    `include`: paths of credentials to send anyway, relative to the folder. `sources`: the files that secrets are read
+    from, by secret name. `values`: the values of these secrets that are known here. `most`: the most bytes to send.
+    """
 
     include: frozenset[str] = frozenset()
     sources: Mapping[str, Path] = field(default_factory=dict, hash=False)
@@ -66,7 +69,7 @@ NO_CHOICE = Choice()
 
 
 def place_of(path: str) -> str:
-    """The part of a relative path that has a credential's name: the path or a folder above it; empty if none has."""
+    """The part of a relative path (it, or a folder above it) whose name marks a credential; empty if there is none."""
     parts = PurePosixPath(path.lower()).parts
     for depth, name in enumerate(parts, 1):
         if name in FOLDERS:
@@ -78,8 +81,8 @@ def place_of(path: str) -> str:
 
 
 def kind_of(path: str, content: bytes, values: Mapping[str, str]) -> str:
-    """The kind of credential in a file, in words; empty if it holds none. `values`: of secrets, by name."""
-    # The plain words first: a search for them is as fast as reading, and a folder may have gigabytes.
+    """A description of the credential in a file; empty if there is none. `values`: secret values by name."""
+    # The plain search comes first: it is as fast as reading, and a folder may have gigabytes.
     if any(mark in content for mark in _KEY_MARKS) and _PRIVATE_KEY.search(content):
         return "a private key"
     if PurePosixPath(path).name.lower() in SETTINGS and _TOKEN.search(content):
@@ -91,7 +94,7 @@ def kind_of(path: str, content: bytes, values: Mapping[str, str]) -> str:
 
 
 def choice_of(cluster: Cluster) -> Choice:
-    """Which files of the folder may be sent. A secret that has no value here cannot be in a file here either."""
+    """The user's choice for the folder. A secret without a value here cannot be in a file here, so it is skipped."""
     job, known = cluster.job, dict[str, str]()
     for secret in job.secrets:
         with suppress(UsageError):

@@ -1,4 +1,4 @@
-"""What there is to send of a folder, less credentials: which files are large (50 MiB), and whether all is too much."""
+"""Find what to send from a folder, without credentials; note large files (50 MiB), and refuse too much."""
 
 from __future__ import annotations
 
@@ -25,16 +25,23 @@ from .credentials import IN_AN_ADDRESS, NO_CHOICE, Choice, place_of
 from .folder_memory import FolderMemory
 from .left_out import LeftOut
 
-_LARGE = 50 << 20  # bytes; a file of code is never that large
-# What git has in the place of a large file until git-lfs brings it: three lines, below 1024 bytes by its specification.
-_POINTER, _OF_A_POINTER, _LFS, _OF_RULES = b"version https://git-lfs.github.com/spec/v1\n", 1024, b"filter=lfs", 1 << 20
+_LARGE = 50 << 20  # bytes; files of code are never that large
+# What git has in place of a large file until git-lfs fetches it: three lines, below 1024 bytes by the specification.
+_POINTER, _MOST_POINTER_BYTES, _LFS, _MOST_RULES_BYTES = (
+    b"version https://git-lfs.github.com/spec/v1\n",
+    1024,
+    b"filter=lfs",
+    1 << 20,
+)
 
 
 @dataclass(frozen=True)
 class Look:
-    """What there is to send of a folder, by name and without content; and what a user should know before it is sent:
-    credentials that stay here, and notes of other kinds. `rule`: the file that decided what is sent, if any.
-    `new`: the paths that git does not have; None if nobody has looked."""
+    """What to send from a folder (names, not content), and what the user should know before it is sent.
+
+    `credentials`: those that stay on this machine. `notes`: notes of other kinds. `rule`: the file that decided what is
+    sent, if any. `new`: the paths that git does not track; None if that was not determined.
+    """
 
     entries: Sequence[Entry]
     credentials: Sequence[LeftOut]
@@ -44,10 +51,10 @@ class Look:
 
 
 class FolderLook:
-    """The folder of a push: this machine looks at it in a thread of its own, while hosts are called and asked.
+    """The look at a push's folder, in a background thread while hosts are called and asked.
 
-    `choice`: which files to send. `cache`: the folder that keeps what is remembered from one push to the next.
-    `data`: the folder is this data, of which all is sent.
+    `choice`: which files to send. `cache`: the folder that keeps what is remembered from one push to the next. `data`:
+    if given, the folder is this data, and all of it is sent.
     """
 
     def __init__(
@@ -59,32 +66,32 @@ class FolderLook:
         self._look = Ahead(self._now)
 
     def result(self) -> Look:
-        """What there is. Raises as `look_at`."""
+        """What was found. Raises as `look_at`."""
         return self._look.result()
 
     def _now(self) -> Look:
         self.memory.load(self.choice)
-        with _uncollected():
+        with _without_garbage_collector():
             return look_at_data(self.folder, self.choice) if self.data else look_at(self.folder, self.choice)
 
 
 def looks_at_data(data: Sequence[Data], choice: Choice) -> tuple[FolderLook, ...]:
-    """The looks at a run's data. Raises UsageError for a folder that is not there."""
+    """The looks at a run's data. Raises UsageError for a folder that does not exist."""
     refuse_no_folder(data)
-    # What is included is of the folder of code.
+    # `include` names paths of the code folder.
     choice = replace(choice, include=frozenset())
     return tuple(FolderLook(each.source, choice, data=each) for each in data)
 
 
 def copy_folder(folder: Path, goal: Path, entries: Iterable[Entry]) -> None:
-    """Copy what is sent, as `look_at` has it, into a new folder. Raises OSError if `goal` cannot be written."""
+    """Copy the entries that `look_at` found into a new folder. Raises OSError if `goal` cannot be written."""
     goal.mkdir(parents=True)
     for entry in entries:
         path = goal / entry.path
         if entry.isdir():
             path.mkdir()
         elif entry.issym():
-            # On this machine what a link leads to is where it was, and the copy is elsewhere.
+            # The copy is at another place: a link that leads out of the folder gets the absolute path of its target.
             away = selection.link_out(folder, entry.path)
             path.symlink_to(os.path.realpath(folder / away) if away else entry.linkname)
         else:
@@ -94,23 +101,23 @@ def copy_folder(folder: Path, goal: Path, entries: Iterable[Entry]) -> None:
 
 
 def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
-    """What is sent of the folder, and what the user should know of it.
+    """Find what is sent from the folder, and what the user should know about it.
 
-    It is what selection.py selects, with no credentials but those of `choice`. Links are kept as they are; sockets,
-    pipes and devices are left out. Raises UsageError when there is no such folder or nothing in it, DeployError when a
-    file cannot be read or all are more than `choice` allows.
+    selection.py selects the files; of the credentials among them, only those that `choice` includes are sent. Links are
+    kept as they are; sockets, pipes and devices are left out. Raises UsageError if there is no such folder or nothing
+    in it, DeployError if a file cannot be read or the files are larger than `choice` allows.
     """
     if not folder.is_dir():
         raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
     selected = selection.select(folder, choice.include)
     chosen, odd = _entries(folder, selected.paths)
-    if sum(entry.size for entry in chosen) > choice.most:  # before all of it is read
+    if sum(entry.size for entry in chosen) > choice.most:  # before everything is read
         _check_size(folder, [entry for entry in chosen if not place_of(entry.path)], choice.most)
-    credentials = left_out.find(folder, _kinds(chosen), choice)
+    credentials = left_out.find(folder, _by_path(chosen), choice)
     stay = {file.path for file in credentials}
     chosen = [entry for entry in chosen if not left_out.is_below(entry.path, stay)]
     _check_size(folder, chosen, choice.most)
-    # Docker's own rules always send .dockerignore itself.
+    # With a .dockerignore, the file itself is always sent, as Docker's own rules do.
     if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
         raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
@@ -120,23 +127,23 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
 
 
 def look_at_data(folder: Path, choice: Choice = NO_CHOICE) -> Look:
-    """All of a folder, whatever its rules and names say: who names it means all of it.
+    """Find everything in a folder of data, whatever ignore rules and names say: the user means all of it.
 
-    Raises UsageError if it is empty, or a secret is taken from a file of it; DeployError when it cannot be read.
+    Raises UsageError if it is empty, or if a secret is read from a file in it; DeployError if it cannot be read.
     """
     entries, odd = _entries(folder, sorted(content.paths_below(folder)))
     if all(entry.isdir() for entry in entries):
         raise UsageError(f"{folder}: there is no file in this data", "name the folder that has it")
-    credentials = left_out.find(folder, _kinds(entries), choice)
+    credentials = left_out.find(folder, _by_path(entries), choice)
     if secret := next((file for file in credentials if file.never), None):
         raise UsageError(f"{folder / secret.path}: it is in data that is sent: {secret.why}", "keep it elsewhere")
     return Look(entries, credentials, odd)
 
 
 def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]]:
-    """What these paths are, and notes of what no tar file can hold."""
+    """The entries of these paths, and notes about those that a tar file cannot hold."""
     entries, odd = list[Entry](), list[str]()
-    top = str(folder)  # a Path would be made a text again for each
+    top = str(folder)  # converting a Path to text for each entry would cost time
     for path in paths:
         if made := content.read_entry(top, path):
             entries.append(made)
@@ -146,8 +153,8 @@ def _entries(folder: Path, paths: Iterable[str]) -> tuple[list[Entry], list[str]
 
 
 def refuse_unsent(look: Look, folder: Path, script: str) -> None:
-    """Raise UsageError if `script`, or what it leads to as a link, is in the folder, and Muster would not send it."""
-    above, name = os.path.split(folder / script)  # it may be typed through a link
+    """Raise UsageError if `script`, or its target if it is a link, is in the folder but would not be sent."""
+    above, name = os.path.split(folder / script)  # the path may lead through a link
     for place in (f"{os.path.realpath(above)}/{name}", os.path.realpath(folder / script)):
         path = os.path.relpath(place, folder.resolve())
         if script and path.split("/")[0] != ".." and path not in {entry.path for entry in look.entries}:
@@ -158,23 +165,25 @@ def refuse_unsent(look: Look, folder: Path, script: str) -> None:
 
 
 def requirement_paths(look: Look) -> frozenset[str]:
-    """The paths that may say which packages a project needs: those that are sent, and those that stay here for the
-    password of an index alone."""
+    """The paths that may list the packages that a project needs.
+
+    These are the files that are sent, and those that stay on this machine only because of an index's password.
+    """
     files = {entry.path for entry in look.entries if not entry.isdir()}
     return frozenset(files | {file.path for file in look.credentials if file.why == IN_AN_ADDRESS})
 
 
 def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[LeftOut]:
-    """The credentials that a build of `dockerfile` could copy into its image: those that no .dockerignore names.
+    """The credentials that a build of `dockerfile` could copy into its image: those that no .dockerignore excludes.
 
-    Raises UsageError if one of them is the file of a secret.
+    Raises UsageError if a secret is read from one of them.
     """
     folder = dockerfile.resolve().parent
     own = dockerfile.resolve().with_name(f"{dockerfile.name}.dockerignore")
-    patterns = selection.lines(own, folder)  # also an empty one counts in the place of the other
+    patterns = selection.lines(own, folder)  # even an empty one replaces the other
     patterns = selection.lines(folder / ".dockerignore", folder) if patterns is None else patterns
     paths = sorted(selection.not_ignored(folder, patterns or ()))
-    exposed = left_out.find(folder, _kinds(_entries(folder, paths)[0]), choice)
+    exposed = left_out.find(folder, _by_path(_entries(folder, paths)[0]), choice)
     for file in exposed:
         if file.never:
             raise UsageError(
@@ -184,7 +193,7 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
 
 
 def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> list[str]:
-    """A note about a file of variables that was neither asked for nor named before."""
+    """A note about a .env file that the user did not ask for, unless another note has named it."""
     path = folder / ".env"
     sources = [source.resolve() for source in choice.sources.values()]
     named = any(file.path == ".env" for file in credentials)
@@ -194,7 +203,7 @@ def _settings(folder: Path, choice: Choice, credentials: Sequence[LeftOut]) -> l
 
 
 def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
-    """One note about the large files among the entries."""
+    """One note about the large files among the entries, or none."""
     large = sorted((entry for entry in entries if entry.size >= _LARGE), key=lambda entry: -entry.size)
     if not large:
         return []
@@ -204,12 +213,14 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
 
 
 def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
-    """One note about the files of git-lfs that git-lfs has not brought; only a folder that uses it is searched."""
+    """One note about files that git-lfs has not fetched; searched only if the folder uses git-lfs."""
     rules = [folder / entry.path for entry in entries if entry.path.endswith(".gitattributes")]
-    small = [entry.path for entry in entries if entry.isreg() and entry.size < _OF_A_POINTER]
-    with suppress(OSError):  # the folder has changed since
-        uses = any(_LFS in plain_file.read(path, _OF_RULES) for path in rules)
-        lacking = [path for path in small if uses and plain_file.read(folder / path, _OF_RULES).startswith(_POINTER)]
+    small = [entry.path for entry in entries if entry.isreg() and entry.size < _MOST_POINTER_BYTES]
+    with suppress(OSError):  # the folder may have changed
+        uses = any(_LFS in plain_file.read(path, _MOST_RULES_BYTES) for path in rules)
+        lacking = [
+            path for path in small if uses and plain_file.read(folder / path, _MOST_RULES_BYTES).startswith(_POINTER)
+        ]
         return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
     return []
 
@@ -226,13 +237,13 @@ def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
         )
 
 
-def _kinds(entries: Iterable[Entry]) -> dict[str, Entry]:
+def _by_path(entries: Iterable[Entry]) -> dict[str, Entry]:
     return {entry.path: entry for entry in entries}
 
 
 @contextmanager
-def _uncollected() -> Iterator[None]:
-    """Without the garbage collector: it would go through all entries made so far again and again, and find nothing."""
+def _without_garbage_collector() -> Iterator[None]:
+    """Pause the garbage collector: it would search all entries made so far again and again, and free nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:

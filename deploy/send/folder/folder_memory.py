@@ -1,7 +1,7 @@
-"""What this machine remembers of a folder: the digests of its files, and what it was when it was pushed before.
+"""What this machine remembers of a folder: the digests of its files, and its content at earlier pushes.
 
-In ~/.cache/muster/folders/NAME: `files` has each file's record with its size, times and inode, as rsync compares;
-`DIGEST.LISTING` is a content that hosts may have (content.py), the newest of several.
+It is stored in ~/.cache/muster/folders/NAME. `files` has each file's record with its size, times and inode, which are
+what rsync compares. `DIGEST.LISTING` is a content that hosts may have (content.py); the newest few are kept.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from .credentials import Choice
 
 _FORMAT, _CONTENTS, _FOLDERS = "muster folder 4", 3, 50
 _NAME = re.compile(r"([0-9a-f]{64})\.([0-9a-f]{64})")
-_RECENT_S = 2.0  # a file that changed just now can change again without another time
-_MOST_AGAIN, _MOST_FILES_AGAIN = 8 << 20, 500
+_RECENT_S = 2.0  # a file that has just changed can change again within the same timestamp
+_MOST_REREAD_BYTES, _MOST_REREAD_FILES = 8 << 20, 500
 
 
 class FolderMemory:
-    """What is remembered of one folder. If its file cannot be read or written, the next push only takes longer."""
+    """What is remembered of one folder. If it cannot be read or written, the next push only takes longer."""
 
     def __init__(self, cache: Path, folder: Path) -> None:
         self._folder, self._all = folder, cache / "folders"
@@ -38,11 +38,11 @@ class FolderMemory:
         self._records: dict[str, str] = {}
         self._is_new, self._began = False, 0.0
         names = [match for path in self._newest() if (match := _NAME.fullmatch(path.name))]
-        # By digest, the newest first.
+        # Listings by digest, the newest first.
         self.listings = {match[1]: match[2] for match in names}
 
     def load(self, choice: Choice) -> None:
-        """Read the records. Files that are as they were are known to hold no credential: they are not read again."""
+        """Read the records. Files that have not changed are known to hold no credential, and are not searched again."""
         with suppress(OSError, ValueError, IndexError):
             form, salt, judged, *rows = os.fsdecode((self._place / "files").read_bytes()).split("\0")
             if form == _FORMAT and len(rows) % 3 == 0 and judged == _judged(salt, choice):
@@ -58,7 +58,7 @@ class FolderMemory:
         return None
 
     def now(self, entries: Mapping[str, Entry]) -> Content:
-        """The content of these entries. Only files that have changed, and were not searched, are read.
+        """The current content of these entries. Reads only the files that have changed and were not read by the search.
 
         Raises DeployError for a file that cannot be read.
         """
@@ -68,8 +68,8 @@ class FolderMemory:
         digests = {path: left_out.DIGESTS.get((path, entries[path].stamp), "") for path in files}
         for path in [path for path in files if not digests[path]]:
             digests[path] = left_out.read(self._folder, path, {}).digest
-        # A few files are read again faster than all are written down.
-        self._is_new = sum(files.values()) > _MOST_AGAIN or len(files) > _MOST_FILES_AGAIN or not self._stamps
+        # If only a few files changed, it is faster to read them again next time than to write all records.
+        self._is_new = sum(files.values()) > _MOST_REREAD_BYTES or len(files) > _MOST_REREAD_FILES or not self._stamps
         self._began = began
         for path in self._records.keys() - entries.keys():
             del self._records[path]
@@ -78,15 +78,16 @@ class FolderMemory:
         return Content(tuple(self._records.values()))
 
     def save(self, entries: Mapping[str, Entry], choice: Choice) -> None:
-        """Write the records, if many are not those that were loaded."""
+        """Write the records, if enough of them differ from those that were loaded."""
         if self._is_new:
             before = self._began - _RECENT_S
-            # In the order of the records, which is that of the content's text: what is loaded need not be sorted again.
+            # In the order of the records, which is the order of the content's text: after loading, they need no
+            # sorting.
             known = sorted((record, path) for path, record in self._records.items())
             sure = [(record, path) for record, path in known if _is_sure(entries[path], before)]
             rows = [word for record, path in sure for word in (path, entries[path].stamp, record)]
             salt = secrets.token_hex(16)
-            with suppress(ValueError):  # where the machine's rules allow no scrypt (FIPS)
+            with suppress(ValueError):  # if the machine's rules allow no scrypt (FIPS)
                 self._write("files", "\0".join([_FORMAT, salt, _judged(salt, choice), *rows]))
 
     def keep(self, sent: Content) -> None:
@@ -113,11 +114,11 @@ class FolderMemory:
 
 
 def _is_sure(entry: Entry, before: float) -> bool:
-    """Whether it can be told from its stamp that it has not changed."""
+    """Whether the entry's stamp is enough to tell that it has not changed."""
     return entry.changed < before and not entry.isdir()
 
 
 def _judged(salt: str, choice: Choice) -> str:
-    """A word for the secrets and exceptions that the files were searched with; it does not tell what they are."""
+    """A hash of the secrets and exceptions that the files were searched with; it does not reveal them."""
     words = [salt, sorted(choice.include), sorted(choice.values.items())]
     return hashlib.scrypt(json.dumps(words).encode(), salt=salt.encode(), n=1 << 12, r=8, p=1).hex()

@@ -1,7 +1,8 @@
-"""A folder onto hosts, in a folder of its own, read-only; data of another digest than cluster.toml names are refused.
+"""Send a folder to hosts, each content into its own read-only folder; refuse data with another digest than promised.
 
-A host has each content once, by its digest. A content that changed a little is made from the one before: only the
-changed files are sent. A node reads all of it when it starts, and refuses another digest (trainer/node/files/work.py).
+A host has each content once, named by its digest. If only a little has changed, the host makes the new content from an
+older one, and only the changed files are sent. A node reads all of it when it starts, and refuses content with another
+digest (trainer/node/files/work.py). For data, cluster.toml may give the digest.
 """
 
 from __future__ import annotations
@@ -33,15 +34,18 @@ from .folder_stream import FolderStream
 
 _SCRIPT, _LOOK_S = Scripts(__file__), 600.0
 _AT, _FREE, _LISTING = fields.text(4096, r"/[^\x00-\x1f\x7f]*"), digits(1 << 50), fields.text(64, r"[0-9a-f]{0,64}")
-# By its place within `muster`, where a wheel has it too.
+# By their place inside `muster`, which is where a wheel has them too.
 _PACKAGES = {"muster": PACKAGE, "muster/trainer": CHECKOUT / "trainer"}
 _HALVES = {"deploy", "trainer"}
 
 
 @dataclass(frozen=True)
 class HostFolders:
-    """What a host has: `at` and `data`, where it keeps folders and data; the bytes `free` there; and by their names the
-    listing of each."""
+    """What a host has.
+
+    `at` and `data`: where it keeps folders and data. `free`: the free bytes there. `listings`: the listing of each
+    content, by name.
+    """
 
     at: str
     free: int | None
@@ -51,8 +55,11 @@ class HostFolders:
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """What one host lacks: `stream` is None if it has all. `below`: the digest that the changes stand on. `why`: what
-    is sent, in words; empty if it has all."""
+    """What one host lacks.
+
+    `stream`: what to send; None if the host has everything. `below`: the digest of the content that the changes apply
+    to. `why`: what is sent, in words; empty if the host has everything.
+    """
 
     stream: FolderStream | None
     below: str
@@ -60,15 +67,15 @@ class FolderPlan:
 
 
 def name_of(digest: str, is_data: object) -> str:
-    """What hosts call a content: data lies apart from what a push of code replaces."""
+    """The name that hosts use for a content: data is kept apart from the code, which each push replaces."""
     return f"data/{digest}" if is_data else digest
 
 
 class Outgoing:
-    """A folder as it is now, to lie at `target` in containers, and what hosts may have of it. Several threads may ask.
+    """A folder as it is now, which containers will see at `target`, and the older versions that hosts may have.
 
-    `what`: its name in messages. `places`: as FolderStream has them. `older`: the contents that hosts may have of it,
-    by their digests, the newest first, each with its listing and how to read it.
+    Several threads may use it. `what`: its name in messages. `places`: as in FolderStream. `look`: the look that found
+    the entries; its memory has the older contents, the newest first, with their listings.
     """
 
     def __init__(
@@ -86,19 +93,19 @@ class Outgoing:
         self._folder, self._entries, self._what, self._places, self._look = folder, entries, what, places, look
         self._memory = memory = look.memory if look else None
         self._lock, self._plans = Lock(), dict[str, FolderPlan]()
-        # The hosts look meanwhile, and most likely have what was pushed last.
+        # The hosts are being asked meanwhile, and most likely have the newest older content: plan for that one now.
         if memory and (newest := next(iter(self.older), "")):
             self._plans[newest] = self._planned(memory.content(newest))
 
     @property
     def older(self) -> list[str]:
-        """The digests of the contents before this one."""
+        """The digests of the older contents that hosts may have, the newest first."""
         listings = self._memory.listings if self._memory else {}
         return [digest for digest in listings if digest != self.content.digest]
 
     @property
     def names(self) -> list[str]:
-        """What this content, and those before it, are called on a host."""
+        """The names of this content, and of the older ones, on a host."""
         return [self._name(digest) for digest in (self.content.digest, *self.older)]
 
     def _name(self, digest: str) -> str:
@@ -118,19 +125,19 @@ class Outgoing:
             return self._plans[below]
 
     def on_host(self, folders: HostFolders) -> HostFolder:
-        """Where the host has it, or will have it, and what it lacks of it."""
+        """Where the host has it, or will have it, and what the host lacks of it."""
         plan, digest = self.plan(folders), self.content.digest
         at, size = folders.data if self.is_data else folders.at, plan.stream.size if plan.stream else 0
         return HostFolder(f"{at}/{digest}", self.target, digest, plan.why, size)
 
     def save(self) -> None:
-        """Remember the digests of its files, and make what `keep` needs: hosts are at work meanwhile."""
+        """Remember the files' digests, and compute the listing that `keep` needs, while hosts are at work."""
         if self._look:
             self._look.memory.save(self._entries, self._look.choice)
         self.content.listing  # noqa: B018 (a cached property)
 
     def keep(self) -> None:
-        """A host has it now: the next push may stand on it."""
+        """Remember that a host has it now: the next push can send only the changes."""
         if self._memory:
             self._memory.keep(self.content)
 
@@ -154,8 +161,11 @@ class Outgoing:
 
 
 def outgoing_folder(look: FolderLook) -> Outgoing:
-    """The user's folder, or data. Raises as FolderLook.result, for a file that cannot be read, and for data that is not
-    what cluster.toml says."""
+    """The user's folder, or data.
+
+    Raises the errors of FolderLook.result, DeployError for a file that cannot be read, and UsageError if data does not
+    have the digest that cluster.toml gives.
+    """
     entries, data = {entry.path: entry for entry in look.result().entries}, look.data
     now = look.memory.now(entries)
     if data and data.digest not in ("", now.digest):
@@ -169,7 +179,7 @@ def outgoing_folder(look: FolderLook) -> Outgoing:
 
 @cache
 def outgoing_trainer() -> Outgoing:
-    """Muster's own packages, for an image that lacks them. A checkout and an installed Muster give the same."""
+    """Muster's own packages, for an image that lacks them. A checkout and an installed Muster give the same content."""
     entries, places, records = dict[str, Entry](), dict[str, Path](), list[str]()
     for path, place in _trainer():
         if entry := content.read_entry(place.parent, place.name):
@@ -181,7 +191,7 @@ def outgoing_trainer() -> Outgoing:
 
 
 def _trainer() -> Iterator[tuple[str, Path]]:
-    """The paths of the trainer package, and of what it needs, each with the file that it is here."""
+    """The paths of the trainer package and of what it needs, each with the file on this machine."""
     for name, folder in _PACKAGES.items():
         yield name, folder
         for path in sorted(folder.rglob("*")):
@@ -192,12 +202,12 @@ def _trainer() -> Iterator[tuple[str, Path]]:
 
 
 def look_at_folders(session: Session, names: Sequence[str]) -> HostFolders:
-    """Ask a host which of these contents, by their names there, it has. Raises DeployError."""
+    """Ask a host which of these contents it has, by their names there. Raises DeployError."""
     return parse(session.run(_SCRIPT("look-folders", *names), timeout_s=_LOOK_S).out, names)
 
 
 def parse(answer: str, names: Sequence[str]) -> HostFolders:
-    """Read the answer of the script look-folders. Raises BadAnswer."""
+    """Parse the output of the script look-folders. Raises BadAnswer."""
     at, data, free, listings = "", "", None, {}
     for line in answer.split("\n"):
         word, _, rest = line.partition(" ")
@@ -215,22 +225,24 @@ def parse(answer: str, names: Sequence[str]) -> HostFolders:
 
 
 def check_space(plans: Sequence[FolderPlan], folders: HostFolders) -> None:
-    """Raise DeployError if the streams do not fit."""
+    """Raise DeployError if the streams do not fit on the host's disk."""
     rooms = [plan.stream.room for plan in plans if plan.stream]
     if rooms:
         refuse_full(folders.at, "the folder", sum(rooms), folders.free)
 
 
 def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road: Road) -> Counter[str]:
-    """Send what the host lacks; returns the bytes by who sent them. Raises DeployError; what the host had before stays
-    then."""
+    """Send what the host lacks; return the bytes by their source.
+
+    Raises DeployError; the host then still has what it had before.
+    """
     plan, name = outgoing.plan(folders), outgoing.names[0]
     if plan.stream is None:
         if outgoing.is_data:
             session.run(_SCRIPT("use-data", name))
         return Counter()
     check_space([plan], folders)
-    # What stands on another folder needs no listing, which takes its time.
+    # Changes to another folder need no listing, which takes time to compute.
     listing = "" if plan.below else outgoing.content.listing
     argv = _SCRIPT("receive-folder", name, listing, plan.below, *outgoing.older)
     done, sources = road.send(session, argv, Cargo(plan.stream.parts, plan.stream.room))
@@ -240,7 +252,7 @@ def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road
 
 
 def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError:
-    """Why a host did not take a folder that needs so many bytes there, from its last words."""
+    """Why a host did not take a folder that needs `need` bytes there, from the last words of the script."""
     cause = docker_faults.read(err)
     if cause and cause.name == "disk-full":
         before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""

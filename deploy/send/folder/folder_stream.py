@@ -1,4 +1,4 @@
-"""A folder, or what changed in it, as a tar stream; a file that changes while it is read is refused."""
+"""A folder, or its changes, as a tar stream. A file that changes while it is sent is refused."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from . import content
 from .content import Entry
 
 _BLOCK, _PAGE = tarfile.BLOCKSIZE, 4096
-# What a header holds without a second one.
+# The limits of a plain tar header; for more, a second header is needed.
 _LONGEST_NAME, _MOST_DIGITS = 100, 8**11
 
 
 class FolderStream:
-    """These entries of `folder`, after the paths that must `go`. Several hosts may read it at once.
+    """A tar stream of these entries of `folder`, preceded by the list of paths to remove (`go`).
 
-    `places`: where those files are that are not in `folder` by their paths.
+    Several hosts may read it at once. `places`: where the files are that are not in `folder` at their own path.
     """
 
     def __init__(
@@ -37,19 +37,20 @@ class FolderStream:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of the stream."""
+        """The size of the stream in bytes."""
         return self._starts[-1] + len(_ending())
 
     @cached_property
     def room(self) -> int:
-        """Bytes that it takes on a disk, about."""
+        """About how many bytes the files take on a disk."""
         return sum(_padded(entry.size, _PAGE) + _PAGE for entry in self._entries)
 
     @cached_property
     def parts(self) -> Sequence[Part]:
-        """The stream, to be read in any order. Reading raises DeployError for a file that has changed since.
+        """The stream in parts, which may be read in any order. Reading raises DeployError if a file has changed since.
 
-        A large file is a part: whatever comes before it, its pieces are the same, and a cut push goes on from them.
+        A large file is a part of its own: its pieces are then the same whatever comes before it, and a push that was
+        cut can continue with them.
         """
         step, edges = step_of(self.size), {0, self.size}
         for number, entry in enumerate(self._entries, 1):
@@ -58,7 +59,7 @@ class FolderStream:
         return [Part(end - at, partial(self._read_from, at), step) for at, end in pairwise(sorted(edges))]
 
     def read(self, tell: Callable[[int], None]) -> Iterator[bytes]:
-        """The stream in pieces of about a megabyte; `tell` gets the bytes so far. Raises as `parts` does."""
+        """The stream in chunks of about a megabyte. `tell` gets the bytes so far. Raises as `parts` does."""
         sent = 0
         for piece in chain.from_iterable(part.chunks() for part in self.parts):
             yield piece
@@ -70,12 +71,12 @@ class FolderStream:
 
     @cached_property
     def _headers(self) -> Sequence[bytes]:
-        """The header of `gone`, and of each entry: made once for all hosts."""
+        """The header of `gone` and of each entry, made once for all hosts."""
         return [_header("gone", len(self._go)), *(_header_of(entry) for entry in self._entries)]
 
     @cached_property
     def _starts(self) -> Sequence[int]:
-        """Where in the stream each header begins, and the ending."""
+        """The position in the stream at which each header begins, and the position of the end."""
         sizes = (len(self._go), *(entry.size for entry in self._entries))
         blocks = (len(header) + _padded(size) for header, size in zip(self._headers, sizes, strict=True))
         return list(accumulate(blocks, initial=0))
@@ -89,7 +90,7 @@ class FolderStream:
         return b"".join(pieces)
 
     def _block(self, number: int, at: int, most: int) -> bytes:
-        """At most so many bytes of a header and what it is of, from that place on."""
+        """At most `most` bytes of one header and its content, from position `at` in that block."""
         if number in (0, len(self._headers)):
             gone = self._headers[0] + self._go + bytes(_padded(len(self._go)) - len(self._go))
             return (_ending() if number else gone)[at : at + most]
@@ -102,7 +103,7 @@ class FolderStream:
 
 
 def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
-    """At most so many bytes of a file as it was when it was looked at, filled up to whole blocks."""
+    """At most `most` bytes of a file, padded to whole blocks. Raises DeployError if the file has changed."""
     size = max(0, min(most, entry.size - at))
     try:
         file = plain_file.open_plain(path)
@@ -119,7 +120,7 @@ def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
 
 
 def _header_of(entry: Entry) -> bytes:
-    """The header of an entry. For most it is another's with a name, size and sum of its own: a tenth of the time."""
+    """The header of an entry. Most are copies of one header with a new name, size and sum: ten times faster."""
     name = os.fsencode(f"files/{entry.path}")
     if not entry.isreg() or len(name) > _LONGEST_NAME or entry.size >= _MOST_DIGITS:
         return _any_header_of(entry)
@@ -131,7 +132,7 @@ def _header_of(entry: Entry) -> bytes:
 
 @cache
 def _like(mode: int) -> tuple[bytes, int]:
-    """The header of a file with that mode, and the sum of its bytes without name and size."""
+    """The header of a file with that mode, and the sum of its bytes without its name and size."""
     header = _any_header_of(Entry("", stat.S_IFREG, mode=mode))
     bare = bytes(_LONGEST_NAME) + header[100:124] + bytes(11) + header[135:148] + b" " * 8 + header[156:]
     return header, sum(bare)
@@ -150,7 +151,7 @@ def _header(name: str, size: int) -> bytes:
 
 
 def _ending() -> bytes:
-    """The entry that proves that the stream is whole, and the end of a tar file."""
+    """The entry that proves that the stream is complete, and the end of the tar file."""
     return _header("whole", 0) + bytes(2 * _BLOCK)
 
 

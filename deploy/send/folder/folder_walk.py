@@ -1,6 +1,6 @@
-"""Go through a folder as git would, by its index and ignore files, less what programs make again (`.venv` ...).
+"""Go through a folder as git would, by its index and ignore files; skip what programs make again (`.venv` ...).
 
-What these rules keep is not sent.
+Files that these rules exclude are not sent.
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from . import git, git_files, ignore_rules
 from .git import Repository, Unread
 from .ignore_rules import Rules
 
-# Rules, each with the folder in which they start, as seen from there.
+# Rules, each with the folder that they apply to, relative to the folder in which the rules start.
 Placed = tuple[tuple[str, Rules], ...]
 RULES = ".gitignore"
-# Programs make these again. They stay here unless a .dockerignore says otherwise, or git has them under control.
+# Programs make these again. They are not sent, unless a .dockerignore decides, or git tracks them.
 _USUAL_FOLDERS = frozenset((
     *(".git", ".hg", ".svn", "__pycache__", ".venv", "venv", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
     *(".ipynb_checkpoints", "node_modules", ".tox", ".nox", ".eggs"),
 ))  # fmt: skip
-_OWN_RUNS = "runs"  # at the top of the folder: our run folders
-_MOST_S, _OFTEN = 20.0, 2000  # seconds of the processor for a folder; after how many names it looks at the clock
-_MOST_REPOSITORIES = 300  # git is asked about each
+_OWN_RUNS = "runs"  # at the top of the folder: Muster's run folders
+_MOST_S, _OFTEN = 20.0, 2000  # processor seconds for a folder; after how many names the clock is checked
+_MOST_REPOSITORIES = 300  # git is started for each
 
 
 def look(folder: Path) -> Walk:
-    """What git has under control and what it would add; in no repository all but what the .gitignore files name.
+    """What git tracks and what it would add; without a repository, everything that no .gitignore excludes.
 
-    A folder that a repository around it ignores as a whole is seen as one without a repository. Raises DeployError.
+    If a repository around the folder ignores the whole folder, the folder counts as one without a repository. Raises
+    DeployError.
     """
     walk = Walk(folder.resolve(), Clock(folder))
     walk.begin("", walk.folder)
@@ -46,9 +47,13 @@ def look(folder: Path) -> Walk:
 
 @dataclass(frozen=True)
 class _Place:
-    """A folder to look into: `path` with a slash at its end. `root`: where `rules` start, each with its own folder
-    seen from there. `below`: the folder seen from the root. `top`: the path of the repository's folder, as sent.
-    `is_ignored`: only what is under control counts in it."""
+    """A folder to look into; its `path` ends in a slash.
+
+    The root is the folder in which `rules` start; each set of rules comes with its own folder, relative to the root.
+    `below`: the path of this folder relative to the root. `top`: the path of the repository's folder, as sent.
+    `tracked`: the paths that git tracks. `holding`: the folders that contain such paths. `is_ignored`: only tracked
+    paths count in it.
+    """
 
     path: str
     below: str
@@ -61,7 +66,7 @@ class _Place:
 
 @dataclass
 class Walk:
-    """Goes through a folder and finds what is sent of it, and what a rule keeps here. It follows no link."""
+    """Goes through a folder and finds the files to send, and the files that a rule excludes. It follows no link."""
 
     folder: Path
     clock: Clock
@@ -72,11 +77,11 @@ class Walk:
     unread: list[str] = field(default_factory=list)
     is_in_git: bool = False
     _waiting: list[_Place] = field(default_factory=list)
-    _most: int = git_files.MOST  # bytes of the indexes of all repositories in it
+    _most: int = git_files.MOST  # bytes that the indexes of all repositories in it may still have
     _repositories: int = 0
 
     def begin(self, path: str, folder: Path) -> None:
-        """Look into `folder`, which is `path` as sent, with the rules of the repository that it is in."""
+        """Look into `folder`, which is sent as `path`, with the rules of the repository that contains it."""
         repository = self._repository(folder)
         top = repository.top if repository else folder
         below = folder.relative_to(top).as_posix().removeprefix(".")
@@ -86,7 +91,7 @@ class Walk:
             place = "".join(f"{each}/" for each in parts[:depth])
             rules += self._rules(f"{top}/{place}", place)
             if _ignores(rules, f"{place}{part}", True):
-                repository, top, below, rules = None, folder, "", ()  # so its own rules hold
+                repository, top, below, rules = None, folder, "", ()  # so that the folder's own rules apply
                 break
         below = f"{below}/" if below else ""
         tracked = self._tracked(repository, below)
@@ -95,7 +100,7 @@ class Walk:
         self._waiting.append(_Place(f"{path}/" if path else "", below, path, rules, tracked, holding))
 
     def finish(self) -> None:
-        """Look into all folders."""
+        """Look into all folders that wait."""
         while self._waiting:
             place = self._waiting.pop()
             if not place.is_ignored and (own := self._rules(f"{self.folder}/{place.path}", place.below)):
@@ -106,7 +111,7 @@ class Walk:
                     self.clock.look()
 
     def _take(self, place: _Place, name: str, is_folder: bool) -> None:
-        """Decide about one path."""
+        """Decide whether one path is sent."""
         path, own = f"{place.path}{name}", f"{place.below}{name}"
         is_tracked = own in place.tracked
         holds = is_folder and own in place.holding
@@ -130,7 +135,7 @@ class Walk:
                 self.new.append(path)
 
     def _take_another(self, path: str) -> None:
-        """Take a repository inside this one: by its own rules, whatever is around it."""
+        """Take a repository inside this one: its own rules apply, whatever surrounds it."""
         if names(self.folder, path, self.clock):
             self.begin(path, self.folder / path)
         else:
@@ -143,11 +148,11 @@ class Walk:
             where = folder if folder == self.folder else folder.relative_to(self.folder)
             self.unread.append(f"the git repository of {where} is not read: {why}")
             return None
-        # A repository that is none of git's: what is around it has been asked already.
+        # A .git that git does not accept: the repository around it has already been taken.
         return repository if not repository or folder == self.folder or repository.top == folder else None
 
     def _own_rules(self, repository: Repository | None, top: Path) -> Placed:
-        """The user's own rules for all repositories, then those of this repository alone."""
+        """The user's own rules for all repositories, then those of this repository alone (info/exclude)."""
         if not repository and not os.path.lexists(top / ".git"):
             return ()
         if not repository:
@@ -165,7 +170,7 @@ class Walk:
     def _rules(self, folder: str, place: str) -> Placed:
         where = f"{folder}/{RULES}"
         try:
-            # As git: a link is no file of rules, nor is a folder or a pipe of that name.
+            # As in git: a link, a folder or a pipe of that name is no file of rules.
             is_file = stat.S_ISREG(os.lstat(where).st_mode)
         except OSError:
             return ()
@@ -189,13 +194,13 @@ class Walk:
 
 
 class Clock:
-    """How long the processor may take for a folder: its rules could be made to take for ever."""
+    """A limit on the processor time spent on a folder: its rules could be written to take forever."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._end = folder, time.thread_time() + _MOST_S
 
     def look(self) -> None:
-        """Raise DeployError after that time."""
+        """Raise DeployError if the time is used up."""
         if time.thread_time() > self._end:
             raise DeployError(
                 f"{self._folder}: its names and the rules of its {RULES} take more than {in_seconds(_MOST_S)}",
@@ -204,7 +209,7 @@ class Clock:
 
 
 def names(top: Path, place: str, clock: Clock) -> list[tuple[str, bool]]:
-    """The names in a folder, and whether each is a folder. Raises DeployError."""
+    """The names in a folder in order, and whether each is a folder. Raises DeployError."""
     clock.look()
     where = f"{top}/{place}"
     try:
@@ -224,13 +229,13 @@ def _ignores(rules: Sequence[tuple[str, Rules]], path: str, is_folder: bool) -> 
 
 
 def _is_of_a_program(place: _Place) -> bool:
-    """Whether the folder's own rules hide the folder, and themselves: so do caches, and run folders of another day."""
+    """Whether the folder's own rules hide it and themselves: caches do so, and old run folders."""
     own = [each for each in place.rules if place.below and each[0] == place.below]
     return _ignores(own, f"{place.below}{RULES}", False)
 
 
 def _own_file() -> Path:
-    """The user's own file of rules for all repositories."""
+    """The user's own ignore file, for all repositories."""
     named = git.own_setting("core.excludesFile")
     default = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "git/ignore"
     return (Path(named[-1]) if named else default).resolve()
@@ -242,7 +247,7 @@ def _specs(path: Path, folder: Path, place: str = "") -> Placed:
 
 
 def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
-    """The text of a file of rules; None if there is none. `folder`: what a link may not leave. Raises DeployError."""
+    """The text of a file of rules; None if there is none. No link may lead out of `folder`. Raises DeployError."""
     try:
         return plain_file.read(path, ignore_rules.MOST_TEXT, folder).decode("utf-8-sig", errors)
     except (FileNotFoundError, NotADirectoryError):
@@ -253,6 +258,6 @@ def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
 
 
 def is_usual(path: str) -> bool:
-    """Whether programs make it again, or it is one of our run folders."""
+    """Whether programs make this path again, or it is in one of Muster's run folders."""
     parts = path.split("/")
     return path.endswith(".pyc") or parts[0] == _OWN_RUNS or not _USUAL_FOLDERS.isdisjoint(parts)

@@ -1,7 +1,7 @@
-"""A git repository, read as files: somebody else may have made it, and git runs what a repository's settings name.
+"""Read a git repository as plain files: it may be somebody else's, and its settings can name programs to run.
 
-So git itself never starts in a folder, nor with its settings. It is asked two things: what this user's own settings say
-(`own_setting`), and what is in objects (git_files.py).
+git would run those programs. So Muster never starts git in such a folder, nor with the repository's settings. It asks
+git only two things: this user's own settings (`own_setting`), and the content of objects (git_files.py).
 """
 
 from __future__ import annotations
@@ -18,21 +18,25 @@ from ...core import plain_file
 from ...job.allowed import own_users
 
 _MOST_REF, _MOST_REFS, _MOST_SETTINGS = 4096, 16 << 20, 1 << 20
-_MOST_WITHIN = 20  # submodules within each other
+_MOST_WITHIN = 20  # how deep submodules may be nested
 _PATIENCE_S = 10.0
 _COMMIT = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?")
 _REF = re.compile(r"refs(?:/(?!\.)[^\x00-\x20\x7f~^:?*\[\\/]+)+")
-# The variables that say where the user's own settings are; all others of git may name another repository.
+# The variables that tell git where the user's own settings are. Other git variables may select another repository.
 _OWN = ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM", "GIT_CONFIG_NOSYSTEM")
 
 
 class Unread(Exception):
-    """A repository that Muster does not read, and why."""
+    """Raised for a repository that Muster does not read; the text says why."""
 
 
 @dataclass(frozen=True)
 class Repository:
-    """`top`: the folder with `.git`. `folder`: where git keeps what is of this work tree; `common`: of all of them."""
+    """A git repository.
+
+    `top`: the folder that contains `.git`. `folder`: where git keeps the data of this one work tree. `common`: where
+    git keeps the data that all work trees share.
+    """
 
     top: Path
     folder: Path
@@ -40,7 +44,7 @@ class Repository:
 
     @cached_property
     def sets(self) -> str:
-        """The repository's settings, as text; no program reads them."""
+        """The repository's settings, as text. No program acts on them."""
         try:
             return plain_file.read(self.common / "config", _MOST_SETTINGS).decode(errors="replace")
         except OSError:
@@ -48,7 +52,7 @@ class Repository:
 
     @cached_property
     def hash_bytes(self) -> int:
-        """How long the names of its objects are."""
+        """The length in bytes of its objects' names."""
         return 32 if re.search(r"(?im)^\s*objectformat\s*=\s*sha256\b", self.sets) else 20
 
     @cached_property
@@ -58,7 +62,7 @@ class Repository:
 
 
 def find(folder: Path, deep: int = 0) -> Repository | None:
-    """The repository that the folder is in; None if there is none. Raises Unread."""
+    """The repository that contains the folder; None if there is none. Raises Unread."""
     start = folder.resolve()
     for top in (start, *start.parents):
         if os.path.lexists(top / ".git"):
@@ -70,7 +74,7 @@ def find(folder: Path, deep: int = 0) -> Repository | None:
 
 
 def head(repository: Repository) -> tuple[str, str] | None:
-    """The commit and the branch's name (HEAD, if it is on none); None before the first commit. Raises OSError."""
+    """The commit and the branch (HEAD if detached); None before the first commit. Raises OSError."""
     text, branch = _line(repository.folder / "HEAD", repository), "HEAD"
     for _ in range(5):
         if not text.startswith("ref: "):
@@ -87,7 +91,7 @@ def head(repository: Repository) -> tuple[str, str] | None:
 
 
 def own_setting(name: str) -> list[str]:
-    """What this user's own settings of git say; nothing without git. No folder's settings count."""
+    """This user's own git setting of that name; empty without git. Settings in folders do not count."""
     variables = {key: value for key, value in os.environ.items() if not key.startswith("GIT_") or key in _OWN}
     command = ["git", "config", "-z", "--type=path", "--get-all", name]
     try:
@@ -106,7 +110,7 @@ def own_setting(name: str) -> list[str]:
 
 
 def _of(top: Path, deep: int) -> Repository | None:
-    """The repository of a folder that has a `.git`; None if that is no repository. Raises Unread."""
+    """The repository in a folder that has a `.git`; None if that is no repository. Raises Unread."""
     entry = top / ".git"
     try:
         real = plain_file.inside(entry, top)
@@ -125,7 +129,7 @@ def _of(top: Path, deep: int) -> Repository | None:
 
 
 def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
-    """Where git keeps what is of the work tree, and of all its work trees. Raises OSError, Unread."""
+    """Where git keeps the data of this work tree, and the data of all work trees. Raises OSError, Unread."""
     if real.is_dir():
         if os.path.lexists(real / "commondir"):
             raise Unread("its `commondir` leads to another one")
@@ -135,7 +139,7 @@ def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
         raise Unread("its .git is not a repository")
     folder = (top / text.removeprefix("gitdir: ")).resolve(strict=True)
     if os.path.lexists(folder / "commondir"):
-        # git's own work trees: what the file leads to leads back to it.
+        # A work tree that git made: the folder that its .git file points to points back to that file.
         common = (folder / _text(folder / "commondir")).resolve(strict=True)
         if folder.parent == common / "worktrees" and Path(_text(folder / "gitdir")).resolve() == entry:
             return folder, common

@@ -1,6 +1,7 @@
-"""git, asked about a repository from a git folder of our own: with nobody's settings, and within limits.
+"""Run git on a repository's objects, from a git folder that Muster makes: with no user's settings, and within limits.
 
-It sees the objects, a copy of the index and, to compare, the work tree. It starts no program: settings name those.
+git sees the objects, a copy of the index and, for comparisons, the work tree. It starts no other program, because only
+settings could name one.
 """
 
 from __future__ import annotations
@@ -20,27 +21,28 @@ from ...core import plain_file
 from ...core.scripts import Scripts
 from .git import Repository
 
-# Of an index, of the paths that git lists of it, their number, and that of repositories within it.
+# Limits: bytes of an index, bytes of git's list of its paths, the number of paths, and the number of repositories
+# inside.
 MOST, MOST_NAMES, MOST_ENTRIES, _MOST_WITHIN = 32 << 20, 24 << 20, 300_000, 200
 _GITLINK, _LONGEST = "160000", 4096
-# For git: memory of its own in kB, processor seconds, bytes of an answer, and of a file in it.
+# Limits for git: its own memory in kB, processor seconds, bytes of all its output, and bytes of one blob.
 _MEMORY, _SECONDS, _MOST, MOST_BLOB = 256 << 10, 20, 64 << 20, 1 << 20
-_MOST_LISTED = 8 << 20  # bytes of the names of all files of a source
+_MOST_LISTED = 8 << 20  # bytes of the list of all files of a commit
 _PATIENCE_S = 60.0
 _SETTINGS = (
     *("core.commitGraph=false", "core.multiPackIndex=false", "core.attributesFile=/dev/null"),
     *("core.hooksPath=/dev/null", "core.packedGitLimit=64m", "core.bigFileThreshold=8m"),
-    # A file of which git alone would change the ends of its lines is as it was.
+    # Files that differ only in line endings that git itself would convert count as unchanged.
     *("core.autocrlf=input", "core.safecrlf=false"),
 )
 _COMPARE = ("diff", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames")
-# What git opens in a work tree, whatever it is.
+# Files that git opens in a work tree, whatever kind of file they are.
 _OPENED = (".gitattributes", ".gitmodules")
 _SCRIPT = Scripts(__file__)
 
 
 class Objects:
-    """Objects, seen from a git folder of our own. `repository`: whose they are, where its work tree is compared."""
+    """Objects, seen from a git folder that Muster made. `repository`: where they are from, to compare its work tree."""
 
     def __init__(self, place: Path, objects: Path, repository: Repository | None = None) -> None:
         self._place, self._repository = place, repository
@@ -48,10 +50,10 @@ class Objects:
         self._environment = {**_environment(place), **tree, "GIT_OBJECT_DIRECTORY": str(objects)}
 
     def changes(self, commit: str, below: str = "") -> tuple[dict[str, str], dict[str, str]]:
-        """What the work tree does not have as a commit has it, and the repositories that lie within it.
+        """The paths in which the work tree differs from a commit, and the repositories inside the work tree.
 
-        Each path is seen from the folder `below` (`a/b/`), with its object of the commit; empty if that has none.
-        Raises OSError, SubprocessError, ValueError.
+        Each path is relative to the folder `below` (`a/b/`), and comes with its object in the commit; empty if the
+        commit does not have the path. Raises OSError, SubprocessError, ValueError.
         """
         kinds = _paths(self._ask(["ls-files", "--stage", "-z"], most=MOST_NAMES))
         within = [path for path, kind in kinds.items() if kind == _GITLINK]
@@ -59,7 +61,7 @@ class Objects:
             raise ValueError(f"it has more than {_MOST_WITHIN} repositories in it")
         assert self._repository
         _check_opened(self._repository.top, kinds)
-        if within:  # git would look into each by its own settings: this index forgets them
+        if within:  # git would look into each of these with its own settings, so this index drops them
             gone = "".join(f"0 {'0' * 40}\t{path}\0" for path in within)
             self._ask(["update-index", "-z", "--index-info"], gone)
         fields = self._compare(commit, below, "--raw", "--no-abbrev", "-z").split(b"\0")
@@ -69,7 +71,7 @@ class Objects:
         return {path: was[path] for path in was.keys() - inner}, {path: was.get(path, "") for path in inner}
 
     def diff(self, commit: str, below: str, paths: Sequence[str]) -> list[bytes]:
-        """git's words for how each of these files differs; `below`, and what it raises: as `changes`."""
+        """git's diff of each of these files. `below`, and the errors raised: as in `changes`."""
         text = self._compare(commit, below, "--unified=3", "--", *(f"{below}{path}" for path in paths))
         return re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE)[1:]
 
@@ -78,7 +80,7 @@ class Objects:
         return self._ask([*modes, *_COMPARE, *([f"--relative={below}"] if below else []), how, commit, *words])
 
     def contents(self, names: Sequence[str]) -> dict[str, bytes]:
-        """The blobs of these names; those of more than 1 MiB are left out."""
+        """The blobs with these object names, without those larger than 1 MiB."""
         sizes = self._ask(["cat-file", "--batch-check"], "\n".join(names)).decode().splitlines()
         small = [row.split()[0] for row in sizes if row.split()[1:2] == ["blob"] and int(row.split()[2]) <= MOST_BLOB]
         answer, at, blobs = self._ask(["cat-file", "--batch"], "\n".join(small)) if small else b"", 0, {}
@@ -89,13 +91,13 @@ class Objects:
         return blobs
 
     def sizes(self, commit: str) -> list[int]:
-        """The size of each file of a commit. Raises OSError, SubprocessError."""
+        """The size of each file in a commit. Raises OSError, SubprocessError."""
         rows = self._ask(["ls-tree", "-r", "-z", "-l", "--full-tree", commit], most=_MOST_LISTED).split(b"\0")
         matches = (re.match(rb"[0-7]+ blob [0-9a-f]+ +([0-9]+)\t", row) for row in rows)
         return [int(row[1]) for row in matches if row]
 
     def commit(self, name: str) -> str:
-        """The commit that a name means. Raises OSError, SubprocessError."""
+        """The full name of the commit that `name` refers to. Raises OSError, SubprocessError."""
         return (
             self._ask(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}"]).decode().strip()
         )
@@ -107,7 +109,7 @@ class Objects:
             return mmap.mmap(answer.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _ask(self, words: Sequence[str], order: str = "", most: int = _MOST) -> bytes:
-        """What git prints. Raises OSError, SubprocessError."""
+        """Run git and return its output. Raises OSError, SubprocessError."""
         with TemporaryFile() as answer:
             self._run(words, answer, most, order)
             answer.seek(0)
@@ -128,7 +130,7 @@ class Objects:
 
 
 def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
-    """The paths of a repository's index, and its bytes. Raises OSError, and ValueError for what is no index."""
+    """The paths in a repository's index, and its size in bytes. Raises OSError; ValueError if it is no index."""
     with TemporaryDirectory(prefix="muster-git-") as name:
         if not (size := _make_with_index(Path(name), repository, most)):
             return frozenset(), 0
@@ -140,7 +142,7 @@ def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
 
 
 def _paths(answer: bytes) -> dict[str, str]:
-    """The paths of an index, each with its kind as git writes it. Raises ValueError."""
+    """The paths of an index, each with its mode as git writes it. Raises ValueError."""
     rows = (row.split(b"\t", 1) for row in answer.split(b"\0") if row)
     kinds = {_plain(path): about[:6].decode() for about, path in rows}
     if len(kinds) > MOST_ENTRIES:
@@ -149,9 +151,9 @@ def _paths(answer: bytes) -> dict[str, str]:
 
 
 def _plain(path: bytes) -> str:
-    """The path as text. Raises ValueError for one that git would refuse: it leads out of the folder."""
+    """The path as text. Raises ValueError for a path that git would refuse because it leads out of the folder."""
     text = os.fsdecode(path)
-    # The plain words first: an index may have very many paths.
+    # Do the cheap tests first: an index may have very many paths.
     if path[:1] in b"./" or b"/." in path or b"//" in path or len(path) > _LONGEST:
         parts = text.lower().removesuffix("/").split("/")
         if len(path) > _LONGEST or not {"", ".", "..", ".git"}.isdisjoint(parts):
@@ -160,13 +162,13 @@ def _plain(path: bytes) -> str:
 
 
 def limited(command: Sequence[str], seconds: int, most: int) -> list[str]:
-    """The command, with limits: memory, seconds of the processor, and bytes of each file that it writes."""
+    """The command, limited in memory, in processor seconds, and in the bytes of each file that it writes."""
     return list(_SCRIPT("run-limited", str(_MEMORY), str(seconds), str(most >> 9), *command))
 
 
 @contextmanager
 def borrowed(repository: Repository) -> Iterator[Objects]:
-    """The objects of that repository, and its index. Raises OSError if some of them lie elsewhere."""
+    """The objects of that repository, and its index. Raises OSError if some of the objects are stored elsewhere."""
     objects = repository.common / "objects"
     _check(objects)
     with TemporaryDirectory(prefix="muster-git-") as name:
@@ -175,7 +177,7 @@ def borrowed(repository: Repository) -> Iterator[Objects]:
 
 
 def make(place: Path, hash_bytes: int = 20) -> None:
-    """Make an empty git folder with no settings, without a template."""
+    """Make an empty git folder, without settings and without a template."""
     for name in ("refs", "objects"):
         (place / name).mkdir()
     (place / "HEAD").write_text("ref: refs/heads/none\n")
@@ -184,7 +186,7 @@ def make(place: Path, hash_bytes: int = 20) -> None:
 
 
 def _make_with_index(place: Path, repository: Repository, most: int) -> int:
-    """Make such a folder with a copy of a repository's index; returns the bytes of that. Raises OSError, ValueError."""
+    """Make a git folder with a copy of a repository's index; return the copy's size. Raises OSError, ValueError."""
     make(place, repository.hash_bytes)
     index = repository.folder / "index"
     try:
@@ -193,10 +195,10 @@ def _make_with_index(place: Path, repository: Repository, most: int) -> int:
         return 0
     (place / "index").write_bytes(data)
     size = len(data)
-    for shared in repository.folder.glob("sharedindex.*"):  # most of a split index, which names it by its digest
+    for shared in repository.folder.glob("sharedindex.*"):  # it has most of a split index, which refers to it by digest
         if re.fullmatch(r"\.([0-9a-f]{40}|[0-9a-f]{64})", shared.suffix) and bytes.fromhex(shared.suffix[1:]) in data:
             size += (place / shared.name).write_bytes(plain_file.read(shared, most - size))
-    # A file that is not older than the index may have changed since.
+    # Keep the index's time: git compares again any file that is not older than the index.
     os.utime(place / "index", ns=(written, written))
     return size
 
@@ -220,7 +222,7 @@ def _environment(place: Path) -> dict[str, str]:
 
 
 def _check(folder: Path, deep: int = 0) -> None:
-    """Raise OSError unless a folder of objects has only files and folders, and names no other one."""
+    """Raise OSError if a folder of objects has anything but files and folders, or refers to another such folder."""
     if os.path.lexists(folder / "info/alternates") and not deep:
         raise OSError("its objects are elsewhere too (objects/info/alternates)")
     for entry in os.scandir(folder):
@@ -232,7 +234,7 @@ def _check(folder: Path, deep: int = 0) -> None:
 
 
 def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
-    """Raise OSError for what git would open in a work tree, and which is no plain file, or leads to a repository."""
+    """Raise OSError if a file that git would open in a work tree is no plain file, or if a file became a repository."""
     for folder in {str(PurePosixPath(path).parent) for path in kinds} | {"."}:
         for name in _OPENED:
             if _mode(f"{top}/{folder}/{name}") not in (0, stat.S_IFREG):
@@ -243,7 +245,7 @@ def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
 
 
 def _mode(path: str) -> int:
-    """What kind of file it is; 0: there is none."""
+    """The type of the file at this path; 0 if there is none."""
     try:
         return stat.S_IFMT(os.lstat(path).st_mode)
     except OSError:

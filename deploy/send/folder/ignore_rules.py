@@ -1,7 +1,7 @@
-"""Rules that name files: the lines of a .gitignore and of a .dockerignore, as git and Docker mean them. Pure.
+"""Rules that select files: the lines of a .gitignore or a .dockerignore, as git and Docker read them. Pure.
 
-Somebody else may have written them. So each line becomes a regular expression that never tries a second way to match:
-its pieces are atomic, and the first place where a piece fits is the best one (the argument of greedy globbing).
+Somebody else may have written them. So each line becomes a regular expression that never backtracks: its pieces are
+atomic, and the first place where a piece fits is the best one (the argument for greedy globbing).
 """
 
 from __future__ import annotations
@@ -25,9 +25,11 @@ _WILD, _ANY_NUMBER = re.compile(r"[*?\[\\]"), re.compile(r"\*\*+")
 
 @dataclass(frozen=True)
 class Pattern:
-    """One line. `expression`: of a path below the folder with the rules, or of a name alone (`is_name`).
+    """One line of an ignore file.
 
-    `parts`: the line's own words. `is_plain`: it has no wildcard.
+    `expression`: matches a path below the folder with the rules, or only a name (`is_name`).
+    `folders_only`: it matches only folders. `takes_back`: it starts with `!`, and so includes paths again.
+    `parts`: the parts of the line as it was written. `is_plain`: it has no wildcard.
     """
 
     expression: str
@@ -38,7 +40,7 @@ class Pattern:
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether it is the name or the path of one thing."""
+        """Whether it is the exact name or path of one thing."""
         return not any(_WILD.search(part) for part in self.parts)
 
     @cached_property
@@ -48,7 +50,7 @@ class Pattern:
 
 
 class Rules:
-    """The lines of one file, in order: the last one that matches decides."""
+    """The lines of one file, in order: the last line that matches decides."""
 
     def __init__(self, patterns: Sequence[Pattern]) -> None:
         self.patterns = patterns
@@ -61,7 +63,7 @@ class Rules:
                 self._wild.append(number)
 
     def decides(self, path: str, is_folder: bool) -> int:
-        """The number of the line that decides about a path; -1 if none does."""
+        """The number of the line that decides for a path; -1 if none does."""
         name, last = path.rpartition("/")[2], -1
         for numbers in (self._plain[True].get(name, ()), self._plain[False].get(path, ())):
             fitting = (at for at in reversed(numbers) if is_folder or not self.patterns[at].folders_only)
@@ -77,7 +79,7 @@ class Rules:
 
     @cached_property
     def _any(self) -> tuple[re.Pattern[str], re.Pattern[str]]:
-        """What matches any path, and any name, that one of the patterns with wildcards matches."""
+        """Two expressions that match every path, and every name, that some pattern with wildcards matches."""
         wild = [self.patterns[number] for number in self._wild]
         each = ([p.expression for p in wild if p.is_name is is_name] or [_NEVER] for is_name in (False, True))
         paths, names = (re.compile("|".join(f"(?:{word})" for word in words), re.DOTALL) for words in each)
@@ -85,17 +87,17 @@ class Rules:
 
 
 def of_git(text: str, where: str) -> Rules:
-    """The rules of a .gitignore. `where`: its name in messages. Raises DeployError for more than anybody writes."""
+    """The rules of a .gitignore. `where`: its name in messages. Raises DeployError if it has too many patterns."""
     return Rules(_bounded((made for line in text.split("\n") if (made := _of_git(line))), where))
 
 
 def of_docker(lines: Sequence[str], where: str) -> Rules:
-    """The rules of a .dockerignore's lines. Raises as `of_git`."""
+    """The rules in a .dockerignore's lines. Raises as `of_git`."""
     return Rules(_bounded((made for line in lines if (made := _of_docker(line))), where))
 
 
 def may_match_below(rules: Rules, path: str) -> bool:
-    """Whether a line that takes back (`!a/b*/c`) may mean something in the folder `path`."""
+    """Whether a line that includes paths again (`!a/b*/c`) may match something inside the folder `path`."""
     own = path.split("/")
     for pattern in rules.patterns:
         if pattern.takes_back:
@@ -127,7 +129,7 @@ def _of_git(line: str) -> Pattern | None:
     line = line.removesuffix("\r")
     if line.startswith("#"):
         return None
-    # Blanks at the end do not count, unless a backslash stands before them.
+    # Spaces at the end do not count, unless a backslash precedes them.
     while line.endswith(" ") and (len(line[:-1]) - len(line[:-1].rstrip("\\"))) % 2 == 0:
         line = line[:-1]
     takes_back = line.startswith("!")
@@ -156,7 +158,7 @@ def _of_docker(line: str) -> Pattern | None:
 
 
 def _path(parts: Sequence[str]) -> str:
-    """The expression of a path of these parts, of which `**` stands for any number."""
+    """The expression for a path of these parts, where `**` stands for any number of parts."""
     groups: list[list[str]] = [[]]
     for part in parts:
         if _ANY_NUMBER.fullmatch(part):
@@ -175,7 +177,7 @@ def _path(parts: Sequence[str]) -> str:
 
 
 def _part(glob: str) -> str:
-    """The expression of one name. Behind it comes a slash or the end, and nothing else of the name."""
+    """The expression for one name. A slash or the end must follow it directly."""
     pieces = [""]
     at = 0
     while at < len(glob):
@@ -204,7 +206,7 @@ def _part(glob: str) -> str:
 
 
 def _set(glob: str, at: int) -> tuple[str, int]:
-    """The expression of `[...]` whose bracket is open, and where it ends."""
+    """The expression for a `[...]` whose bracket is already open, and the position after it."""
     is_not = glob[at : at + 1] in ("!", "^")
     at += is_not
     start, items = at, ""

@@ -1,4 +1,4 @@
-"""Find the credentials in a folder, which stay on this machine: credentials.py has the list of what counts as one."""
+"""Find the credentials in a folder, which stay on this machine. credentials.py lists what counts as a credential."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from . import credentials
 from .content import Entry, unreadable
 from .credentials import Choice
 
-_SEARCHED = 1 << 20  # bytes of each file: credentials are small, or at the beginning
-_LITTLE = 4096
-# By what they were searched for: the files that hold no credential, as they were then. A deploy looks several times.
+_SEARCHED = 1 << 20  # bytes searched in each file: credentials are small, or at the beginning
+_SMALL_READ = 4096
+# For each set of search terms: the stamps of the files in which no credential was found. A deploy looks several times.
 _CLEAN: dict[Hashable, dict[str, str]] = {}
-# The digests of files that were read for that, by path and stamp: a file is read once for both.
+# The digests of the files that were read in the search, by path and stamp: so each file is read only once.
 DIGESTS: dict[tuple[str, str], str] = {}
 
 
 class Read(NamedTuple):
-    """What a file holds: its SHA-256, and in words the credential in it, if any."""
+    """What a file contains: its SHA-256 digest, and a description of the credential in it, if any."""
 
     digest: str
     credential: str
@@ -35,7 +35,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A file or folder that stays here, and why. `never`: not even when it is included."""
+    """A file or folder that stays on this machine, and why. `never`: it stays even if the user includes it."""
 
     path: str
     why: str = ""
@@ -43,7 +43,7 @@ class LeftOut:
 
 
 def describe(left_out: Sequence[LeftOut]) -> str:
-    """One line: the files that stay here, and the option that sends them."""
+    """One line that lists the files that stay on this machine, and the options that send them."""
     words = [f"{file.path} ({file.why})" if file.why else file.path for file in left_out]
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; {include_of(free)} sends it" if free else ""
@@ -54,7 +54,7 @@ def describe(left_out: Sequence[LeftOut]) -> str:
 
 
 def remember(files: Mapping[str, str], choice: Choice) -> None:
-    """These files, by path with their stamps, hold no credential as long as they have these stamps."""
+    """Remember that these files (path -> stamp) contain no credential as long as their stamps stay the same."""
     _CLEAN.setdefault(_key(choice), {}).update(files)
 
 
@@ -98,7 +98,7 @@ def _judged(
     sources: Mapping[tuple[int, int], str],
     choice: Choice,
 ) -> LeftOut | None:
-    """Why an entry is a credential, or None."""
+    """Whether an entry is a credential, and why; None if it is not."""
     if entry.issym():
         return None
     if entry.isreg() and sources and (secret := _source(folder / path, sources)):
@@ -122,8 +122,8 @@ def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
         try:
             start = os.read(file, min(_SEARCHED, os.fstat(file).st_size))
             hashed = hashlib.sha256(start)
-            # Room for a megabyte that is not there would cost a small file as much as its own content.
-            while piece := os.read(file, _SEARCHED if len(start) == _SEARCHED else _LITTLE):
+            # For a small file, a buffer of a megabyte would cost as much time as reading its content.
+            while piece := os.read(file, _SEARCHED if len(start) == _SEARCHED else _SMALL_READ):
                 hashed.update(piece)
         finally:
             os.close(file)
@@ -133,13 +133,13 @@ def read(folder: Path, path: str, values: Mapping[str, str]) -> Read:
 
 
 def _source(path: Path, sources: Mapping[tuple[int, int], str]) -> str:
-    """The secret that is taken from that file."""
+    """The name of the secret that is read from that file; empty if there is none."""
     status = _status(path)
     return sources.get((status.st_dev, status.st_ino), "") if status else ""
 
 
 def is_below(path: str, places: Collection[str]) -> bool:
-    """Whether the path is one of these places, or below one."""
+    """Whether the path is one of these places, or is inside one."""
     return bool(places) and (path in places or any(place in places for place in parents(path)))
 
 

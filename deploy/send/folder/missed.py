@@ -1,4 +1,4 @@
-"""A file that a failed script did not have because Muster left it out of the folder, or a package that nothing has."""
+"""Finds out what a failed script missed: a file that Muster did not send, a package or a variable; and what helps."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from .credentials import Choice
 
 _MODULE = re.compile(r"No module named '?([A-Za-z_][\w.]{0,200})")
 _VARIABLE = re.compile(r"KeyError: '([A-Za-z_]\w{0,200})'")
-# Where a folder has its modules, as Python and most packages look for them.
+# Where a folder has its modules: the places where Python and most packages look for them.
 _ROOTS = ("", "src/")
-# What to write into, where one of these names the packages.
+# What the user must edit, if one of these files lists the packages.
 _LISTS = {"uv.lock": "pyproject.toml, and run uv lock", "pyproject.toml": "`dependencies` in pyproject.toml"}
-# Paths that a script may mean on its hosts, and folders that are an image's own or the run's.
+# Paths that a script may expect on its hosts; and top folders that belong to the image or the run.
 _ON_HOSTS = re.compile(r"/[\w./@+-]{1,200}")
 _OF_IMAGES = re.compile("bin|boot|dev|etc|lib|lib64|muster|opt|proc|root|run|sbin|sys|tmp|usr|var|venv|workspace")
-_MOST_OF_A_LIST = 1 << 20  # bytes of a file that names packages
-_FILES = 8  # that one hint names
+_MOST_OF_A_LIST = 1 << 20  # bytes of a file that lists packages
+_FILES = 8  # the most files that one hint lists
 
 
 def hint(
@@ -41,14 +41,14 @@ def hint(
     run: str = "",
     host_paths: Collection[str] = (),
 ) -> str:
-    """What brings the file, the module or the variable that these last `words` miss; empty if no word of them is known.
+    """What the user can do about the file, module or variable that these last `words` miss; empty if unknown.
 
-    `needs`: the file of the folder that names its packages, if it has one. `run`: the run's id. `host_paths`: of the
-    paths that the words name, those that the rank's host has.
+    `needs`: the file of the folder that lists its packages, if it has one. `run`: the run's id. `host_paths`: the paths
+    in the words that exist on the rank's host.
     """
     modules = _MODULE.findall(words)[-1:]
     paths = [path for path in named_paths.missing(words, run) if path.startswith(named_paths.WORK)]
-    # The rank may have made a folder itself, and miss what should be in it.
+    # A folder may exist because the rank made it: what should be in it may still be missing.
     inside = [path.removeprefix(named_paths.WORK) for path in paths]
     missing = [path for path in inside if f"{named_paths.WORK}{path}" not in host_paths or (folder / path).is_dir()]
     here = [path for path in missing if os.path.exists(folder / path)]
@@ -66,7 +66,7 @@ def hint(
 
 
 def _of_typo(paths: Sequence[str], folder: Path) -> str:
-    """The file of the folder that a missing path may mean."""
+    """The file of the folder whose name is close to a missing path."""
     for path in map(PurePosixPath, paths):
         is_file = path.suffix and not os.path.exists(folder / path)
         if meant := near_file(folder / path.parent, path.name, path.suffix) if is_file else "":
@@ -75,8 +75,8 @@ def _of_typo(paths: Sequence[str], folder: Path) -> str:
 
 
 def _not_sent(here: Sequence[str], folder: Path, choice: Choice) -> str:
-    """The option for the first of these paths of the folder that stayed here."""
-    with suppress(DeployError):  # the folder has changed since
+    """How to send the first of these paths of the folder that was not sent."""
+    with suppress(DeployError):  # the folder may have changed
         sent = {entry.path for entry in folder_look.look_at(folder, choice).entries}
         for path in here:
             if path not in sent:
@@ -85,9 +85,9 @@ def _not_sent(here: Sequence[str], folder: Path, choice: Choice) -> str:
 
 
 def _of_module(module: str, folder: Path, needs: str) -> str:
-    """What to do about a module that the folder does not keep back."""
+    """What to do about a missing module that is not a file kept back from the folder."""
     top = module.partition(".")[0]
-    if top == "muster":  # each run has it: the script imports another one, which its rank's node names
+    if top == "muster":  # each run has it: the script imports another module, and the rank's node says which
         return ""
     root = next((root for root in _ROOTS if _has(folder, f"{root}{top}")), None)
     if root is None:
@@ -110,8 +110,8 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
 
 
 def not_installed(folder: Path, needs: str, package: str) -> str:
-    """What says why a package is not there that the file `needs` of the folder names; empty if it does not."""
-    # A lock names what the project asks for, and in words of its own.
+    """Why a package is missing although the file `needs` lists it; empty if the file does not list it."""
+    # A lock file also lists packages that the project does not ask for itself, in another format.
     asks = needs.replace("uv.lock", "pyproject.toml")
     line = _line_of(folder / asks, package) if needs else ""
     how = f"--requirements {shlex.quote(needs)} installs it, or says why"
@@ -119,9 +119,9 @@ def not_installed(folder: Path, needs: str, package: str) -> str:
 
 
 def _around(paths: Iterable[str], folder: Path, is_it: Callable[[Path], bool]) -> str:
-    """What sends the first of these paths that lies around the folder, in its repository; empty if none does.
+    """How to send the first of these paths that is outside the folder but in its repository; empty if none is.
 
-    Hosts choose words of theirs: nobody is told to send more than that.
+    A host chooses the text: so Muster never suggests to send more than the repository.
     """
     top = folder.resolve()
     repository = next((place for place in (top, *top.parents) if os.path.lexists(place / ".git")), top)
@@ -133,8 +133,8 @@ def _around(paths: Iterable[str], folder: Path, is_it: Callable[[Path], bool]) -
 
 
 def _line_of(needs: Path, package: str) -> str:
-    """The package as this file names it; empty if it does not."""
-    with suppress(OSError, ValueError, KeyError, TypeError):  # no table, or another one
+    """The package as this file spells it; empty if the file does not list it."""
+    with suppress(OSError, ValueError, KeyError, TypeError):  # the file has no such table, or is not as expected
         text = plain_file.read(needs, _MOST_OF_A_LIST).decode()
         if needs.name == "pyproject.toml":
             text = "\n".join(toml_text.loads(text)["project"]["dependencies"])
@@ -144,8 +144,8 @@ def _line_of(needs: Path, package: str) -> str:
 
 
 def _extra_of(project: Path, package: str) -> str:
-    """The extra of a pyproject.toml that names the package; empty if none does."""
-    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):  # no table, or another one
+    """The extra in a pyproject.toml that lists the package; empty if none does."""
+    with suppress(OSError, ValueError, AttributeError, KeyError, TypeError):  # no such table, or another one
         table = toml_text.loads(plain_file.read(project, _MOST_OF_A_LIST).decode())
         for extra, needs in table["project"]["optional-dependencies"].items():
             if re.fullmatch(r"[\w.-]+", extra) and any(re.match(_named(package), need) for need in needs):
@@ -154,13 +154,13 @@ def _extra_of(project: Path, package: str) -> str:
 
 
 def _named(package: str) -> str:
-    """The pattern of a package's name in a requirement, as any index spells it."""
+    """The pattern that matches a package's name in a requirement, in any spelling that an index accepts."""
     name = re.sub(r"[-_.]+", "[-_.]", package.partition("<")[0].removesuffix("-headless"))
     return rf"((?i:{name}(?:-headless)?))[ \t]*(?:[\[<>=!~;@,\"'#]|$)"
 
 
 def _of_variable(words: str, folder: Path, choice: Choice) -> str:
-    """The option that gives a variable whose .env stayed here."""
+    """The option that passes a missing variable, if it is in a .env file that was not sent."""
     wanted = _VARIABLE.findall(words)[-1:]
     path = folder / ".env"
     if not wanted or ".env" in choice.include or wanted[0] in choice.values or path.is_symlink() or not path.is_file():
@@ -173,9 +173,9 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
 
 
 def of_download(folder: Path, choice: Choice) -> str:
-    """What helps a script whose download its host cannot reach: what it fetched here before, if that stayed here."""
+    """What helps a script whose host cannot reach a download: earlier downloads in this folder that were not sent."""
     ignored: tuple[str, ...] = ()
-    with suppress(DeployError):  # the folder has changed since
+    with suppress(DeployError):  # the folder may have changed
         ignored = selection.select(folder, choice.include).ignored
     data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
     if data:
@@ -185,15 +185,15 @@ def of_download(folder: Path, choice: Choice) -> str:
 
 
 def of_hosts(words: str, options: str) -> str:
-    """The option that mounts what these `words` of a run on hosts miss; empty if it lies in the image or a mount.
+    """The option that mounts what these `words` of a run on hosts miss; empty if the image or a mount should have it.
 
-    `options`: those of the deploy, as typed.
+    `options`: the options of the deploy, as typed.
     """
     for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
         if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or _OF_IMAGES.fullmatch(parts[1]):
             continue
-        # /data/imagenet/train is part of /data/imagenet; /home/me is not the data of /home/me/data.
+        # For /data/imagenet/train mount /data/imagenet; for /home/me/data/x mount /home/me/data, not /home/me.
         top = "/" + "/".join(parts[1 : min(len(parts) - 1, 4 if parts[1] == "home" else 3)])
         if f":{top}" not in options:
             return f"the container has no {word}; if the hosts have it: --mount {top}:{top}"
@@ -201,14 +201,14 @@ def of_hosts(words: str, options: str) -> str:
 
 
 def _is_data_beside(name: str, path: str) -> bool:
-    """Whether it lies in the same folder, below the top, and is not a credential."""
+    """Whether the file is in the same folder as `path`, not at the top, and is not a credential."""
     beside = PurePosixPath(path).parent
     alike = name != path and beside != PurePosixPath() and PurePosixPath(name).parent == beside
     return alike and not credentials.place_of(name)
 
 
 def _files_of(module: str) -> Iterator[str]:
-    """Where the folder may have the module, the innermost first: `data.text` is data/text.py, data/text, or data."""
+    """Where the folder may have the module, the longest path first: `data.text` is data/text.py, data/text, or data."""
     parts = module.split(".")
     for end in range(len(parts), 0, -1):
         for root in _ROOTS:
@@ -221,7 +221,7 @@ def _has(folder: Path, path: str) -> bool:
 
 
 def _is_code(path: Path) -> bool:
-    """Whether it is a module: not a folder of data, or of a library's runs (`wandb`), that has the name of one."""
+    """Whether it is a module, and not a folder of data or of a library's runs (`wandb`) that has a module's name."""
     own = (path,) if path.suffix == ".py" else chain(path.glob("*.py"), path.glob("*/__init__.py"))
     return any(map(Path.is_file, own))
 
@@ -240,7 +240,8 @@ def _how(path: str, folder: Path, choice: Choice, selected: selection.Selection)
         return f"{path} was not sent, because it looks like a credential: {how}"
     by_rule = selected.rule == ".dockerignore" or left_out.is_below(path, selected.ignored)
     why = f" ({selected.rule} names it)" if by_rule else ""
-    # The folder around it, if that is named as a whole; else what else of it stayed here. The script reads that too.
+    # Suggest the folder around the file if the rule names that folder; else also the other files next to it that were
+    # not sent, because the script will read them too.
     above = [parent for parent in selected.ignored if path.startswith(f"{parent}/")]
     beside = [name for name in selected.ignored if _is_data_beside(name, path)]
     wanted = [min(above, key=len)] if above else [path, *beside] if len(beside) < _FILES else [path]

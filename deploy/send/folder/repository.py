@@ -1,7 +1,7 @@
-"""Which code a folder holds: its commit, and how the files that are sent differ from it.
+"""Which code a folder holds: its Git commit, and how the files that are sent differ from that commit.
 
-A diff shows what a file held before: where that was a credential, the file's diff is left out. git.py says how the
-repository is read; a repository within this one (a submodule) counts by its commit.
+A diff also shows the old content of a file: if that was a credential, the file's diff is left out. git.py documents how
+the repository is read. A repository inside this one (a submodule) is compared by its commit.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MOST_NAMES = 1000
 
 
 def look(folder: Path, choice: Choice = NO_CHOICE, known: Look | None = None) -> Code | None:
-    """The code in `folder` now; None without git, and if its repository has no commit or cannot be read.
+    """The code in `folder` now; None without git, or if its repository has no commit or cannot be read.
 
-    `known`: what there is to send, if somebody has looked.
+    `known`: the files to send, if the caller has already looked for them.
     """
     try:
         repository = git.find(folder)
@@ -56,9 +56,9 @@ def _look(folder: Path, choice: Choice, repository: Repository, commit: str, bra
 
 
 def _commit_within(folder: Path, recorded: str) -> str:
-    """The commit of a repository within this one; nothing if its files are not as in that commit.
+    """The commit of a repository inside this one; empty if its files differ from that commit.
 
-    One that is not fetched is as it was recorded.
+    A submodule that has not been fetched counts as unchanged, with its recorded commit.
     """
     if not recorded or not os.path.lexists(folder):
         return "none"
@@ -74,7 +74,7 @@ def _commit_within(folder: Path, recorded: str) -> str:
 
 
 def _shown(path: str) -> str:
-    """A path with a question mark for each byte that is not text."""
+    """The path, with a question mark for each byte that is not valid text."""
     return path.encode(errors="replace").decode()
 
 
@@ -88,14 +88,14 @@ def _shown_in_diff(
     for path in paths:
         texts = [_content(folder / path), *([old.get(before[path])] if before[path] else [])]
         if None in texts:
-            continue  # too large, or no file as before
+            continue  # too large, or there is no such file any more
         kinds = [credentials.kind_of(path, text, choice.values) for text in texts if text is not None]
         (left_out if any(kinds) else names).append(path)
     return names, left_out, len(names) + len(left_out) < len(before)
 
 
 def _bounded(parts: Sequence[bytes]) -> tuple[str, bool]:
-    """The first of these diffs, and whether others are left out."""
+    """The first of these diffs that fit within MOST_DIFF bytes, and whether others are left out."""
     diffs, size = list[bytes](), 0
     for part in parts:
         size += len(part)
@@ -106,7 +106,7 @@ def _bounded(parts: Sequence[bytes]) -> tuple[str, bool]:
 
 
 def _content(path: Path) -> bytes | None:
-    """What a file or a link holds now; None for more than is compared."""
+    """The current content of a file, or the target of a link; None if it is larger than what is compared."""
     try:
         if path.is_symlink():
             return os.fsencode(os.readlink(path))

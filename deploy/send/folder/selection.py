@@ -1,7 +1,7 @@
 """Which files of a folder are sent (by `.dockerignore`, else git, else all but the usual), and which git lacks.
 
-What git would take: its index and the rules of ignore files say so, read here as text. git itself starts in no folder:
-the folder may be somebody else's (git.py). Credentials are the matter of folder_look.py.
+What git would take follows from its index and from the ignore files, which are read here as text. git itself is never
+started in the folder, because the folder may be somebody else's (git.py). folder_look.py handles credentials.
 """
 
 from __future__ import annotations
@@ -25,9 +25,12 @@ _DOCKER = ".dockerignore"
 
 @dataclass(frozen=True)
 class Selection:
-    """Paths in a folder, in order. `rule`: the file that decided, if any. `ignored`: names that a .gitignore keeps
-    here, without the usual caches. `hollow`: submodules of which git has fetched nothing. `unread`:
-    repositories that are not read, and why. `new`: the paths that git does not have, if looked at."""
+    """The paths in a folder to send, in order.
+
+    `rule`: the file that decided, if any. `ignored`: names that a .gitignore excludes, without the usual caches.
+    `hollow`: submodules that git has not fetched. `unread`: repositories that Muster does not read, and why.
+    `new`: the paths that git does not track; None if that was not determined.
+    """
 
     paths: tuple[str, ...]
     rule: str = ""
@@ -38,9 +41,9 @@ class Selection:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a user may want to know of it."""
+        """Notes for the user about this selection."""
         notes = []
-        # A credential has options of its own, and a .env a note of its own (folder_look.py).
+        # Credentials have their own options, and folder_look.py has a separate note about a .env file.
         hidden = [name for name in self.ignored if credentials.place_of(name)]
         plain = [name for name in self.ignored if name not in hidden]
         files = [name for name in hidden if name != ".env"]
@@ -56,9 +59,9 @@ class Selection:
 
 
 def select(folder: Path, include: Iterable[str] = ()) -> Selection:
-    """The files, links and folders to send, relative and sorted; `include`: paths to send whatever a rule says.
+    """The files, links and folders to send, as sorted relative paths.
 
-    Raises DeployError if a file with rules cannot be read.
+    `include`: paths to send whatever a rule says. Raises DeployError if a file with rules cannot be read.
     """
     for asked in include:
         _refuse_link(folder, asked)
@@ -66,9 +69,9 @@ def select(folder: Path, include: Iterable[str] = ()) -> Selection:
     walk = folder_walk.look(folder) if patterns is None else Walk(folder, Clock(folder))
     rule = _DOCKER if patterns is not None else folder_walk.RULES if walk.is_in_git or walk.ignored else ""
     chosen = walk.paths if patterns is None else list(not_ignored(folder, patterns))
-    # A dict keeps the order, which is nearly sorted.
+    # A dict keeps the order, and the paths are nearly sorted.
     paths = dict.fromkeys((*chosen, *(path for asked in include for path in _all_of(folder, asked))))
-    # Who asks for a file of a folder has looked into that folder.
+    # If the user asks for a file in an ignored folder, they know that folder: it needs no note.
     asked_for = {part for asked in include for part in (asked, *map(str, PurePosixPath(asked).parents))}
     sent = tuple(f"{asked.rstrip('/')}/" for asked in include)
     stay = tuple(name for name in sorted(walk.ignored) if name not in asked_for and not name.startswith(sent))
@@ -87,8 +90,10 @@ def lines(path: Path, folder: Path) -> tuple[str, ...] | None:
 
 
 def not_ignored(folder: Path, patterns: Sequence[str]) -> Iterator[str]:
-    """The paths of the folder that the lines of a .dockerignore leave, as Docker means them: a rule for a folder is one
-    for all below it, and the last rule that matches decides. Raises DeployError."""
+    """The paths of the folder that the lines of a .dockerignore do not exclude, read as Docker reads them.
+
+    A rule for a folder applies to everything in it, and the last rule that matches decides. Raises DeployError.
+    """
     rules, clock = ignore_rules.of_docker([*patterns, f"!{_DOCKER}"], str(folder / _DOCKER)), Clock(folder)
     waiting = [("", -1)]
     while waiting:
@@ -115,32 +120,32 @@ def _refuse_link(folder: Path, asked: str) -> None:
 
 
 def beyond_link(folder: Path, path: str) -> str:
-    """What brings to hosts what they miss behind a link out of the folder; empty if none is on this path.
+    """How to bring to the hosts what lies behind a link out of the folder; empty if this path has no such link.
 
-    The link itself is sent. What it leads to is not: it may be anything of this user's.
+    Muster sends the link itself, but not its target, which may be any file of this user.
     """
     if not (link := link_out(folder, path)):
         return ""
     top, real = folder.resolve(), (folder / link).resolve()
-    far = os.readlink(folder / link).startswith("/")  # hosts may have a disk in the same place
+    far = os.readlink(folder / link).startswith("/")  # absolute: hosts may have a disk mounted there
     above = str(real) if far else os.path.commonpath((top, real.parent))
     if _is_private(above):
         return f"{link} leads out of the folder: copy what is there into it"
-    if far:  # whoever made the link chose these words, and a user types them
+    if far:  # the text comes from whoever made the link, and a user will type it
         place = shlex.quote(f"{real}:{real}")
         return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
     return f"{link} leads out of the folder: {_with_both(top, above)}"
 
 
 def outside(top: Path, path: Path) -> str:
-    """What brings to hosts what they miss outside the folder `top`."""
+    """How to bring to the hosts what lies outside the folder `top`."""
     above = os.path.commonpath((top, path))
     how = "copy it into it" if _is_private(above) else _with_both(top, above)
     return f"{os.path.relpath(path, top)} lies outside the folder that is sent: {how}"
 
 
 def _is_private(above: str) -> bool:
-    """Whether a folder has all that this user has, or their keys."""
+    """Whether a folder has the user's home directory in it, or is in a hidden folder, which may hold keys."""
     return Path.home().is_relative_to(above) or "/." in above
 
 
@@ -159,7 +164,7 @@ def link_out(folder: Path, path: str) -> str:
 
 
 def _all_of(folder: Path, path: str) -> Iterator[str]:
-    """A path, and if it is a folder everything below it."""
+    """A path and, if it is a folder, everything below it."""
     if not os.path.lexists(folder / path):
         return
     yield path
@@ -168,7 +173,7 @@ def _all_of(folder: Path, path: str) -> Iterator[str]:
 
 
 def _with_parents(paths: Iterable[str]) -> Iterable[str]:
-    """The paths, and the folders that they are in, each once."""
+    """The paths and the folders that contain them, each once."""
     complete = dict[str, None]()
     for path in paths:
         while path and path not in complete:

@@ -1,1 +1,1 @@
-"""An image onto hosts without a registry."""
+"""Send an image to hosts without a registry."""

@@ -1,7 +1,8 @@
-"""What `docker load` is given: a docker and OCI archive as one compressed stream, of known length. Pure.
+"""The input of `docker load`: a Docker and OCI archive as one compressed stream of known length. Pure.
 
-Both image stores read it: the classic one by `manifest.json`, containerd's by `index.json`. Layers that a host has are
-named and left out. The two name files come last: a stream that is cut short names no image, and nothing of it stays.
+Both image stores read it: the classic one through `manifest.json`, containerd's through `index.json`. Layers that a
+host already has are listed but left out. These two files come last: a stream that is cut short names no image, and
+leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, int], codec: Codec) -> Cargo:
     """The archive of `image` with `layers` inside, all compressed by `codec`.
 
-    `sizes`: the bytes of the layers that are left out, where known: containerd needs them to save the image.
+    `sizes`: the bytes of the layers that are left out, if known: containerd needs them to save the image.
     """
     parts = []
     before = b""
@@ -33,7 +34,7 @@ def archive(image: Image, layers: Sequence[CompressedLayer], sizes: dict[str, in
 
 
 def blob(address: str) -> str:
-    """The place of the content with this digest in an archive."""
+    """The path in an archive of the content with this digest."""
     return "blobs/" + address.replace(":", "/")
 
 
@@ -53,7 +54,7 @@ def _names(image: Image, sizes: dict[str, int]) -> bytes:
 def _header(name: str, size: int) -> bytes:
     entry = tarfile.TarInfo(name)
     entry.size = size
-    # GNU's format can hold sizes beyond 8 GiB; a layer with CUDA may be that large.
+    # GNU's format can store sizes beyond 8 GiB; a layer with CUDA may be that large.
     return entry.tobuf(tarfile.GNU_FORMAT)
 
 

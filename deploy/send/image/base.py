@@ -1,4 +1,4 @@
-"""The base of a push: where it is, and whether all who have it mean the same."""
+"""Find the base image of a push, on this machine or on hosts, and check that its trainer fits this Muster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .pull import Pull
 from .registry import is_refusal, registry_of
 
 _LOOK_S = 60.0
-# Let these hosts pull an image that has these names.
+# A function that lets these hosts pull an image by one of these references.
 Pulls = Callable[[Sequence[Session], Sequence[str]], list[Pull]]
 
 
@@ -27,9 +27,10 @@ def is_anywhere(sessions: Sequence[Session], name: str) -> bool:
 
 
 def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Results[Base]:
-    """The base, by `HERE` if the local engine has it; otherwise by the hosts that have it.
+    """The base image: under `HERE` if the local engine has it, otherwise under the name of each host that has it.
 
-    If none does and `pulls` is given, some hosts pull it; without a way from there to a registry, this machine does.
+    If no machine has it and `pulls` is given, some hosts pull it. If they cannot reach a registry, this machine pulls
+    it.
     """
     if inspected := images.inspect(name):
         return Results({HERE: base_of(name, inspected)})
@@ -63,7 +64,7 @@ def _cannot_pull(name: str, pull: Pull) -> DeployError:
 
 
 def _platform(sessions: Sequence[Session]) -> str:
-    """The hosts' platform as an engine names it."""
+    """The hosts' platform, in the engine's spelling; empty if unknown."""
     done = on_all(sessions[:1], lambda session: session.run(("uname", "-m"), check=False).out.strip()).values
     machine = next(iter(done.values()), "")
     return push_plan.platform(machine) if machine else ""
@@ -76,7 +77,7 @@ def _where_from(name: str) -> str:
 
 
 def agreed_base(bases: Results[Base]) -> Base:
-    """The base image: the first name that exists. Raises if none does, or if its trainer is of another Muster."""
+    """The base image: the first one found. Raises if none was, or if its trainer belongs to another Muster."""
     for base in bases.values.values():
         refuse_other_trainer(base)
         return base

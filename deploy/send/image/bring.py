@@ -1,4 +1,4 @@
-"""How a base comes to hosts that lack it without leaving here: from a host of this push that has it, or a registry."""
+"""Get a base image to hosts that lack it, without uploading it: from a host of this push that has it, or a registry."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from .model import Base
 from .pull import Pull, pull
 from .push_plan import Store
 
-# So many hosts are tried one after the other: an engine may have lost what it names.
+# How many hosts are asked to pass on the image, one after the other: an engine may have lost what it lists.
 _MOST_GIVERS = 2
-# Layers that a host of the push keeps for the others, as they are.
+# Layers, unchanged, that one host of the push keeps for the other hosts.
 Held = Mapping[str, CompressedLayer]
 
 
 class Bringing:
-    """Of one push. `look` asks an engine what it has. `sources`: the bytes that came to each host, by who sent them."""
+    """One push's transfers of a base. `look`: asks an engine what it has. `sources`: each host's bytes by source."""
 
     def __init__(self, road: Road, look: Callable[[Session], Store], note: Callable[[str], None]) -> None:
         self.road, self._look, self.note = road, look, note
         self.sources = defaultdict[str, Counter[str]](Counter)
 
     def pull(self, sessions: Sequence[Session], references: Sequence[str]) -> list[Pull]:
-        """Let hosts pull an image that has these names, as pull.py decides."""
+        """Let hosts pull an image by one of these references; pull.py decides which hosts."""
         pulls = pull(sessions, references, self.road.tell, self.note)
         for each in pulls:
             if each.worked and each.progress.came:
@@ -37,8 +37,7 @@ class Bringing:
         return pulls
 
     def bring(self, base: Base, having: Sequence[Session], lacking: Mapping[Session, Sequence[str]]) -> Held:
-        """Bring the base to those that lack layers of it, as far as they can pull it. What the others lack, a host that
-        has it keeps for them."""
+        """Let hosts that lack layers pull the base, if they can. A host that has it keeps the rest for the others."""
         givers, left = having, [*lacking]
         if lacking and base.sources and not having:
             givers = [each.session for each in self.pull(left, base.sources) if each.worked]
@@ -53,10 +52,13 @@ class Bringing:
         return {}
 
     def _held(self, giver: Session, base: Base, wanted: Sequence[str]) -> Held:
-        """Layers that a host keeps. It says which pieces each has, and the engines that get one check its digest; what
-        they are to call the image comes from here."""
+        """Let a host keep layers for the others.
+
+        The host reports each layer's pieces, and the engine that receives a layer checks its digest. What those engines
+        are to call the image is decided here.
+        """
         images = [each for each in self._look(giver).images if each.layers == base.layers]
-        # One that a push made may be without its layers' files: the base itself comes first.
+        # An image that a push made may lack its layers' files, so the base itself is preferred.
         for image in sorted(images, key=lambda each: bool(each.mark))[:1]:
             parts = self.road.hold(giver, image.id, wanted, step_of(base.size), base.size)
             return {layer: CompressedLayer(layer, part.size, part) for layer, part in parts.items()}

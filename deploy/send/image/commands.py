@@ -1,4 +1,4 @@
-"""Commands as argument lists. The modules that run them quote them; this one does not."""
+"""Commands as argument lists. The modules that run them do the quoting; this one does not."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ...core.scripts import Argv, Scripts
 
 
 def agent(python: str, arguments: Sequence[str]) -> Argv:
-    """One node: the trainer's agent around torchrun. -P: a user's muster.py must not shadow ours."""
+    """The command for one node: the trainer's agent around torchrun. -P: a user's muster.py must not shadow ours."""
     return (python, "-P", "-m", NODE_PROGRAMS, "agent", *arguments)
 
 
 def options(arguments: Sequence[str]) -> Argv:
-    """Check the options of Muster's own trainer, without torch."""
+    """The arguments that check the options of Muster's own trainer, without torch."""
     return ("-P", "-m", f"{TRAINER}.config", *arguments)
 
 
 def witness(python: str) -> Argv:
-    """The witness of a run's end, beside its nodes."""
+    """The command for the witness of a run's end, which runs next to its nodes."""
     return (python, "-P", "-m", NODE_PROGRAMS, "on_end")
 
 
@@ -30,9 +30,9 @@ _SCRIPT = Scripts(__file__)
 
 
 def look_at_images(names: Sequence[str]) -> Argv:
-    """The engine of a host, its free disk space, and the layers of every image it has.
+    """Show a host's engine, its free disk space, and the layers of all its images.
 
-    The containerd store leaves some usable images out of its list; those of `names` are shown anyway.
+    The containerd store leaves some usable images out of its list; those among `names` are shown anyway.
     """
     return _SCRIPT("images", _IMAGE_LINE, *names)
 
@@ -40,13 +40,13 @@ def look_at_images(names: Sequence[str]) -> Argv:
 def try_image(tag: str, replaced: Sequence[str]) -> Argv:
     """Show an image as `look_at_images` does, create a container from it, and remove the container again.
 
-    Then remove the images `replaced`, by id; those in use stay.
+    Then remove the images in `replaced`, by id, except those in use.
     """
     return _SCRIPT("try-image", _IMAGE_LINE, tag, *replaced)
 
 
 def receive_image(tag: str, replaced: Sequence[str]) -> Argv:
-    """Load an archive from standard input, then do the same as `try_image`. Shows nothing if the engine refuses it."""
+    """Load an archive from standard input, then do the same as `try_image`. Prints nothing if the engine refuses it."""
     return _SCRIPT("receive-image", _IMAGE_LINE, tag, *replaced)
 
 
@@ -56,5 +56,5 @@ def show_image(name: str) -> Argv:
 
 
 def first_image(names: Sequence[str]) -> Argv:
-    """Show the first of these images that a host has, and what its engine says of those before it."""
+    """Show the first of these images that a host has, and what its engine reports about those before it."""
     return _SCRIPT("first-image", _IMAGE_LINE, *names)

@@ -1,7 +1,7 @@
-"""Compression in pieces: each piece is a whole gzip member or zstd frame, and a row of them is one valid stream.
+"""Compress in pieces: each piece is a complete gzip member or zstd frame, and concatenated pieces are one valid stream.
 
-So all cores compress, each layer is compressed once and cached, and an archive is joined from cached layers without
-compressing them again. `docker load` reads such streams; deploy/send/image/push_plan.py decides which kind.
+So all cores can compress, each layer is compressed once and cached, and an archive is joined from cached layers without
+compressing them again. `docker load` reads such streams; deploy/send/image/push_plan.py chooses the codec.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ else:
 
 PIECE = 8 << 20  # bytes; larger gains nothing, smaller loses matches
 _SAMPLE, _WORTH = 8 << 10, 0.95
-# What reading a cut or damaged archive raises, and the files in it.
+# The errors that reading a cut or damaged archive raises, and reading the files in it.
 DAMAGED = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, zstd.ZstdError)
 
 
 @dataclass(frozen=True)
 class Codec:
-    """A way to compress: its name, which is also the ending of cached files, and how it compresses one piece."""
+    """A way to compress: its name, also the suffix of cached files, and the function that compresses one piece."""
 
     name: str
     compress: Callable[[bytes], bytes]
@@ -43,7 +43,8 @@ def _zstd(piece: bytes) -> bytes:
 
 
 def _gzip(piece: bytes) -> bytes:
-    # Pictures and weights do not shrink, and gzip spends most of its time on finding that out. A few samples tell.
+    # Pictures and weights do not shrink, and gzip spends most of its time finding that out. A few samples show it
+    # sooner.
     samples = b"".join(piece[at : at + _SAMPLE] for at in range(0, len(piece), max(1, len(piece) // 8)))
     shrinks = len(zlib.compress(samples, 1)) < _WORTH * len(samples)
     return gzip.compress(piece, compresslevel=3 if shrinks else 0, mtime=0)
@@ -55,7 +56,7 @@ CODECS = {codec.name: codec for codec in (ZSTD, GZIP, PLAIN)}
 
 @dataclass(frozen=True)
 class CompressedLayer:
-    """A layer ready to send: its diff id, its bytes as a tar file, and `part`, its bytes as compressed."""
+    """A layer ready to send: its diff id, the size of its tar file, and `part`, its compressed bytes."""
 
     layer: str
     size: int
@@ -76,7 +77,7 @@ def compress(chunks: Iterable[bytes], codec: Codec) -> Iterator[bytes]:
 
 
 def decompress(file: IO[bytes]) -> IO[bytes]:
-    """What is in a compressed file, which can `peek`; a plain file as it is. It is never in memory as a whole."""
+    """The content of a compressed file, which must have `peek`; a plain file as it is. Never all of it in memory."""
     magic = file.peek(4)  # type: ignore[attr-defined]
     if magic.startswith(b"\x1f\x8b"):
         return cast(IO[bytes], gzip.GzipFile(fileobj=file))

@@ -1,8 +1,8 @@
-"""Compressed layers of base images, cached on this machine: `docker save` reads a whole image, so it runs once a base.
+"""A cache of base images' compressed layers on this machine. `docker save` reads a whole image: it runs once a base.
 
-A layer is a file <diff id>.<codec> in ~/.cache/muster/layers, with the digest of its bytes and its size as a tar file
-beside it. Each use checks the digest first. The cache removes damaged files, and above its bound those that were used
-longest ago.
+A layer is a file <diff id>.<codec> in ~/.cache/muster/layers. Next to it are the digest of its bytes and its size as a
+tar file. Each use checks the digest first. The cache removes damaged files and, above its limit, the files that have
+not been used for longest.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from ..road import cargo
 from .compression import CODECS, DAMAGED, Codec, CompressedLayer, compress, decompress
 from .model import Base
 
-MOST = 20 << 30  # bytes in all
+MOST = 20 << 30  # bytes in total
 _PART, _SAVE_S = ".part", 3600.0
 
 
 class LayerCache:
-    """Layers in `folder`: at most `most` bytes, not counting those just asked for. Two pushes may share it: `note` gets
-    for whom one waits."""
+    """Layers in `folder`: at most `most` bytes, not counting those that were just asked for.
+
+    Two pushes may share it: `note` gets a sentence about the push that this one waits for.
+    """
 
     def __init__(self, folder: Path, most: int = MOST, note: Callable[[str], None] = lambda _: None) -> None:
         self.folder, self._most, self._note = folder, most, note
 
     def sizes(self, layers: Iterable[str]) -> dict[str, int]:
-        """Bytes of these layers as tar files, where known; removing a layer keeps its size known."""
+        """The sizes of these layers as tar files, if known. A size stays known after the layer is removed."""
         files = {layer: self.folder / f"{_name(layer)}.size" for layer in layers}
         known = {layer: path.read_text() for layer, path in files.items() if path.exists()}
         return {layer: int(size) for layer, size in known.items() if size.isdecimal()}  # a full disk may have cut it
 
     def find(self, layer: str, codec: Codec) -> CompressedLayer | None:
-        """A layer of this cache, None if it is missing or damaged."""
+        """A layer from this cache; None if it is missing or damaged."""
         path, digest = self._path(layer, codec), self._path(layer, codec, ".sha256")
         try:
             if _digest(path) != digest.read_text() or layer not in self.sizes([layer]):
                 path.unlink()
                 return None
-            os.utime(path)  # used just now
+            os.utime(path)  # so that it counts as used just now
         except FileNotFoundError:
             return None
         return self._compressed(layer, codec)
@@ -56,13 +58,13 @@ class LayerCache:
     def fetch(
         self, layers: Collection[str], codec: Codec, image: Callable[[], Iterable[bytes]], tell: Callable[[int], None]
     ) -> dict[str, CompressedLayer]:
-        """`layers`, compressed by `codec`; those not in the cache come from `image()`, the output of `docker save`.
+        """Get `layers`, compressed by `codec`; those not in the cache come from `image()`, the output of `docker save`.
 
         `tell(bytes)` is called as that stream is read. Waits while another push fills the cache. Raises DeployError if
-        the stream ends early or lacks a layer, or the disk is full.
+        the stream ends early or lacks a layer, or if the disk is full.
         """
         try:
-            with self._alone():
+            with self._locked():
                 compressed = {layer: cached for layer in layers if (cached := self.find(layer, codec))}
                 if lacking := set(layers) - set(compressed):
                     compressed |= self._taken(image(), lacking, codec, tell)
@@ -85,7 +87,8 @@ class LayerCache:
         with tarfile.open(fileobj=cast(IO[bytes], _Reader(image, tell)), mode="r|") as tar:
             for member in tar:
                 content = tar.extractfile(member)
-                # Only its digest tells which layer a file is: engines name them differently. No layer is this small.
+                # Only its digest tells which layer a file is, because engines name files differently. No layer is
+                # smaller than this.
                 if content and member.size >= 512 and not member.name.endswith("json"):
                     compressed = self._keep(_chunks(decompress(content)), layers, codec)
                     layers_read |= {compressed.layer: compressed} if compressed else {}
@@ -132,10 +135,10 @@ class LayerCache:
                 path.unlink()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        # Only the owner may read what is in an image, as with the engine.
+    def _locked(self) -> Iterator[None]:
+        # Only the owner may read the content of an image, as with the engine.
         with locks.wait_for(locks.own_folder(self.folder) / "lock", _SAVE_S, self._note):
-            # No other push writes while we hold the lock, so a killed push left this part.
+            # No other push writes while this one holds the lock, so a push that was killed left this part.
             for part in self.folder.glob(f"*{_PART}"):
                 part.unlink()
             yield
@@ -145,7 +148,7 @@ class LayerCache:
 
 
 class BaseLayers:
-    """The layers of one push's base, from the cache or (with `local`) the local engine, once for all hosts.
+    """The layers of one push's base, from the cache or (with `local`) from the local engine, read once for all hosts.
 
     Calls `tell(read)` with the bytes read so far from the local engine. Several threads may use it.
     """
@@ -163,14 +166,14 @@ class BaseLayers:
         return [self._layers[layer, codec.name] for layer in dict.fromkeys(layers)]
 
     def weight(self, layers: Sequence[str]) -> int:
-        """Bytes of these layers as tar files, as far as known: before reading any, what the base says of its size."""
+        """The known bytes of these layers as tar files; if no layer has been read, the base's reported size."""
         known = self.sizes()
         unread = set(layers) - set(known)
         whole = self._base.size if unread and unread == set(self._base.layers) else 0
         return whole + sum(known[layer] for layer in set(layers) - unread)
 
     def sizes(self) -> dict[str, int]:
-        """Bytes of the layers that may be left out, as tar files, where known."""
+        """The sizes, as tar files, of the layers that may be left out, if known."""
         return self._cache.sizes(self._base.layers)
 
     def _read_base(self, codec: Codec) -> None:
@@ -179,13 +182,13 @@ class BaseLayers:
                 f"the host lacks layers of {self._base.name}, and this machine does not have that image",
                 f"pull it here: docker pull {self._base.name}",
             )
-        # We read all layers, not only these: `docker save` takes most of the time, and the next host may need others.
+        # Read all layers, not only these: `docker save` takes most of the time, and the next host may need others.
         cached = self._cache.fetch(self._base.layers, codec, lambda: images.save(self._base.name), self._tell)
         self._layers.update({(layer, codec.name): compressed for layer, compressed in cached.items()})
 
 
 class _Reader:
-    """A stream of chunks as the file that tarfile wants: of a stream, it takes whatever comes."""
+    """A stream of chunks as a file for tarfile: in stream mode, it accepts chunks of any size."""
 
     def __init__(self, chunks: Iterable[bytes], tell: Callable[[int], None]) -> None:
         self._chunks, self._tell, self._read = iter(chunks), tell, 0

@@ -1,7 +1,8 @@
-"""What an image is, as values: a base, and the image of a run, which is that base with settings of ours. Pure.
+"""Images as values: a base, and a run's image, which is that base with Muster's settings. Pure.
 
-The image configuration is written here from what `docker image inspect` says of the base. The same base gives the same
-bytes on every machine. What a run works with, the user's folder and where needed Muster's agent, lies beside the image.
+The image configuration is written here, from what `docker image inspect` reports about the base. The same base gives
+the same bytes on every machine. What a run works with is not in the image but mounted: the user's folder and, if the
+image lacks it, Muster's agent.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from ..folder.content import CODE
 # The version of the contract with the trainer: contract.md. The Dockerfile labels the image with it.
 CONTRACT, CONTRACT_LABEL = 7, "muster.contract"
 MARK, BASE, TOP = "muster.image", "muster.base", "muster.top"
-# The fields of the OCI image configuration and of Docker (Healthcheck, OnBuild, Shell). `inspect` shows more, and
-# each version of an engine other fields, which would make several images of one.
+# The fields of the OCI image configuration and of Docker (Healthcheck, OnBuild, Shell). `inspect` shows more fields,
+# and different ones in each engine version: with those, one image would become several.
 _SETTINGS = (
     *("User", "ExposedPorts", "Env", "Entrypoint", "Cmd", "Volumes", "WorkingDir"),
     *("Labels", "StopSignal", "Healthcheck", "OnBuild", "Shell"),
@@ -57,7 +58,7 @@ _TAG = re.compile(r"[a-z0-9]+([._-]+[a-z0-9]+)*(:[0-9]+)?(/[a-z0-9]+([._-]+[a-z0
 class Base:
     """A base image by its content: `layers` are diff ids (`sha256:...`) from the bottom up, `size` is in bytes.
 
-    `sources` are the references by digest under which a registry may have it.
+    `sources`: references by digest with which a registry may have it.
     """
 
     name: str
@@ -71,16 +72,16 @@ class Base:
 
     @property
     def content(self) -> tuple[object, ...]:
-        """What a container of it is made of: of two hosts with the same, neither decides anything for the other."""
+        """What a container of it is made of. If it is the same on two hosts, it does not matter whose base is used."""
         return self.layers, self.settings, self.architecture, self.system
 
 
 @dataclass(frozen=True)
 class Image:
-    """The image of a run: its name, its configuration as it is written, and what proves it on a host.
+    """The image of a run: its name, its configuration as bytes, and the mark that identifies it on a host.
 
-    `mark` is a digest of the configuration, carried by it as the label `muster.image`. An image's id will not do: it
-    is the digest of the configuration on one image store, and of the manifest on the other.
+    `mark` is a digest of the configuration, which carries it as the label `muster.image`. An image's id cannot serve
+    for this: it is the digest of the configuration in one image store, and of the manifest in the other.
     """
 
     tag: str
@@ -92,14 +93,14 @@ class Image:
 
 
 def has_trainer(base: Base) -> bool:
-    """Whether the image was made from Muster's own: it has the trainer, and Python finds it there."""
+    """Whether the image was made from one of Muster's own: it has the trainer, and Python finds it."""
     return TRAINER_HOME in _variables(base).get("PYTHONPATH", "").split(":")
 
 
 def refuse_other_trainer(base: Base) -> None:
-    """Raise UsageError if the trainer in the image belongs to another Muster, with another contract.
+    """Raise UsageError if the trainer in the image belongs to another Muster, with another contract version.
 
-    Such a node would end with a bare code 1, or misunderstand its settings.
+    A node with it would end with only exit code 1, or misread its settings.
     """
     spoken = base.settings.get("Labels", {}).get(CONTRACT_LABEL, "0")
     if not has_trainer(base) or spoken == str(CONTRACT):
@@ -113,7 +114,7 @@ def refuse_other_trainer(base: Base) -> None:
 
 
 def make_image(name: str) -> str:
-    """The command that makes an image of Muster's own, in its checkout."""
+    """The command that builds one of Muster's own images, to be run in its checkout."""
     return f"make image{' TARGET=gpu' if name.endswith(':gpu') else ''}"
 
 
@@ -123,7 +124,7 @@ def digest(data: bytes) -> str:
 
 
 def base_of(name: str, inspected: object) -> Base:
-    """An image from its entry of `docker image inspect`. Raises BadAnswer."""
+    """An image from its entry in `docker image inspect`. Raises BadAnswer."""
     image = _INSPECTED(inspected, "")
     settings = image.get("Config") or {}
     return Base(
@@ -145,14 +146,14 @@ def parse_base(name: str, output: str) -> Base:
 
 
 def run_image(base: Base, tag: str) -> Image:
-    """The image of a run under the name `tag`.
+    """The image of a run, named `tag`.
 
-    In an image that is not Muster's, Python is told where the trainer will lie, and the user it runs as gets a home and
-    a name: without them torch and other libraries find no place for their caches.
-    Raises UsageError when `tag` is not an image name.
+    In an image that is not Muster's, Python is told where the trainer will be, and the user that it runs as gets a home
+    and a name: without them, torch and other libraries find no place for their caches. Raises UsageError if `tag` is
+    not an image name.
     """
     tag = full_name(tag).removeprefix("docker.io/").removeprefix("library/")
-    # The label names the top layer, because images that a user makes from this one inherit the labels.
+    # The label has the top layer, because images that a user builds from this one inherit the labels.
     top = base.layers[-1] if base.layers else ""
     labels = {**base.settings.get("Labels", {}), BASE: base.name, TOP: top}
     settings = {**base.settings, "Labels": labels}
@@ -184,7 +185,7 @@ def manifest(image: Image, sizes: Mapping[str, int]) -> bytes:
 
 
 def index(image: Image, manifest: bytes) -> bytes:
-    """The OCI index that names the image, for the containerd image store."""
+    """The OCI index that refers to the image, for the containerd image store."""
     name = full_name(image.tag)
     entry = {
         "mediaType": "application/vnd.oci.image.manifest.v1+json",
@@ -196,7 +197,7 @@ def index(image: Image, manifest: bytes) -> bytes:
 
 
 def docker_manifest(image: Image, paths: Sequence[str], config_path: str) -> bytes:
-    """`manifest.json`, for the classic image store. `paths` are the layers' files, sent or not."""
+    """`manifest.json`, for the classic image store. `paths`: the files of all layers, whether they are sent or not."""
     return _json([{"Config": config_path, "RepoTags": [image.tag], "Layers": list(paths)}])
 
 
@@ -232,7 +233,7 @@ def _json(value: Any) -> bytes:
 def slug(text: str) -> str:
     """The text as a valid image name: `My Folder` becomes `my-folder`."""
     name = "".join(letter if letter.isascii() and letter.isalnum() else "-" for letter in text.lower()).strip("-")
-    # An image name may have at most 255 letters.
+    # An image name may have at most 255 characters.
     return "-".join(filter(None, name.split("-")))[:100].strip("-") or "run"
 
 

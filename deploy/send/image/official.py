@@ -1,9 +1,11 @@
-"""Which torch the hosts' drivers and GPUs take: the official image, for users who name none; the build elsewhere. Pure.
+"""Choose the official PyTorch image that suits the hosts' drivers and GPUs, if the user names no image. Pure.
+
+For hosts without an engine, the same table chooses the torch build.
 
 Sources. Images: pytorch/pytorch, for x86-64 alone (no arm64 manifest: NVIDIA-NeMo/labs-molt#123, September 2026).
 GPUs: the lists that PyTorch's binaries are built with (pytorch/test-infra, pytorch_pkg_helpers/cuda.py). Drivers:
-NVIDIA's "CUDA Compatibility", minor version compatibility: any driver of the same major version works, from the oldest
-one of that version on.
+NVIDIA's "CUDA Compatibility", minor version compatibility: any driver of the same major version works, starting with
+the oldest driver of that version.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ Capability = tuple[int, int]
 
 @dataclass(frozen=True)
 class Official:
-    """One image: the oldest driver for its CUDA, and the GPUs that it has code for. `on`: also for all later ones."""
+    """One image: the oldest driver for its CUDA, and the GPUs it has code for. `on`: also all GPUs from this one on."""
 
     tag: str
     digest: str
@@ -28,24 +30,24 @@ class Official:
 
     @property
     def reference(self) -> str:
-        """The image's name for an engine: by digest, so that all hosts pull the same one."""
+        """The image's name for an engine: by digest, so that all hosts pull the same image."""
         return f"pytorch/pytorch@{self.digest}"
 
     def knows(self, gpu: Capability) -> bool:
-        """Whether it has code for such a GPU: code for 8.0 runs on 8.x, and only PTX on later generations."""
+        """Whether it has code for such a GPU: code for 8.0 runs on 8.x; later generations can run only its PTX."""
         return any(gpu[0] == code[0] and gpu >= code for code in self.gpus) or (self.on is not None and gpu >= self.on)
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What decides on a host. `driver` and `gpus` are empty if they are unknown, and without GPUs."""
+    """The facts about a host that decide. `driver` and `gpus` are empty if they are unknown or the host has no GPU."""
 
     architecture: str
     driver: tuple[int, ...] = ()
     gpus: tuple[Capability, ...] = ()
 
 
-# The newest CUDA first. 12.8 has an older torch: 2.13 has no build for it.
+# The newest CUDA first. The image for 12.8 has an older torch, because 2.13 has no build for it.
 IMAGES = (
     Official(
         "2.13.0-cuda13.0-cudnn9-runtime",
@@ -67,12 +69,12 @@ IMAGES = (
         ((7, 0), (7, 5), (8, 0), (8, 6), (9, 0), (10, 0), (12, 0)),
     ),
 )
-# For hosts without GPUs, and for a driver that does not tell its version: the one that the most drivers take.
+# For hosts without GPUs, and for drivers of unknown version: the image that works with the most drivers.
 USUAL = IMAGES[1]
 
 
 def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
-    """The image for all of these hosts, and the reason. Raises DeployError, with each host, if there is none."""
+    """The image for all of these hosts, and the reason. If there is none, raises DeployError that lists each host."""
     if strange := [host for host, machine in machines.items() if machine.architecture not in ("x86_64", "amd64")]:
         raise DeployError(
             f"{', '.join(strange)}: there is no official PyTorch image for {machines[strange[0]].architecture}",

@@ -1,7 +1,8 @@
-"""Hosts fetch a base from its registry: each, or the first alone where all of them share one way there.
+"""Hosts pull a base from its registry: all of them, or only the first if they share one link to the registry.
 
-Who has it passes it on to the others (bring.py), which takes about as long again. So each should pull, unless that
-takes more than twice as long: the first begins alone, then some more begin, and what each gets then tells.
+A host that has the base can pass it on to the others (bring.py), which takes about as long again. So all hosts should
+pull, unless that takes more than twice as long. To find out, the first host begins alone; then a few more begin, and
+the rates at which they receive decide.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from ...engine import reach
 from ..road.guide import Tell
 from . import registry
 
-# How long the first is watched alone, and then with others; how many others; how long they may need to begin.
+# WATCH_S: how many seconds the first host is watched alone, and then with others. TRIED: how many others. _BEGIN_S: how
+# long a pull may take to begin.
 WATCH_S, TRIED, _BEGIN_S = 5.0, 3, 15.0
-# Hosts that get, on average, less than this part of what the first got alone share its way.
+# If the hosts receive, on average, less than this fraction of what the first received alone, they share its link.
 _SHARED = 0.5
 _LOOK_S, _MOST_LAYERS, _MOST_TOKENS = 0.1, 1000, 20
 _WORDS = fields.words(1000)
@@ -36,23 +38,23 @@ _ROW = fields.record(
 
 
 class Progress:
-    """What an engine says while it pulls: of each layer, the bytes that came, and of how many."""
+    """What an engine reports while it pulls: for each layer, the bytes received and the total."""
 
     def __init__(self) -> None:
         self._layers, self.error = dict[str, tuple[int, int]](), ""
 
     @property
     def came(self) -> int:
-        """Bytes that came so far."""
+        """The bytes received so far."""
         return sum(came for came, _ in self._layers.values())
 
     @property
     def size(self) -> int:
-        """Bytes of the layers of which it is known."""
+        """The total size in bytes of the layers whose size is known."""
         return sum(size for _, size in self._layers.values())
 
     def take(self, line: str) -> None:
-        """Read what it says next. What nobody can read is nothing."""
+        """Read the engine's next line. A line that cannot be read is ignored."""
         with suppress(BadAnswer):
             row = _ROW(fields.document(line, "a pull"), "a pull")
             self.error = row.get("error", self.error)
@@ -66,8 +68,10 @@ class Progress:
 
 
 class Pull:
-    """The pull of one host, in a thread of its own. `references`: names of the image, of which the first that works
-    counts."""
+    """One host's pull, in its own thread.
+
+    `references`: names for the image, tried in order until one works.
+    """
 
     def __init__(self, session: Session, references: Sequence[str], tell: Tell, note: Callable[[str], None]) -> None:
         self.session, self._tell, self._note = session, tell, note
@@ -83,17 +87,17 @@ class Pull:
         return not self.fault
 
     def stop(self) -> None:
-        """End it: its engine drops what is no whole layer."""
+        """End the pull: the engine discards layers that are not complete."""
         self._is_stopped = True
         self.thread.join(_BEGIN_S)
 
     def _try(self, reference: str) -> bool:
-        """Pull by one name; with a token of this machine's login where the registry asks who comes."""
+        """Pull by one name; with a token from this machine's login if the registry requires one."""
         token = ""
         for _ in range(_MOST_TOKENS):
             before = self.progress.came
             self.fault = self._pull(reference, token)
-            # A token ends after some minutes: as long as something comes, the next one goes on.
+            # A token expires after some minutes. As long as bytes arrive, a new token continues the pull.
             if not registry.is_refusal(self.fault) or (token and self.progress.came == before):
                 break
             had, token = token, registry.token_for(reference)
@@ -105,7 +109,7 @@ class Pull:
         return self.worked
 
     def _pull(self, reference: str, token: str) -> str:
-        """Why it did not work; nothing if it did."""
+        """Pull once; return the reason if it failed, or an empty text."""
         host, source = self.session.name, registry.registry_of(reference)
         self.progress.error = ""
         self._tell(host, 0, 0, source)
@@ -122,9 +126,9 @@ class Pull:
 
 
 def pull(sessions: Sequence[Session], references: Sequence[str], tell: Tell, note: Callable[[str], None]) -> list[Pull]:
-    """Let hosts pull an image: the pulls that ended, well or not. Hosts that are in none of them wait for the others.
+    """Let hosts pull an image. Returns the pulls that ended, successful or not; the other hosts wait for those.
 
-    `references`: its names. `note` gets what is decided.
+    `references`: names for the image. `note` gets the decision.
     """
 
     def begin(some: Sequence[Session]) -> list[Pull]:
@@ -146,7 +150,7 @@ def pull(sessions: Sequence[Session], references: Sequence[str], tell: Tell, not
 
 
 def _rate(pulls: Sequence[Pull]) -> float:
-    """Bytes a second, for a while from the first ones on, to each that gets some: who unpacks gets nothing more."""
+    """The average bytes per second of the hosts that receive any, for a while: hosts that unpack receive none."""
     end = time.monotonic() + _BEGIN_S
     while time.monotonic() < end and not all(pull.progress.came or not pull.thread.is_alive() for pull in pulls):
         time.sleep(_LOOK_S)

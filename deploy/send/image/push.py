@@ -1,8 +1,9 @@
 """Push an image to hosts without a registry: ask what each has, send what it lacks, prove that all have the same.
 
-The order of one push: find the base (here, or pulled on the hosts); look at each host and decide (push_plan.py); once
-every host can take the image, stream an archive into `docker load`, and try the image. The base is read once for all
-hosts. The user's folder, and Muster's agent where the base lacks it, go beside the image (folder/folder_push.py).
+A push has these steps: find the base (on this machine, or pulled on the hosts); look at each host and decide
+(push_plan.py); once every host can take the image, stream an archive into `docker load`, and try the image. The base is
+read once for all hosts. The user's folder and, if the base lacks it, Muster's agent are sent next to the image, not in
+it (folder/folder_push.py).
 """
 
 from __future__ import annotations
@@ -56,19 +57,19 @@ from .push_plan import (
 
 READER = "this machine reads"
 _LOOK_S = 60.0
-_MOST_PROOFS, _PROVED = 1000, "proved"  # lines; the oldest go first
+_MOST_PROOFS, _PROVED = 1000, "proved"  # lines; beyond that the oldest are dropped
 _TRY_S = 120.0
-# Faults that another try does not cure.
+# Faults that another attempt does not cure.
 _HOPELESS = ("disk-full", "docker-down", "docker-permission")
 
 
 class Proofs:
-    """Which images a host has proved to this machine: it created a container from each, after a push had brought it.
+    """The images that a host has proved to this machine, by creating a container from each after a push had sent it.
 
-    Remembered in `folder`/proved, a line `HOST MARK` for each. To create a container and to remove it again takes a
-    host most of the time of a push of one changed file; a proved image must only be shown again, with its layers. If
-    the name belongs to another machine by now, that machine shows its own layers; only the container is not tried there
-    then. Several threads may ask. If the file cannot be read or written, hosts prove once more.
+    They are remembered in `folder`/proved, with a line `HOST MARK` for each. To create and remove a container takes
+    most of the time of a push of one changed file; for a proved image, a host must only show the image and its layers
+    again. If the host name belongs to another machine by now, that machine shows its own layers; only the container is
+    not tried there. Several threads may use it. If the file cannot be read or written, hosts prove the image once more.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -76,16 +77,16 @@ class Proofs:
         self._lines = self._read()
 
     def has(self, host: str, mark: str) -> bool:
-        """Whether the host proved the image with this mark."""
+        """Whether the host has proved the image with this mark."""
         return f"{host} {mark}" in self._lines
 
     def note(self, host: str, mark: str, proved: bool) -> None:
-        """The host proved it just now; or it gets the file again, and must prove it again."""
+        """Record that the host has just proved the image; or, if not `proved`, that it must prove it again."""
         line = f"{host} {mark}"
         if self.has(host, mark) == proved:
             return
         with self._lock:
-            # Another push may have added lines meanwhile.
+            # Another push may have added lines since.
             self._lines = self._read()
             self._lines.pop(line, None)
             if proved:
@@ -100,9 +101,9 @@ class Proofs:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What a push did on one host: the bytes sent (0 if it had all), the reason, and what lies beside the image.
+    """What a push did on one host: the bytes sent (0 if none were lacking), the reason, the folders next to the image.
 
-    `sources`: those bytes by who sent them, a host's name or HERE (road/routes.py).
+    `sources`: the bytes by source, which is a host's name or HERE (road/routes.py).
     """
 
     sent_bytes: int
@@ -113,7 +114,7 @@ class Pushed:
 
 @dataclass(frozen=True)
 class _PushContext:
-    """One push: the image, where its layers come from, and the folders that go beside it."""
+    """One push: the image, the source of its layers, and the folders that go next to it."""
 
     image: Image
     base: Base
@@ -123,8 +124,10 @@ class _PushContext:
 
 
 class _Has(NamedTuple):
-    """What a host has: images, and folders. `store`: None if it has just proved that it has the image, which takes half
-    as many questions."""
+    """The images and folders that a host has.
+
+    `store`: None if the host has just proved that it has the image, which takes half as many questions.
+    """
 
     store: Store | None
     folders: HostFolders
@@ -140,14 +143,15 @@ def push(
     note: Callable[[str], None] = lambda _: None,
     data: Sequence[FolderLook] = (),
 ) -> Results[Pushed]:
-    """Put `base` onto every host, as `tag`, and the folder of `code` and `data` beside it.
+    """Put `base` onto every host, named `tag`, with the folder of `code` and the `data` next to it.
 
-    Returns per host what was sent, or its fault.
+    Returns what was sent to each host, or its fault.
 
-    Calls `tell` from several threads with the bytes so far; for `READER`, while this machine reads the base from its
-    engine. `note` gets what hosts do not get from each other. The next push goes on where one was interrupted.
-    Raises UsageError for a bad folder or name, DeployError if neither side has the base. If a host cannot take the
-    image, raises HostsFailed with every such host before it sends anything to any host.
+    Calls `tell` from several threads with the bytes so far; under the name `READER` while this machine reads the base
+    from its engine. `note` gets a sentence if hosts cannot get something from each other. If a push is interrupted, the
+    next one continues from there. Raises UsageError for a bad folder or name, DeployError if neither this machine nor a
+    host has the base. If some hosts cannot take the image, raises HostsFailed with all of them, before anything is sent
+    to any host.
     """
     sessions, beside = list(sessions), [look for look in (code, *data) if look]
     folders = _known_folders(sessions, beside)
@@ -161,7 +165,7 @@ def push(
     with road:
         road.offer([session for session in sessions if _is_complete(context, has[session.name])])
         held = Ahead(lambda: _bring_base(sessions, context, has, bringing))
-        # All at once: who came later would not be in the chain.
+        # All hosts at the same time: a host that started later would not be in the chain.
         pushed = on_all(
             sessions,
             lambda session: _push_to(session, context, has[session.name], bringing, held),
@@ -205,20 +209,20 @@ def foresee(
 def _bring_base(
     sessions: Sequence[Session], context: _PushContext, has: Mapping[str, _Has], bringing: Bringing
 ) -> Held:
-    """Bring the base to hosts that lack it, where another host or a registry has it."""
+    """Get the base to hosts that lack it, from another host or a registry that has it."""
     plans = {session: _planned(context, has[session.name]).layers for session in sessions}
     lacking = {session: layers for session, layers in plans.items() if layers}
     return bringing.bring(context.base, [session for session in sessions if session not in lacking], lacking)
 
 
 def look(session: Session, image: Image, base: Base) -> Store:
-    """Ask a host's engine what it is and what it has. Raises DeployError if no engine answers."""
+    """Ask a host what engine it has and which images. Raises DeployError if no engine answers."""
     return _look(session, (image.tag, base.name, *base.sources))
 
 
 def _look(session: Session, names: Sequence[str]) -> Store:
     done = session.run(commands.look_at_images(names), timeout_s=_LOOK_S, check=False)
-    # `docker info` ends with 0 even if no engine answered.
+    # `docker info` exits with 0 even if no engine answered.
     if done.code or '"version":""' in done.out:
         raise docker_faults.fault(done.err)
     return parse_store(done.out)
@@ -233,7 +237,7 @@ def _context(
     cache: LayerCache,
     folders: Ahead[Results[HostFolders]],
 ) -> tuple[_PushContext, Results[_Has]]:
-    """One push, and what the hosts have. `tell` gets the bytes of the base that were read, and of how many."""
+    """Prepare one push, and ask what the hosts have. `tell` gets the bytes of the base read so far, and the total."""
     base, local = agreed_base(bases), HERE in bases.values
     image, proofs = run_image(base, tag), Proofs(cache.folder.parent)
 
@@ -245,20 +249,20 @@ def _context(
             raise fault
         return _Has(store, seen.values[session.name])
 
-    looks = Ahead(lambda: on_all(sessions, ask))  # while this machine looks at the folder
+    looks = Ahead(lambda: on_all(sessions, ask))  # meanwhile this machine looks at the folder
     outgoing = _outgoing(base, beside)
     layers = BaseLayers(base, local, cache, lambda read: tell(min(read, base.size), base.size))
     return _PushContext(image, base, layers, proofs, outgoing), looks.result()
 
 
 def _outgoing(base: Base | None, beside: Sequence[FolderLook]) -> list[Outgoing]:
-    """What goes beside the image: the agent, unless the base is known to have it, the user's folder, and data."""
+    """What goes next to the image: the agent (unless the base is known to have it), the user's folder, and data."""
     agent = [] if base and has_trainer(base) else [folder_push.outgoing_trainer()]
     return [*agent, *map(folder_push.outgoing_folder, beside)]
 
 
 def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) -> Ahead[Results[HostFolders]]:
-    """What each host has of what this machine may have sent before. It takes longest, so it comes first."""
+    """Ask each host what it has of the folders this machine sent before. This takes longest, so it starts first."""
 
     def ask() -> Results[HostFolders]:
         known = [folder_push.outgoing_trainer().content.digest]
@@ -269,7 +273,7 @@ def _known_folders(sessions: Sequence[Session], beside: Sequence[FolderLook]) ->
 
 
 def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolders) -> HostFolders:
-    """The folders of a host; it is asked once more if it may have a content from another folder or machine."""
+    """The folders of a host. It is asked once more if it may have a content from another folder or machine."""
     plans = [each.plan(folders) for each in outgoing]
     if not any(plan.stream and not plan.below for plan in plans):
         return folders
@@ -277,7 +281,7 @@ def _folders(session: Session, outgoing: Sequence[Outgoing], folders: HostFolder
 
 
 def _beside(outgoing: Sequence[Outgoing], folders: HostFolders) -> tuple[HostFolder, ...]:
-    """What lies beside the image on a host with these folders."""
+    """The folders next to the image on a host with these folders."""
     return tuple(each.on_host(folders) for each in outgoing)
 
 
@@ -286,7 +290,7 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
     host = session.name
     if host in bases.faults:
         raise bases.faults[host]
-    # Its settings too: their variables decide which code runs, and one host would decide it for all.
+    # Compare the settings too: their variables decide which code runs, and one host would decide that for all.
     if (own := bases.values.get(host)) and own.content != context.base.content:
         raise DeployError(
             f"{host} has another {context.base.name} than {next(iter(bases.values))}",
@@ -309,12 +313,12 @@ def _planned(context: _PushContext, has: _Has) -> PushPlan:
 
 
 def _is_complete(context: _PushContext, has: _Has) -> bool:
-    """Whether nothing is to be sent to a host."""
+    """Whether nothing needs to be sent to a host."""
     return _planned(context, has).present and not any(each.plan(has.folders).stream for each in context.outgoing)
 
 
 def _push_to(session: Session, context: _PushContext, has: _Has, bringing: Bringing, held: Ahead[Held]) -> Pushed:
-    """The image and the folders beside it; both at once if the image needs only its proof."""
+    """Send the image and the folders next to it; both at the same time if the image only needs to be proved."""
     work = partial(_push_image, session, context, has, bringing, held)
     ahead = Ahead(work) if _planned(context, has).present else None
     beside, sources = _beside(context.outgoing, has.folders), Counter[str]()
@@ -335,7 +339,7 @@ def _push_image(session: Session, context: _PushContext, has: _Has, bringing: Br
     if not plan.layers:
         return _deliver(session, context, bringing.road, store, plan)
     layers, why = held.result(), plan.why
-    store, plan = _seen(session, context)  # it may have pulled them meanwhile
+    store, plan = _seen(session, context)  # the host may have pulled the base meanwhile
     if plan.layers and layers.keys() >= set(plan.layers):
         try:
             return replace(_deliver(session, context, bringing.road, store, plan, layers), why=why)
@@ -355,7 +359,7 @@ def _seen(session: Session, context: _PushContext) -> tuple[Store, PushPlan]:
 def _deliver(
     session: Session, context: _PushContext, road: Road, store: Store, plan: PushPlan, held: Held | None = None
 ) -> Pushed:
-    """Send, and let the host prove it; if that fails, send all layers once more. `held`: what another host keeps."""
+    """Send the image and let the host prove it; if that fails, send all layers. `held`: what another host keeps."""
     sources = Counter[str]()
     old, carry = replaced(context.image, store), road.deliver if held else road.send
     every = PushPlan(context.image.layers, False, "all layers: those of the host did not give this image")
@@ -378,7 +382,7 @@ def _deliver(
 
 
 def _try(session: Session, image: Image, old: Sequence[str], proofs: Proofs) -> Done:
-    """Let the host show the image, and create a container from it unless it did so before."""
+    """Let the host show the image, and create a container from it, unless it has proved the image before."""
     is_known = not old and proofs.has(session.name, image.mark)
     argv = commands.show_image(image.tag) if is_known else commands.try_image(image.tag, old)
     return session.run(argv, timeout_s=_TRY_S, check=False)
@@ -393,10 +397,10 @@ def _stream(context: _PushContext, store: Store, plan: PushPlan, held: Held | No
 
 
 def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
-    """What is wrong with the image after `_try`, or nothing: then the host has proved it.
+    """What is wrong with the image after `_try`; empty if nothing is: then the host has proved it.
 
-    The output of `docker load` proves nothing: engines from 27 on load and name an image without having its layers.
-    Such an image is removed. Raises DeployError if sending more would not help.
+    The output of `docker load` proves nothing: from version 27 on, engines load and name an image without having its
+    layers. Such an image is removed. Raises DeployError if sending more would not help.
     """
     if done.code and (cause := docker_faults.read(done.err)) and cause.name in _HOPELESS:
         raise docker_faults.fault(done.err)

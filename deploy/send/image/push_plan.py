@@ -1,6 +1,6 @@
-"""What of an image a host lacks, and what to send it: from what its engine says to a decision with its reason. Pure.
+"""What a host lacks of an image, and what to send: a decision with its reason, from what the engine reports. Pure.
 
-The rules of `docker load` behind this are measured in docs/decisions/: a layer may be left out when the host has it
+It relies on rules of `docker load` that were measured in docs/decisions/: a layer may be left out if the host has it
 together with every layer below it, on both image stores.
 """
 
@@ -19,7 +19,7 @@ from ..space import refuse_full
 from .compression import GZIP, PLAIN, ZSTD, Codec
 from .model import DIGEST, MARK, TOP, Base, Image, make_image, run_image
 
-# An engine names machines as the kernel does, an image as Go does.
+# An engine names architectures as the kernel does, an image as Go does.
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "i686": "386"}
 _KILOBYTES = digits(1 << 50)
 _ABOUT = record(
@@ -55,7 +55,7 @@ class HostImage:
 
 @dataclass(frozen=True)
 class Store:
-    """A host's engine as `commands.look_at_images` shows it; `free` is in bytes, None if the host did not say."""
+    """A host's engine as `commands.look_at_images` shows it; `free` is in bytes, None if the host did not report it."""
 
     version: str
     architecture: str
@@ -68,9 +68,9 @@ class Store:
 
 @dataclass(frozen=True)
 class PushPlan:
-    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, send nothing of it.
+    """What to send to one host: `layers` by diff id, bottom up. `present`: it has the image, so none of it is sent.
 
-    `folders`: what lies beside the image. `bytes`: of the layers as tar files, as far as known.
+    `folders`: the folders next to the image. `bytes`: the size of the layers as tar files, as far as known.
     """
 
     layers: tuple[str, ...]
@@ -81,7 +81,7 @@ class PushPlan:
 
 
 def parse_store(output: str) -> Store:
-    """Read the JSON lines of `commands.look_at_images`; other lines are ignored.
+    """Parse the JSON lines printed by `commands.look_at_images`; other lines are ignored.
 
     Raises DeployError if the engine's own line is missing, BadAnswer for a field that cannot be read.
     """
@@ -95,7 +95,7 @@ def parse_store(output: str) -> Store:
         version=about["version"],
         architecture=_ARCHITECTURES.get(about["machine"], about["machine"]),
         system=about["system"],
-        # A list of pairs.
+        # `status` is a list of pairs.
         containerd=any("io.containerd.snapshotter" in text for pair in about["status"] for text in pair),
         root=about["root"],
         free=min(free, default=None),
@@ -104,17 +104,17 @@ def parse_store(output: str) -> Store:
 
 
 def parse_image(line: str) -> HostImage:
-    """Read the line about an image from `commands.try_image` or `commands.show_image`. Raises BadAnswer."""
+    """Parse the line about an image that `commands.try_image` or `commands.show_image` prints. Raises BadAnswer."""
     return _host_image({"id": "", "layers": [], "tags": None, "labels": None, **object_or_empty(line)})
 
 
 def platform(machine: str) -> str:
-    """Docker's name for the platform of a Linux machine that the kernel calls `machine`: linux/amd64."""
+    """Docker's name for the platform of a Linux machine that the kernel calls `machine`, such as linux/amd64."""
     return f"linux/{_ARCHITECTURES.get(machine, machine)}"
 
 
 def plan_push(image: Image, store: Store, base: str = "") -> PushPlan:
-    """What to send of an image; `base`: the name of the one that it stands on, if that is another.
+    """What to send of an image. `base`: the name of its base image, if that has another name.
 
     Raises DeployError if the image cannot run on this engine's kind of machine.
     """
@@ -139,12 +139,12 @@ def _build(base: str, kind: str) -> str:
 
 
 def stands_on(base: Base, on_host: HostImage) -> bool:
-    """Whether an image on a host is this base, or a push made it from this base."""
+    """Whether an image on a host is this base, or was made by a push from this base."""
     return on_host.layers == base.layers and on_host.mark in ("", run_image(base, base.name).mark)
 
 
 def replaced(image: Image, store: Store) -> tuple[str, ...]:
-    """Ids of images that earlier pushes made and that lose their name to `image`."""
+    """The ids of images that earlier pushes made and that lose their name to `image`."""
     return tuple(
         on_host.id
         for on_host in store.images
@@ -155,17 +155,18 @@ def replaced(image: Image, store: Store) -> tuple[str, ...]:
 def codec_for(store: Store) -> Codec:
     """How to compress an archive for this engine's `docker load`."""
     if not store.containerd:
-        # 20.10 reads no zstd. Later engines do, in threads that may outlive their stream, which once ended an engine
-        # (docs/decisions/0006).
+        # 20.10 cannot read zstd. Later engines can, but in threads that may outlive their stream, which once ended an
+        # engine (docs/decisions/0006).
         return GZIP
     version = tuple(int(number) for number in re.findall(r"[0-9]{1,9}", store.version)[:2])
     return ZSTD if version >= (25,) else PLAIN
 
 
 def check_space(store: Store, sizes: Sequence[int]) -> None:
-    """Raise DeployError if layers of these sizes do not fit, or a container has no room beside those that are there.
+    """Raise DeployError if layers of these sizes do not fit, or if there is no room for a container.
 
-    They need twice their size: the classic store unpacks beside the layers, containerd keeps both blob and files.
+    Layers need twice their size: the classic store unpacks them next to the archive, containerd keeps both blob and
+    files.
     """
     what = "the image" if sizes else "a container"
     look = "muster clean" if store.version.startswith("bare-") else "docker system df"

@@ -1,6 +1,6 @@
-"""A registry that gives an image only to whom it knows: hosts get a token for it, never this machine's login.
+"""Access to a private registry: hosts get a token for one image, and never this machine's login.
 
-The token can pull that image alone, for some minutes, and an engine does not keep it. Sources: the file format of
+The token can only pull that image, for a few minutes, and an engine does not store it. Sources: the file format of
 `docker login` and its helpers (docker/cli, cli/config/configfile); the Distribution project's "Token Authentication".
 """
 
@@ -35,30 +35,30 @@ _CONFIG = fields.record(
 _SECRET = fields.record({"Username": fields.text(1000), "Secret": fields.text(1 << 16)})
 _ANSWER = fields.record({}, {"token": fields.text(1 << 16), "access_token": fields.text(1 << 16)})
 _HELPER_S, _ASK_S, _MOST = 30.0, 10.0, 1 << 17
-# The name beside a token from which others are made, as a helper gives it.
+# The user name that a helper gives if its secret is a refresh token, from which other tokens are made.
 _REFRESH = "<token>"
 _DENIED = re.compile(r"denied|unauthorized|authentication required|no basic auth", re.IGNORECASE)
 _FIELD = re.compile(r'(realm|service)="([^"]*)"')
 _REGISTRY = re.compile(r"(localhost|[^/]*[.:][^/]*)/")
-# Anything else in a name could ask for more than to pull this one.
+# Any other character in a name could make the request ask for more than to pull this image.
 _REPOSITORY = re.compile(r"([a-z0-9._/-]+)(?::[A-Za-z0-9._-]+)?(?:@[a-z0-9:]+)?")
 
 
 def is_refusal(words: str) -> bool:
-    """Whether an engine's words say that the registry wants to know who asks."""
+    """Whether an engine's words report that the registry requires a login."""
     return bool(_DENIED.search(words))
 
 
 def registry_of(reference: str) -> str:
-    """The registry in an image's name: `ghcr.io` of `ghcr.io/team/image:tag`; if none stands there, `docker.io`."""
+    """The registry in an image's name: `ghcr.io` in `ghcr.io/team/image:tag`; `docker.io` if the name has none."""
     named = _REGISTRY.match(reference)
     return named[1] if named else _HUB
 
 
 def token_for(reference: str) -> str:
-    """The header X-Registry-Auth with a token that can pull this image, from this machine's login.
+    """The header X-Registry-Auth, with a token made from this machine's login that can pull this image.
 
-    Empty if nobody has logged in here, or the registry gives no such tokens, or this machine does not reach it.
+    Empty if there is no login on this machine, the registry gives no such tokens, or this machine cannot reach it.
     """
     registry = registry_of(reference)
     key, server = (_HUB_KEY, _HUB_SERVER) if registry == _HUB else (registry, registry)
@@ -72,7 +72,7 @@ def token_for(reference: str) -> str:
 
 
 def _login(key: str) -> tuple[str, str] | None:
-    """What `docker login` kept for a registry: a name and a password, or _REFRESH and a token."""
+    """What `docker login` stored for a registry: a name and a password, or _REFRESH and a token."""
     folder = Path(os.environ.get("DOCKER_CONFIG", "") or Path.home() / ".docker")
     config = _CONFIG(fields.document((folder / "config.json").read_bytes(), "Docker's settings"), "")
     helper = config.get("credHelpers", {}).get(key) or config.get("credsStore")
@@ -89,9 +89,9 @@ def _login(key: str) -> tuple[str, str] | None:
 
 
 def _ask_for_token(server: str, repository: str, name: str, secret: str) -> str:
-    """A token to pull from this repository; empty if the registry sends nobody to a server of tokens."""
+    """Get a token to pull from this repository; empty if the registry does not refer to a token server."""
     realm, service = _server_of_tokens(f"https://{server}/v2/{repository}/manifests/latest")
-    # A login goes nowhere in clear text, whatever the registry says.
+    # A login is never sent in clear text, whatever the registry says.
     if urlsplit(realm).scheme != "https":
         return ""
     wanted = {"service": service, "scope": f"repository:{repository}:pull"}
@@ -107,22 +107,22 @@ def _ask_for_token(server: str, repository: str, name: str, secret: str) -> str:
 
 
 def _server_of_tokens(url: str) -> tuple[str, str]:
-    """Where a registry sends those that it does not know (empty: nowhere), and what it calls itself there."""
+    """The token server to which a registry refers unknown clients (empty: none), and the registry's name there."""
     with _open(urllib.request.Request(url)) as answer:
         asked = dict(_FIELD.findall(answer.headers.get("WWW-Authenticate", "")))
     return asked.get("realm", ""), asked.get("service", "")
 
 
 def _open(request: urllib.request.Request) -> Any:
-    """The answer, whatever its status. urllib sends Authorization to wherever it is redirected: here to nowhere."""
-    return urllib.request.build_opener(_AsItIs).open(request, timeout=_ASK_S)
+    """The response, whatever its status. No redirects: urllib would send the Authorization header to their target."""
+    return urllib.request.build_opener(_NoRedirects).open(request, timeout=_ASK_S)
 
 
-class _AsItIs(urllib.request.HTTPErrorProcessor):
-    """An answer is no error, and no redirect."""
+class _NoRedirects(urllib.request.HTTPErrorProcessor):
+    """Returns every response as it is: a status is not an error, and a redirect is not followed."""
 
     def http_response(self, request: urllib.request.Request, response: Any) -> Any:
-        """The same."""
+        """Return the response unchanged."""
         return response
 
     https_response = http_response

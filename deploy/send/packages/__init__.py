@@ -1,1 +1,1 @@
-"""Install a project's packages on the machines of a run: one locked resolution, installed by uv on each of them."""
+"""Install a project's packages on the machines of a run: one locked resolution, which uv installs on each of them."""

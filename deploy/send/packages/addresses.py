@@ -1,7 +1,7 @@
-r"""Addresses of http(s) that somebody else may have written: which are taken, and which no file may make us contact.
+r"""Check http(s) addresses that somebody else may have written: which are accepted, and which are never contacted.
 
-Readers of addresses differ (`http://a\@b/` is on a for one, on b for the next), so only plain ones are taken: what a
-person is asked about is what is contacted.
+Parsers differ (the host of `http://a\@b/` is a for one, b for the next), so only plain addresses are accepted: then
+what the user is asked about is what is contacted.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .settings import without_logins
 _PLAIN = re.compile(
     r"https?://(?:[^\s/@?#\\]+@)?(?P<host>[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::(?P<port>\d{1,5}))?(?:/[!-\[\]-~]*)?"
 )
-# What answers only the machine itself, with its keys: link-local addresses, and the services of clouds.
+# Addresses that serve only the machine itself, and give out its keys: link-local addresses, and clouds' own services.
 _SERVICES = [
     ipaddress.ip_network(net)
     for net in (
@@ -25,13 +25,15 @@ _SERVICES = [
         *("fe80::/10", "fd00:ec2::254/128", "fd20:ce::254/128"),
     )
 ]
-# An IPv4 address within one of these stands in the last 32 bits.
-_AROUND = [ipaddress.ip_network(net) for net in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")]
+# An IPv6 address in one of these networks has an IPv4 address in its last 32 bits.
+_WRAPPING_NETWORKS = [
+    ipaddress.ip_network(net) for net in ("::/96", "::ffff:0:0/96", "::ffff:0:0:0/96", "64:ff9b::/96")
+]
 _NAMES = ("metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal")
 
 
 def is_web(text: str) -> bool:
-    """Whether a text is an address of http or https, however it is written; also one that nobody can read."""
+    """Whether a text is an http or https address, however it is written; True also if it cannot be parsed."""
     try:
         return urlsplit(text).scheme in ("https", "http")
     except ValueError:
@@ -39,7 +41,7 @@ def is_web(text: str) -> bool:
 
 
 def check(text: str, where: str) -> None:
-    """Raise UsageError for an address that readers could take differently, and for one that no file may name."""
+    """Raise UsageError for an address that parsers could read differently, or that no file may refer to."""
     match = _PLAIN.fullmatch(text)
     if not match or int(match["port"] or 0) > 65535 or not text.isascii() or len(text) > 2000:
         raise UsageError(f"{without_logins(where)}: an address that is not plain", "https://HOST/PATH, in ASCII")
@@ -57,15 +59,15 @@ def check_host(host: str, where: str) -> None:
 
 
 def check_reached(url: str, before: str = "") -> None:
-    """Look a host's name up, and raise DeployError where it leads to what no file may name.
+    """Look up a host's name; raise DeployError if it leads to an address that no file may refer to.
 
-    `before`: the address that led here: none leads on to this machine itself.
+    `before`: the address that redirected here. No other server may redirect to this machine itself.
     """
     host, first = urlsplit(url).hostname or "", urlsplit(before).hostname
     try:
         rows = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        return  # a proxy may know it; else it is not reached
+        return  # a proxy may resolve it; otherwise the connection fails
     for *_, place in rows:
         number = ipaddress.ip_address(str(place[0]).partition("%")[0])
         inner = _v4(number)
@@ -79,7 +81,7 @@ def check_reached(url: str, before: str = "") -> None:
 
 
 def _number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """The address that a host is, as those read it who connect: also 2852039166, 0xa9fea9fe and 169.254.43518."""
+    """The IP address that connecting programs read from a host: also 2852039166, 0xa9fea9fe and 169.254.43518."""
     try:
         return ipaddress.ip_address(host.strip("[]"))
     except ValueError:
@@ -91,10 +93,12 @@ def _number(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 
 def _v4(number: ipaddress.IPv4Address | ipaddress.IPv6Address) -> list[ipaddress.IPv4Address]:
-    """The IPv4 addresses that an IPv6 address stands for."""
+    """The IPv4 addresses that an IPv6 address contains."""
     if not isinstance(number, ipaddress.IPv6Address):
         return []
-    inner = [ipaddress.IPv4Address(int(number) & 0xFFFFFFFF)] if any(number in net for net in _AROUND) else []
+    inner = (
+        [ipaddress.IPv4Address(int(number) & 0xFFFFFFFF)] if any(number in net for net in _WRAPPING_NETWORKS) else []
+    )
     return [*inner, *filter(None, [number.sixtofour])]
 
 

@@ -1,7 +1,7 @@
-"""What a run's image already has, as each host says: Python, packages, and the platform whose wheels uv is asked for.
+"""What a run's image already has, as hosts report it: Python, packages, and the platform for which uv gets wheels.
 
-A host's word is checked, and counts only if all hosts say the same: what one of them invented would change what the
-others install. What a host said is remembered for that host and those layers alone.
+A host's report is checked, and counts only if all hosts report the same: otherwise one host could invent something that
+changes what the others install. What a host reported is remembered only for that host and those layers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .inside.tools import FROM_BASE, NEED, normal
 
 _MOST, _MOST_NEEDS = 5000, 1000
 _NAME = re.compile(store.NAME)
-# As PEP 440 has it: Debian's own (1.1build1) are none, and uv would read nothing beside one.
+# As PEP 440 defines it. Debian's own versions (1.1build1) do not match, and with one of them uv would read nothing.
 _VERSION = re.compile(
     r"v?([0-9]{1,9}!)?[0-9]{1,20}(\.[0-9]{1,20}){0,20}([-_.]?(a|b|c|rc|alpha|beta|pre|preview)[-_.]?[0-9]{0,20})?"
     r"(-[0-9]{1,20}|[-_.]?(post|rev|r)[-_.]?[0-9]{0,20})?([-_.]?dev[-_.]?[0-9]{0,20})?(\+[a-z0-9]+([-_.][a-z0-9]+)*)?",
@@ -45,13 +45,13 @@ _READ = record(
         "base": array(_PACKAGE, _MOST),
     }
 )
-# The versions of glibc that uv knows by name: a wheel for an older one runs on a newer one.
+# The versions of glibc that uv has names for: a wheel for an older one runs on a newer one.
 _GLIBC = (17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40)
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of the base: its name as indexes compare it, what it needs, its extras."""
+    """A package in the base: its normalized name, its version, what it requires, and its extras."""
 
     name: str
     version: str
@@ -61,7 +61,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Base:
-    """A described base: the version of its Python, the kernel's word for its processor, libc, packages by name."""
+    """A described base: its Python version, the kernel's name for its processor, its libc, and its packages by name."""
 
     python: str
     machine: str
@@ -70,12 +70,12 @@ class Base:
 
     @property
     def digest(self) -> str:
-        """A digest of all of it."""
+        """A digest of everything in it."""
         return hashlib.sha256(json.dumps(astuple(self)).encode()).hexdigest()
 
     @property
     def torch(self) -> Mapping[str, str]:
-        """The versions of what comes from the base alone; the local part says which build it is. Raises DeployError."""
+        """The versions of packages that only the base provides (the local part tells the build). Raises DeployError."""
         versions = {package.name: package.version for package in self.packages if FROM_BASE.fullmatch(package.name)}
         if "torch" not in versions:
             raise DeployError("the base has no torch: name an image that has it", "--image pytorch/pytorch:TAG")
@@ -83,7 +83,7 @@ class Base:
 
     @property
     def platform(self) -> str:
-        """The platform as uv names it. Raises DeployError for one that uv does not know."""
+        """The platform in uv's spelling. Raises DeployError for a platform that uv does not know."""
         kind, version = self.libc
         fits = [known for known in _GLIBC if known <= _minor(self.libc)]
         if self.machine not in ("x86_64", "aarch64") or kind != "glibc" or not fits:
@@ -95,26 +95,26 @@ class Base:
 
 
 class NotYet(DeployError):
-    """What only builds say cannot be foreseen."""
+    """Raised if something cannot be foreseen because only a build tells it."""
 
 
 class Foreseen(NamedTuple):
-    """A base, as hosts will have it or have it already, and the lock for it. It counts if they have that base then."""
+    """A base that hosts have or will have, and the lock for it. The lock counts if they then really have that base."""
 
     base: Base
     lock: store.Lock
 
     def is_for(self, described: Base) -> bool:
-        """Whether hosts have that base: the same Python and platform, and the same packages."""
+        """Whether hosts have that base: the same Python and platform, and the same packages and versions."""
         return _named(self.base) == _named(described)
 
 
-# None: nothing can be foreseen.
+# None: nothing could be foreseen.
 Foreseeing = Ahead[Foreseen | None]
 
 
 def of_lock(plain: Base, lock: store.Lock) -> Base:
-    """What a base will be once this lock is installed on it. What its packages need, their index says."""
+    """What a base will be once this lock is installed on it. What its packages require is left to their index."""
     pins = [line.split(" ", 1)[0].split("==") for line in lock.lines]
     pins += [[source.name, source.version] for source in lock.sources]
     return replace(plain, packages=tuple(Package(normal(name), version) for name, version in sorted(pins)))
@@ -129,7 +129,7 @@ def _minor(libc: tuple[str, str]) -> int:
 
 
 def read(answer: object, what: str) -> Base:
-    """A host's answer. Raises BadAnswer. What no index could have either (an odd version, an address) is left out."""
+    """Parse a host's answer. Raises BadAnswer. Leaves out what no index could have (odd versions, addresses)."""
     got = _READ(answer, what)
     libc = got["platform"]["libc"]
     packages = {
@@ -150,9 +150,9 @@ def read(answer: object, what: str) -> Base:
 
 
 def same(described: Mapping[str, Base]) -> Base:
-    """The one base that all hosts describe. Raises DeployError, which names the odd hosts and the first difference.
+    """The one base that all hosts describe. If they differ, DeployError lists the odd hosts and the first difference.
 
-    Of several versions of glibc it has the oldest: what is built for that one runs with all of them.
+    If the versions of glibc differ, the result has the oldest: what is built for that one runs with all of them.
     """
     oldest = min((base.libc for base in described.values()), key=_minor)
     described = {n: replace(b, libc=oldest) if b.libc[0] == oldest[0] else b for n, b in described.items()}
@@ -172,7 +172,7 @@ def same(described: Mapping[str, Base]) -> Base:
 
 
 def remembered(folder: Path, who: str, layers: tuple[str, ...]) -> Base | None:
-    """What this host said of these layers before; None if it was not asked yet, or the file is damaged."""
+    """What this host reported about these layers before; None if it was never asked, or if the file is damaged."""
     content = store.read(_path(folder, who, layers))
     try:
         return read(document(content, "a described base", most=16 << 20), "a described base") if content else None
@@ -181,7 +181,7 @@ def remembered(folder: Path, who: str, layers: tuple[str, ...]) -> Base | None:
 
 
 def remember(folder: Path, who: str, layers: tuple[str, ...], base: Base) -> None:
-    """Keep what a host said of its layers."""
+    """Save what a host reported about its layers."""
     rows = [asdict(package) for package in base.packages]
     value = {"python": base.python, "platform": {"machine": base.machine, "libc": base.libc}, "base": rows}
     write(folder, _path(folder, who, layers).name, json.dumps(value).encode())

@@ -1,4 +1,4 @@
-"""One order to the program of inside/, and its answer line by line. No I/O of its own."""
+"""Sends one order to the program in inside/, and reads its answer line by line. Does no I/O itself."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .store import Content
 
 Files = Mapping[str, Content]
 _MOST_WORDS = 8000
-_MOST_SAID = 64 << 20  # letters that one order may answer in all
+_MOST_SAID = 64 << 20  # the most characters in the whole answer to one order
 _CHUNK = 1 << 20
 
 
 class Unreached(DeployError):
-    """A place that reaches no index; `uv`: it could not even get uv."""
+    """Raised if a place cannot reach any package index. `uv`: it could not even get uv."""
 
     def __init__(self, place: str, words: str, uv: bool) -> None:
         super().__init__(f"{place}: it reaches no package index: {words}", "muster docs offline-and-proxies")
@@ -32,7 +32,7 @@ class Unreached(DeployError):
 
 
 class ToolFailed(DeployError):
-    """uv failed at a place; `words`: all that it says, if that is more than the message has."""
+    """Raised if uv failed at a place. `words`: all of uv's output, if that is more than the message has."""
 
     def __init__(self, place: str, what: str, words: str, hint: str) -> None:
         first, *others = [line.strip() for line in words.splitlines() if line.strip()] or ["no words"]
@@ -43,7 +43,7 @@ class ToolFailed(DeployError):
 
 
 class Exchange:
-    """What goes in, and what comes out. `tell` gets each line of progress, without passwords."""
+    """The input and the output of one order. `tell` gets each line of progress, without passwords."""
 
     def __init__(self, place: str, settings: Settings, tell: Callable[[str], None]) -> None:
         self._place, self._settings, self._tell = place, settings, tell
@@ -53,7 +53,7 @@ class Exchange:
         self._size = 0
 
     def input(self, order: Mapping[str, Any], files: Files) -> Iterator[bytes]:
-        """The program's text, the order and its files. It ends with the answer: an earlier end would end the order."""
+        """The program's text, the order and its files. It stays open until the answer: its end cancels the order."""
         settings = self._settings
         certificates = {"ca": settings.certificates} if settings.certificates else {}
         texts = {"uv.txt": uv.PINS.encode(), **certificates, **files}
@@ -72,7 +72,7 @@ class Exchange:
         self._over.wait()
 
     def line(self, line: str) -> None:
-        """Take a line of output. Raises DeployError for one that no program of ours writes, and for too many."""
+        """Take a line of output. Raises DeployError for too many, or a line that Muster's program cannot write."""
         self._size += len(line)
         if self._size > _MOST_SAID:
             raise DeployError(f"{self._place}: its packages' program says more than {amount(_MOST_SAID)}")
@@ -94,7 +94,7 @@ class Exchange:
         self._over.set()
 
     def finish(self, done: tuple[int, str], what: str, hint: Callable[[str], str]) -> dict[str, Any]:
-        """The answer. `done`: the program's exit code, and other output. `what` it was to do, for a message.
+        """Return the answer. `done`: the program's exit code, and other output. `what`: its task, for a message.
 
         Raises Unreached, or ToolFailed with uv's own words.
         """

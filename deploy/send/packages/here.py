@@ -1,4 +1,4 @@
-"""Commands of this machine, run as a session runs them on a host."""
+"""Run commands on this machine in the way that a session runs them on a host."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Here:
         folder: Path = Path("/"),
         environment: Mapping[str, str] | None = None,
     ) -> Done:
-        """Run a command to its end; what it leaves at work on purpose goes on.
+        """Run a command to its end. A process that it leaves running on purpose keeps running.
 
-        At the end of its time, after a fault and at the end of this program it is killed with its session. Raises
-        DeployError after `timeout_s`, also where a process of another session keeps its output open; and if it fails,
-        and `check`.
+        The command is killed with its session when its time is over, after a fault, and when this program ends. Raises
+        DeployError after `timeout_s`, even if only a process of another session keeps the output open; and, with
+        `check`, if the command fails.
         """
-        # The folder that the user stands in may be somebody else's: nothing is looked up in it.
+        # The current folder may be somebody else's, so the command does not run in it.
         pipe, both = subprocess.PIPE, subprocess.STDOUT
         process = subprocess.Popen(
             argv, cwd=folder, env=environment, stdin=pipe, stdout=pipe, stderr=both, start_new_session=True

@@ -1,8 +1,9 @@
-"""Packages onto the places of a run: resolved here (torch's sisters from PyTorch's index), installed by each one.
+"""Install packages at the places of a run: this machine resolves them, and each place installs them.
 
-The order: ask each place what it has, and what its base has, which must be the same everywhere; find the lock of an
-earlier time, or resolve one here; let each place that lacks the packages build what has no wheel, for itself alone, and
-install; compare the digests of the installed files. No place decides anything for another.
+The order: ask each place what it has, and what its base has, which must be the same everywhere; find an earlier lock,
+or resolve a new one here (torch's sisters may come from PyTorch's index); let each place that lacks the packages build
+what has no wheel, for itself alone, and install; compare the digests of the installed files. No place decides anything
+for another.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ Tell = Callable[[str, str], None]
 Each = Callable[[Sequence[Place], Callable[[Place], Any]], Results[Any]]
 OTHER_PYTHON = f"{resolve.HERE} with such a Python and torch; on hosts: {FLAG.image} NAME, or {FLAG.dockerfile} FILE"
 _SISTER = re.compile(r"torch(?:vision|audio)==[^\s+]+\+(cpu|cu[0-9]+)\b")
-_BEFORE = "the hosts of an earlier time"
+_EARLIER_HOSTS = "the hosts of an earlier time"
 _INSTALLED = record({"digest": text(64, "[0-9a-f]{64}"), "size": whole()})
 _BUILT = record(
     {
@@ -60,10 +61,10 @@ _BUILT = record(
 
 @dataclass(frozen=True)
 class PackageRequest:
-    """What to install, with which settings. `tell(place, words)` gets each line of progress, from any thread.
+    """What to install, and with which settings. `tell(place, words)` gets each line of progress, from any thread.
 
-    `source`: the folder that is sent. `resolved` gets what the places will have, before they install it. `foreseen`:
-    the lock for these places, if they have the base that it was made for. `each` does one thing at all places.
+    `source`: the folder that is sent. `resolved` gets what the places will have, before they install it. `foreseen`: a
+    lock for these places, which counts if they have the base it was made for. `each`: does one thing at all places.
     """
 
     requirements: Requirements
@@ -77,10 +78,10 @@ class PackageRequest:
 
 @dataclass(frozen=True)
 class Installed:
-    """The packages of a run at all its places. `environments` by place, empty if the base has all that is needed.
+    """A run's packages at all its places. `environments`: by place; empty if the base has all that is needed.
 
-    `variables`: of each place's base. `size`: bytes, 0 if they were there before. `sent`: bytes that went through here.
-    `python`: the version that all of them run. `empty`: what was built of the folder, or of git, and has no code.
+    `variables`: of each place's base. `size`: in bytes; 0 if nothing was installed. `sent`: bytes sent by this machine.
+    `python`: the version that all places run. `empty`: packages built from the folder or from git that have no code.
     """
 
     lock: Lock
@@ -95,7 +96,7 @@ class Installed:
 def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
     """Install the requested packages at every place.
 
-    Raises DeployError with the tool's own words; the packages that were there before stay.
+    Raises DeployError with the tool's own words; packages that were there before stay.
     """
     work = _Work(places, asked, folder)
     try:
@@ -109,7 +110,8 @@ def foresee(
 ) -> Foreseen | None:
     """The lock for places as they are, or as they will be with a base that is `coming`, which the index has too.
 
-    None if builds must say what they need, or if it fails for that base. Raises DeployError for places as they are.
+    None if only builds can tell what is needed, or if it fails for that base. Raises DeployError for places as they
+    are.
     """
     work = _Work(places, asked, folder)
     try:
@@ -121,7 +123,7 @@ def foresee(
 
 
 class _Work:
-    """One command's work on all places."""
+    """One command's work at all places."""
 
     def __init__(self, places: Sequence[Place], asked: PackageRequest, folder: Path | None) -> None:
         self._places, self._asked, self._folder = places, asked, store.own(folder or cache_folder() / "packages")
@@ -134,7 +136,7 @@ class _Work:
         self._foresees = False
 
     def bring(self) -> Installed:
-        """Do all of it."""
+        """Install, from the first question to the comparison of the installed files."""
         asked, folder = self._asked, self._folder
         foreseen = asked.foreseen.result() if asked.foreseen else None
         self._look()
@@ -148,7 +150,7 @@ class _Work:
             except sources.Differ:
                 if not known_lock:
                     raise
-                store.drop(key, folder)  # what hosts said at that time is not what these say
+                store.drop(key, folder)  # what hosts reported then differs from what these report
                 lock, known_lock = self._resolved(), None
                 names, done = self._install(lock)
         else:
@@ -164,14 +166,14 @@ class _Work:
         return Installed(lock, names, variables, size, self._sent, self._base.python, empty)
 
     def foresee(self, coming: Base | None) -> Foreseen:
-        """The base and its lock: of the places as they are, if none is coming. Raises DeployError."""
+        """The base and its lock; if no base is coming: for the places as they are. Raises DeployError."""
         self._foresees = True
         self._look(coming)
         return Foreseen(self._base, store.find(self._key(), self._folder) or self._resolved(coming is not None))
 
     def _look(self, coming: Base | None = None) -> None:
         folder, each = self._folder, self._asked.each
-        self._tool = Ahead(lambda: uv.program(folder))  # the first time it is fetched, while the places answer
+        self._tool = Ahead(lambda: uv.program(folder))  # it may have to be fetched, while the places answer
         self._has: dict[str, Has] = each(self._places, lambda place: place.look()).all()
         self._base = coming or self._described()
 
@@ -186,7 +188,7 @@ class _Work:
             self._asked.each(left, lambda place: place.forget(self._scratch[place.name]))
 
     def _described(self) -> Base:
-        """What the base of all places has: as they said before, or asked now. Raises DeployError where they differ."""
+        """The base of all places, as they reported it before or report it now. Raises DeployError if they differ."""
         layers = {place.name: self._has[place.name].base for place in self._places}
         before = {place.name: base.remembered(self._folder, place.who, layers[place.name]) for place in self._places}
         asked = [place for place in self._places if before[place.name] is None]
@@ -197,7 +199,7 @@ class _Work:
         except DeployError:
             if len(asked) == len(self._places):
                 raise
-            asked = list(self._places)  # what one of them said before may have been wrong
+            asked = list(self._places)  # an earlier report may have been wrong
             agreed = base.same(described := self._asked.each(asked, self._describe).all())
         for place in asked:
             base.remember(self._folder, place.who, layers[place.name], described[place.name])
@@ -207,7 +209,7 @@ class _Work:
         return base.read(self._do(place, {"mode": "describe"}, {}), f"{place.name}: its base")
 
     def _resolved(self, of_index: bool = False) -> Lock:
-        """A new lock; `of_index`: the index has the base too. Raises DeployError with uv's words."""
+        """A new lock. `of_index`: the index has the base too. Raises DeployError with uv's words."""
         asked = self._asked
         tell = partial(asked.tell, HERE)
         needs = asked.requirements
@@ -235,9 +237,9 @@ class _Work:
         return replace(lock, fetched={name: data for name, data in self._fetched.items() if name in used})
 
     def _locked(self, question: resolve.Question, scratch: Path) -> Lock:
-        """The lock, with torch's sisters from PyTorch's own index where only that one has the build of the base.
+        """The lock, with torch's sisters from PyTorch's own index if only that index has the base's build.
 
-        Who names an index of their own has packages from there alone. Raises Failed, or UsageError.
+        If the user names their own index, packages come only from there. Raises Failed, or UsageError.
         """
         own, tell = self._asked.settings, partial(self._asked.tell, HERE)
 
@@ -266,7 +268,7 @@ class _Work:
         return ToolFailed(HERE, what, words, fault.hint or hint(words))
 
     def _described_by_builds(self, wanted: Sequence[Source]) -> list[Source]:
-        """What these sources need, as the builds of all places say. Raises DeployError where they differ."""
+        """What these sources need, as the builds at all places report it. Raises DeployError if they differ."""
         if self._foresees:
             raise NotYet("builds on all hosts say what it needs")
         self._build(self._places, wanted)
@@ -280,7 +282,7 @@ class _Work:
         lacking = [p for p in places if any(source.key not in self._built[p.name] for source in wanted)]
         if not lacking:
             return
-        from .from_source import sdists  # a library of HTTP, which few deploys need
+        from .from_source import sdists  # an HTTP library that few deploys need
 
         for source in wanted:
             if source.kind == "index" and source.key not in self._sdists:
@@ -315,12 +317,12 @@ class _Work:
         self._built[place.name] |= by_key
 
     def _cache_key(self, source: Source) -> str:
-        """What decides a wheel: under this name the place may keep it, for itself."""
+        """A key of all that decides a wheel's content: under this name, the place may keep the wheel for itself."""
         text = json.dumps([store.FORMAT, uv.VERSION, source.key, self._base.digest, self._asked.settings.public])
         return hashlib.sha256(text.encode()).hexdigest()
 
     def _install(self, lock: Lock) -> tuple[dict[str, str], dict[str, dict[str, Any]]]:
-        """Install at each place that lacks the packages. Gives the environments, and the answers of these places."""
+        """Install at each place that lacks the packages. Returns the environments, and the answers of these places."""
         names = {place.name: place.environment(self._digest(place, lock)) for place in self._places}
         lacking = [place for place in self._places if names[place.name] not in self._has[place.name].environments]
         sisters = [match[1] for line in lock.lines if (match := _SISTER.match(line))]
@@ -331,12 +333,12 @@ class _Work:
             self._build(lacking, lock.sources)
             for source in lock.sources:
                 rows = {place.name: self._built[place.name][source.key] for place in lacking}
-                sources.agree({**({_BEFORE: asdict(source)} if source.described else {}), **rows}, source)
+                sources.agree({**({_EARLIER_HOSTS: asdict(source)} if source.described else {}), **rows}, source)
         done = self._asked.each(lacking, lambda place: self._install_at(place, lock)).all() if lacking else {}
         return names, done
 
     def _digest(self, place: Place, lock: Lock) -> str:
-        """A digest of what a place installs: each place says itself what its base is."""
+        """A digest of what a place installs. It includes the place's own report about its base."""
         return lock.digest(self._has[place.name].base, self._base.digest)
 
     def _install_at(self, place: Place, lock: Lock) -> dict[str, Any]:
@@ -356,12 +358,12 @@ class _Work:
         return installed
 
     def _own_wheels(self, lock: Lock) -> Files:
-        """The wheels of the folder, and those that were fetched by their address: no index has them."""
+        """The wheels in the folder, and those fetched from their address: no index has them."""
         named = [*self._asked.requirements.archives, *lock.fetched.items()]
         return {f"wheels/{archives.file_of(word)}": data for word, data in named if archives.is_wheel(word)}
 
     def _wheels(self, lock: Lock, own: Files) -> Files:
-        """The wheels of a lock, fetched here by their hashes, for hosts that reach no index."""
+        """The wheels of a lock, fetched here by their hashes, for hosts that cannot reach an index."""
         with self._mutex:
             if self._offline is None:
                 from .from_source import sdists
@@ -370,14 +372,14 @@ class _Work:
                 lines = [line for line in lock.lines if line.rpartition(":")[2] not in digests]
                 try:
                     self._offline = sdists.fetch_wheels(lines, self._base, self._asked.settings, self._folder)
-                except uv.Failed as fault:  # the place is not at fault: this machine asked
+                except uv.Failed as fault:  # the place is not at fault: this machine failed
                     raise self._failed_here(fault) from fault
             return self._offline
 
     def _do(
         self, place: Place, order: Mapping[str, Any], files: Files, digest: str = "", offline: bool = False
     ) -> dict[str, Any]:
-        """Let a place do one order; once more with the uv of this machine if it gets none."""
+        """Let a place carry out one order; if the place cannot get uv, repeat it with uv from this machine."""
         asked = self._asked
         settings = replace(asked.settings, variables={"UV_NO_INDEX": "1"}) if offline else asked.settings
         scratch = self._scratch.setdefault(place.name, secrets.token_hex(16)) if order["mode"] == "build" else ""
@@ -404,9 +406,9 @@ class _Work:
             return with_uv()
 
     def _agreed(self, digests: Mapping[str, str], lock: Lock) -> str:
-        """The one digest of the installed files. Where there are others, removes them and raises DeployError.
+        """The one digest of the installed files. If they differ, removes the odd ones and raises DeployError.
 
-        What other hosts said at an earlier time counts only if a host of now has the packages from then.
+        A digest from other hosts at an earlier time counts only if one of these hosts has the packages from then.
         """
         before = [place.name for place in self._places if place.name not in digests]
         now = list(digests.values())
@@ -428,12 +430,12 @@ class _Work:
 
 
 def _to_describe(source: Source) -> Source:
-    """The source, to be described by its builds where its own files do not say what it needs."""
+    """The source, marked to be described by its builds if its own files do not tell what it needs."""
     return replace(source, described=True) if source.kind == "index" or not source.name else source
 
 
 def hint(words: str) -> str:
-    """The next step after uv's words."""
+    """The next step for the user, after uv's words."""
     low = words.lower()
     if re.search("excludes .* of the base", low):
         loosen = f"loosen that line; or {resolve.OTHER_TORCH.format('that version', 'TAG')}"

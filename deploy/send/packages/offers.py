@@ -1,4 +1,4 @@
-"""What an index offers of pinned packages, as uv wrote it down in a pylock.toml. Each value is checked here. Pure."""
+"""Read which files an index offers for pinned packages, from a pylock.toml that uv wrote. Checks each value. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HINT = "pip config list names the index; requirements may name another"
 
 
 def _address(value: object, what: str) -> str:
-    """An address or a path that a library can take apart."""
+    """An address or a path that a library can parse."""
     address = text(4096)(value, what)
     try:
         _ = urlsplit(address).port
@@ -32,7 +32,7 @@ _ROWS = array(record({"name": text(200, NAME)}, {"wheels": array(_FILE), "sdist"
 
 @dataclass(frozen=True)
 class File:
-    """A file of an index: where it is, and its SHA-256; empty where the index does not say it."""
+    """A file in an index: its address and its SHA-256 digest, which is empty if the index does not give one."""
 
     address: str = ""
     sha256: str = ""
@@ -40,7 +40,7 @@ class File:
 
 @dataclass(frozen=True)
 class Offer:
-    """A package of an index: its name as indexes compare it, its wheels, and its source."""
+    """A package in an index: its normalized name, its wheels, and its source archive."""
 
     name: str
     wheels: tuple[File, ...]
@@ -48,7 +48,7 @@ class Offer:
 
 
 def read(content: str, check: Callable[[str, str], None]) -> list[Offer]:
-    """The packages of a pylock.toml. `check(name, address)` may refuse where a file is. Raises DeployError."""
+    """The packages in a pylock.toml. `check(name, address)` may refuse a file's address. Raises DeployError."""
     try:
         rows = _ROWS(toml_text.loads(content).get("packages") or [], "packages")
     except (ValueError, BadAnswer) as fault:

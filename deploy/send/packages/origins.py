@@ -1,7 +1,7 @@
-"""Where packages come from, as files of a folder name it: an index, an address, a git repository, or the folder itself.
+"""Where packages come from, according to files of a folder: an index, an address, a git repository, or the folder.
 
-Somebody else may have written those files, and what reads them later runs as this user. So all that Muster does not
-know is refused here, by file and line; and nothing names a place of this machine outside the folder.
+Somebody else may have written those files, and what reads them later runs as this user. So everything that Muster does
+not know is refused here, with file and line; and no file may refer to a place on this machine outside the folder.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ _HOST = re.compile(r"(?:[^@/\s]+@)?\[?[\w.:%-]*\]?(?::\d+)?")
 
 @dataclass
 class Origins:
-    """What the files of `folder` name. `sent`: the paths that hosts get. `packages`: folders to build, and whether each
-    is editable; `archives`: files; `git`, `remote`: repositories and archives that this machine fetches, these with the
-    SHA-256 that it may have (none: any); `indexes`: addresses that are asked for packages."""
+    """What the files of `folder` refer to.
+
+    `sent`: the paths that hosts get. `packages`: folders to build, and whether each is editable. `archives`: files in
+    the folder. `git`: repositories that this machine fetches. `remote`: archives that this machine fetches, each with
+    the SHA-256 digests that it may have (none: any). `indexes`: addresses that are asked for packages.
+    """
 
     folder: Path
     sent: Collection[str]
@@ -48,7 +51,7 @@ class Origins:
     git: dict[str, None] = field(default_factory=dict)
     remote: dict[str, tuple[str, ...]] = field(default_factory=dict)
     indexes: dict[str, None] = field(default_factory=dict)
-    # Paths that were looked at: a file may name one ten thousand times.
+    # Paths that were already checked: a file may repeat a path ten thousand times.
     _inside: set[str] = field(default_factory=set, repr=False)
 
     @cached_property
@@ -56,9 +59,9 @@ class Origins:
         return self.folder.resolve()
 
     def requirement(self, text: str, here: str, where: str, editable: bool = False) -> str:
-        """Take one requirement; gives it with the path that it may name as `./PATH`, from `here`.
+        """Take one requirement; return it with its path, if it has one, as `./PATH` relative to `here`.
 
-        `here`: the folder of its file; `where`: file, line and text, for a message. Raises UsageError.
+        `here`: the folder of its file. `where`: file, line and text, for a message. Raises UsageError.
         """
         spec, *options = re.split(r"\s--(?:hash|config-settings?)[\s=]", text)
         spec, pins = spec.strip(), _HASH.findall(" ".join(options))
@@ -78,7 +81,7 @@ class Origins:
         _bound(self.indexes, MOST_SOURCES, "indexes", where)
 
     def archive(self, text: str, where: str, pins: Collection[str] = ()) -> None:
-        """Take an archive by its address, with the SHA-256 that it may have. Raises UsageError."""
+        """Take an archive by its address, with the SHA-256 digests that it may have. Raises UsageError."""
         addresses.check(text, where)
         address, _, more = text.partition("#")
         if "--hash" in where and not pins:
@@ -91,14 +94,14 @@ class Origins:
         _bound(self.remote, MOST_SOURCES, "archives elsewhere", where)
 
     def check(self, text: str, here: str, where: str) -> None:
-        """Check an address, or a path, that is named and not used. Raises UsageError."""
+        """Check an address or a path that a file mentions but that is not used. Raises UsageError."""
         if addresses.is_web(text):
             addresses.check(text, where)
         else:
             self.check_inside(_path_of(text, where), here, where)
 
     def path(self, text: str, here: str, where: str, editable: bool = False) -> str:
-        """Take a folder with a package, or an archive of one; gives its path in the folder. Raises UsageError."""
+        """Take a folder with a package, or an archive of one; return its path in the folder. Raises UsageError."""
         path = self.check_inside(text, here, where)
         if path.endswith(_ARCHIVES):
             if path not in self.sent:
@@ -124,7 +127,7 @@ class Origins:
         _bound(self.git, MOST_SOURCES, "git sources", where)
 
     def check_repository(self, word: str, where: str) -> None:
-        """Raise UsageError for an address that git could take for something else than a server of https or ssh."""
+        """Raise UsageError for an address that git could read as something other than an https or ssh server."""
         try:
             address = urlsplit(word.removeprefix("git+"))
         except ValueError as fault:
@@ -137,7 +140,7 @@ class Origins:
         addresses.check_host(address.hostname or "", where)
 
     def file(self, text: str, here: str, where: str) -> str:
-        """The path of a file that another one names (`-r more.txt`). Raises UsageError if it is not among the sent."""
+        """The path of a file that another one refers to (`-r more.txt`). Raises UsageError if it is not sent."""
         if _SCHEME.match(text):
             raise UsageError(f"{where}: Muster reads only files of the folder", "save it in the folder")
         path = self.check_inside(text, here, where)
@@ -146,19 +149,19 @@ class Origins:
         return path
 
     def read(self, path: str, most: int) -> bytes:
-        """A file of the folder; a link to another one that is sent is followed. Raises UsageError."""
+        """Read a file in the folder; a link is followed if its target is sent. Raises UsageError."""
         with _readable(path):
             return plain_file.read(self._real(path), most)
 
     def map(self, path: str, most: int) -> mmap.mmap:
-        """A file of the folder, as `read` takes it, left on the disk. Raises UsageError, also for an empty one."""
+        """Map a file in the folder; for links, as `read`. Raises UsageError, also for an empty file."""
         with _readable(path), os.fdopen(plain_file.open_plain(self._real(path)), "rb") as file:
             if not 0 < os.fstat(file.fileno()).st_size <= most:
                 raise UsageError(f"{path}: it is empty, or has more than {amount(most)}", "take it out of the file")
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def _real(self, path: str) -> Path:
-        """The file at that path. Raises OSError, or UsageError for a link to one that is not sent."""
+        """The file at that path. Raises OSError, or UsageError for a link to a file that is not sent."""
         real = plain_file.inside(self.folder / path, self.folder)
         if real.relative_to(self._top).as_posix() not in self.sent:
             raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
@@ -173,18 +176,18 @@ class Origins:
             plain = text.strip("\"'")
             extras = _EXTRAS.search(plain)
             path = _EXTRAS.sub("", _path_of(plain, where))
-            # pip and uv begin at the folder where they are called, whichever file has the line.
+            # For pip and uv, paths start at the folder in which they are called, whichever file has the line.
             start = "" if self._has(posixpath.normpath(path)) else here
             path = posixpath.relpath(self.path(path, start, where, editable), here or ".")
             return f"./{path}{extras[0] if extras else ''}"
         return text
 
     def _has(self, path: str) -> bool:
-        """Whether a package, or an archive, is at that path of the folder."""
+        """Whether there is a package or an archive at that path of the folder."""
         return path in self.sent or any(posixpath.normpath(f"{path}/{name}") in self.sent for name in _PROJECTS)
 
     def check_inside(self, text: str, here: str, where: str) -> str:
-        """The path as the list of sent files has it. Raises UsageError for one that leads outside."""
+        """The path as it is in the list of sent files. Raises UsageError for a path that leads outside."""
         top = self._top
         path = posixpath.relpath(text, top.as_posix()) if posixpath.isabs(text) else posixpath.join(here, text)
         normal = posixpath.normpath(path)
@@ -204,10 +207,11 @@ class Origins:
         return normal
 
     def _from_outside(self, text: str, where: str) -> str:
-        """What helps with a path outside of the folder: another machine's, or one beside the folder."""
+        """What helps with a path outside the folder: it is from another machine, or is next to the folder."""
         file = shlex.quote(where.partition(":")[0])
         if " @ file:" in where and ".toml" not in file:
-            # Of conda: where it built the package, which exists nowhere now. sed leaves the name, and any version does.
+            # Written by conda: the path where conda built the package, which no longer exists. sed keeps only the name,
+            # so any version will do.
             gone = "a path of the machine that built it, which does not exist now"
             return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
         if posixpath.isabs(text) or text.startswith("~"):

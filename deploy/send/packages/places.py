@@ -1,4 +1,4 @@
-"""Where packages are installed: a Docker engine with a volume for each content, or this machine with a folder."""
+"""The places where packages are installed: a Docker engine with a volume per content, or this machine with a folder."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ HERE = "this machine"
 
 
 class Has(NamedTuple):
-    """What a place has: what tells its base from another, the base's variables, the names of whole environments.
+    """What a place has: facts that distinguish its base, the base's variables, and its complete environments.
 
-    lacks_uv: it has none yet, and its Python gets none by itself.
+    lacks_uv: it has no uv yet, and its Python cannot get one.
     """
 
     base: tuple[str, ...]
@@ -49,10 +49,10 @@ class Has(NamedTuple):
 
 @dataclass
 class DockerPlace:
-    """A Docker engine, beside which `runner` runs commands. `owner`: uid and gid of the run's processes.
+    """A Docker engine; `runner` runs commands on its machine. `owner`: the uid and gid of the run's processes.
 
     `limits`, `mounts`: options of docker run. `where`: the login and address of its host. `bare`: its containers are
-    processes of the login (engine/bare).
+    processes of the login, without an engine (engine/bare).
     """
 
     name: str
@@ -72,7 +72,7 @@ class DockerPlace:
         return json.dumps([self.name, self.where, self.user, self.owner])
 
     def look(self) -> Has:
-        """The image's layers below the code, the image's variables, our whole volumes."""
+        """The image's layers below the code, the image's variables, and Muster's complete volumes."""
         done = self.runner.run(commands.list_packages(self.image, self.user), check=False)
         if done.code:
             raise docker_faults.fault(done.err)
@@ -81,7 +81,7 @@ class DockerPlace:
         shown: dict[str, Any] = next((row for row in rows if "layers" in row), {"layers": [], "environment": []})
         variables = dict(line.partition("=")[::2] for line in shown.get("environment") or ())
         layers = tuple(shown["layers"])
-        # A login has all that it keeps in its own hands: one cache, and one uv, are enough.
+        # A login owns everything that it keeps there, so it needs only one cache and one uv.
         self._base = "bare" if self.bare else commands.base(layers, variables)
         environments = frozenset(row["volume"] for row in rows if "volume" in row)
         return Has(layers, variables, environments, self.bare and not environments)
@@ -91,16 +91,16 @@ class DockerPlace:
         return f"muster-packages-{self.owner[0]}-{digest}"
 
     def box(self, scratch: str = "") -> commands.Box:
-        """Where orders are done."""
+        """The box in which orders are carried out."""
         uid = self.owner[0]
         return commands.Box(self.image, self.user, uid, self._base, scratch, self.limits, self.mounts)
 
     def run(
         self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
     ) -> tuple[int, str]:
-        """Let the program do an order, in a container of the image; returns its exit code and its other output.
+        """Let the program carry out an order in a container of the image; return its exit code and its other output.
 
-        digest: of the environment that an install makes. scratch: a name for what builds hand to the install.
+        digest: of the environment that an install makes. scratch: a name for what builds pass on to the install.
         """
         box, mode = self.box(scratch), order["mode"]
         if mode == "install":
@@ -125,13 +125,13 @@ class DockerPlace:
         self.runner.run(("docker", "volume", "rm", "--force", self.environment(digest)), check=False)
 
     def machine(self) -> str:
-        """The machine's architecture, as `uname -m` says."""
+        """The machine's architecture, as `uname -m` prints it."""
         return str(self.runner.run(("uname", "-m")).out.strip())
 
 
 @dataclass(frozen=True)
 class ProcessPlace:
-    """A Python of this machine, and environments of it in `folder`. `source`: the folder that is sent."""
+    """A Python on this machine, and its environments in `folder`. `source`: the folder that is sent."""
 
     name: str
     python: str
@@ -139,11 +139,11 @@ class ProcessPlace:
     source: Path
 
     def look(self) -> Has:
-        """What this Python has, and which environments are whole."""
+        """What this Python has, and which environments are complete."""
         done = Here().run([self.python, "-P", "-c", _DESCRIBE], timeout_s=_LOOK_S, check=False)
         if done.code:
             raise DeployError(f"{self.python} does not start: {done.err[-300:]}")
-        # A Python may print a warning first, with a time or a number of its own.
+        # A Python may print a warning first, which may contain a time or a number that changes.
         base = hashlib.sha256(f"{self.python} {last_line(done.out)}\n".encode()).hexdigest()
         whole = frozenset(str(path.parent) for path in self.folder.glob("*/.whole"))
         return Has((base,), dict(os.environ), whole)
@@ -160,7 +160,7 @@ class ProcessPlace:
     def run(
         self, exchange: Exchange, order: Mapping[str, Any], files: Files, digest: str, scratch: str
     ) -> tuple[int, str]:
-        """The same in a process of that Python. An environment without its mark is what an earlier try left."""
+        """Let a process of that Python carry out an order. An environment without a mark is from an earlier try."""
         target, top = self.folder / digest, self.folder.parent
         where: dict[str, Any] = {**order, "owner": [], "source": str(self.source)}
         for name in ("cache", "tools"):
@@ -182,7 +182,7 @@ class ProcessPlace:
         if digest and scratch:
             self.forget(scratch)
         if digest and not done.code:
-            os.sync()  # a mark that a crash leaves without its files would count
+            os.sync()  # after a crash, a mark without its files would still count
             (target / ".whole").touch()
         elif digest:
             shutil.rmtree(target, ignore_errors=True)
@@ -197,14 +197,14 @@ class ProcessPlace:
         shutil.rmtree(self.folder / digest, ignore_errors=True)
 
     def machine(self) -> str:
-        """The machine's architecture, as the kernel says."""
+        """The machine's architecture, as the kernel reports it."""
         return platform.machine()
 
 
-# One place that gets packages: its `name` in messages, and `who` tells it from every other one.
+# A place that gets packages. `name`: its name in messages; `who` distinguishes it from all other places.
 Place = DockerPlace | ProcessPlace
 
 
 def at_once(places: Sequence[Place], work: Callable[[Place], Any]) -> Results[Any]:
-    """Do it at all these places at once."""
+    """Do the work at all of these places at the same time."""
     return on_each({place.name: place for place in places}, work)

@@ -1,4 +1,4 @@
-"""What a pyproject.toml or a uv.lock names: checked as a requirements file is (origins.py)."""
+"""Read a pyproject.toml or a uv.lock, and check all that it refers to, as for a requirements file (origins.py)."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from ...core.errors import UsageError
 from .inside.tools import FROM_BASE, NEED, normal, read_name
 from .origins import MOST_PACKAGES, Origins
 
-# A part of a `requires-python`; `^` is poetry's.
+# One part of a `requires-python`; `^` is poetry's.
 _CLAUSE = re.compile(r"(>=|<=|==|!=|~=|>|<|\^)\s*([0-9]{1,4}(?:\.[0-9]{1,4}){0,2})(\.\*)?")
-# What a need names: itself and its extras; and where its versions, address or marker begin.
+# A requirement's name and extras; and the character with which its versions, address or marker begin.
 _NAMES, _REST = re.compile(r"[\w.-]+"), re.compile(r"[\]<>=!~(;@]")
-MOST = 1 << 20  # bytes of one file
+MOST = 1 << 20  # the most bytes of one file
 _NEEDS = ("constraint-dependencies", "override-dependencies", "build-constraint-dependencies", "dev-dependencies")
-# Where uv may send its questions: of an index by its name, one of its addresses, or a page of links.
+# Settings that tell uv where to look for packages: an index, more indexes, or a page of links.
 _INDEXES = ("index-url", "extra-index-url", "find-links")
 
 
 def has_needs(origins: Origins, path: str) -> bool:
-    """Whether a pyproject.toml says what a project needs. Raises UsageError for what is no TOML."""
+    """Whether a pyproject.toml lists what a project needs. Raises UsageError if it is not TOML."""
     table = of_project(origins, path, "project")
     dynamic = table.get("dynamic", ())
     return "dependencies" in table or (isinstance(dynamic, list) and "dependencies" in dynamic)
 
 
 def of_project(origins: Origins, path: str, *names: str) -> Mapping[str, Any]:
-    """A table of a pyproject.toml; empty if it has none. Raises UsageError for what is no TOML."""
+    """A table in a pyproject.toml; empty if it has none. Raises UsageError if it is not TOML."""
     return _table(_toml(origins.read(path, MOST), path), *names)
 
 
 def other_python(text: str, python: str) -> str:
-    """The range of Pythons that a pyproject.toml asks for, where `python` (3.11.7) is not in it; empty where it is.
+    """The Python range that a pyproject.toml requires, if `python` (3.11.7) is outside it; empty if it is inside.
 
-    What cannot be read excludes nothing.
+    A part that cannot be read excludes nothing.
     """
     try:
         table = toml_text.loads(text)
@@ -69,7 +69,7 @@ def _allows(clause: str, python: str) -> bool:
 
 
 def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
-    """How uv reads the file, and the files that it reads. What they name goes into `origins`. Raises UsageError."""
+    """How uv reads the file, and the files it reads. Adds to `origins` all that they refer to. Raises UsageError."""
     here, is_lock = posixpath.dirname(path), posixpath.basename(path) == "uv.lock"
     project = posixpath.join(here, "pyproject.toml")
     if is_lock and project not in origins.sent:
@@ -82,7 +82,7 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
         )
     files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
     table = _toml(files[project], project)
-    # What is dynamic, only a build says; without a [build-system], setuptools does it.
+    # Only a build tells the dynamic fields; without a [build-system], setuptools builds the project.
     dynamic = "dependencies" not in _table(table, "project") and not is_lock
     packaged = dynamic or bool(_table(table, "tool", "uv").get("package", "build-system" in table))
     if packaged:
@@ -99,9 +99,9 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     own, tool = _table(table, "project"), _table(table, "tool", "uv")
     used = [own.get("dependencies"), *_table(own, "optional-dependencies").values()]
     named = [_table(table, "build-system").get("requires"), *(tool.get(name) for name in _NEEDS)]
-    aside = Origins(origins.folder, origins.sent)  # what is checked, and comes from nowhere by this file
+    aside = Origins(origins.folder, origins.sent)  # only checked; nothing is fetched for them
     for takes, lists in ((aside if is_locked else origins, used), (aside, named)):
-        for text in _written_out(lists, path):
+        for text in _plain_strings(lists, path):
             takes.requirement(text, here, f"{path}: {text[:200]}")
     known, count = {index.get("name") for index in _indexes(table)}, Counter(name for name, _ in _sources(table))
     for name, inner in _sources(table):
@@ -118,14 +118,14 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
     addresses = [index.get("url") for index in _indexes(table)]
     for scope in (tool, _table(tool, "pip")):
         addresses += [scope.get(name) for name in _INDEXES]
-    for text in _written_out(addresses, path):
+    for text in _plain_strings(addresses, path):
         origins.check(text, here, f"{path}: {text[:200]}")
     for index in [] if is_locked else _asked_indexes(table):
         origins.index(str(index.get("url")), here, f"{path}: {str(index.get('url'))[:200]}")
 
 
-def _written_out(values: Any, path: str) -> Iterator[str]:
-    """The texts in lists of them. Raises UsageError for a variable."""
+def _plain_strings(values: Any, path: str) -> Iterator[str]:
+    """The strings in `values`, which may be lists of strings. Raises UsageError for a variable in one."""
     for text in texts(values):
         if "${" in text or len(text) > 4096:
             raise UsageError(f"{path}: {text[:100]}: Muster puts no variable of this shell into it", "write it out")
@@ -144,7 +144,7 @@ def _source(origins: Origins, entry: Mapping[str, Any], here: str, where: str, i
 
 
 def _refuse_stale(origins: Origins, lock: Mapping[str, Any], here: str, path: str) -> None:
-    """Raise UsageError for a lock that was made before a project of it asked for a package, or for an extra of one."""
+    """Raise UsageError if the lock is older than a project's request for a package, or for one of its extras."""
     projects = dict[str, Mapping[str, Any]]()
     for row in _tables(lock, "package"):
         place = next(texts(map(_table(row, "source").get, ("virtual", "editable", "directory"))), "")
@@ -168,7 +168,8 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
                 origins.path(text, here, f"{where}: {text[:200]}", kind == "editable")
         if isinstance(text := source.get("virtual"), str):
             origins.check_inside(text, here, f"{where}: {text[:200]}")
-        # Only an archive by its address is fetched from there: packages of an index come from the user's own.
+        # Only an archive is fetched from its address in the lock: packages from an index come from the user's own
+        # index.
         if isinstance(text := source.get("url"), str):
             pins = [str(file.get("hash")).removeprefix("sha256:") for file in _rows(row)]
             origins.archive(text, f"{where}: {text[:200]}", pins)
@@ -188,14 +189,14 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
 
 
 def needs_of(text: str) -> list[str]:
-    """What a project needs: all that uv gets of a pyproject.toml, no address, no path and no setting of it."""
+    """A project's requirements: all that uv gets from a pyproject.toml, without its addresses, paths and settings."""
     return [" ".join(need.split()) for need in texts([_table(toml_text.loads(text), "project").get("dependencies")])]
 
 
 def limits_of(text: str, path: str) -> list[list[str]]:
-    """What [tool.uv] says of versions: those that alone may come, and what counts in the place of any other need.
+    """The version limits in [tool.uv]: its constraints, and its overrides, which replace every other requirement.
 
-    torch is the base's. Raises UsageError for an address.
+    torch always comes from the base, so it is left out. Raises UsageError for an address.
     """
     tool = _table(toml_text.loads(text), "tool", "uv")
     limits = [[" ".join(need.split()) for need in texts([tool.get(name)])] for name in _NEEDS[:2]]
@@ -206,7 +207,7 @@ def limits_of(text: str, path: str) -> list[list[str]]:
 
 
 def _sources(table: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Where [tool.uv.sources] takes packages from: their names, with one table for each place."""
+    """The entries of [tool.uv.sources]: each package's name with one table for each of its sources."""
     for name, entry in _table(table, "tool", "uv", "sources").items():
         for inner in entry if isinstance(entry, list) else [entry]:
             if isinstance(inner, dict):
@@ -218,7 +219,7 @@ def _indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _asked_indexes(table: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The indexes that a package is taken from by their name; no other one is asked."""
+    """The indexes that [tool.uv.sources] refers to by name for some package; only these are asked."""
     names = {inner.get("index") for name, inner in _sources(table) if not FROM_BASE.fullmatch(normal(name))}
     return [index for index in _indexes(table) if isinstance(index.get("url"), str) and index.get("name") in names]
 
@@ -241,7 +242,7 @@ def _tables(table: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def texts(values: Any) -> Iterator[str]:
-    """The texts in a list of texts and of lists of them."""
+    """The strings in a list of strings and of lists of strings."""
     for value in values:
         if isinstance(value, str):
             yield value

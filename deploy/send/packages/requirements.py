@@ -1,7 +1,7 @@
-"""The file that says which packages a project needs: chosen, read with all that it names, and made into a key.
+"""The file that lists which packages a project needs: find it, read it with all that it refers to, compute its key.
 
-Its lines are read as pip and uv read them: what is checked is what is used; resolve.py pins it. Pure but
-for the reading of files of the folder.
+Its lines are read as pip and uv read them, so what is checked is what is used. resolve.py pins the packages. Pure,
+except for reading files in the folder.
 """
 
 from __future__ import annotations
@@ -31,51 +31,53 @@ from .settings import BEST, LOGIN, Settings, drop_logins, with_own_login, withou
 from .store import Content
 
 NO = "no"
-# In this order; a pyproject.toml only if it is a project's.
+# The order in which Muster looks for them. A pyproject.toml counts only if it is a project's.
 DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
-# Files that name packages and are not read, and how a run gets those.
+# Files that list packages but that Muster does not read, and how to get those packages into a run.
 _NOT_READ = {
     **dict.fromkeys(("pyproject.toml", "setup.py"), "a requirements.txt with the line `-e .` installs what it names"),
     **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
     "Pipfile": "pipenv requirements > requirements.txt",
 }
 _OF_POETRY = ("pyproject.toml", "tool", "poetry", "dependencies")
-# pip reads -e. and -rbase.txt, too.
+# pip also accepts -e. and -rbase.txt, without a space.
 _CLOSE = re.compile(r"^(-[cefir])(?=[^\s=])")
 _FILE = re.compile(r"(?:-r|--requirement|-c|--constraint)(?:\s+|=)(\S.*)")
 _EDITABLE = re.compile(r"(?:-e|--editable)(?:\s+|=)(\S.*)")
 _OWN_OPTIONS = re.compile(r"(?:--index-url|--extra-index-url|--find-links|-i|-f)(?:\s+|=)(\S.*)")
-# What means the same on each machine, and reads nothing.
+# Options that mean the same on each machine, and read no file.
 _PLAIN = re.compile(
     r"--(?:no-index|pre|prefer-binary|require-hashes)|--(?:trusted-host|no-binary|only-binary|use-feature)(?:\s+|=)\S+"
 )
-_MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all
-# Bytes of an archive, of all archives, and of a file that a package is built from.
+_MOST, _MOST_IN_ALL = 1 << 20, 16 << 20  # bytes of one file, and of all files
+# Bytes of one archive, of all archives, and of one file that a package is built from.
 _MOST_ARCHIVE, _MOST_ARCHIVES, _MOST_PACKAGE = 256 << 20, 4 << 30, 4 << 30
 _MOST_FILES, _DEEPEST = 200, 50
 _INDEX = re.compile(r"(--index-url|-i|--extra-index-url|--find-links|-f)(?:\s+|=)[\"']?([^\s\"']+)[\"']?")
 _VARIABLES = {"--index-url": "UV_DEFAULT_INDEX", "-i": "UV_DEFAULT_INDEX", "--extra-index-url": "UV_INDEX"}
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _COMMENT = re.compile(r"(^|\s)#.*$")
-# What ends a line for one reader and for another one does not, and what a terminal would act on.
+# Characters that end a line for one reader and not for another, and characters that a terminal would act on.
 _ODD = re.compile(r"[^\t\n\r\x20-\x7e\u00a0-\u2027\u202f-\U0010ffff]")
-# Of one file, without and with empty ones and comments, and letters of one line: a lock has 5,000 lines, and 500 hashes
-# of a package are 40 kB.
+# Limits of one file: its lines without and with empty lines and comments, and the characters of one line. A lock has
+# 5,000 lines, and the 500 hashes of one package are 40 kB.
 _MOST_LINES, _MOST_WITH_EMPTY, _LONGEST = 20_000, 200_000, 100_000
-# What a build may read for what a package needs: requirements/base.txt, pkg/requirements.txt.
+# Files that a build may read to learn what a package needs: requirements/base.txt, pkg/requirements.txt.
 _LISTS = re.compile(r"(?:^|/)require[^/]*(?:/|$)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{[^}]*\}?")
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a project needs. `path` in the folder. `files`: all that are read, by their paths, the first one `path`.
+    """What a project needs.
 
-    `digests`: the SHA-256 of each file that decides how a package of the folder is built, by its path.
-    `kind`: how uv reads it; `project`: a pyproject.toml whose project is itself installed. `packages`: folders of the
-    project that are packages to build, each with whether it is editable. `git`, `remote`: sources and archives that
-    this machine fetches, these with the SHA-256 that are pinned; `indexes`: addresses that are asked for packages.
-    `archives`: those of the folder that are installed, by path, mapped from the disk. `by_itself`: nobody asked for it.
+    `path`: the path of the file in the folder. `kind`: how uv reads it; `project`: a pyproject.toml whose project is
+    itself installed. `files`: all files that are read, by path; the first one is `path`.
+    `packages`: folders of the project that are packages to build, each with whether it is editable. `git`, `remote`:
+    git sources and archives that this machine fetches; the archives come with the SHA-256 digests that are pinned.
+    `indexes`: addresses that are asked for packages. `digests`: the SHA-256 digest of each file that decides how a
+    package in the folder is built, by path. `archives`: archives in the folder that are installed, by path, mapped from
+    the disk. `by_itself`: Muster found the file, and the user did not ask for it.
     """
 
     path: str
@@ -90,7 +92,7 @@ class Requirements:
     by_itself: bool = False
 
     def wishes(self, own: Collection[str]) -> list[Wish]:
-        """What is the user's to allow: addresses that are contacted. `own`: those of the user's own indexes."""
+        """What the user must allow: addresses that are contacted. `own`: the addresses of the user's own indexes."""
         known = set(map(_same, own))
         with_login = {address for address in self.indexes if with_own_login(address) != address}
         others = (address for address in (*self.indexes, *dict(self.remote)) if _same(address) not in known)
@@ -106,7 +108,7 @@ class Requirements:
         ]
 
     def key(self, *more: object) -> str:
-        """A digest of all this and of `more`: the same needs on the same base have the same packages."""
+        """A digest of all this and of `more`: equal needs on equal bases have the same packages."""
         contents: Iterable[tuple[str, Content]] = chain(self.files, self.archives)
         files = [(path, hashlib.sha256(content).hexdigest()) for path, content in contents]
         text = json.dumps([self.path, self.kind, files, self.packages, self.digests, *more], sort_keys=True)
@@ -114,19 +116,20 @@ class Requirements:
 
 
 def _same(address: str) -> str:
-    """An address in the form in which two that mean one are equal."""
+    """An address in a form in which two addresses with the same meaning are equal."""
     return drop_logins(address).rstrip("/")
 
 
 def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
-    """The path of the file in the folder, and whether Muster found it by itself; "" if there is none, or `asked` is no.
+    """The path of the file in the folder, and whether Muster found it without being told.
 
-    `sent`: the paths of the folder that are sent. Raises UsageError for a file that is not there, or is not sent.
+    The path is empty if there is no such file, or if `asked` is "no". `sent`: the paths of the folder that are sent.
+    Raises UsageError for a file that does not exist or is not sent.
     """
     if asked == NO:
         return "", False
     if asked:
-        above = os.path.realpath(folder / posixpath.dirname(asked))  # it may be typed through a link
+        above = os.path.realpath(folder / posixpath.dirname(asked))  # the path may lead through a link
         path = posixpath.relpath(posixpath.join(above, posixpath.basename(asked)), folder.resolve().as_posix())
         if path not in sent:
             why = "Muster does not send it" if (folder / path).is_file() else f"no such file in {folder.resolve()}"
@@ -144,13 +147,13 @@ def find(folder: Path, asked: str, sent: Collection[str]) -> tuple[str, bool]:
 
 
 def not_read(folder: Path, sent: Collection[str]) -> dict[str, str]:
-    """The files that name packages for other tools, where `find` finds none, and what to do about each."""
+    """If `find` finds no file: the files that list packages for other tools, and what to do about each."""
     poetry = "pyproject.toml" in sent and project_file.of_project(Origins(folder, sent), *_OF_POETRY)
     return {name: how for name, how in _NOT_READ.items() if name in sent and (poetry or name != "pyproject.toml")}
 
 
 def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
-    """The file and all that it names. Raises UsageError for what cannot work on a host, with file and line."""
+    """Read the file and all that it refers to. Raises UsageError for what cannot work on a host, with file and line."""
     origins = Origins(folder, sent)
     if posixpath.basename(path) in ("uv.lock", "pyproject.toml"):
         kind, files = project_file.read(origins, path)
@@ -164,9 +167,9 @@ def read(folder: Path, path: str, sent: Collection[str]) -> Requirements:
 
 
 def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
-    """The file and those that it names, by path."""
+    """The file and the files that it refers to, by path."""
     files, waiting, size = dict[str, bytes](), [(first, 0, first)], 0
-    named = {first}  # a file may name another one ten thousand times
+    named = {first}  # a file may refer to another one ten thousand times
     while waiting:
         path, deep, where = waiting.pop()
         if len(named) > _MOST_FILES or deep > _DEEPEST:
@@ -190,7 +193,7 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
 
 
 def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
-    """The archives of the folder that are installed. Raises UsageError."""
+    """The archives in the folder that are installed. Raises UsageError."""
     size = 0
     for name in origins.archives:
         yield name, (content := origins.map(name, _MOST_ARCHIVE))
@@ -200,7 +203,7 @@ def _archives(origins: Origins) -> Iterator[tuple[str, mmap.mmap]]:
 
 
 def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]:
-    """Take one line; the path of the file that it names, if it names one, and the line as it is used.
+    """Take one line: returns the path of the file that it refers to, if any, and the line as it is used.
 
     Raises UsageError.
     """
@@ -219,7 +222,7 @@ def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]
 
 
 def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
-    """What decides how local packages are built: the files of each; of an editable one those that describe it."""
+    """The digests that decide how local packages are built: all files, or only those that describe an editable one."""
     for package, editable in origins.packages.items():
         start = "" if package == "." else f"{package}/"
         for path in sorted(path for path in origins.sent if path.startswith(start)):
@@ -230,7 +233,7 @@ def _digests(origins: Origins) -> Iterator[tuple[str, str]]:
 
 
 def _digest(folder: Path, path: str) -> str:
-    """The SHA-256 of a file's bytes; of a link its target's name."""
+    """The SHA-256 digest of a file's bytes, or of a link's target name."""
     try:
         if (folder / path).is_symlink():
             return hashlib.sha256(os.fsencode(os.readlink(folder / path))).hexdigest()
@@ -243,21 +246,21 @@ def _digest(folder: Path, path: str) -> str:
 
 
 def take_out_logins(needs: Requirements, own: Settings) -> tuple[Requirements, Settings]:
-    """The requirements without indexes and passwords, and the settings with these indexes.
+    """The requirements without indexes and passwords, and the settings with these indexes added.
 
-    An index goes with the user's own settings, which hosts get on their input: they install from where was resolved. A
-    file with a password stays on this machine (send/folder/credentials.py); a git source is fetched here.
-    Raises UsageError for another address with a password, with file and line.
+    The indexes travel with the user's own settings, which hosts get on standard input: so hosts install from the
+    indexes that were used to resolve. A file with a password stays on this machine (send/folder/credentials.py); a git
+    source is fetched on this machine. Raises UsageError for any other address with a password, with file and line.
     """
     paths = {
         path for path, content in needs.files if credentials.kind_of(path, content, {}) == credentials.IN_AN_ADDRESS
     }
     variables, files = dict(own.variables), list[tuple[str, bytes]]()
     for path, content in needs.files:
-        for source in needs.git:  # also of a mere user's name: the fetched source is named without it
+        for source in needs.git:  # even if it has only a user name: the fetched source is named without it
             content = content.replace(source.encode(), drop_logins(source).encode())
         files.append((path, _without(path, content, variables) if path in paths or _may_name(path) else content))
-    if not _may_name(needs.path):  # a project's indexes are no lines
+    if not _may_name(needs.path):  # a project file does not have its indexes on lines
         more = " ".join([*filter(None, [variables.get("UV_INDEX")]), *map(with_own_login, needs.indexes)])
         variables |= {"UV_INDEX": more} if needs.indexes else {}
     return replace(needs, files=tuple(files)), replace(own, variables=variables)
@@ -268,7 +271,7 @@ def _may_name(path: str) -> bool:
 
 
 def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
-    """The text without these; adds to the variables."""
+    """The text without these lines; adds their indexes to the variables."""
     text = content.decode().split("\n")
     before = list(text)
     for number, line in _numbered(before):
@@ -280,7 +283,7 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
             more = name == "UV_INDEX" and variables.get(name)
             address = with_own_login(index[2])
             variables[name] = f"{variables[name]} {address}" if more else address
-            if name == "UV_INDEX":  # one of PyTorch has old versions of a hundred others
+            if name == "UV_INDEX":  # PyTorch's extra index has old versions of a hundred other packages
                 variables.setdefault("UV_INDEX_STRATEGY", BEST)
             text[number - 1] = ""
         else:
@@ -294,7 +297,8 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
 def _decode_lines(content: bytes, path: str) -> bytes:
     """The file as UTF-8, each statement on the line where it begins, without comments.
 
-    Raises UsageError for what is no text, for very much of it, and for a variable: uv would put in those of the shell.
+    Raises UsageError if it is not text, if it is too long, and for a variable, because uv would insert the shell's
+    value.
     """
     text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
     if text.count("\n") > _MOST_WITH_EMPTY:
@@ -329,7 +333,7 @@ def _decode_lines(content: bytes, path: str) -> bytes:
 
 
 def _numbered(rows: Sequence[str]) -> list[tuple[int, str]]:
-    """The lines that say something, with their numbers."""
+    """The lines that are not empty, with their numbers."""
     return [(number, line) for number, line in enumerate(rows, 1) if line]
 
 

@@ -1,7 +1,8 @@
-"""Resolve requirements on this machine, for the hosts' Python and packages (base.py), and by the hashes they name.
+"""Resolve requirements on this machine, for the hosts' Python and packages (base.py), into a lock with hashes.
 
-uv does it, in a scratch folder with copies of the files that count, and starts no program (uv.py). What only a build
-can say comes from builds on all hosts, through `build`. The result has the hashes of the index itself.
+uv does it, in a scratch folder with copies of the files that matter, and starts no program (uv.py). What only a build
+can tell comes from builds on all hosts, through `build`. The hashes in the lock are the index's own, within the user's
+pins.
 """
 
 from __future__ import annotations
@@ -31,40 +32,38 @@ from .uv import Failed, Uv
 Build = Callable[[Sequence[Source]], list[Source]]
 _UNBUILT = re.compile(r"Failed to (?:download and )?build `([^`]{1,3000})`")
 _MOST_BUILDS = 100
-# Lines that uv ignores, with a warning: what they say is done here, or always so.
-_OURS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
-# Requirements of this kind have torch itself, for a base that has none; the version that is said then.
+# Lines that uv ignores, with a warning: Muster does what they ask, or does it always.
+_HANDLED_OPTIONS = re.compile(r"^--(?:pre|prefer-binary|require-hashes)$", re.MULTILINE)
+# Requirements of this kind contain torch itself, for a base without torch; what a lock then states as the base's torch.
 TORCH, BESIDE_NONE = "torch", "none"
-# What helps where a project asks for another torch than the run has. On this machine the containers' image has one
-# torch: who has another environment active has it as processes.
+# What helps if a project needs another torch than the run has. On this machine, the containers' image has one torch; a
+# user with another environment active can run its torch as processes.
 HERE = f"here: {FLAG.backend} processes in an environment"
 OTHER_TORCH = f"{HERE} that has {{}}; on hosts: {FLAG.image} pytorch/pytorch:{{}}, or another that has it"
-# torch's sisters have compiled code for one build of torch; a base may lack them.
+# torch's sisters have code compiled for one build of torch; a base may lack them.
 SISTERS = ("torchvision", "torchaudio")
-# `torch = [` of a TOML file names no version; a uv.lock has name and version in two lines.
+# `torch = [` in a TOML file gives no version; a uv.lock has name and version on two lines.
 _KEY = re.compile(r"\s*[\w.-]+\s*=(?!=)")
 _LOCKED = re.compile(r'name = "([\w.-]+)"\nversion = "([\w.+!-]+)"')
-# Of a file that uv writes of an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
+# Limits of a file in which uv wrote an index's answers: bytes and lines. Twenty packages have 60 kB and 700 lines.
 _MOST_WRITTEN, _MOST_LINES = 8 << 20, 200_000
 
 
 @dataclass(frozen=True)
 class Question:
-    """What to resolve. `local`: the folder's own sources; `far`: those that were fetched, by address; `wheels`: of the
-    folder and fetched, by path or address. `build`: what builds on all hosts say. `of_index`: what the base has is of
-    this index too, which says what it needs."""
+    """What to resolve."""
 
     needs: Requirements
     base: Base
-    local: Sequence[Source]
-    far: Mapping[str, Source]
-    wheels: Mapping[str, Wheel]
-    build: Build
-    of_index: bool = False
+    local: Sequence[Source]  # the folder's own sources
+    far: Mapping[str, Source]  # fetched sources, by address
+    wheels: Mapping[str, Wheel]  # wheels of the folder, by path, and fetched wheels, by address
+    build: Build  # asks builds on all hosts to describe sources
+    of_index: bool = False  # the base's packages are in this index too, which tells what they need
 
 
 class OtherTorch(Failed):
-    """The index has a sister of torch for another build of torch than the base's alone."""
+    """Raised if the index has a sister of torch only for another build of torch than the base's."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -72,7 +71,7 @@ class OtherTorch(Failed):
 
 
 class Resolving:
-    """One resolution. `scratch`: a folder of its own; `uv` works there."""
+    """One resolution. `scratch`: its own folder, in which `uv` works."""
 
     def __init__(self, asked: Question, uv: Uv, scratch: Path) -> None:
         self._asked, self._uv, self._scratch, self._base = asked, uv, scratch, asked.base
@@ -87,21 +86,21 @@ class Resolving:
             if path.endswith((".txt", ".in", ".toml", "uv.lock"))
         }
         self._far = dict[str, Path]()
-        # A uv.lock is made within these.
+        # A uv.lock was already made within these limits.
         path, is_project = asked.needs.path, asked.needs.path.endswith(".toml")
         self._limits, self._instead = project_file.limits_of(self._texts[path], path) if is_project else ([], [])
 
     @cached_property
     def _of_base(self) -> Mapping[str, str]:
-        """What comes from the base alone; nothing where torch itself is asked for."""
+        """The versions of what only the base provides; empty if torch itself is to be installed."""
         return {} if self._asked.needs.kind == TORCH else self._base.torch
 
     def _version(self, text: str) -> str:
-        """The version of a package of the base, as uv finds it."""
+        """The version of a package in the base, as uv sees it."""
         return text if self._asked.of_index else stubs.version(text)
 
     def lock(self) -> Lock:
-        """The lock. Raises Failed with uv's words, or UsageError."""
+        """Resolve. Raises Failed with uv's words, or UsageError."""
         asked = self._asked
         if not (asked.local or asked.far or asked.wheels or asked.of_index) and self._has_all():
             return Lock((), torch=self._of_base["torch"])
@@ -122,15 +121,15 @@ class Resolving:
         return self._chosen(lines, own, list(built.values()))
 
     def _known(self, own: list[Source]) -> list[Source]:
-        """These sources, each with what it needs. If one does not say it, all hosts build them all, at once."""
+        """These sources, each with what it needs. If one does not tell, all hosts build all of them together."""
         return self._asked.build(own) if any(not source.name for source in own) else own
 
     def _wanted(self, own: Sequence[Source]) -> Path:
-        """What uv resolves: the file itself, or what its project stands for, with stubs for the sources `own`."""
+        """The file that uv resolves: the user's file, or one made for its project, with stubs for the sources `own`."""
         asked = self._asked.needs
         local, places = self._local(own), self._places(own)
         rows = [f"{name} @ {place.as_uri()}" for name, place in places.items()]
-        self._limits += rows  # as overrides, they would take away the extras that a line asks for
+        self._limits += rows  # as overrides, they would remove the extras that a line requests
         self._instead = [need for need in self._instead if read_name(need) not in map(normal, places)]
         (self._scratch / "overrides.txt").write_text("\n".join(self._instead))
         if asked.kind != "uv.lock":
@@ -146,14 +145,14 @@ class Resolving:
         return self._written_anew(local)
 
     def _local(self, own: Sequence[Source]) -> dict[str, Path]:
-        """Make stubs of the sources and wheels. Gives those of the folder by path; `_far` has the others by address."""
+        """Make stubs for sources and wheels. Returns those in the folder by path; `_far` gets the others by address."""
         asked = self._asked
         made = {source.key: self._stub(source) for source in own}
         local = {source.place: made[source.key] for source in own if source.kind == "folder"}
         self._far |= {word: made[source.key] for word, source in asked.far.items()}
         for word, wheel in asked.wheels.items():
             (self._far if addresses.is_web(word) else local)[word] = self._stub_of(wheel)
-        for source in own:  # what one of these needs may be another one
+        for source in own:  # a source may need another one of these
             needs = self._known_needs(source)
             stubs.write(self._made / source.key, source.name, source.version, needs, source.extras)
         for word, wheel in asked.wheels.items():
@@ -162,8 +161,10 @@ class Resolving:
         return local
 
     def _places(self, own: Sequence[Source]) -> dict[str, Path]:
-        """The stubs by name: what the folder names by itself comes from nowhere else, also where another package names
-        it. Of several wheels of one name (for several Pythons), the lines say which."""
+        """The stubs by name: they replace a package everywhere, also where another package needs it.
+
+        If several wheels have one name (for several Pythons), none is included: the lines tell which is meant.
+        """
         wheels = self._asked.wheels.values()
         count = Counter(normal(wheel.name) for wheel in wheels)
         places = {source.name: self._stub(source) for source in own}
@@ -175,9 +176,9 @@ class Resolving:
         return folder / wheel.file
 
     def _written_anew(self, local: Mapping[str, Path]) -> Path:
-        """The file that uv reads: as all that it names at its path in a folder that has nothing else, with stubs."""
+        """The file for uv: copies of all files, at their paths in an otherwise empty folder, with stubs inserted."""
         for path, text in self._texts.items():
-            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else _OURS.sub("", text)
+            lines = "\n".join(project_file.needs_of(text)) if path.endswith(".toml") else _HANDLED_OPTIONS.sub("", text)
             place = (self._source / path).with_suffix(".txt") if path.endswith(".toml") else self._source / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_text(sources.with_stubs(lines, path, local, self._far))
@@ -193,7 +194,7 @@ class Resolving:
         return stubs.path_of(folder, source.name, source.version)
 
     def _exported(self, path: str) -> str:
-        """What a uv.lock says, as lines of a requirements file, without what comes with torch."""
+        """The content of a uv.lock as lines of a requirements file, without what comes with torch."""
         project = (self._source / path).parent
         project.mkdir(parents=True, exist_ok=True)
         for name, text in self._texts.items():
@@ -205,7 +206,7 @@ class Resolving:
         return "\n".join(line for line in logical(_written(out)) if not comes_along(line)) + "\n"
 
     def _options(self) -> list[str]:
-        """What every resolution has: the base's packages, at the base's versions."""
+        """The options of every resolution: the base's packages, at the base's versions."""
         of_base, base = self._of_base, self._base
         constraints = self._scratch / "base.txt"
         rows = [*self._limits, *(f"{name}=={self._version(version)}" for name, version in of_base.items())]
@@ -214,9 +215,9 @@ class Resolving:
         return [*own, *_of_platform(self._uv, base)]
 
     def _compiled(self, wanted: Path, *more: str) -> list[str]:
-        """The lines of a lock of all that is wanted."""
+        """The lines of a lock for all that is wanted."""
         out, overrides = self._scratch / "lock.txt", self._scratch / "overrides.txt"
-        # uv prefers the versions that its output file names.
+        # uv prefers the versions that its output file already has.
         names = {p.name: p.version for p in self._base.packages if p.name not in self._of_base}
         out.write_text("".join(f"{name}=={self._version(version)}\n" for name, version in names.items()))
         options = ["--overrides", str(overrides)] if self._instead else []
@@ -230,7 +231,7 @@ class Resolving:
         return lines
 
     def _has_all(self) -> bool:
-        """Whether the base has all that is asked: such an image needs no index."""
+        """Whether the base has all that is required: such an image needs no index."""
         if self._asked.needs.kind != "file":
             return False
         wanted, out = self._written_anew({}), self._scratch / "lock.txt"
@@ -239,13 +240,13 @@ class Resolving:
             self._uv.run(["pip", "compile", *self._options(), *words], self._source, shown=False)
         except Failed:
             return False
-        # A page of links in the file has packages without an index too.
+        # With a page of links in the file, even --no-index finds packages outside the base: compare.
         return {_pin(line) for line in logical(_written(out))} <= {
             f"{p.name}=={stubs.version(p.version)}" for p in self._base.packages
         }
 
     def _of_index(self, what: str) -> Source:
-        """A package that only a build describes: `NAME==VERSION`. Raises UsageError."""
+        """A package that only a build can describe: `NAME==VERSION`. Raises UsageError."""
         name, _, version = what.partition("==")
         if not _ or not re.fullmatch(r"[\w.-]+", name):
             raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
@@ -255,13 +256,13 @@ class Resolving:
         return sources.of_index(line, normal(name), version, source.address)
 
     def _chosen(self, lines: list[str], own: Sequence[Source], built: Sequence[Source]) -> Lock:
-        """What is to be installed: each line a wheel of an index with its hashes, or a source that each host builds."""
+        """The lock to install: each line a wheel from an index with hashes; or a source, which each host builds."""
         of_base = self._of_base
         pins = {_pin(line) for line in lines}
         if of_base and (fault := other_torch(pins, dict(of_base))):
             raise OtherTorch(fault)
         same = {p.name for p in self._base.packages if f"{p.name}=={self._version(p.version)}" in pins}
-        # torch's libraries come from nowhere else; a sister that the base lacks is installed.
+        # torch's libraries come only from the base; a sister that the base lacks is installed.
         left_out = sorted(
             name
             for line in lines
@@ -286,7 +287,7 @@ class Resolving:
         return Lock(tuple(sorted(whole)), tuple(mine), tuple(left_out), of_base.get("torch", BESIDE_NONE))
 
     def _of_wheels(self, lines: Sequence[str]) -> list[str]:
-        """Lines of wheels of the folder and of fetched ones: name, version and the hash of what hosts get."""
+        """Lines for wheels from the folder and for fetched ones: name, version, and the hash of what hosts get."""
         by_digest = {wheel.sha256: wheel for wheel in self._asked.wheels.values()}
         rows = []
         for line in lines:
@@ -299,7 +300,7 @@ class Resolving:
         return rows
 
     def _without_wheel(self, lines: list[str]) -> tuple[list[str], list[tuple[str, str]]]:
-        """The lines that have a wheel for the hosts, and those that have none, with the address of their source."""
+        """The lines that have a wheel for the hosts, and the lines that have none, with the address of their source."""
         if not lines:
             return [], []
         offered = {offer.name: offer for offer in find_offers(lines, self._uv, self._base, self._scratch)}
@@ -307,7 +308,7 @@ class Resolving:
         for line in lines:
             name, head = read_name(line), line.split(" --hash")[0]
             offer = offered.get(name, offers.Offer(name, (), offers.File()))
-            # Of all files of a version, a lock needs the hashes of those that fit there.
+            # From all files of a version, a lock needs only the hashes of those that fit the hosts.
             fit, pins = [wheel.sha256 for wheel in offer.wheels if wheel.sha256], self._pins.get(name, set())
             of_source = f"sha256:{offer.source.sha256}"
             by_source = of_source in pins and not any(f"sha256:{wheel}" in pins for wheel in fit)
@@ -318,22 +319,21 @@ class Resolving:
         return with_wheel, without
 
     def _checked(self, line: str) -> str:
-        """The line, with those of the index's hashes that the user's own pins allow. Raises UsageError."""
+        """The line, with only those of the index's hashes that the user's own pins allow. Raises UsageError."""
         if not re.fullmatch(LINE, line):
             raise UsageError(f"{line[:200]!r} of the index is not a package with a hash", "pip config list")
         return pinned(line, self._pins)
 
     @cached_property
     def _pins(self) -> dict[str, set[str]]:
-        """The hashes that the user's files pin, by name; by an empty name, none: each package must have one."""
+        """The hashes that the user's files pin, by name. An empty name as key: each package must have a pin."""
         texts = [text for path, text in self._texts.items() if path.endswith((".txt", ".in"))]
         if self._asked.needs.kind == "uv.lock":
             texts = [_written(self._scratch / "exported.txt")]
         return pins_of(texts)
 
     def _explained(self, words: str) -> str:
-        """uv's words, below each line of the user's files that excludes what the base has: of a uv.lock, which has a
-        version for each range of Pythons, the one that the words name."""
+        """uv's words, after the user's lines that exclude what the base has; of a uv.lock, those that uv mentions."""
         notes, of_base = dict[str, str](), self._of_base
         for path, text in self._texts.items():
             for number, (before, line) in enumerate(pairwise(["", *text.splitlines()]), 1):
@@ -342,7 +342,7 @@ class Resolving:
                 name = normal(word[1]) if word else ""
                 if name in of_base and self._excludes(asked):
                     notes[f"{path}:{number}: `{line.strip()}` excludes {name} {of_base[name]} of the base"] = asked
-        named = [note for note, asked in notes.items() if asked in words]
+        named = [note for note, asked in notes.items() if asked in words]  # a uv.lock may have one for each Python
         return "\n".join([*(named or notes), words])
 
     def _excludes(self, line: str) -> bool:
@@ -357,7 +357,7 @@ class Resolving:
 
 
 def find_offers(lines: Sequence[str], uv: Uv, base: Base, scratch: Path) -> list[offers.Offer]:
-    """What the index has of these pins, for the hosts' platform; our stubs are not asked. Raises DeployError."""
+    """What the index offers for these pins on the hosts' platform; stubs are not used. Raises DeployError."""
     pins, described = scratch / "pinned.txt", scratch / "pylock.toml"
     pins.write_text("\n".join(lines) + "\n")
     described.unlink(missing_ok=True)
@@ -367,26 +367,26 @@ def find_offers(lines: Sequence[str], uv: Uv, base: Base, scratch: Path) -> list
 
 
 def _of_platform(uv: Uv, base: Base) -> list[str]:
-    """What every question to an index has: the hosts' Python and platform."""
+    """The options of every question to an index: the hosts' Python and platform."""
     python = ["--python", str(uv.python), "--python-version", base.python, "--python-platform", base.platform]
     return [*python, "--no-build-isolation", "--no-header", "--no-annotate"]
 
 
 def _asked(before: str, line: str) -> str:
-    """What a line of the user's files asks for, where it is a package; of a uv.lock, the name is in the line before."""
+    """The requirement in a line of the user's files, if it is one. In a uv.lock, the name is on the line before."""
     if locked := _LOCKED.fullmatch(f"{before}\n{line}"):
         return f"{locked[1]}=={locked[2]}"
     return "" if _KEY.match(line) else line.strip().strip("\"',")
 
 
 def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
-    """The hashes that these requirements files pin, by the package's name."""
+    """The hashes that these requirements files pin, by package name."""
     pins = dict[str, set[str]]()
     for line in (line for text in texts for line in logical(text)):
         if line == "--require-hashes":
             pins.setdefault("", set())
         word, digests = line.split()[0], re.findall(r"--hash[= ](\w+:[0-9a-fA-F]+)", line)
-        # A wheel may be named by its path alone.
+        # A wheel may be given by its path alone.
         name = normal(file_of(word).split("-")[0]) if is_wheel(word) else read_name(line)
         if digests and name:
             pins.setdefault(name, set()).update(digest.lower() for digest in digests)
@@ -394,7 +394,7 @@ def pins_of(texts: Sequence[str]) -> dict[str, set[str]]:
 
 
 def pinned(line: str, pins: dict[str, set[str]]) -> str:
-    """The line with those of its hashes that are pinned. Raises UsageError if the index has no such file."""
+    """The line with only its pinned hashes. Raises UsageError if the index has no such file."""
     allowed = pins.get(read_name(line), set())
     head, *digests = line.split(" --hash=")
     if not allowed and "" not in pins:
@@ -413,7 +413,7 @@ def pinned(line: str, pins: dict[str, set[str]]) -> str:
 
 
 def logical(text: str) -> Iterator[str]:
-    """The lines of a requirements file, joined where they continue, without comments and blank ones."""
+    """The lines of a requirements file: continued lines are joined, comments and empty lines are left out."""
     for line in re.sub(r"\\\n\s*", "", text).split("\n"):
         line = re.sub(r"(^|\s)#.*$", "", line).strip()
         if line:
@@ -421,7 +421,7 @@ def logical(text: str) -> Iterator[str]:
 
 
 def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
-    """Why the sisters of torch among these do not fit the base: an index offers those that are built for CUDA."""
+    """Why torch's sisters in `pins` do not fit the base: the index offers those built for CUDA. Empty if they fit."""
     torch = of_base["torch"]
     lacking = tuple(f"{name}==" for name in SISTERS if name not in of_base)
     odd = sorted(pin for pin in pins if pin.startswith(lacking) and not pin.endswith("+cpu"))
@@ -431,7 +431,7 @@ def other_torch(pins: set[str], of_base: dict[str, str]) -> str:
 
 
 def _written(path: Path) -> str:
-    """A file that uv wrote of what an index says. Raises DeployError for one without an end."""
+    """A file that uv wrote from an index's answers. Raises DeployError if it is too long."""
     try:
         text = plain_file.read(path, _MOST_WRITTEN).decode(errors="replace")
         if text.count("\n") <= _MOST_LINES:
@@ -443,6 +443,6 @@ def _written(path: Path) -> str:
 
 
 def _pin(line: str) -> str:
-    """`name==version` of a line."""
+    """The `name==version` in a line; empty if it has none."""
     match = re.match(r"([\w.-]+)(?:\[[^\]]*\])?==([^\s;]+)", line)
     return f"{normal(match[1])}=={match[2]}" if match else ""

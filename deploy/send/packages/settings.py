@@ -1,6 +1,6 @@
-"""The user's settings of pip and uv, as variables of uv: where packages come from, through which proxy, by whose word.
+"""The user's pip and uv settings, as variables for uv: indexes, proxies, and trusted certificates.
 
-They may hold passwords. They go to the program on standard input, into its memory alone.
+They may contain passwords. They go to the program on standard input, and stay in its memory.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ _CERTIFICATES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bu
 _NAMED_CERTIFICATES = ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE")
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY")
 _INDEXES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL")
-# What a user may set for uv that means the same on another machine.
-_OWN = re.compile(
+# The uv settings of a user that mean the same on another machine.
+_PORTABLE = re.compile(
     r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|INDEX_STRATEGY|INSECURE_HOST|HTTP_TIMEOUT|HTTP_RETRIES|NO_INDEX|"
     r"INDEX_\w+_(USERNAME|PASSWORD)|PYTHON_(INSTALL_MIRROR|DOWNLOADS_JSON_URL)|EXCLUDE_NEWER|PRERELEASE|NATIVE_TLS|SYSTEM_CERTS)"
 )
-# The login of an address.
+# The login in an address.
 LOGIN = re.compile(r"(https?://)[^/@\s]+@")
-# pip takes the best version of all indexes; uv by itself the first index that has the name.
+# pip takes the best version from all indexes; uv by default takes the first index that has the name.
 BEST = "unsafe-best-match"
-_HERE = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
+_LOCAL_ADDRESS = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|\[::1\])")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Variables for uv and pip, and the certificates to trust (empty: the image's). `left`: what works only here."""
+    """Variables for uv and pip, and trusted certificates (empty: the image's). `left`: indexes usable only here."""
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     certificates: bytes = field(default=b"", repr=False)
@@ -45,13 +45,13 @@ class Settings:
 
     @property
     def public(self) -> list[str]:
-        """Which index packages come from, without passwords."""
+        """Which indexes packages come from, without passwords."""
         names = (*_INDEXES, "UV_EXCLUDE_NEWER", "UV_PRERELEASE", "UV_INDEX_STRATEGY")
         return [drop_logins(self.variables.get(name, "")) for name in names]
 
     @property
     def named_indexes(self) -> list[tuple[str, str]]:
-        """The indexes, as their names (often empty) and addresses."""
+        """The indexes, as pairs of a name (often empty) and an address."""
         words = [word for name in _INDEXES for word in self.variables.get(name, "").split()]
         named = [re.fullmatch(r"([A-Za-z0-9._-]+)=(.*)", word) for word in words]
         return [(match[1], match[2]) if match else ("", word) for match, word in zip(named, words, strict=True)]
@@ -63,16 +63,16 @@ class Settings:
 
     @property
     def is_local(self) -> bool:
-        """Whether the user's own index is in files of this machine."""
+        """Whether the user's own index is in files on this machine."""
         links = self.variables.get("UV_FIND_LINKS", "").split(",")
         return any(re.match(r"file:|/|~", address) for address in (*self.indexes, *filter(None, links)))
 
     def with_torch(self, build: str) -> Settings:
-        """These, with which uv asks PyTorch's own index for torch and its sisters of that build: cpu, cu126."""
+        """These settings, but uv takes that build (cpu, cu126) of torch and its sisters from PyTorch's own index."""
         return replace(self, variables={**self.variables, "UV_TORCH_BACKEND": build})
 
     def check_source(self, what: str, address: str) -> None:
-        """Raise DeployError for a file of this machine that an index names, unless it is a local index of the user."""
+        """Raise DeployError if an index refers to a file on this machine, unless the user's own index is local."""
         is_own = self.is_local and not re.match(r"(?!file:)\w+:", address)
         if address and not address.startswith(("https://", "http://")) and not is_own:
             raise DeployError(
@@ -82,7 +82,7 @@ class Settings:
             )
 
     def hidden(self, text: str) -> str:
-        """The text without passwords of these settings, or of any address in it."""
+        """The text without the passwords in these settings, or in any address."""
         for name, value in self.variables.items():
             secrets = [value] if name.endswith("PASSWORD") else re.findall(r"//(?:[^/:@\s]*:)?([^/@\s]+)@", value)
             for secret in filter(None, secrets):  # a variable may be set to nothing
@@ -91,25 +91,25 @@ class Settings:
 
 
 def without_logins(text: str) -> str:
-    """The text without the passwords and tokens of its addresses."""
+    """The text with *** in place of the passwords and tokens in its addresses."""
     return LOGIN.sub(r"\1***@", text)
 
 
 def drop_logins(text: str) -> str:
-    """The text with its addresses as they are without a login."""
+    """The text with each login removed from its addresses."""
     return LOGIN.sub(r"\1", text)
 
 
 def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = None, far: bool = True) -> Settings:
     """The settings of this user on this machine. Variables override files, as in pip and uv.
 
-    far: for another machine or a container, which has no files and no ports of this one.
+    far: the settings are for another machine or a container, which does not have this machine's files and ports.
     """
     home = home or Path.home()
     pip, uv = _pip(environment, home), _uv(environment, home)
     variables, left = {**_as_uv(pip), **uv}, list[str]()
-    own = {name: value for name, value in environment.items() if _OWN.fullmatch(name)}
-    if "UV_INDEX_URL" in own:  # the older name: uv would take what a file says under the newer one
+    own = {name: value for name, value in environment.items() if _PORTABLE.fullmatch(name)}
+    if "UV_INDEX_URL" in own:  # the older name: uv would prefer a file's value of the newer one
         variables.pop("UV_DEFAULT_INDEX", None)
     variables |= own
     for name in _PROXIES:
@@ -118,7 +118,7 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
     logins = _netrc(environment, home)
     for name in _INDEXES:
         words = variables.get(name, "").split()
-        usable = [word for word in words if not (far and _HERE.match(word.partition("=")[2] or word))]
+        usable = [word for word in words if not (far and _LOCAL_ADDRESS.match(word.partition("=")[2] or word))]
         left += [word for word in words if word not in usable]
         variables.pop(name, None)
         variables |= {name: " ".join(_with_login(word, logins) for word in usable)} if usable else {}
@@ -137,7 +137,7 @@ def of_user(environment: Mapping[str, str] = os.environ, home: Path | None = Non
 
 
 def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
-    """pip's settings by name: its files, the later ones first, then its variables. One without a value says nothing."""
+    """pip's settings by name: from its files, then its variables; a later one wins. Empty values do not count."""
     own = environment.get("XDG_CONFIG_HOME") or home / ".config"
     python = environment.get("VIRTUAL_ENV") or environment.get("CONDA_PREFIX")
     files = [Path("/etc/xdg/pip/pip.conf"), Path("/etc/pip.conf"), home / ".pip/pip.conf", Path(own, "pip/pip.conf")]
@@ -154,7 +154,7 @@ def _pip(environment: Mapping[str, str], home: Path) -> dict[str, str]:
 
 
 def _netrc(environment: Mapping[str, str], home: Path) -> Mapping[str, tuple[str, str]]:
-    """The names and passwords that pip and uv take from a .netrc, by the server's name."""
+    """The names and passwords that pip and uv read from a .netrc, by server."""
     with suppress(OSError, ValueError, netrc.NetrcParseError):
         hosts = netrc.netrc(environment.get("NETRC") or home / ".netrc").hosts
         return {host: (login, password) for host, (login, _, password) in hosts.items() if login and password}
@@ -162,7 +162,7 @@ def _netrc(environment: Mapping[str, str], home: Path) -> Mapping[str, tuple[str
 
 
 def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
-    """The index with the login of its server, where its address has none."""
+    """The index with the login for its server, unless its address has a login."""
     scheme, mark, rest = index.partition("://")
     host = re.match(r"[^/:@]+(?=[/:]|$)(?![^/]*@)", rest)
     login = logins.get(host[0], logins.get("default")) if mark and host else None
@@ -170,9 +170,9 @@ def _with_login(index: str, logins: Mapping[str, tuple[str, str]]) -> str:
 
 
 def with_own_login(index: str) -> str:
-    """An index that a folder names, with this user's login of its server.
+    """An index that a folder refers to, with this user's login for its server.
 
-    Not one that is for all servers, and none that would cross the network in the clear: the folder chose the address.
+    A login for all servers is not used, and none is sent unencrypted, because the folder chose the address.
     """
     logins = _netrc(os.environ, Path.home()) if index.startswith("https://") else {}
     return _with_login(index, {**logins, "default": ("", "")})
@@ -208,7 +208,7 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, str]:
         url, name = str(entry.get("url", "")), str(entry.get("name", ""))
         if entry.get("default"):
             variables["UV_DEFAULT_INDEX"] = url
-        elif url and not entry.get("explicit"):  # only what a project takes from it by its name is there
+        elif url and not entry.get("explicit"):  # an explicit index serves only packages that a project assigns to it
             extra.append(f"{name}={url}" if name else url)
     if isinstance(table.get("index-url"), str):
         variables["UV_DEFAULT_INDEX"] = table["index-url"]
@@ -224,7 +224,7 @@ def _of_table(table: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _certificates(environment: Mapping[str, str], pip: Mapping[str, str]) -> bytes:
-    """The authorities that this machine trusts, a company's among them, as `make image` hands them in."""
+    """The certificate authorities that this machine trusts, such as a company's, as `make image` passes them in."""
     named = [environment.get("PIP_CERT"), pip.get("cert"), *map(environment.get, _NAMED_CERTIFICATES), *_CERTIFICATES]
     for path in filter(None, named):
         try:

@@ -1,7 +1,7 @@
-"""Locks that were made before, on this machine: the same requirements on the same base get the same packages again.
+"""Locks made earlier, kept on this machine: the same requirements on the same base get the same packages again.
 
-A lock is a folder ~/.cache/muster/packages/KEY with lock.json and the git sources that were fetched for it. No file of
-a host is in it: only what this machine resolved and fetched, and what all hosts said alike.
+A lock is a folder ~/.cache/muster/packages/KEY with lock.json and the git sources that were fetched for it. It has no
+file from a host: only what this machine resolved and fetched, and what all hosts reported alike.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from ...core.text import DAY
 from ...run.files import locks
 
 T = TypeVar("T")
-# What a file has; of a large one, it stays on the disk.
+# The content of a file; a large one stays on the disk.
 Content = bytes | mmap.mmap
 FORMAT = 4
-# What a command that was killed leaves; the next one of another day removes it.
+# The suffix of what a killed command leaves; the next command removes it when it is older than a day.
 PART = ".part"
 _HASHES = r"( --hash=sha256:[0-9a-f]{64}){1,500}"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}"
 VERSION = r"[A-Za-z0-9.!+_-]{1,200}"
-# Nothing else: no option, no path of a host or of this machine.
+# Nothing else is accepted: no option, no path on a host or on this machine.
 LINE = rf"{NAME}==[A-Za-z0-9.!+_-]{{1,200}}{_HASHES}"
 MOST_LINES = 5000
-_MOST = 1 << 30  # bytes of a file
+_MOST = 1 << 30  # the most bytes of a file
 WHEEL = r"[A-Za-z0-9][A-Za-z0-9._!+-]{0,250}\.whl"
 _DIGEST = r"[0-9a-f]{64}"
 _SOURCE = record(
@@ -72,9 +72,9 @@ _LOCK = record(
 class Source:
     """A package that each host builds for itself; `key` changes with its content.
 
-    place: a line of a lock, a path of the folder, or the name of a fetched file. url: where an index has it.
-    described: only a build told what it needs; else its own files say so. taken: what it takes from somewhere else than
-    an index; it counts while a lock is made.
+    place: a line of a lock, a path in the folder, or the name of a fetched file. url: its address in an index.
+    described: what it needs is known only from a build; otherwise its own files tell. taken: requirements that it takes
+    from somewhere other than an index; used only while a lock is made.
     """
 
     key: str
@@ -93,10 +93,11 @@ class Source:
 
 @dataclass(frozen=True)
 class Lock:
-    """One resolution. `lines`: each package of an index with the index's own hashes. `sources`: what hosts build.
+    """One resolution. `lines`: each package from an index, with the index's own hashes. `sources`: what hosts build.
 
-    `left_out`: what only a base with CUDA would have. `torch`: the base's. `files`: the digest of the installed files
-    that are not built; empty: not known yet. `fetched`: git sources and archives that were fetched here, by name.
+    `left_out`: what only a base with CUDA would have. `torch`: the base's torch. `files`: the digest of the installed
+    files that are not built; empty if not known yet. `fetched`: git sources and archives that this machine fetched, by
+    name.
     """
 
     lines: tuple[str, ...]
@@ -107,34 +108,34 @@ class Lock:
     fetched: Mapping[str, Content] = field(default_factory=dict, hash=False, repr=False)
 
     def digest(self, *more: object) -> str:
-        """A digest of what is installed, on the base that `more` says."""
+        """A digest of what is installed, on the base that `more` identifies."""
         keys = sorted(source.key for source in self.sources)
         return hashlib.sha256(json.dumps([FORMAT, sorted(self.lines), keys, more]).encode()).hexdigest()[:32]
 
     @property
     def count(self) -> int:
-        """How many packages it has."""
+        """The number of packages in it."""
         return len(self.lines) + len(self.sources)
 
 
 def own(folder: Path) -> Path:
-    """Make the folder, for this user alone. Raises DeployError if others could write there, and so choose packages."""
+    """Make the folder, private to this user. Raises DeployError if others could write there and so choose packages."""
     for path in (locks.own_folder(folder), folder.parent):
         facts = path.stat()
-        if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _others_group(facts):
+        if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _is_group_writable(facts):
             raise DeployError(
                 f"{path}: another user may write there, and would choose what hosts install",
                 f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
             )
     for part in folder.glob(f"*{PART}"):
-        with suppress(OSError):  # another command may be at it, too
+        with suppress(OSError):  # another command may remove it, too
             if time.time() - part.stat().st_mtime > DAY:
                 shutil.rmtree(part)
     return folder
 
 
 def find(key: str, folder: Path) -> Lock | None:
-    """The lock of that key; None if there is none, or its folder is damaged."""
+    """The lock with that key; None if there is none, or if its folder is damaged."""
     try:
         value = document(read(folder / key / "lock.json"), "lock.json", most=16 << 20)
         if not isinstance(value, dict) or value.pop("format", 0) != FORMAT:
@@ -152,7 +153,7 @@ def find(key: str, folder: Path) -> Lock | None:
 
 
 def keep(key: str, lock: Lock, folder: Path) -> None:
-    """Write the lock whole, or nothing. A full disk here costs only time the next time."""
+    """Write the lock completely or not at all. If the disk is full, the next deploy only takes longer."""
     part = folder / f"{key}.{secrets.token_hex(4)}{PART}"
     values = asdict(replace(lock, fetched={}))
     fetched = {name: hashlib.sha256(data).hexdigest() for name, data in lock.fetched.items()}
@@ -168,19 +169,19 @@ def keep(key: str, lock: Lock, folder: Path) -> None:
 
 
 def drop(key: str, folder: Path) -> None:
-    """Forget a lock."""
+    """Delete a lock."""
     shutil.rmtree(folder / key, ignore_errors=True)
 
 
 def read(path: Path) -> bytes:
-    """A file that this user, or root, wrote; empty if there is none, or somebody else could have written it."""
+    """A file that this user or root wrote; empty if there is none, or if somebody else could have written it."""
     return _read(path, lambda file: file.read())
 
 
 def _read(path: Path, how: Callable[[IO[bytes]], T]) -> T | bytes:
     with suppress(OSError), open(plain_file.open_plain(path), "rb") as file:
         facts = os.fstat(file.fileno())
-        mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _others_group(facts)
+        mine = facts.st_uid in (os.getuid(), 0) and not facts.st_mode & stat.S_IWOTH and not _is_group_writable(facts)
         if mine and facts.st_size <= _MOST:
             return how(file)
     return b""
@@ -192,6 +193,6 @@ def _mapped(file: IO[bytes]) -> Content:
     return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _others_group(facts: os.stat_result) -> bool:
-    """Whether a group that is not the user's own may write. Many systems give each user a group of his own."""
+def _is_group_writable(facts: os.stat_result) -> bool:
+    """Whether a group other than the user's own may write. Many systems give each user their own group."""
     return bool(facts.st_mode & stat.S_IWGRP) and facts.st_gid not in (os.getgid(), 0)

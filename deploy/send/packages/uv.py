@@ -1,4 +1,4 @@
-"""The uv that resolves here and installs on hosts: one version, each file of it pinned by its hash."""
+"""The uv that resolves on this machine and installs on hosts: one version, each of its files pinned by its hash."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ from .store import Content
 PINS = Path(__file__).with_name("uv.txt").read_text()
 VERSION = re.search(r"^uv==([0-9.]+)", PINS, re.MULTILINE)[1]  # type: ignore[index]
 _TAGS = {"x86_64": "manylinux2014_x86_64", "aarch64": "manylinux2014_aarch64"}
-# An index may answer without an end: KiB of memory, and 512 bytes of each file that is written.
+# An index may answer without end. The limits are in KiB of memory, and in blocks of 512 bytes of each written file.
 _LIMITED = 'ulimit -c 0; ulimit -d 2097152; ulimit -f 8388608; exec "$0" "$@" >/dev/null'
 _PATIENCE_S, _LAST_LINES = 1800.0, 200
-_ALONE = Lock()  # hosts that lack uv ask for it at once
-# The Python that a host without one gets: that uv has its hash. A place that is not reached shows soon.
+_FETCH_LOCK = Lock()  # hosts that lack uv ask for it at the same time
+# The Python for a host that has none: a version whose hash that uv knows. An unreachable server must fail fast.
 PYTHON = "3.12.16"
-_SOON = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1"}
-# The only program that uv can start here: it answers uv's question about a Python, and nothing else. So no file of the
-# folder, of a git source or of an index runs, whatever its build would be.
+_FAIL_FAST = {"UV_HTTP_CONNECT_TIMEOUT": "2", "UV_HTTP_RETRIES": "0", "UV_NO_CONFIG": "1", "UV_NO_PROGRESS": "1"}
+# The only program that uv can start on this machine: it answers uv's question about a Python, and does nothing else. So
+# no file from the folder, from a git source or from an index is run, whatever its build would do.
 _GUARD = r"""
 import contextlib, io, json, re, sys
 WHOLE = r'import sys; sys\.path = \[__import__\("os"\)\.fsdecode\(b"%%s/\.tmp\w+"\)\] \+ sys\.path; '
@@ -55,7 +55,7 @@ print(json.dumps({**json.loads(answer.getvalue()), **own}))
 
 
 class Failed(DeployError):
-    """uv failed on this machine; `words`: all that it says, without passwords."""
+    """uv failed on this machine. `words`: all of its output, without passwords."""
 
     def __init__(self, words: str) -> None:
         super().__init__(words)
@@ -63,7 +63,7 @@ class Failed(DeployError):
 
 
 class Uv:
-    """uv on this machine, in a scratch folder, with an environment of its own. It builds and runs nothing.
+    """uv on this machine, in a scratch folder, with its own environment. It builds and runs nothing.
 
     `tell` gets each line of progress.
     """
@@ -76,7 +76,7 @@ class Uv:
         self.python = scratch / "python"
         guard = scratch / "guard.py"
         guard.write_text(_GUARD % (_in_a_program(str(cache)), str(self.python)))
-        # No shebang: it cannot hold a path with a blank.
+        # A small shell script, because a shebang line cannot hold a path that has a space in it.
         self.python.write_text(f'#!/bin/sh\nexec {quote(sys.executable)} -I -S {quote(str(guard))} "$@"\n')
         self.python.chmod(0o700)
         names = ("UV_", "HTTP", "http", "ALL_PROXY", "all_proxy", "NO_PROXY", "no_proxy")
@@ -88,10 +88,10 @@ class Uv:
             self._environment["SSL_CERT_FILE"] = str(scratch / "ca")
 
     def run(self, words: Sequence[str], folder: Path, shown: bool = True) -> None:
-        """Do one thing; its result is in files. Raises Failed."""
+        """Run uv once; its result is in files. Raises Failed."""
 
         def hear(line: str) -> None:
-            # Of files of our own, the user knows nothing.
+            # The user knows nothing about Muster's own scratch files, so lines about them are not shown.
             if shown and line.startswith(("Resolved", "warning")) and str(self._scratch) not in line:
                 self._tell(visible(self.settings.hidden(line)[:300]))
 
@@ -105,11 +105,13 @@ class Uv:
 
 
 def program(folder: Path, machine: str = "") -> str:
-    """uv of that version on this machine: the one fetched before, else from the user's index. `machine`: for another
-    kind of processor than this machine's. Raises DeployError."""
+    """The path of uv in that version: the one fetched before, else fetched from the user's index.
+
+    `machine`: fetch it for another processor architecture than this machine's. Raises DeployError.
+    """
     home = folder / "-".join(filter(None, ("uv", VERSION, machine)))
     fetched = home / "bin" / "uv"
-    with _ALONE:
+    with _FETCH_LOCK:
         if fetched.is_file():
             return str(fetched)
         with TemporaryDirectory(prefix="uv-", suffix=store.PART, dir=folder) as part:
@@ -120,15 +122,17 @@ def program(folder: Path, machine: str = "") -> str:
                     "pip config list; or bring its wheel: "
                     f"{shlex.join(('pip', 'install', *more, '--target', str(home)))} uv-{VERSION}-*.whl",
                 )
-            if not fetched.is_file():  # another command may have been first
+            if not fetched.is_file():  # another command may have fetched it first
                 shutil.rmtree(home, ignore_errors=True)
                 Path(part, "uv").rename(home)
     return str(fetched)
 
 
 def program_for(host: str, machine: str, folder: Path) -> Content:
-    """uv for a host's processor, on the disk: this machine's own, or from the index that it reaches. Raises
-    DeployError."""
+    """uv for a host's processor, mapped from the disk.
+
+    It is this machine's own, or is fetched from the index that this machine reaches. Raises DeployError.
+    """
     is_ours = (platform.system(), platform.machine()) == ("Linux", machine)
     if not is_ours and machine not in _TAGS:
         raise DeployError(f"{host}: there is no uv for its processor ({machine})", "--requirements no; use an image")
@@ -137,9 +141,9 @@ def program_for(host: str, machine: str, folder: Path) -> Content:
 
 
 def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
-    """What bring-python reads: a Python that runs anywhere, for a host's processor. Raises DeployError."""
+    """The input for bring-python: a Python that runs anywhere, for a host's processor. Raises DeployError."""
     with TemporaryDirectory(prefix="muster-python-") as name:
-        environment = {**os.environ, **settings.variables, **_SOON, "HOME": name, "UV_CACHE_DIR": f"{name}/cache"}
+        environment = {**os.environ, **settings.variables, **_FAIL_FAST, "HOME": name, "UV_CACHE_DIR": f"{name}/cache"}
         if settings.certificates:
             Path(name, "ca").write_bytes(settings.certificates)
             environment["SSL_CERT_FILE"] = f"{name}/ca"
@@ -151,8 +155,8 @@ def python_for(machine: str, folder: Path, settings: Settings) -> bytes:
 
 
 def python_getter(host: str, machine: str, folder: Path, settings: Settings) -> bytes:
-    """What bring-python reads: uv, and how it gets that Python there. Raises DeployError."""
-    variables = {**settings.variables, **_SOON, "UV_CACHE_DIR": "cache"}
+    """The input for bring-python: uv, and the command that gets that Python on the host. Raises DeployError."""
+    variables = {**settings.variables, **_FAIL_FAST, "UV_CACHE_DIR": "cache"}
     lines = [f"export {name}={quote(value)}" for name, value in variables.items()]
     get = "\n".join([*lines, shlex.join(["./uv", *_getting(machine), "got"])])
     with TemporaryDirectory(prefix="muster-python-") as name:
@@ -174,8 +178,9 @@ def _packed(name: str, path: Path) -> bytes:
 
 
 def _fetch(target: Path, more: Sequence[str]) -> str:
-    """Let pip get it by its hashes; returns pip's last word if it cannot."""
-    # Where the user's own packages go is not where this goes; and uv makes environments without pip, which Python has.
+    """Let pip get uv by its hashes. Returns pip's last line if pip fails, else an empty text."""
+    # PIP_USER must not redirect it to the user's own packages. uv makes environments without pip, so Python's bundled
+    # pip is used there.
     environment = {**os.environ, "PIP_USER": "0", "PIP_REQUIRE_VIRTUALENV": "0"}
     if not find_spec("pip") and (python := find_spec("ensurepip")) and python.origin:
         environment["PYTHONPATH"] = str(next(Path(python.origin).parent.glob("_bundled/pip-*.whl"), ""))
@@ -189,6 +194,6 @@ def _fetch(target: Path, more: Sequence[str]) -> str:
 
 
 def _in_a_program(path: str) -> str:
-    """A path as uv writes it between quotes of a Python program: bytes that are no plain letters by their numbers."""
+    """A path in the form in which uv writes it into a Python program, in quotes: special bytes by their numbers."""
     plain = repr(os.fsencode(path))[2:-1].replace("\\'", "'")
     return plain.replace("'", "\\'").replace('"', '\\"')

@@ -1,1 +1,1 @@
-"""Bytes onto many hosts with one copy from here: hosts pass on to each other what they lack."""
+"""Send bytes to many hosts but upload them once: the hosts pass the pieces on to each other."""

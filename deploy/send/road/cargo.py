@@ -1,4 +1,7 @@
-"""What goes to a host, as pieces by their digests: hosts pass on pieces, and take none that has another digest."""
+"""The bytes for a host, cut into pieces that are identified by their digests.
+
+Hosts pass pieces on to each other, and reject a piece whose digest is wrong.
+"""
 
 from __future__ import annotations
 
@@ -11,27 +14,28 @@ from typing import NamedTuple
 
 from ...core.errors import DeployError
 
-# Bytes of a piece, and of the parts that have such pieces: larger ones take longer from host to host, and after a cut
-# more goes again; smaller ones cost hosts more processes.
+# (bytes in a piece, for parts smaller than this). Larger pieces take longer from host to host, and more is sent again
+# after a connection breaks. Smaller pieces cost the hosts more processes.
 _SIZES = ((128 << 10, 4 << 20), (512 << 10, 64 << 20), (1 << 20, 4 << 30), (4 << 20, 1 << 60))
 
 
 class Piece(NamedTuple):
-    """Some bytes, by their SHA-256."""
+    """Some bytes, identified by their SHA-256 digest."""
 
     digest: str
     size: int
 
 
 def step_of(size: int) -> int:
-    """The bytes of a piece of so many bytes."""
+    """The piece size for a part of `size` bytes."""
     return next(step for step, most in _SIZES if size < most)
 
 
 class Part:
-    """Bytes that several hosts may get: `read(at, size)` gives some of them. Several threads may use it.
+    """Bytes that several hosts may need; `read(at, size)` returns a range of them. Safe to use from several threads.
 
-    `step`: the bytes of a piece, where its own size does not say it. `pieces`: where they are known.
+    `step`: the piece size, if it does not follow from the size of the part.
+    `pieces`: the pieces, if they are already known.
     """
 
     def __init__(
@@ -42,20 +46,22 @@ class Part:
 
     @property
     def pieces(self) -> tuple[Piece, ...]:
-        """Its pieces, in their order. At the first call all of it is read."""
+        """The pieces in order. The first access reads all of the bytes, unless the pieces were already known."""
         with self._lock:
             if not self._pieces:
                 self._pieces = tuple(Piece(hashlib.sha256(chunk).hexdigest(), len(chunk)) for chunk in self.chunks())
             return self._pieces
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it."""
+        """All of the bytes, one piece at a time."""
         return (self.read(at, min(self.step, self.size - at)) for at in range(0, self.size, self.step))
 
 
 class Cargo:
-    """Parts, one behind the other: what a command on a host gets as its input. `room`: the bytes that it fills in the
-    home there."""
+    """Parts, one after the other: the input of a command on a host.
+
+    `room`: how many bytes the command writes to the home directory there.
+    """
 
     def __init__(self, parts: Sequence[Part], room: int = 0) -> None:
         self._parts, self.room = parts, room
@@ -63,11 +69,11 @@ class Cargo:
 
     @cached_property
     def pieces(self) -> tuple[Piece, ...]:
-        """All pieces, in their order."""
+        """All pieces, in order."""
         return tuple(piece for part in self._parts for piece in part.pieces)
 
     def chunks(self) -> Iterator[bytes]:
-        """All of it."""
+        """All of the bytes, one piece at a time."""
         return (chunk for part in self._parts for chunk in part.chunks())
 
     @cached_property
@@ -77,7 +83,7 @@ class Cargo:
         }
 
     def read(self, piece: Piece) -> bytes:
-        """The bytes of a piece. Raises DeployError if they are not what they were."""
+        """Read the bytes of a piece. Raises DeployError if they have changed since the piece was listed."""
         part, at = self._places[piece.digest]
         data = part.read(at, piece.size)
         if hashlib.sha256(data).hexdigest() != piece.digest:
@@ -86,12 +92,12 @@ class Cargo:
 
 
 def of_bytes(data: bytes) -> Part:
-    """Bytes that are here."""
+    """A part made of bytes in memory."""
     return Part(len(data), lambda at, size: data[at : at + size])
 
 
 def of_file(path: Path, size: int) -> Part:
-    """A file with that many bytes. Reading raises DeployError if it cannot be read, or is shorter."""
+    """A part made of a file of `size` bytes. `read` raises DeployError if the file is unreadable or shorter."""
 
     def read(at: int, most: int) -> bytes:
         try:
@@ -110,7 +116,7 @@ def of_file(path: Path, size: int) -> Part:
 
 
 def of_host(host: str, pieces: tuple[Piece, ...]) -> Part:
-    """What lies on a host, and not here: only from there can others have it."""
+    """A part that only `host` has, and this machine has not: the other hosts can get it only from that host."""
 
     def read(at: int, size: int) -> bytes:
         raise DeployError(f"only {host} has it", "push again")

@@ -1,6 +1,7 @@
-"""What the hosts of a push answer, and what each is told then: one thread uses it, and holds all that is known.
+"""Reads what the hosts of a push report, and sends each its next orders. One thread uses it, and holds all state.
 
-A host that others do not reach, or that is silent, wrong or slow, is led around by routes.py, or served from here.
+If a host cannot be reached by others, or is silent, sends wrong bytes or is slow, the hosts that fetch from it get
+another source (routes.py), or the rest from this machine.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from .line import READY, SERVING, WINDOW, WINDOW_S, Line
 from .rates import Rates
 from .routes import HERE, Stop
 
-# A host has so long to say what it has; from here something arrives all the time, as with a command's input
-# (door/framing.py); and then the command has its time.
+# How long a host may take to report which pieces it has. After that, bytes must keep arriving as with any command's
+# input (door/framing.py); and once all have arrived, the command gets its own time.
 _READY_S = 120.0
-# So long nothing leaves here while a host has not said what lies there: it may be what the others lack.
+# Until every host has reported its pieces, this machine waits this long before it sends: one host may have what the
+# others lack.
 _ASKED_S = 1.5
 _MOST_WORDS, _MOST_LINES = 200, 100_000
 _CODE = digits(255)
-_WHY = {
+_REASONS = {
     "unreached": "does not reach {source}",
     "cut": "got no more from {source}",
     "wrong": "got other bytes from {source} than it asked for",
@@ -44,72 +46,72 @@ _WHY = {
 
 
 class Tell(Protocol):
-    """Gets the progress of a host: bytes so far, of how many, and from whom they come. Any thread may call it."""
+    """Gets the progress of a host: bytes so far, the total, and the source of the bytes. Any thread may call it."""
 
     def __call__(self, host: str, sent: int, total: int, source: str = "") -> None: ...
 
 
 class Delivered(NamedTuple):
-    """How the command ended; and the bytes of its input by where they came from: what was there came from nowhere."""
+    """How the command ended; and the bytes of its input by their source. Bytes already there have no source."""
 
     done: Done
     sources: Counter[str]
 
 
 class NoRoad(DeployError):
-    """The host lacks what a road needs."""
+    """Raised if the host lacks what the road needs."""
 
 
 class Delivery(Stop):
-    """One cargo on its way to one host; or `offers`: a host that lacks nothing passes on what lies there of it."""
+    """One cargo on its way to one host. `offers`: the host lacks nothing, and only passes on pieces that it has."""
 
     def __init__(self, host: str, cargo: Cargo, line: Line, offers: bool = False) -> None:
         super().__init__(host, dict(cargo.pieces), since=time.monotonic())
         self.cargo, self.line, self.offers = cargo, line, offers
         self.ended, self.sources = Future[Delivered](), Counter[str]()
         self.key, self.is_ready, self.number, self.asked = "", False, "", self.since
-        # Whether another push must bring the rest.
+        # Whether a later push must send the rest.
         self.is_cut = not offers
-        # When the first of its bytes left here.
+        # When its first bytes left this machine.
         self.began = 0.0
         self.words = {"out": list[str](), "err": list[str]()}
 
     def end(self, how: Delivered) -> None:
-        """It has come there, or its command says why not."""
+        """Record how the command ended: the cargo arrived, or the command reports why not."""
         with suppress(InvalidStateError):
             self.ended.set_result(how)
 
     def fail(self, fault: BaseException) -> None:
-        """End it with this fault, if it has not ended."""
+        """End the delivery with this fault, unless it has ended already."""
         with suppress(InvalidStateError):
             self.ended.set_exception(fault)
         self.line.close()
 
 
 class Guide:
-    """Hears what hosts say, and orders. `tell`, `note` and `rates` as Road has them."""
+    """Reads the hosts' reports and gives orders. `tell`, `note` and `rates`: as in Road."""
 
     def __init__(self, tell: Tell, note: Callable[[str], None], rates: Rates) -> None:
         self._tell, self._note, self._rates, self._is_measured = tell, note, rates, False
         self._deliveries, self._numbers = dict[Delivery, None](), count(1)
-        # Who waits for the answer of its source, by the number of that question.
+        # The deliveries that wait for their source to open a port, by the number of the request.
         self._asks = dict[str, Delivery]()
 
     def hear(self, delivery: Delivery, word: str, rest: str) -> None:
-        """A line of a host's answer. Words that nobody knows are nothing."""
+        """Handle one line of a host's output. Lines with an unknown word are ignored."""
         self._deliveries.setdefault(delivery)
         if word in ("had", "got"):
             self._take(delivery, rest, new=word == "got")
         elif word == "ready" and not delivery.is_ready and (ready := READY.fullmatch(rest)):
             delivery.key, delivery.is_ready = ready[2] or "", True
             delivery.asks = delivery.serves = bool(delivery.key)
-            self._meet(delivery, int(ready[1]) * 1024)
+            self._take_ready(delivery, int(ready[1]) * 1024)
         elif word == "serving":
             self._connect(delivery, rest)
         elif word == "lost":
             number, _, why = rest.partition(" ")
             if number == delivery.number:
-                self._leave(delivery, *why.partition(" ")[::2])
+                self._change_source(delivery, *why.partition(" ")[::2])
         elif (lines := delivery.words.get(word)) is not None:
             if len(lines) < _MOST_LINES:
                 lines.append(f"{rest}\n")
@@ -119,14 +121,14 @@ class Guide:
             self._lose(delivery, rest, is_gone=word == "gone")
 
     def look(self) -> None:
-        """See to hosts that are silent or slow."""
+        """Find hosts that are silent or slow, and act on it."""
         now = time.monotonic()
-        self._set_off(now)
+        self._route_waiting(now)
         for delivery in routes.silent(self._deliveries, now):
-            self._leave(delivery, "silent")
+            self._change_source(delivery, "silent")
         for delivery in routes.detours(self._deliveries, now):
-            self._leave(delivery, "slow")
-        self._let_go()
+            self._change_source(delivery, "slow")
+        self._allow_staying()
         for delivery in [*self._deliveries]:
             wait_s = framing.SLOWEST_OVER_S if delivery.is_ready else _READY_S
             if delivery.is_ready and not delivery.lacks():
@@ -135,12 +137,12 @@ class Guide:
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
 
     def _waits(self, delivery: Delivery) -> bool:
-        """Whether its source has nothing that it lacks: if that is still for too long, it alone is lost."""
+        """Whether a host waits because its source has no piece for it. If that lasts too long, the source is lost."""
         source, lacks = delivery.source, delivery.lacks()
         return bool(source and lacks and not source.ended.done() and not source.got & lacks)
 
-    def _let_go(self) -> None:
-        """Once all that leaves here has come, hosts may go on without this machine."""
+    def _allow_staying(self) -> None:
+        """Once everything that must leave this machine has arrived, allow the hosts to continue without it."""
         still = [each for each in self._deliveries if not (each.ended.done() and each.is_cut)]
         if all(map(self._is_settled, still)):
             for delivery in still:
@@ -160,45 +162,48 @@ class Guide:
             return
         delivery.line.window = max(WINDOW, int(delivery.rate(now) * WINDOW_S))
         if new:
-            # What the source has came from there; all else came from here.
+            # Pieces on the source's list came from the source; all others came from this machine.
             delivery.sources[source.host if source and digest in source.sizes else HERE] += delivery.sizes[digest]
         if not delivery.offers:
             self._tell(delivery.host, delivery.bytes, delivery.cargo.size, source.host if source else HERE)
-        # The first host that has all, and had it from here, tells how fast the way from here is.
+        # The first host that has everything, and got it from this machine, shows how fast the way from here is.
         if delivery.began and not delivery.lacks() and not self._is_measured:
             self._is_measured = True
             hosts = [each.host for each in self._deliveries]
             self._rates.take(hosts, delivery.sources[HERE], now - delivery.began)
 
-    def _meet(self, delivery: Delivery, free: int) -> None:
-        """It has said what lies there."""
+    def _take_ready(self, delivery: Delivery, free: int) -> None:
+        """Handle that a host has reported all the pieces it already has."""
         if delivery.offers:
             delivery.sizes = {digest: delivery.sizes[digest] for digest in delivery.got}
             delivery.end(Delivered(Done(0, "", ""), Counter()))
         else:
             _check_space(delivery, free)
-        # What was there says nothing of how fast it gets the rest.
+        # Pieces that were already there do not show how fast the host gets the rest.
         delivery.marks, delivery.peak = [], 0.0
-        self._set_off(time.monotonic())
+        self._route_waiting(time.monotonic())
 
-    def _set_off(self, now: float) -> None:
-        """Route whoever has said what lies there, once all have: last, so as the head of a chain, who has most. And
-        whoever gets from here what another host has by now."""
+    def _route_waiting(self, now: float) -> None:
+        """Choose sources for the hosts that have reported their pieces, once all hosts have.
+
+        The host that has the most comes last, and so becomes the head of the chain. A host that gets pieces from this
+        machine is routed again once another host has them.
+        """
         waits = any(not each.is_ready and not each.ended.done() for each in self._deliveries)
         for delivery in sorted(self._deliveries, key=lambda each: (each.bytes, each.routed)):
             if not delivery.is_ready or delivery.source or delivery.ended.done():
                 continue
             if waits and now - delivery.asked < _ASKED_S:
                 continue
-            if not delivery.routed or self._is_lent(delivery):
+            if not delivery.routed or self._has_new_source(delivery):
                 self._route(delivery)
 
-    def _is_lent(self, delivery: Delivery) -> bool:
+    def _has_new_source(self, delivery: Delivery) -> bool:
         source = routes.source_for(delivery, self._deliveries)
         return bool(source and delivery.weight(delivery.lacks() & source.got) >= routes.WORTH)
 
     def _route(self, delivery: Delivery) -> None:
-        """Choose from whom a host gets what it lacks, and see to it."""
+        """Choose where a host gets what it lacks, and give the orders for it."""
         if delivery.ended.done() or not delivery.lacks():
             return
         delivery.source, delivery.since = None, time.monotonic()
@@ -215,7 +220,7 @@ class Guide:
         delivery.line.put([piece for piece in dict.fromkeys(delivery.cargo.pieces) if piece.digest in from_here])
 
     def _connect(self, source: Delivery, rest: str) -> None:
-        """The source says where it can be asked; nowhere, if it says nothing that can be read."""
+        """Tell a host where to connect to its source; if the source reports no usable address, choose another."""
         number, _, where = rest.partition(" ")
         delivery, serving = self._asks.get(number), SERVING.fullmatch(where)
         if not delivery or delivery.source is not source or delivery.number != number:
@@ -223,13 +228,13 @@ class Guide:
         del self._asks[number]
         if not serving:
             source.serves = False
-            self._leave(delivery, "shut")
+            self._change_source(delivery, "shut")
             return
         places = routes.ranges(source.sizes.keys(), [piece.digest for piece in delivery.cargo.pieces])
         delivery.line.order("from", number, places, *serving.groups()[:3], serving[4].strip())
 
-    def _leave(self, delivery: Delivery, why: str, words: str = "") -> None:
-        """A host gets no more from its source: it gets the rest elsewhere."""
+    def _change_source(self, delivery: Delivery, why: str, words: str = "") -> None:
+        """Stop getting pieces from the host's source, and get the rest elsewhere."""
         source = delivery.source
         if not source or not delivery.lacks() or delivery.ended.done():
             return
@@ -237,7 +242,7 @@ class Guide:
         if why == "wrong":
             source.serves = False
         self._route(delivery)
-        reason = _WHY.get(why, _WHY["cut"]).format(source=source.host)
+        reason = _REASONS.get(why, _REASONS["cut"]).format(source=source.host)
         now_from = delivery.source.host if delivery.source else HERE
         self._note(f"{delivery.host} {reason}{_shown(words, ' ({})')}: it gets the rest from {now_from}")
 
@@ -251,7 +256,7 @@ class Guide:
             delivery.line.close()
 
     def _lose(self, delivery: Delivery, words: str, is_gone: bool = False) -> None:
-        """A host is lost: those that it served get the rest elsewhere. `is_gone`: its connection is."""
+        """Give up a host; the hosts that it served get the rest elsewhere. `is_gone`: its connection has ended."""
         host, detail = delivery.host, _shown(words, ": {}")
         if delivery.is_ready or is_gone:
             delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it continues from there"))
@@ -261,16 +266,16 @@ class Guide:
         delivery.serves = False
         for other in [*self._deliveries]:
             if other.source is delivery:
-                self._leave(other, "cut")
+                self._change_source(other, "cut")
 
 
 def _shown(words: str, form: str) -> str:
-    """A host's own words within ours."""
+    """A host's own words, placed in our message; empty if there are none."""
     return form.format(shortened(one_line(words), _MOST_WORDS)) if words.strip() else ""
 
 
 def _check_space(delivery: Delivery, free: int) -> None:
-    """Fail if what it lacks, and what is made of all, does not fit beside what it has."""
+    """Fail the delivery if the disk has no room for the pieces that the host lacks and for what the command writes."""
     try:
         refuse_full("~/.muster", "what comes", delivery.weight(delivery.lacks()) + delivery.cargo.room, free)
     except DeployError as fault:

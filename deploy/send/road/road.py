@@ -1,8 +1,9 @@
-"""One copy up: what several hosts need leaves this machine once, and they pass it on to each other.
+"""The road: what several hosts need leaves this machine once, and the hosts pass it on to each other.
 
-A command on a host gets a cargo as its input, as `Session.run` gives it. Whoever needs pieces that another host of this
-push has, or gets, has them from there, over an SSH server that the user runs there for this push alone
-(scripts/road.sh): keys made for it, one command, and no piece but this push's. guide.py says who asks whom.
+A command on a host gets a cargo as its input, as with `Session.run`. A host that lacks pieces fetches them from another
+host of this push that has them, or is getting them. It fetches them over an SSH server that the user runs on that other
+host for this push alone (scripts/road.sh): with keys made for this push, a single allowed command, and only this push's
+pieces. guide.py decides which host fetches from which.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ from .rates import SMALL, Rates
 from .routes import HERE
 
 _PIECE = re.compile(r"([0-9a-f]{64}) ([1-9][0-9]{0,9})")
-# Of a large image, an engine gives the first byte when it has read all of it: 23 s for 1 GB.
+# An engine sends the first byte of a large image only after it has read all of it: 23 s for 1 GB.
 _HOLD_S, _MOST_LINES = 1800.0, 100_000
 _SCRIPT = Scripts(__file__)
 _TICK_S, _CLOSE_S = 0.1, 3.0
 
 
 class Road:
-    """What the hosts of one push pass on to each other, until the end of the `with`. Several threads may deliver.
+    """Passes pieces on between the hosts of one push, until the `with` block ends. Several threads may deliver.
 
-    `hosts`: how many there are. `tell` gets the progress, `note` a sentence about a host that is led around another.
-    `rates`: how fast the way to each was.
+    `hosts`: the number of hosts.
+    `tell` gets the progress. `note` gets a sentence when a host is told to avoid another.
+    `rates`: how fast earlier pushes sent to each host.
     """
 
     def __init__(self, hosts: int, tell: Tell, note: Callable[[str], None], rates: Rates | None = None) -> None:
@@ -53,7 +55,7 @@ class Road:
     def __exit__(self, *_: object) -> None:
         with self._lock:
             lines = [delivery.line for delivery in self._deliveries]
-            # Where a host lacks some of it, the others keep it: the next push gets it there.
+            # If a host still lacks pieces, the others keep theirs: the next push fetches them from there.
             is_cut = any(delivery.is_cut for delivery in self._deliveries)
         until = time.monotonic() + _CLOSE_S
         for line in lines:
@@ -65,20 +67,22 @@ class Road:
         self._rates.save()
 
     def offer(self, sessions: Sequence[Session]) -> None:
-        """These hosts lack nothing: what lies there of a push that was cut they pass on."""
+        """Let these hosts, which lack nothing, pass on the pieces that a push that was cut left on them."""
         self._offering = [*sessions]
 
     def hold(self, session: Session, image: str, layers: Sequence[str], step: int, room: int) -> dict[str, Part]:
-        """Layers that this host's engine has, in pieces of `step` bytes: others get them there, and not from here.
+        """Cut layers that this host's engine has into pieces, so that other hosts get them there and not from here.
 
-        `room`: the bytes that they may have. Raises DeployError if it lacks one, or can pass nothing on.
+        `step`: the piece size in bytes.
+        `room`: how many bytes of disk the layers may take.
+        Raises DeployError if the engine lacks a layer, or the host cannot pass anything on.
         """
         host, rows, pieces, come = session.name, dict[str, list[Piece]](), list[Piece](), 0
         words = (str(step), str(room), image, *(layer.removeprefix("sha256:") for layer in layers))
         with closing(session.stream(_SCRIPT("hold", *words))) as stream:
             for _ in range(_MOST_LINES):
                 line = stream.read_line(_HOLD_S).decode(errors="replace")
-                # Hosts read a piece into their memory.
+                # A host reads a whole piece into its memory.
                 if (row := _PIECE.fullmatch(line)) and int(row[2]) <= step:
                     pieces.append(Piece(row[1], int(row[2])))
                     come += pieces[-1].size
@@ -100,7 +104,7 @@ class Road:
         return parts
 
     def send(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
-        """Run a command on a host with this cargo as its input, by the road where that is worth it.
+        """Run a command on a host with this cargo as its input, by the road if that is worth it.
 
         Raises DeployError if the host did not take all of it.
         """
@@ -113,9 +117,10 @@ class Road:
         return Delivered(done, Counter({HERE: cargo.size}))
 
     def deliver(self, session: Session, argv: Sequence[str], cargo: Cargo) -> Delivered:
-        """Run a command on a host with this cargo as its input.
+        """Run a command on a host with this cargo as its input, by the road.
 
-        Raises NoRoad if the host lacks what this needs, DeployError if not all came there.
+        Raises NoRoad if the host lacks a program that the road needs, DeployError if the cargo did not arrive
+        completely.
         """
         self.tell(session.name, 0, cargo.size)
         delivery, sizes = self._begin(session, argv, cargo), dict(cargo.pieces)
@@ -139,7 +144,7 @@ class Road:
         return delivery
 
     def _counted(self, host: str, cargo: Cargo) -> Iterator[bytes]:
-        """All of it; tells of each chunk that the connection took."""
+        """All chunks of the cargo; reports progress after each chunk that the connection took."""
         sent = 0
         self.tell(host, 0, cargo.size, HERE)
         for chunk in cargo.chunks():
@@ -162,7 +167,7 @@ class Road:
                 if time.monotonic() - looked >= _TICK_S:
                     self._guide.look()
                     looked = time.monotonic()
-            except BaseException as fault:  # a fault of ours: no host waits for ever
+            except BaseException as fault:  # a fault in Muster itself: no host may wait forever
                 for delivery in self._deliveries:
                     delivery.fail(fault)
                 raise

@@ -1,7 +1,8 @@
-"""Who gets its pieces from whom, and when that changes: decisions from what is known of the hosts of a push. Pure.
+"""Which host gets its pieces from which, and when that changes: decisions from what is known of the hosts. Pure.
 
-The hosts make a chain: each gets from one other what that has or gets, and from here what no other has. A chain takes
-one copy out of here, and each link of a host carries one in and one out.
+The hosts form a chain. Each host gets the pieces that one other host has or is getting from that host, and the pieces
+that no other host has from this machine. With a chain only one copy leaves this machine, and each host's link carries
+one copy in and one copy out.
 """
 
 from __future__ import annotations
@@ -12,22 +13,26 @@ from dataclasses import dataclass, field
 from typing import Self, TypeVar
 
 HERE = "this machine"
-# A host whose source has more for it, and which gets nothing for so long, is led around the source.
+# If a host receives nothing for this long although its source has more for it, it gets another source.
 SILENT_S = 15.0
-# A host is slow that is so many bytes behind its own source, at less than this part of its rate, over WINDOW_S.
+# A source is slow if it lacks at least BEHIND bytes that its own source has, and its rate over the last WINDOW_S
+# seconds is below the fraction SLOW of its own source's best rate.
 BEHIND, SLOW, WINDOW_S = 4 << 20, 0.5, 4.0
-# To share less than this takes longer than to send it.
+# Sharing fewer bytes than this between hosts takes longer than sending them from this machine.
 WORTH = 256 << 10
 
 
 @dataclass(eq=False)
 class Stop:
-    """A delivery to a host, as far as it is known here. `sizes`: of the pieces of its list. `got`: those it has.
+    """What this machine knows about a delivery to one host.
 
-    `source`: the delivery that passes on to it what that has, None for this machine; `avoids`: from those it gets
-    nothing. `asks`, `serves`: whether it can get from others, and they from it. `marks`: times, and its bytes then, of
-    the last WINDOW_S. `since`: when it last got something, or a source; `routed`: a source. `peak`: the most bytes a
-    second that it got.
+    `sizes`: the sizes of the pieces on its list. `got`: the digests of the pieces that the host has.
+    `source`: the delivery whose host passes its pieces on to this one; None for this machine.
+    `avoids`: the deliveries from which this host must not fetch.
+    `asks`: whether the host can fetch from others. `serves`: whether others can fetch from it.
+    `marks`: the host's byte count at certain times in the last WINDOW_S seconds. `bytes`: the count now.
+    `since`: when it last received a piece or got a source. `routed`: when it last got a source.
+    `peak`: the highest rate at which it received, in bytes per second.
     """
 
     host: str
@@ -44,15 +49,15 @@ class Stop:
     routed: float = 0.0
 
     def lacks(self) -> set[str]:
-        """The pieces that it does not have."""
+        """The digests of the pieces that the host does not have."""
         return self.sizes.keys() - self.got
 
     def weight(self, digests: Collection[str]) -> int:
-        """The bytes of these of its pieces."""
+        """The total size of these pieces in bytes."""
         return sum(self.sizes[digest] for digest in digests)
 
     def take(self, digest: str, now: float) -> bool:
-        """It has this piece now; whether that is news."""
+        """Record that the host has this piece; True if that is new."""
         if digest not in self.sizes or digest in self.got:
             return False
         self.got.add(digest)
@@ -63,12 +68,12 @@ class Stop:
         return True
 
     def rate(self, now: float) -> float:
-        """Bytes a second, lately."""
+        """Bytes per second in the last WINDOW_S seconds."""
         self.marks = [mark for mark in self.marks if mark[0] >= now - WINDOW_S]
         return (self.marks[-1][1] - self.marks[0][1]) / WINDOW_S if self.marks else 0.0
 
     def above(self) -> Iterator[Stop]:
-        """Its source, the source of that, and so on, up to here."""
+        """Its source, that one's source, and so on, up to this machine."""
         source: Stop | None = self.source
         while source:
             yield source
@@ -79,7 +84,7 @@ S = TypeVar("S", bound=Stop)
 
 
 def source_for(stop: S, stops: Collection[S]) -> S | None:
-    """From whom it should get what it lacks. None if no other has enough of it."""
+    """The delivery from which this host should fetch what it lacks; None if no other host has enough of it."""
     lacks = stop.lacks()
     shared = {
         other: stop.weight(lacks & other.sizes.keys())
@@ -88,18 +93,18 @@ def source_for(stop: S, stops: Collection[S]) -> S | None:
         and other not in stop.avoids and stop not in other.above()
     }  # fmt: skip
     asked = Counter(other.source for other in stops if other.lacks() and other is not stop)
-    # Of hosts that have the same, the one that serves fewest: that makes a chain.
+    # Among hosts that have equally much, prefer the one that serves the fewest: this forms a chain.
     best = max(shared, key=lambda other: (shared[other], -asked[other]), default=None)
     return best if best and shared[best] >= WORTH else None
 
 
 def silent(stops: Collection[S], now: float) -> list[S]:
-    """The hosts that get nothing from their source, which has more for them."""
+    """The hosts that receive nothing from their source, although the source has more for them."""
     return [stop for stop in stops if stop.source and now - stop.since > SILENT_S and stop.lacks() & stop.source.got]
 
 
 def detours(stops: Collection[S], now: float) -> list[S]:
-    """The hosts that wait for a slow source: they had better ask the source of that."""
+    """The hosts that wait for a slow source: each should fetch from its source's source instead."""
     led = []
     for stop in stops:
         source = stop.source
@@ -116,7 +121,7 @@ def detours(stops: Collection[S], now: float) -> list[S]:
 
 
 def ranges(wanted: Collection[str], order: Sequence[str]) -> str:
-    """The places of these pieces in a list, from 1, as `sed -n` takes them: `1,15p;20,99p`."""
+    """The positions (from 1) of these pieces in a list, in the form that `sed -n` accepts: `1,15p;20,99p`."""
     runs = list[list[int]]()
     for place, digest in enumerate(order, 1):
         if digest in wanted and runs and runs[-1][1] == place - 1:

@@ -1,6 +1,6 @@
 #!/bin/sh
-# listing FOLDER: a digest of what is in it: the names, sizes, times and rights of its files, and nothing of their content.
-# send/folder/content.py makes the same one. GNU's find says it without another program, in two thirds of the time.
+# listing FOLDER: print a digest of the names, sizes, times and permissions of the files in it, but not of their content.
+# send/folder/content.py computes the same one. GNU's find prints them without another program, in two thirds of the time.
 files() {
     case $(find . -maxdepth 0 -printf %T@ 2>/dev/null) in
     *.??????????) find -P . -type f -printf 'f %m %s %T@ %p\n' ;;

@@ -1,7 +1,7 @@
 #!/bin/sh
-# run-limited MEMORY SECONDS SIZE COMMAND...: the command here, with at most that much memory of its own (kB), of the processor
-# (s) and of each file that it writes (in blocks of 512 bytes).
-# shellcheck disable=SC3045  # dash, bash and zsh have them, and so has macOS
+# run-limited MEMORY SECONDS SIZE COMMAND...: run the command with limits: MEMORY kB of its own memory, SECONDS of processor time,
+# and SIZE blocks of 512 bytes for each file that it writes.
+# shellcheck disable=SC3045  # the shells dash, bash and zsh have these limits, on macOS too
 ulimit -c 0
 # shellcheck disable=SC3045
 ulimit -d "$1"

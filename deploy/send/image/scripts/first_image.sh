@@ -1,6 +1,6 @@
 #!/bin/sh
-# first-image LINE NAME...: for each name, until the engine has an image of it: a line `name NAME`, then what Docker says; of an
-# image, that is a JSON object in the format LINE.
+# first-image LINE NAME...: for each name, until the engine has an image of that name, print a line `name NAME` and then Docker's
+# answer: for an image, a JSON object in the format LINE.
 line=$1; shift
 for name; do
     echo "name $name"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# images LINE NAME...: a JSON object of the engine, one of its free disk space, and for each image what the format LINE says.
-# Every start of `docker` takes its time on a host, so: as few as will do, in one command. Of the answer those lines count
-# that are a JSON object.
+# images LINE NAME...: print a JSON object about the engine, one about its free disk space, and one for each image in the format
+# LINE. Every start of `docker` takes time on a host, so this runs it as few times as possible, in one command. The caller reads only
+# lines that are a JSON object.
 line=$1; shift
 engine='{"version":{{json .ServerVersion}},"machine":{{json .Architecture}},"system":{{json .OSType}},'
 engine=$engine'"status":{{json .DriverStatus}},"root":{{json .DockerRootDir}}}{{"\n"}}{{.DockerRootDir}}'

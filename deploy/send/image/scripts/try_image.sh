@@ -1,6 +1,6 @@
 #!/bin/sh
-# try-image LINE IMAGE REPLACED...: shows the image, creates a container from it and removes that again; then removes the images
-# REPLACED. A connection that is cut between the two leaves no container: they are one command.
+# try-image LINE IMAGE REPLACED...: show the image, create a container from it and remove that container again; then remove the
+# images REPLACED. Creating and removing is one command, so that a connection cut between the two leaves no container.
 line=$1 image=$2; shift 2
 docker image inspect --format "$line" "$image" || exit
 container=$(docker create --pull never --network none --label muster.run=push "$image" true) || exit

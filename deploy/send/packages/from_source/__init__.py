@@ -1,1 +1,1 @@
-"""Packages that no index has as a wheel: fetched here, built by each host."""
+"""Packages for which no index has a wheel: this machine fetches them, and each host builds them."""

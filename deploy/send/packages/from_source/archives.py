@@ -1,6 +1,7 @@
-"""Archives by their address, fetched here once the user allowed it, and what a wheel says of itself.
+"""Fetch archives by address, once the user has allowed it, and read a wheel's metadata.
 
-uv here and the hosts get neither the address nor, on this machine, the wheel: uv resolves with a stub of what was read.
+uv on this machine and the hosts never get the address; and uv on this machine does not get the wheel either: it
+resolves with a stub made from the metadata.
 """
 
 from __future__ import annotations
@@ -25,8 +26,7 @@ from ..store import Content
 
 @dataclass(frozen=True)
 class Wheel:
-    """A wheel that is installed as it is: its file's name and SHA-256, and what it says of itself. `python`: of which
-    Python (Requires-Python)."""
+    """A wheel that is installed as it is: its file name, SHA-256 and metadata. `python`: its Requires-Python."""
 
     file: str
     sha256: str
@@ -38,10 +38,10 @@ class Wheel:
 
 
 def fetch_all(needs: Requirements, settings: Settings, tell: Callable[[str], None]) -> dict[str, Content]:
-    """The archives that files name by their address, by this address. Raises DeployError."""
+    """The archives that files refer to by address, by this address. Raises DeployError."""
     if not needs.remote:
         return {}
-    from . import sdists  # a library of HTTP, which few deploys need
+    from . import sdists  # an HTTP library that few deploys need
 
     fetched = dict[str, Content]()
     for address, pins in needs.remote:
@@ -57,17 +57,17 @@ def wheels(contents: Iterable[tuple[str, Content]]) -> dict[str, Wheel]:
 
 
 def is_wheel(word: str) -> bool:
-    """Whether a path or an address is a wheel's."""
+    """Whether a path or an address is that of a wheel."""
     return file_of(word).endswith(".whl")
 
 
 def file_of(word: str) -> str:
-    """The file's name at the end of a path or an address."""
+    """The file name at the end of a path or an address."""
     return unquote(urlsplit(word).path.rpartition("/")[2]) if word.startswith("http") else word.rpartition("/")[2]
 
 
 def _read(file: str, content: Content, shown: str) -> Wheel:
-    """Read what a wheel says of itself, within the limits of what a build made."""
+    """Read a wheel's metadata, within the limits that apply to built wheels."""
     hint = "name a wheel as an index has it: NAME-VERSION-py3-none-any.whl"
     try:
         fields = inside.described(file, opened(content), len(content))
@@ -80,7 +80,7 @@ def _read(file: str, content: Content, shown: str) -> Wheel:
 
 
 def opened(content: Content) -> Any:
-    """A content as a file, at its beginning."""
+    """A content as a file object, positioned at its beginning."""
     if isinstance(content, bytes):
         return io.BytesIO(content)
     content.seek(0)
@@ -88,11 +88,11 @@ def opened(content: Content) -> Any:
 
 
 class _Mapped:
-    """A mapped file as zipfile asks for one; before Python 3.13, it does not say that it can be sought in."""
+    """A mapped file for zipfile: before Python 3.13, an mmap has no `seekable`."""
 
     def __init__(self, content: mmap.mmap) -> None:
         self.read, self.seek, self.tell = content.read, content.seek, content.tell
 
     def seekable(self) -> bool:
-        """It can be."""
+        """Always true."""
         return True

@@ -1,7 +1,7 @@
-"""Sources that requirements name in git repositories, fetched here with the user's own git: its keys stay here.
+"""Fetch the git sources of a project's requirements, with the user's own git: its keys stay on this machine.
 
-The fetch alone has the user's settings: how to reach a server, and who they are there. What it brings is somebody
-else's: it is read with no settings at all, within limits (send/folder/git_files.py).
+Only the fetch uses the user's settings: how to reach a server, and with which login. The fetched content is somebody
+else's: it is read without any settings, within limits (send/folder/git_files.py).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ...folder.git_files import Objects
 from .. import addresses
 from ..settings import without_logins
 
-_PATIENCE_S, _SECONDS = 900.0, 120  # of the clock and of the processor, for one fetch
+_PATIENCE_S, _SECONDS = 900.0, 120  # elapsed time and processor time for one fetch
 MOST, MOST_FILES = 256 << 20, 50_000  # bytes and files of one source, unpacked
-_MOST_PACK = 1 << 30  # bytes of what a server sends
+_MOST_PACK = 1 << 30  # bytes that a server may send
 _USER, _PASSWORD = "MUSTER_GIT_USER", "MUSTER_GIT_PASSWORD"
 _HELPER = f'!printf \'username=%s\\npassword=%s\\n\' "${_USER}" "${_PASSWORD}"; :'
-# Variables that say how this user reaches a server. All others of git may name another repository.
+# Variables that tell git how this user reaches a server. git's other variables may select another repository.
 _OWN = re.compile(r"GIT_(?:SSH|SSL|HTTP|CONFIG|ASKPASS|TRACE|CURL)\w*")
 _SETTINGS = (
     *("core.hooksPath=/dev/null", "core.fsmonitor=false", "fetch.recurseSubmodules=false", "gc.auto=0"),
@@ -38,14 +38,14 @@ _SETTINGS = (
 
 
 def split(word: str) -> tuple[str, str]:
-    """Address and revision of `git+https://HOST/PATH@REVISION#...`; without a revision, HEAD."""
+    """The address and revision in `git+https://HOST/PATH@REVISION#...`; without a revision, HEAD."""
     address = urlsplit(word.removeprefix("git+"))
     path, _, revision = address.path.rpartition("@") if "@" in address.path else (address.path, "", "HEAD")
     return urlunsplit((address.scheme, address.netloc, path, "", "")), revision
 
 
 def fetch(word: str) -> mmap.mmap:
-    """The files of a `git+https://...@REVISION`, as a tar file without the history.
+    """The files of `git+https://...@REVISION`, as a tar file without the history.
 
     Raises DeployError, with git's words.
     """
@@ -65,7 +65,7 @@ def fetch(word: str) -> mmap.mmap:
 
 
 def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mmap.mmap]:
-    """The files of these sources, by source. What they name themselves is not fetched. Raises DeployError."""
+    """The files of these sources, by source. What those sources refer to is not fetched. Raises DeployError."""
     fetched = {}
     for word in words:
         url = split(word)[0]
@@ -77,17 +77,17 @@ def fetch_all(words: Sequence[str], tell: Callable[[str], None]) -> dict[str, mm
 
 
 def _fetch(place: Path, shown: str, url: str, revision: str) -> str:
-    """Bring the revision here; what it is called here."""
-    for depth in (("--depth", "1"), ()):  # the simplest servers give no single commit
+    """Fetch the revision; return the name it has in the local repository."""
+    for depth in (("--depth", "1"), ()):  # the simplest servers cannot send a single commit
         with suppress(DeployError):
-            _bring(place, shown, url, *depth, revision)
+            _run_fetch(place, shown, url, *depth, revision)
             return "FETCH_HEAD"
-    _bring(place, shown, url, "+refs/*:refs/theirs/*")  # it is a short commit
+    _run_fetch(place, shown, url, "+refs/*:refs/theirs/*")  # the revision is an abbreviated commit
     return revision
 
 
 def _read(objects: Objects, known: str, shown: str) -> mmap.mmap:
-    """The tar file."""
+    """The source as a tar file."""
     try:
         commit = objects.commit(known)
     except subprocess.CalledProcessError as fault:
@@ -98,14 +98,15 @@ def _read(objects: Objects, known: str, shown: str) -> mmap.mmap:
             f"{shown}: {amount(sum(sizes))} in {len(sizes)} files, more than a source has",
             f"at most {amount(MOST)} and {MOST_FILES} files: build a wheel of it, and name that",
         )
-    # A tar file has a head for each file, and is filled up at its end.
+    # A tar file has a header for each file, and padding at its end.
     return objects.archive(commit, MOST + 2048 * MOST_FILES)
 
 
-def _bring(place: Path, shown: str, url: str, *words: str) -> None:
-    """Let git bring something of a server into a git folder. Raises DeployError, with git's words."""
+def _run_fetch(place: Path, shown: str, url: str, *words: str) -> None:
+    """Let git fetch something from a server into a git folder. Raises DeployError, with git's words."""
     address, login = _login(url)
-    # Of a name alone, the user's own helpers may know the password. Ours comes last, with an empty one: a token.
+    # If there is only a user name, the user's own helpers may know the password. Muster's helper comes last, with an
+    # empty password: the name may be a token.
     first = ("credential.helper=",) if login.get(_PASSWORD) else ()
     own = (f"credential.helper={_HELPER}",) if login else ()
     settings = [word for setting in (*_SETTINGS, *first, *own) for word in ("-c", setting)]
@@ -127,7 +128,7 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
     except (OSError, subprocess.TimeoutExpired) as fault:
         raise DeployError(f"{shown}: git does not answer here: {fault}", "install git") from fault
     if done.returncode:
-        # Behind ssh's own words git says that it could not read, and what to make sure of.
+        # After ssh's own words, git reports that it could not read, and what to check.
         spoken, fatal, _ = done.stderr.decode(errors="replace").partition(
             "fatal: Could not read from remote repository"
         )
@@ -139,7 +140,7 @@ def _bring(place: Path, shown: str, url: str, *words: str) -> None:
 
 
 def _login(url: str) -> tuple[str, dict[str, str]]:
-    """The address without its login, and this login as variables for git's helper. A user's name may be a token.
+    """The address without its login, and this login as variables for git's helper. A user name may be a token.
 
     git would start its programs with the whole address, and everybody on this machine could read it there.
     """

@@ -1,6 +1,6 @@
-"""Files of an index, fetched here by their hashes: sources for hosts to build, wheels for hosts that reach no index.
+"""Fetch files of an index by their hashes: sources for hosts to build, wheels for hosts that cannot reach an index.
 
-So no host needs a password of the index.
+So no host needs a password for the index.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _PIECE, _QUIET_S, _LONGEST_S = 1 << 20, 60.0, 1800.0
 
 
 def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
-    """The file at that address, which must have one of these hashes; without any, it may have each.
+    """The file at that address, which must have one of these hashes; if there are none, any content is accepted.
 
-    A login of the settings goes to the index's own host alone, and no further with a redirect. None leads to this
-    machine's own services. Raises DeployError.
+    A login from the settings is sent only to the index's own host, and not to the target of a redirect. No address may
+    lead to this machine's own services. Raises DeployError.
     """
     what, shown = urllib.parse.urlsplit(url), without_logins(url)
     settings.check_source(what.path.rpartition("/")[2], url)
@@ -66,7 +66,7 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
 
 
 def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: Path) -> Files:
-    """Each line's wheels that fit the base, as files of an order: for hosts that reach no index. Raises DeployError."""
+    """Each line's wheels that fit the base, as files of an order, for hosts without an index. Raises DeployError."""
     with TemporaryDirectory(prefix="muster-packages-") as name:
         tool = uv.Uv(folder, Path(name), settings, lambda words: None)
         offered = resolve.find_offers(lines, tool, base, Path(name)) if lines else []
@@ -84,7 +84,7 @@ def fetch_wheels(lines: Sequence[str], base: Base, settings: Settings, folder: P
 
 
 def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:
-    """All of an answer, and its SHA-256, unless it is too large or too slow. It is never held in memory as a whole."""
+    """A response's content, never all in memory, and its SHA-256. Raises DeployError if it is too large or too slow."""
     digest, size, end = hashlib.sha256(), 0, time.monotonic() + _LONGEST_S
     with TemporaryFile() as file:
         while piece := answer.read(_PIECE):  # type: ignore[attr-defined]
@@ -96,14 +96,14 @@ def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:
             if time.monotonic() > end:
                 raise DeployError(f"{shown[:300]}: it takes more than {_LONGEST_S / 60:.0f} minutes", "try again later")
         file.flush()
-        if not size or getattr(answer, "length", None):  # bytes that its head promised
+        if not size or getattr(answer, "length", None):  # bytes that its header promised
             how = "was cut" if size else "is empty"
             raise DeployError(f"{shown[:300]}: it {how}", "try again; ask who runs that server")
         return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), digest.hexdigest()
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect to what no file may name, nor to this machine."""
+    """Refuses redirects to addresses that no file may refer to, and to this machine."""
 
     def redirect_request(
         self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
@@ -113,7 +113,7 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _login(what: urllib.parse.SplitResult, settings: Settings) -> str:
-    """The login for an address: its own, else that of an index with the same scheme, host and port."""
+    """The login for an address: its own, otherwise that of an index with the same scheme, host and port."""
     own = what.netloc.rpartition("@")[0]
     if own:
         return urllib.parse.unquote(own)
@@ -131,7 +131,7 @@ def _login(what: urllib.parse.SplitResult, settings: Settings) -> str:
 
 
 def _opener(host: str, settings: Settings) -> urllib.request.OpenerDirector:
-    """What fetches with the user's proxies and certificates, and nothing of this process's own environment."""
+    """An opener with the user's proxies and certificates, and nothing from this process's own environment."""
     variables = settings.variables
     proxies = {
         scheme: proxy
@@ -150,6 +150,6 @@ def _opener(host: str, settings: Settings) -> urllib.request.OpenerDirector:
 
 
 def _certificates(settings: Settings) -> str:
-    """The PEM texts alone: files of certificates have comments in any encoding."""
+    """Only the PEM texts: certificate files may contain comments in any encoding."""
     text = settings.certificates.decode(errors="replace")
     return "\n".join(re.findall(r"-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----", text))

@@ -1,7 +1,7 @@
-"""What has no wheel of an index: packages of the folder, git sources, source archives. Each host builds its own.
+"""Packages without a wheel in an index: packages in the folder, git sources, source archives. Each host builds them.
 
-Here it is only read what such a package needs, where its own files say so; and the files that name it are written anew,
-to name a stub of it. Nothing of it runs here.
+This machine only reads what such a package needs, if its own files tell; and it rewrites the files that refer to the
+package, so that they refer to a stub. No code of such a package runs here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LINE = re.compile(
 
 
 def of_folder(needs: Requirements, folder: Path) -> list[Source]:
-    """The packages of the folder, with what their pyproject.toml says of them. Raises UsageError."""
+    """The packages in the folder, with what their pyproject.toml declares. Raises UsageError."""
     own = []
     for package, editable in needs.packages:
         start = "" if package == "." else f"{package}/"
@@ -48,7 +48,7 @@ def of_folder(needs: Requirements, folder: Path) -> list[Source]:
 
 
 def of_git(words: Mapping[str, Content]) -> list[Source]:
-    """The git sources that were fetched, by their address, in this order. Raises UsageError."""
+    """The fetched git sources, keyed by address, in this order. Raises UsageError."""
     own = []
     for number, (word, content) in enumerate(words.items()):
         inner = re.search(r"[#&]subdirectory=([^&]+)", word)
@@ -63,21 +63,21 @@ def of_git(words: Mapping[str, Content]) -> list[Source]:
 
 
 def of_archives(contents: Mapping[str, Content]) -> list[Source]:
-    """The source archives that were fetched, by their address, in this order."""
+    """The fetched source archives, keyed by address, in this order."""
     rows = enumerate(contents.values())
     return [Source(_key("archive", content), "archive", f"archive-{number}.tar") for number, content in rows]
 
 
 def of_index(line: str, name: str, version: str, url: str) -> Source:
-    """A package that an index has only as source. `line`: as a lock has it."""
+    """A package for which an index has only a source archive. `line`: its line in a lock."""
     return Source(_key("index", line), "index", line, name, version, url=url)
 
 
 def with_stubs(text: str, path: str, local: Mapping[str, Path], far: Mapping[str, Path]) -> str:
-    """Lines of requirements that name stubs in the place of packages of the folder, of git sources and of archives.
+    """Requirement lines that refer to stubs in place of packages in the folder, git sources and archives.
 
-    text: a line each, without comments. path: the file's own. local: stubs by path in the folder. far: by address.
-    Raises UsageError for a requirement that would still lead anywhere.
+    text: one requirement a line, without comments. path: the file's own path. local: stubs by path in the folder. far:
+    stubs by address. Raises UsageError for a requirement that would still lead elsewhere.
     """
     return "\n".join([*(_with_stub(row, path, local, far) for row in text.split("\n")), ""])
 
@@ -100,13 +100,13 @@ def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str,
             f"{path}: {plain.strip()[:300]}: no requirement that Muster knows", "NAME==VERSION, or NAME @ https://..."
         )
     name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
-    return f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"  # without hashes: they are the package's own
+    return f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"  # without hashes: those are of the package itself
 
 
 def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
-    """What a package needs, as uv here may read it: a name with versions, or the stub of what the user allowed.
+    """A package's requirement in the form that uv may read: a name with versions, or the stub of what the user allowed.
 
-    far: stubs by address. who: the package, for a message. Raises UsageError: nobody was asked about anything else.
+    far: stubs by address. who: the package, for a message. Raises UsageError, because the user allowed nothing else.
     """
     if NEED.fullmatch(need):
         return need
@@ -122,14 +122,16 @@ def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
 
 
 def _of_address(word: str, far: Mapping[str, Path]) -> Path | None:
-    """The stub of an address, which may have a hash or another name behind it."""
+    """The stub for an address, which may be followed by a hash or another name."""
     plain = drop_logins(word)
     return far.get(plain) or far.get(plain.partition("#")[0])
 
 
 def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
-    """Refuse a package whose [tool.uv.sources] takes another one from where this does not look: an index would give
-    something else under that name. `names`: those that come with the folder. Raises UsageError."""
+    """Raise UsageError for a package whose [tool.uv.sources] takes a package from a place where Muster does not look.
+
+    An index could have something else under that name. `names`: packages that come with the folder.
+    """
     known = set(map(normal, names))
     for source in own:
         if unknown := [name for name in source.taken if normal(name) not in known]:
@@ -140,9 +142,9 @@ def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
 
 
 def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
-    """The source, with what all hosts say of their own builds of it. Raises Differ, which names the odd hosts.
+    """The source, with what all hosts report about their own builds of it. Raises Differ, which lists the odd hosts.
 
-    What the source's own files say stays: then a build only makes it.
+    What the source's own files declare is kept: then the build only makes the wheel.
     """
     answers = {
         host: (normal(row["name"]), row["version"], tuple(row["requires"]), tuple(row["extras"]))
@@ -163,7 +165,7 @@ def agree(rows: Mapping[str, Mapping[str, Any]], source: Source) -> Source:
 
 
 class Differ(DeployError):
-    """Hosts say different things of one package that each built."""
+    """Raised if hosts report different things about a package that each of them built."""
 
     def __init__(self, what: str, odd: Sequence[str], others: Sequence[str]) -> None:
         super().__init__(
@@ -173,12 +175,12 @@ class Differ(DeployError):
 
 
 def shown(source: Source) -> str:
-    """A source in a message."""
+    """A source's name in messages."""
     return source.place.split(" --hash")[0] if source.kind != "git" else source.name or "a git source"
 
 
 def _described(source: Source, content: bytes, where: str) -> Source:
-    """The source with what its pyproject.toml says; as it is if only a build can say that. Raises UsageError."""
+    """The source with its pyproject.toml's data; unchanged if only a build can tell them. Raises UsageError."""
     try:
         table = toml_text.loads(content.decode("utf-8-sig"))
         project, own = table.get("project", {}), table.get("tool", {}).get("uv", {}).get("sources", {})
@@ -219,7 +221,7 @@ def _needs(rows: object, where: str) -> Iterable[str]:
 
 
 def is_need(text: str) -> bool:
-    """Whether it is a requirement that may stand in a package: of an index, or of an address that hosts reach too."""
+    """Whether a package may have this requirement: from an index, or from an address that hosts reach too."""
     name, at, address = text.partition("@")
     address = address.strip()
     reached = re.match(r"(git\+)?(https?|ssh)://", address)
@@ -227,7 +229,7 @@ def is_need(text: str) -> bool:
 
 
 def _of_file(path: Path, digests: list[str]) -> bytes:
-    """The file, if it is still the one whose digest is known: nothing else of this machine is read as one."""
+    """The file's content, if its digest is one of these: no other file on this machine may be read in its place."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST)

@@ -1,6 +1,6 @@
-"""Wheels of nothing but a name, a version and needs: uv resolves with them in the place of what is elsewhere.
+"""Make wheels that have only a name, a version and requirements: uv resolves with them in place of the real packages.
 
-One stands for a package of the base image, or for one that each host builds for itself.
+A stub stands for a package in the base image, or for one that is not in an index, such as one each host builds itself.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WHEEL = "Wheel-Version: 1.0\nGenerator: muster\nRoot-Is-Purelib: true\nTag: py3
 
 
 def of_base(folder: Path, base: Base) -> None:
-    """A stub for each package of the base. What torch's own build brings along is needed only if the base has it."""
+    """Make a stub for each package in the base. Requirements on what comes with torch stay only if the base has it."""
     own = set(base.torch)
     for package in base.packages:
         needs = [need for need in package.requires if not comes_along(need) or read_name(need) in own]
@@ -26,30 +26,30 @@ def of_base(folder: Path, base: Base) -> None:
 
 
 def version(text: str) -> str:
-    """A version that no index has, and that means the same."""
+    """The version with a local part, which no index has, but with the same meaning."""
     return text if "+" in text else f"{text}+base"
 
 
 def of_wheel(folder: Path, wheel: Wheel, requires: Sequence[str]) -> None:
-    """A stub for a wheel, under its own file's name: that says where it can be installed."""
+    """Make a stub for a wheel, with that wheel's own file name, which tells where it can be installed."""
     python = f"Requires-Python: {wheel.python}\n" if wheel.python else ""
     _write(folder / wheel.file, wheel.name, wheel.version, requires, wheel.extras, python)
 
 
 def path_of(folder: Path, name: str, version: str) -> Path:
-    """Where a stub is."""
+    """The path of a stub."""
     return folder / f"{re.sub(r'[-_.]+', '_', name)}-{version}-py3-none-any.whl"
 
 
 def write(folder: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str]) -> None:
-    """One stub, which fits everywhere."""
+    """Make one stub, which fits every platform."""
     _write(path_of(folder, name, version), name, version, requires, extras)
 
 
 def _write(
     path: Path, name: str, version: str, requires: Sequence[str], extras: Sequence[str], python: str = ""
 ) -> None:
-    """A need, an extra or a name with a line end would be another field: it is left out."""
+    """Requirements that contain a line end are left out, because they could add another field."""
     head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{python}"
     head += "".join(f"Provides-Extra: {normal(extra)}\n" for extra in extras)
     head += "".join(f"Requires-Dist: {need}\n" for need in requires if need.isprintable())

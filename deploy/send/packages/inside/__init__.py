@@ -1,1 +1,1 @@
-"""What runs on a host, in a container of the base image: sent as one text."""
+"""The program that runs on a host, in a container of the base image. It is sent as one text."""

@@ -1,7 +1,8 @@
-"""Build wheels of sources. What is built runs as another user than this program, and its wheel is all that is taken.
+"""Build wheels from sources. A build runs as another user than this program, which takes only its wheel from it.
 
-A build gets a scratch home, the tools of its own list in an environment that it cannot change, and no password: those
-are in the memory and the tools of this program, which is root in its container (without a root's rights over files).
+A build gets a scratch home, an environment with the tools that it requires and that it cannot change, and no password:
+passwords are in the memory of this program and of its tools, which run as root in the container (without root's rights
+over files).
 """
 
 import hashlib
@@ -17,10 +18,10 @@ from typing import Any
 from .tools import FAILED, FROM_BASE, NEED, NO_INDEX, Stop, Work, behind, end_all_of, normal, read_name, run, tell
 from .wheel import Editable, Wheel, digest, remake, same_version
 
-# An object of JSON.
+# A JSON object.
 Fields = dict[str, Any]
 CHILD = ""  # commands.program puts the text of child.py here
-# How a build says which package it lacks: as Python, importlib.metadata or pkg_resources does, or in its own words.
+# How a build reports which package it lacks: like Python, importlib.metadata or pkg_resources, or in its own words.
 _MISSING = re.compile(
     r"No module named '([A-Za-z0-9_]+)|No package metadata was found for ([\w.-]+)|"
     r"The '([\w.-]+)\b[^']{0,200}' distribution was not found|\b(?:[Pp]y)?([Tt]orch)\b"
@@ -39,15 +40,15 @@ class Building(Work):
     def __init__(self, order: Fields, scratch: Path, image: dict[str, str]) -> None:
         super().__init__(order, scratch)
         cache = scratch / "cache"
-        cache.mkdir(mode=0o700)  # of what a passworded index gave, a build sees only what it asked for
+        cache.mkdir(mode=0o700)  # of an index with a password, a build sees only what it asked for
         os.environ["UV_CACHE_DIR"] = str(cache)
         self.image = image
         self.owner = tuple(order["owner"]) if order["owner"] and os.getuid() == 0 else None
-        # Whether what was built before has left nothing that a next build could find.
+        # Whether earlier builds have left nothing that a later build could find.
         self.clean = True
 
     def build(self) -> Fields:
-        """Build each source, or take the wheel that was kept of it."""
+        """Build each source, or take the wheel that was kept for it."""
         return {"built": [self._wheel_of(source) for source in self.order["sources"]]}
 
     def _wheel_of(self, source: Fields) -> Fields:
@@ -81,9 +82,9 @@ class Building(Work):
         return archive
 
     def _kept_name(self, source: Fields, content: str) -> str:
-        """The name under which a wheel is kept: the other side's, the source's content, and all that changes a build.
+        """The name under which a wheel is kept, from the control side's key, the source and the build's settings.
 
-        Empty where a build before this one left something: that could change it too.
+        It is empty if an earlier build left something behind, because that could change the wheel too.
         """
         key = self.order.get("keep", {}).get(source["key"], "")
         if not _KEY.fullmatch(key) or not _KEY.fullmatch(content) or not self.clean:
@@ -99,7 +100,7 @@ class Building(Work):
         return hashlib.sha256(json.dumps([1, key, content, decides], sort_keys=True).encode()).hexdigest()
 
     def _kept_wheel(self, name: str) -> Wheel | None:
-        """The wheel that was kept under that name, put among those that were built. Only install.py keeps one."""
+        """The wheel kept under that name, copied to the built ones, or None. Only install.py keeps wheels."""
         place = self.tools / "kept" / name
         try:
             wheel = Wheel(**json.loads((place / "wheel.json").read_text())) if name else None
@@ -112,7 +113,7 @@ class Building(Work):
         return wheel
 
     def _prepared(self, source: Fields, archive: Path | None, home: Path) -> Fields:
-        """A copy of the source in the build's home: where it is, and what it says of its build."""
+        """Copy the source into the build's home; return where it is, and what it declares about its build."""
         if self.owner:
             home.chmod(0o755)  # this program must find the wheel there
             os.chown(home, *self.owner)
@@ -123,7 +124,7 @@ class Building(Work):
         return self._child(task, home, [sys.executable, "-I"])
 
     def _built(self, source: Fields, ready: Fields, home: Path, who: str) -> Wheel:
-        """Build one source, isolated; beside the base's packages if it needs one of them and does not say so."""
+        """Build one source, isolated; or with the base's packages, if it needs one of them without declaring it."""
         needs = self._needs(ready["requires"])
         beside = any(_of_base(need, self.base) for need in needs)
         while True:
@@ -150,7 +151,7 @@ class Building(Work):
         return wheel
 
     def _wheel(self, ready: Fields, needs: list[str], home: Path, beside: bool) -> Path:
-        """The file that the backend makes. What its hook asks more is installed first."""
+        """Let the backend make a wheel, and return its path. What the backend's hook requires is installed first."""
         hook = {"do": "requires", **{name: ready[name] for name in ("folder", "backend", "path")}}
         python = self._environment(needs, beside)
         more = self._needs(self._child(hook, home, python).get("requires"))
@@ -160,7 +161,7 @@ class Building(Work):
         return home / "out" / os.path.basename(str(answer.get("wheel", "")))
 
     def _environment(self, needs: list[str], beside: bool) -> list[str]:
-        """The Python of a new environment with these. Nothing in it runs before a build does."""
+        """Make an environment with these requirements; return its Python. None of their code runs before the build."""
         place = Path(tempfile.mkdtemp(prefix="env-", dir=self.scratch))
         place.chmod(0o755)
         python, packages = self.make_environment(place)
@@ -195,11 +196,11 @@ class Building(Work):
         return needs
 
     def _child(self, task: Fields, home: Path, python: list[str]) -> Fields:
-        """Let child.py do a task as the build's user; returns its answer, of which nothing is believed yet."""
+        """Let child.py do a task as the build's user; return its answer, which the caller must not trust."""
         answer = home / f"answer-{os.urandom(8).hex()}"
         words = [*python, "-c", CHILD, json.dumps({**task, "home": str(home), "answer": str(answer)})]
         try:
-            # What a build says is told only if it fails, in the words of its end.
+            # The output of a build is shown only if the build fails, and then only its end.
             run(words, Path("/"), shown=False, owner=self.owner, environment=self._variables(home, python[0]))
         except Stop as fault:
             last = (fault.words.splitlines() or [""])[-1].strip()
@@ -216,7 +217,7 @@ class Building(Work):
         return read
 
     def _variables(self, home: Path, python: str) -> dict[str, str]:
-        """A build's variables: the image's, or the shell's, and the user's settings; none that holds a password."""
+        """A build's variables: the image's (or the shell's) and the user's settings, none with a password."""
         every = {**self.image, **self.order["variables"]}
         public = {name: value for name, value in every.items() if not _OWN.fullmatch(name) and not _LOGIN.search(value)}
         paths = {name: str(self.scratch / path) for name, path in self.order["paths"].items()}
@@ -231,7 +232,7 @@ class Building(Work):
         }
 
     def _wipe(self, home: Path) -> None:
-        """Leave nothing of a build to the next one."""
+        """Remove everything that a build left where the next one could find it."""
         if not self.owner or home.stat().st_uid != self.owner[0]:
             return shutil.rmtree(home, ignore_errors=True)
         places = [place for place in ("/tmp", "/dev/shm", "/dev/mqueue", str(home)) if os.path.isdir(place)]
@@ -270,12 +271,12 @@ def _expected(source: Fields) -> tuple[str, str]:
 
 
 def _of_base(need: str, base: Any) -> bool:
-    """Whether a build's need is the base's torch, or what comes with it: another one would fit no rank."""
+    """Whether a build needs the base's torch or a package that comes with it: another one would not fit any rank."""
     return bool(FROM_BASE.fullmatch(read_name(need))) and read_name(need) in base
 
 
 def _imports(module: str, base: Any) -> bool:
-    """Whether a package of the base gives that module."""
+    """Whether a package in the base provides that module."""
     if normal(module) in base:
         return True
     return any(module in (entry.read_text("top_level.txt") or "").split() for entry in base.values())

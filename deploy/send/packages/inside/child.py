@@ -1,7 +1,7 @@
-"""What a build runs: it makes a copy of a source, and calls its backend (PEP 517). All of it may be the source's code.
+"""The process of a build: it copies a source and calls its backend (PEP 517). Any of that may run the source's code.
 
-It gets its task as JSON in its one argument, and writes its answer into a file. Nobody believes more of that file than
-what a package may say of itself.
+It gets its task as JSON in its only argument, and writes its answer into a file. The caller trusts that file only for
+what a package may declare about itself.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# An object of JSON.
+# A JSON object.
 Fields = dict[str, Any]
 _LEGACY = "setuptools.build_meta:__legacy__"
 _LONGEST_FILE, _MOST_HASHED = 16 << 30, 2 << 30  # bytes
 
 
 def prepare(task: Fields) -> Fields:
-    """Copy or unpack the source; returns where it lies, and what its pyproject.toml says of its build."""
+    """Copy or unpack the source; return where it is, and what its pyproject.toml declares about its build."""
     home = Path(task["home"])
     whole = home / "source"
     if task["archive"]:
@@ -51,7 +51,7 @@ def prepare(task: Fields) -> Fields:
 
 
 def call(task: Fields) -> Fields:
-    """Call a hook of the backend; returns its result."""
+    """Call a hook of the backend; return its result."""
     os.chdir(task["folder"])
     sys.path[:0] = [os.path.abspath(path) for path in task["path"]]
     name, _, rest = task["backend"].partition(":")
@@ -71,7 +71,7 @@ def call(task: Fields) -> Fields:
 
 
 def wipe(task: Fields) -> Fields:
-    """Remove what a build has left where the next one could find it."""
+    """Remove what a build has left in places where the next build could find it."""
 
     def again(_: Any, path: str, __: Any) -> None:
         with suppress(OSError):
@@ -94,7 +94,7 @@ def wipe(task: Fields) -> Fields:
 
 
 def _digest_of(folder: Path) -> str:
-    """A digest of all files below a folder; empty if they are too large to be read for that."""
+    """A digest of all files below a folder; empty if they are too large to read."""
     whole, size = hashlib.sha256(), 0
     for at, folders, names in os.walk(folder):
         folders.sort()
@@ -115,7 +115,7 @@ def _digest_of(folder: Path) -> str:
 
 
 def _unpacked(archive: Path, folder: Path) -> Path:
-    """Where the source of an archive lies, below a new folder: most have one folder around all."""
+    """Unpack an archive; return the folder with the source. Most archives have one folder around everything."""
     folder.mkdir()
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as packed:
@@ -130,12 +130,12 @@ def _unpacked(archive: Path, folder: Path) -> Path:
 
 
 def main() -> None:
-    """Do the task."""
+    """Do the task in the argument."""
     task = json.loads(sys.argv[1])
     sys.argv = ["setup.py"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     resource.setrlimit(resource.RLIMIT_FSIZE, (_LONGEST_FILE, _LONGEST_FILE))
-    Path("/proc/self/oom_score_adj").write_text("1000")  # where memory ends, the build ends, not who watches it
+    Path("/proc/self/oom_score_adj").write_text("1000")  # out of memory, the kernel kills the build first
     do = {"prepare": prepare, "wipe": wipe}.get(task["do"], call)
     answer = json.dumps(do(task))
     Path(task["answer"]).write_text(answer)

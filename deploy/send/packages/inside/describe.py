@@ -1,4 +1,4 @@
-"""What the base has: its Python, its platform, its packages. It reads them, and needs no network and no cache."""
+"""Describe the base: its Python, its platform, its packages. This only reads, and needs no network and no cache."""
 
 import platform
 from typing import Any

@@ -1,7 +1,8 @@
 """The program that describes a base, builds and installs packages. It runs alone, in a container of the base image.
 
-Standard input: an order, which is a line of JSON, then the bytes of the files that it names. The input stays open: its
-end means that the other side has stopped waiting. Standard output: lines of JSON. docs/decisions/0137 has the reasons.
+Standard input: an order, which is a line of JSON, then the bytes of the files that it lists. The input stays open: its
+end means that the control side has stopped waiting. Standard output: lines of JSON. docs/decisions/0137 has the
+reasons.
 """
 
 import json
@@ -20,7 +21,7 @@ from .tools import BARE, FAILED, Stop, disk, end_children, over, tell
 
 
 def _become(owner: list[int], folders: list[str]) -> None:
-    """Go on as the run's user, who owns these folders: nothing is installed as root."""
+    """Continue as the run's user, who then owns these folders: nothing is installed as root."""
     if os.getuid() == 0 and owner:
         for folder in folders:
             os.chown(folder, *owner)
@@ -30,7 +31,7 @@ def _become(owner: list[int], folders: list[str]) -> None:
 
 
 def _watch(owner: int | None) -> None:
-    """End everything when the input ends: the other side has stopped waiting."""
+    """End everything when the input ends: the control side has stopped waiting."""
     while os.read(0, 4096):
         pass
     if over.is_set():
@@ -40,7 +41,7 @@ def _watch(owner: int | None) -> None:
 
 
 def _do(order: dict[str, Any], scratch: Path, image: dict[str, str]) -> dict[str, Any]:
-    """Do an order that has a scratch folder. A build's processes have an owner of their own, if that can be."""
+    """Carry out an order that has a scratch folder. A build's processes run as a separate user, if that is possible."""
     builds = order["mode"] == "build"
     owner = order["owner"][0] if builds and order["owner"] and os.getuid() == 0 else None
     threading.Thread(target=_watch, args=(owner,), daemon=True).start()
@@ -49,19 +50,19 @@ def _do(order: dict[str, Any], scratch: Path, image: dict[str, str]) -> dict[str
         return Building(order, scratch, image).build()
     installing = Installing(order, scratch)
     installing.keep()
-    installing.uv  # noqa: B018  # only root may write where it is
+    installing.uv  # noqa: B018  # get uv while this process is root, which alone may write to its folder
     _become(order["owner"], [order["cache"], order["target"], str(scratch)])
     return installing.install()
 
 
 def main() -> int:
-    """Do the order of standard input; returns the exit code."""
+    """Carry out the order on standard input; return the exit code."""
     order, image = json.loads(sys.stdin.buffer.readline()), dict(os.environ)
     if order["mode"] == "describe":
         tell(done=describe())
         return 0
     if BARE:
-        # No container: the paths are elsewhere, and the processes of the login are not all a build's.
+        # There is no container: the paths are at other places, and not all processes of this user belong to a build.
         places = ("cache", "tools", "made", "source", "target")
         order |= {name: os.path.realpath(f"{BARE}{order[name]}") for name in places} | {"owner": []}
     os.umask(0o022)

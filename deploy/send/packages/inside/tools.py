@@ -1,6 +1,6 @@
-"""What the other modules here need: output, tools, names, and how much disk a build may take. It runs in a container.
+"""Shared code of this folder: output, tools, names, and how much disk a build may take. It runs in a container.
 
-hosts run this folder as one text (commands.program), this machine as well. It needs only the standard library.
+Hosts and this machine run this folder as one text (commands.program). It needs only the standard library.
 """
 
 import importlib.metadata
@@ -22,20 +22,20 @@ from pathlib import Path
 from typing import Any
 
 NO_UV, NO_INDEX, FAILED = 4, 5, 1
-# Where a host without an engine has what a container sees; elsewhere there is none.
+# On a host without an engine: the folder with what a container would see. Empty in a container.
 BARE = os.environ.get("MUSTER_ROOT", "")
-# What a CUDA build of torch brings along; it belongs to the torch that is there.
+# What a CUDA build of torch needs: these packages belong to the torch in the base.
 FROM_BASE = re.compile(r"torch|torchvision|torchaudio|triton|pytorch-triton.*|nvidia-.*|cuda-.*")
 LOST = re.compile(r"error sending request|dns error|tcp connect error|failed to fetch|certificate|timed out", re.I)
 NAME = re.compile(r"(?:-e\s+)?([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)")
-# A need: a name, extras, a range of versions, a marker. No option, no address, no path, no variable: what a host or a
-# build names here, others would fetch.
+# A requirement: a name, extras, a version range, a marker. No option, no address, no path, no variable: other machines
+# would fetch what a host or a build writes here.
 NEED = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]*+[ \t]*+(\[[\w \t.,-]*+\])?+[ \t]*+\(?+[\w \t.,<>=!~*+-]*+\)?+[ \t]*+"
     r"(;[\w \t.'\"()<>=!~*+,-]*+)?+"
 )
 _LAST_WORDS, _LONGEST, _MOST_SAID, _DRAINED_S = 40, 4096, 5000, 5.0
-# Of a host's disk so much stays free, and so much may one order take.
+# How much of a host's disk must stay free, and how much one order may take.
 _LEAST_FREE, _MOST_TAKEN = 1 << 30, 64 << 30
 children: list["subprocess.Popen[bytes]"] = []
 over = threading.Event()
@@ -43,7 +43,7 @@ _shown, _one_at_a_time = itertools.count(), threading.Lock()
 
 
 class Stop(Exception):
-    """The order cannot be done: a code, and the words of the tool that says why."""
+    """Raised if the order cannot be carried out: an exit code, and the words of the tool that failed."""
 
     def __init__(self, code: int, words: str) -> None:
         super().__init__(words)
@@ -57,12 +57,12 @@ def tell(**fields: Any) -> None:
 
 
 def normal(name: str) -> str:
-    """A package's name as indexes compare it."""
+    """A package's normalized name, as indexes compare it."""
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def installed() -> dict[str, importlib.metadata.Distribution]:
-    """What this Python has, by name; of two with one name the one that it imports."""
+    """The packages that this Python has, by name. If two have one name, it is the one that Python imports."""
     by_name: dict[str, importlib.metadata.Distribution] = {}
     for entry in importlib.metadata.distributions():
         if entry.metadata["Name"]:
@@ -78,9 +78,9 @@ def run(
     environment: dict[str, str] | None = None,
     seconds: float | None = None,
 ) -> None:
-    """Run a tool; its lines go to the waiting side. Raises Stop with its last words.
+    """Run a tool; its output lines go to the control side. Raises Stop with its last words.
 
-    owner: the tool is a build. It runs as that user and group, and nothing that it started lives on.
+    owner: the tool is a build. It runs as that user and group, and all processes that it started are ended with it.
     """
     rights: dict[str, Any] = {"user": owner[0], "group": owner[1], "extra_groups": [], "umask": 0o022} if owner else {}
     child = subprocess.Popen(
@@ -89,7 +89,7 @@ def run(
     )  # fmt: skip
     children.append(child)
     lines = deque[str](maxlen=_LAST_WORDS)
-    reader = threading.Thread(target=_hear, args=(child, lines, shown), daemon=True)
+    reader = threading.Thread(target=_read_output, args=(child, lines, shown), daemon=True)
     reader.start()
     with suppress(subprocess.TimeoutExpired):
         child.wait(seconds)
@@ -98,7 +98,7 @@ def run(
     code = child.wait()
     if owner:
         end_all_of(owner[0])
-    reader.join(_DRAINED_S)  # of a process that hides, the pipe stays open
+    reader.join(_DRAINED_S)  # a process that escaped may keep the pipe open
     children.remove(child)
     if disk.words:
         raise Stop(FAILED, disk.words)
@@ -106,18 +106,18 @@ def run(
         text = last_words(list(lines)) or f"{Path(words[0]).name} ended with code {code}"
         if code == -signal.SIGKILL:
             text = f"{text}\nit was killed: most likely it needed more memory than its container may use"
-        # An index that answers is reached, whatever it says.
+        # An index that answers was reached, even if the answer is an error.
         raise Stop(NO_INDEX if not owner and LOST.search(text) and "HTTP status" not in text else FAILED, text)
 
 
 def last_words(lines: list[str]) -> str:
-    """Of what a tool said last: all from its first error on."""
+    """From a tool's last lines: everything from its first error on."""
     first = next((number for number, line in enumerate(lines) if line.startswith(("error", "ERROR"))), 0)
     return "\n".join(lines[first:]).strip()
 
 
-def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) -> None:
-    """Read what a tool says, a line at a time; a line without an end comes in pieces."""
+def _read_output(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) -> None:
+    """Read a tool's output line by line; a line without an end is read in pieces."""
     assert child.stdout is not None
     while piece := child.stdout.readline(_LONGEST):
         line = piece.decode(errors="replace").rstrip()
@@ -127,7 +127,7 @@ def _hear(child: "subprocess.Popen[bytes]", lines: "deque[str]", shown: bool) ->
 
 
 def end_all_of(user: int) -> bool:
-    """End every process of a build's user, in a container that has no others; returns whether none is left."""
+    """End every process of a build's user (the container has no others of that user); True if none is left."""
     for _ in range(50):
         left = False
         for name in filter(str.isdigit, os.listdir("/proc")):
@@ -142,18 +142,18 @@ def end_all_of(user: int) -> bool:
 
 
 def _is_alive(pid: str, user: int) -> bool:
-    """Whether a process of that user lives. The owner of its folder in /proc is root's where it hides its memory."""
+    """Whether that user's process is alive. The owner of /proc/PID may be root: of a process that hides its memory."""
     rows = dict(line.partition(":")[::2] for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     return str(user) in rows["Uid"].split() and rows["State"].split()[0] not in "ZX"
 
 
 class Disk:
-    """Ends a build, or an install, that would fill the disk: the host's other work needs some of it."""
+    """Ends a build or an install that would fill the disk, because the host's other work needs some of it."""
 
     words = ""
 
     def watch(self, place: Path, owner: int | None) -> None:
-        """Look at the disk of a place again and again. `owner`: of the processes that are ended."""
+        """Check the disk of a place repeatedly. `owner`: the user whose processes are ended."""
         first = os.statvfs(place)
         least = min(_LEAST_FREE, first.f_blocks * first.f_frsize // 20)
         while not over.wait(0.2):
@@ -169,7 +169,7 @@ class Disk:
 
 
 def end_children(owner: int | None) -> None:
-    """End what runs now, and all that a build has started."""
+    """End the running tools, and everything that a build has started."""
     for child in list(children):
         if child.poll() is None:
             with suppress(OSError):
@@ -182,7 +182,7 @@ disk = Disk()
 
 
 class Work:
-    """One order: where its files are, and the uv that does it."""
+    """One order: where its files are, and the uv that carries it out."""
 
     def __init__(self, order: dict[str, Any], scratch: Path) -> None:
         self.order, self.scratch, self.wheels = order, scratch, scratch / "wheels"
@@ -191,14 +191,14 @@ class Work:
 
     @cached_property
     def base(self) -> dict[str, importlib.metadata.Distribution]:
-        """The packages of the base."""
+        """The packages in the base."""
         return installed()
 
     @cached_property
     def uv(self) -> str:
-        """The uv of this base's tools, else the one that was sent, else one from the index.
+        """The path of uv: the one in this base's tools, else the one that was sent, else one from the index.
 
-        It is kept where this program may write, and never a build: there the tools are read-only.
+        It is kept if this program may write to the tools. A build cannot: there the tools are read-only.
         """
         home = self.tools / f"uv-{self.order['uv']}"
         if (home / "bin" / "uv").is_file():
@@ -226,14 +226,14 @@ class Work:
         return str(part / "bin" / "uv")
 
     def make_environment(self, place: Path) -> tuple[str, Path]:
-        """Make an empty environment of the base's Python; its Python, and the folder of its packages."""
+        """Make an empty environment with the base's Python; return its Python, and the folder for its packages."""
         words = ["venv", "--quiet", "--allow-existing", "--python", sys.executable, str(place)]
         run([self.uv, *words], self.scratch, shown=False)
         return str(place / "bin" / "python"), next(place.glob("lib/python*/site-packages"))
 
 
 def behind(packages: Path) -> None:
-    """Put the base's packages behind those of an environment."""
+    """Make Python search the base's packages after those of an environment."""
     places = [
         *site.getsitepackages(),
         *(path for path in sys.path if path.endswith(("site-packages", "dist-packages"))),
@@ -243,12 +243,12 @@ def behind(packages: Path) -> None:
 
 
 def read_name(line: str) -> str:
-    """The name at the beginning of a line of requirements; empty if there is none."""
+    """The name at the beginning of a requirement line; empty if there is none."""
     match = NAME.match(line)
     return normal(match[1]) if match else ""
 
 
 def comes_along(line: str) -> bool:
-    """Whether a line names what a build of torch brings along, other than torch and its sisters."""
+    """Whether a line names a package that comes with a build of torch, other than torch and its sisters."""
     name = read_name(line)
     return bool(FROM_BASE.fullmatch(name)) and not name.startswith("torch")

@@ -1,6 +1,6 @@
-"""A wheel that a build left is made anew: each file read, named, counted, and written again with a record that is true.
+"""Rewrite a wheel that a build made: read each file, check it, and write it again with a correct record.
 
-So nothing of an archive that readers take differently (two names, two directories, links, sizes that lie) gets further.
+So nothing that readers of archives interpret differently (two names, two directories, links, false sizes) gets further.
 """
 
 import base64
@@ -20,19 +20,19 @@ from .tools import FAILED, Stop, normal
 
 _MOST_PACKED, _MOST_UNPACKED, _MOST_FILES = 2 << 30, 4 << 30, 50_000
 _MOST_DIRECTORY, _MOST_TEXT, _MOST_NEEDS, _PIECE = 16 << 20, 4 << 20, 2000, 1 << 20
-# A library unpacks to five times its bytes. A small file that unpacks to very much is no package.
+# A library unpacks to five times its packed size. A small file that unpacks to very much is no package.
 _MOST_TIMES, _ALWAYS_UNPACKED, _MOST_LINES, _LONGEST_NAME = 50, 64 << 20, 20_000, 250
-# What zipfile raises for what is no archive, or a damaged one.
+# The errors that zipfile raises for a file that is no archive, or is damaged.
 UNREADABLE = (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError, ValueError, zlib.error)
 _WHEEL = re.compile(
     r"([A-Za-z0-9][A-Za-z0-9._]*)-([A-Za-z0-9][A-Za-z0-9._!+]*)(-[0-9][A-Za-z0-9._]*)?(-[A-Za-z0-9_.]+){3}\.whl"
 )
 _PATH = re.compile(r"[^\x00-\x1f\x7f\\:]{1,1000}")
-_THEN = (1980, 1, 1, 0, 0, 0)
+_FIXED_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 class Wheel(NamedTuple):
-    """What a wheel says of itself. `empty`: it has nothing but that."""
+    """A wheel's metadata. `empty`: the wheel has nothing else."""
 
     wheel: str
     sha256: str
@@ -51,9 +51,9 @@ class Editable(NamedTuple):
 
 
 def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
-    """Make the wheel anew below `out`, at SHA256/NAME; returns what it says. Raises Stop for one that is none.
+    """Rewrite the wheel below `out`, as SHA256/NAME; return its metadata. Raises Stop if it is not a valid wheel.
 
-    editable: its code is left out, and a line names the package's folder in the run's working folder.
+    editable: leave out its code, and add a line that points to the package's folder in the run's working folder.
     """
     named = _WHEEL.fullmatch(built.name)
     if not named or len(built.name) > _LONGEST_NAME:
@@ -74,7 +74,7 @@ def remake(built: Path, out: Path, editable: Editable | None = None) -> Wheel:
 
 
 def described(file: str, content: IO[bytes], size: int) -> dict[str, Any]:
-    """What the wheel with that file name says of itself: its METADATA alone is read. Raises Stop, or as zipfile."""
+    """The metadata of the wheel with that file name; reads only its METADATA. Raises Stop, or errors of zipfile."""
     named = _WHEEL.fullmatch(file)
     if not named or len(file) > 250:
         raise Stop(FAILED, f"{file[:200]!r} is not a wheel's name")
@@ -93,7 +93,7 @@ def digest(path: Path) -> str:
 
 
 def _open(path: Path) -> IO[bytes]:
-    """A file that the build made: not what a link of it names, not a pipe, not endless."""
+    """Open a file that the build made; refuse a link, a pipe, or a file that is too large."""
     try:
         file = open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb")  # noqa: SIM115
     except OSError as fault:
@@ -107,7 +107,7 @@ def _open(path: Path) -> IO[bytes]:
 
 
 def _bound_directory(file: IO[bytes], size: int) -> None:
-    """Refuse a list of files that would fill the memory of whoever reads it."""
+    """Refuse an archive whose list of files would fill the reader's memory."""
     file.seek(max(0, size - (1 << 16) - 22))
     tail = file.read()
     at = tail.rfind(b"PK\5\6")
@@ -116,7 +116,7 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
     count, directory = struct.unpack("<HL", tail[at + 10 : at + 16])
     if tail[max(0, at - 20) : at].startswith(b"PK\6\7") or directory > _MOST_DIRECTORY:
         raise Stop(FAILED, f"it is a wheel of more than {_MOST_FILES} files")
-    # It may have more entries than it says, and whoever reads it reads them all.
+    # It may have more entries than it states, and a reader reads them all.
     file.seek(max(0, size - len(tail) + at - directory))
     if max(count, file.read(directory).count(b"PK\1\2")) > _MOST_FILES:
         raise Stop(FAILED, f"it is a wheel of more than {_MOST_FILES} files")
@@ -124,7 +124,7 @@ def _bound_directory(file: IO[bytes], size: int) -> None:
 
 
 def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list[zipfile.ZipInfo]:
-    """The files of a wheel; none may lie outside of it, be a link, or be there twice. `most`: bytes, unpacked."""
+    """The files of a wheel; none may be outside it, be a link, or occur twice. `most`: bytes when unpacked."""
     infos = [info for info in whole.infolist() if not info.is_dir()]
     seen = set()
     for info in infos:
@@ -132,7 +132,7 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list
         parts = path.split("/")
         if not _PATH.fullmatch(path) or {"", ".", ".."} & set(parts) or info.orig_filename != path:
             raise Stop(FAILED, f"its build made a wheel with the path {path[:200]!r}")
-        # Other ways of packing take as much memory as the archive says; a place before its start is none.
+        # Other compression methods take as much memory as the archive asks for; an offset before its start is invalid.
         is_odd = info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or info.header_offset < 0
         if kind not in (0, stat.S_IFREG) or info.flag_bits & 1 or is_odd:
             raise Stop(FAILED, f"its build made a wheel with {path[:200]!r}, which is not a plain file")
@@ -148,7 +148,7 @@ def _checked(whole: zipfile.ZipFile, name: str, version: str, most: int) -> list
 
 
 def _head(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], name: str, version: str) -> dict[str, Any]:
-    """What METADATA says: name, version, needs."""
+    """The data in METADATA: name, version, extras and requirements."""
     info = f"{name}-{version}.dist-info"
     sizes = {entry.filename: entry.file_size for entry in infos}
     for file in ("METADATA", "WHEEL"):
@@ -182,7 +182,7 @@ def _read_head(whole: zipfile.ZipFile, head: zipfile.ZipInfo, name: str, version
 
 
 def same_version(spelling: str, other: str) -> bool:
-    """Whether two spellings are one version (PEP 440, as far as file names and indexes spell it)."""
+    """Whether two spellings are the same version (PEP 440, as far as file names and indexes use it)."""
 
     def plain(text: str) -> str:
         text, _, local = text.strip().lower().removeprefix("v").replace("_", "-").partition("+")
@@ -195,7 +195,7 @@ def same_version(spelling: str, other: str) -> bool:
 
 
 def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Wheel:
-    """Write the files, and a RECORD of them; the place is named by what was written."""
+    """Write the files and a RECORD of them. The folder is named by the digest of the new wheel."""
     out.mkdir(parents=True, exist_ok=True)
     part, rows, record = out / f".{os.getpid()}.part", list[str](), ""
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as made:
@@ -205,7 +205,7 @@ def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Wheel:
                 record = f"{folder}/RECORD"
                 if last.startswith("RECORD"):
                     continue
-            entry = zipfile.ZipInfo(info.filename, _THEN)
+            entry = zipfile.ZipInfo(info.filename, _FIXED_DATE)
             entry.compress_type, entry.file_size, entry.create_system = zipfile.ZIP_DEFLATED, info.file_size, 3
             entry.external_attr = (stat.S_IFREG | 0o644 | (info.external_attr >> 16 & 0o111)) << 16
             sha, size = hashlib.sha256(), 0
@@ -218,7 +218,7 @@ def _written(out: Path, files: Any, name: str, head: dict[str, Any]) -> Wheel:
                 raise zipfile.BadZipFile(f"{info.filename[:200]!r} is not of the size that it states")
             row = '"{}"'.format(info.filename.replace('"', '""')) if re.search('[",]', info.filename) else info.filename
             rows.append(f"{row},sha256={base64.urlsafe_b64encode(sha.digest()).rstrip(b'=').decode()},{size}\n")
-        made.writestr(zipfile.ZipInfo(record, _THEN), "".join(sorted(rows)) + f"{record},,\n")
+        made.writestr(zipfile.ZipInfo(record, _FIXED_DATE), "".join(sorted(rows)) + f"{record},,\n")
     sha256 = digest(part)
     (out / sha256).mkdir(exist_ok=True)
     part.chmod(0o644)
@@ -231,16 +231,16 @@ def _reader(source: zipfile.ZipFile | bytes, info: zipfile.ZipInfo) -> Any:
 
 
 def _pointing(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], named: re.Match[str], editable: Editable) -> Any:
-    """The files of a wheel without its code."""
+    """The files of a wheel without its code, and a line that points to the code in the folder."""
     described = [entry for entry in infos if ".dist-info/" in entry.filename and not entry.filename.endswith("/RECORD")]
     if sum(entry.file_size for entry in described) > _MOST_DIRECTORY:
         raise Stop(FAILED, f"-e {editable.inside}: what describes it is more than 16 MiB")
     info = {entry.filename: whole.read(entry) for entry in described}
-    # A setup.py may name a package where setuptools wants a module: its wheel has no code, and pip's -e finds it.
+    # A setup.py may list a package where setuptools wants a module: then the wheel has no code, but pip's -e finds it.
     names = info.get(f"{named[1]}-{named[2]}.dist-info/top_level.txt", b"").decode(errors="replace").split()
     tops = {entry.filename.split("/")[0] for entry in infos if ".dist-info/" not in entry.filename}
     tops = tops or {name for name in names if name.isidentifier()}
-    # One that lists no modules (`py-modules = []`) only needs packages: it lies where its folder is.
+    # A project that lists no modules (`py-modules = []`) only needs packages: its root is its folder.
     roots = [root for root in ("src", ".") if all((editable.folder / root / top).exists() for top in tops or (".",))]
     if not roots:
         raise Stop(
@@ -253,6 +253,6 @@ def _pointing(whole: zipfile.ZipFile, infos: list[zipfile.ZipInfo], named: re.Ma
     run = 'os.environ.get("MUSTER_RUN_DIR") or "/muster/run"'
     line = f"import os, site; site.addsitedir(os.path.join({run}, {place!r}))\n"
     for path, data in sorted({**info, f"_muster_editable_{named[1]}.pth": line.encode()}.items()):
-        entry = zipfile.ZipInfo(path, _THEN)
+        entry = zipfile.ZipInfo(path, _FIXED_DATE)
         entry.file_size = len(data)
         yield entry, data

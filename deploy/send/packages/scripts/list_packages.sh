@@ -1,7 +1,7 @@
 #!/bin/sh
-# list-packages IMAGE USER: the layers and the PATH of IMAGE, then the name of each volume with whole packages of ours.
-# A volume whose install was cut (by a reboot, say) has no mark in ~/.muster/packages and does not count; nor does one whose mark
-# has another boot of the kernel: its files may not have reached the disk (run-order).
+# list-packages IMAGE USER: print the layers and the PATH of IMAGE, then the name of each volume in which all packages are installed.
+# A volume whose install was cut (for example by a reboot) has no mark in ~/.muster/packages, and does not count. Nor does a volume
+# whose mark is from another boot of the kernel: its files may not have reached the disk (run-order).
 image=$1 user=$2
 docker image inspect --format '{"layers":{{json .RootFS.Layers}},"environment":{{json .Config.Env}}}' "$image" || exit
 now=$(cat /proc/sys/kernel/random/boot_id 2>/dev/null)

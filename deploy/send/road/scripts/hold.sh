@@ -1,25 +1,26 @@
 #!/bin/sh
-# hold STEP ROOM IMAGE LAYER...: keeps the layers that the engine saves of IMAGE, in pieces of STEP bytes, each a file by its
-# digest, where `road` looks for them. Of each file of the archive it says its pieces in their order, `DIGEST SIZE`, then `layer
-# DIGEST`; and at last `end`. Engines name their files differently, and may have compressed them: only the digest of what is in
-# one tells which layer it is. If that fails, ROOM bytes are not free or nobody hears it, nothing of it stays.
+# hold STEP ROOM IMAGE LAYER...: gets the layers of IMAGE from the engine (`docker save`), and stores them as pieces of STEP bytes,
+# each in a file named by its digest, in the folder where `road` looks for pieces. For each file of the archive it prints the pieces
+# in order, `DIGEST SIZE`, and then `layer DIGEST`; at the very end it prints `end`. Engines name the files of the archive
+# differently, and may compress them: only the digest of the uncompressed content tells which layer a file is. If the script fails,
+# ROOM bytes are not free, or nobody reads its output any more, it leaves nothing behind.
 umask 077
 export step="$1"; room=$2 image=$3; shift 3
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store/pieces" || exit
 [ "$(df -Pk . | awk 'NR == 2 { print $4 }')" -gt $((room / 1024)) ] || { echo "$room bytes are not free in $store" >&2; exit 1; }
-# Whatever of a push has this name, and no process any more, is swept by the next one. A reader may outlive a broken archive:
-# without the folder it ends.
+# The next push deletes files with this kind of name whose process no longer exists. If the archive breaks off, a reader may still
+# run: it ends when this folder is gone.
 own=$PWD/.$$.held.coming
 mkdir -- "$own" || exit
-# Who hears it ends the input. SSH gives each command a process group of its own.
+# The control side ends the input of this script when it stops reading. SSH gives each command its own process group.
 exec 3<&0
 { cat; kill 0; } <&3 >/dev/null 2>&1 &
 hears=$!
-# Who still writes there may be ending only now.
+# A process that still writes there may be just about to end, so the removal is repeated.
 trap 'trap "" HUP INT TERM PIPE; kill $hears; for try in 1 2 3 4 5; do rm -rf -- "$own" && break; sleep 0.3; done' EXIT; trap 'exit 1' HUP INT TERM PIPE
 export own wanted="$*"
-# Each file of the archive is the input of this.
+# tar runs this text once for each file of the archive, with that file as input.
 # shellcheck disable=SC2016  # for another shell
 export keep='
 cd "$own" && dd bs=4096 count=1 iflag=fullblock 2>/dev/null >head || exit

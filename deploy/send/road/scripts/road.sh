@@ -1,27 +1,30 @@
 #!/bin/sh
-# road TOKEN BYTES LEASE DAYS PORTS [COMMAND...]: gets pieces, each a file by its digest; gives them to COMMAND in their order as
-# they come; and passes them on to other hosts. Without COMMAND it passes on what is there. The first BYTES of the input are the
-# list of pieces, a line `DIGEST SIZE` each, in that order. Then lines: `put DIGEST SIZE` and the piece itself; `serve N KEY`, another
-# host may ask, as N; `from N LINES PORT USER TYPE KEY ADDRESS...`, fetch these lines of the list there (`sed -n LINES`); `stop`;
-# `beat`; `stay`, nothing more comes from here: at the end of the input go on alone; `over`, end; `done`, remove the pieces and end.
-# It answers lines: `had DIGEST`, `ready FREE-KILOBYTES [KEYTYPE KEY]`, `got DIGEST`, `serving N [PORT USER TYPE KEY ADDRESS...]`,
+# road TOKEN BYTES LEASE DAYS PORTS [COMMAND...]: receives pieces and stores each in a file named by its digest; passes them to
+# COMMAND in the order of the list as they arrive; and gives them to other hosts. Without COMMAND it only gives other hosts the
+# pieces it has. The first BYTES of the input are the list of pieces: a line `DIGEST SIZE` for each, in order. Then come orders,
+# one a line: `put DIGEST SIZE`, followed by the piece itself; `serve N KEY`: let another host with this key fetch pieces, as
+# request N; `from N LINES PORT USER TYPE KEY ADDRESS...`: fetch these lines of the list from another host (`sed -n LINES`);
+# `stop`: end the current fetch; `beat`: a sign of life; `stay`: nothing more comes from the control side, so continue alone at the
+# end of the input; `over`: end; `done`: remove the pieces and end.
+# It prints lines: `had DIGEST`, `ready FREE-KILOBYTES [KEYTYPE KEY]`, `got DIGEST`, `serving N [PORT USER TYPE KEY ADDRESS...]`,
 # `lost N WHY`, `out LINE` and `err LINE` of COMMAND, `end CODE`, `failed WHY`.
-# Keys are of this push alone, in memory where that can be. At the end, in silence of LEASE minutes or after a kill nothing stays
-# but pieces, for the next push; those of DAYS are swept.
+# The keys are made for this push alone, and kept in memory if possible. At the end, after LEASE minutes of silence or after a kill,
+# only pieces stay, for the next push; pieces older than DAYS are deleted.
 umask 077
 token=$1 bytes=$2 lease=$3 days=$4 ports=$5; shift 5
 store=$HOME/.muster/road/$(uname -n)
 mkdir -p -- "$store/pieces" && cd -P -- "$store" && store=$(env pwd -P) || exit
 own='' main=$$ port='' sshd=$(PATH=$PATH:/usr/sbin:/usr/local/sbin; command -v sshd)
-# A number may be another process's by now: only one that has this folder among its words is ours.
+# The kernel may have given the process number to another process: kill it only if its command line contains this folder.
 end() {
     cat "$1"/pid-* 2>/dev/null | tr ' ' '\n' | while read -r pid; do
         grep -qaF -- "$1/" "/proc/$pid/cmdline" 2>/dev/null && kill "$pid" 2>/dev/null
     done
     rm -rf -- "$1"
 }
-# What a push left whose every process was killed; and one that goes on alone: this one has what it got. Each name has its
-# push's store and process in it from the beginning, for another push to this host may begin beside it.
+# Delete what an earlier push left behind: one whose processes were all killed, and one that continues alone (this push has the
+# pieces it got). Each name contains its push's store and process number from the start, because another push to this host may
+# begin at the same time.
 sweep() {
     [ ! -L "$1" ] && [ "$(stat -c %u -- "$1" 2>/dev/null)" = "$(id -u)" ] || return
     [ -e "$1/left" ] || ! kill -0 "$2" 2>/dev/null || return
@@ -37,9 +40,9 @@ own=$(mktemp -d "/dev/shm/muster-road-$mine-$main-XXXXXXXX" 2>/dev/null || mktem
 trap 'kill $guard 2>/dev/null; end "$own"' EXIT; trap 'exit 1' HUP INT TERM PIPE
 dd "bs=$bytes" count=1 iflag=fullblock 2>/dev/null >"$own/list"
 [ "$(wc -c <"$own/list")" -eq "$bytes" ] || exit
-# The answer is read from both streams.
+# The caller reads both streams as answers: programs must not write errors there.
 exec 2>/dev/null
-# Whoever was killed ends nothing: another process watches.
+# A process that is killed cannot clean up, so another process watches this one.
 (
     trap '' HUP INT
     while kill -0 "$main" && [ -n "$(find "$own/beat" -mmin "-$lease")" ]; do sleep 2; done
@@ -47,13 +50,13 @@ exec 2>/dev/null
 ) </dev/null >/dev/null &
 guard=$!
 alive() { [ -d "$own" ] && kill -0 "$main"; }
-# take DIGEST SIZE WHO: the next bytes of the input are that piece; nothing else gets its name.
+# take DIGEST SIZE WHO: read the next SIZE bytes of the input as this piece; keep them only if their digest is right.
 take() {
     part=pieces/.$main.$1.$3.coming
     dd "bs=$2" count=1 iflag=fullblock 2>"$own/words-$3" >"$part"
     if [ "$(sha256sum <"$part")" = "$1  -" ]; then
         : >"$own/beat"
-        # Said before COMMAND may have it, and end.
+        # Print this before COMMAND can get the piece, and end.
         { echo "got $1" || [ -e "$own/stay" ]; } && mv -f -- "$part" "pieces/$1"
         return
     fi
@@ -61,7 +64,7 @@ take() {
     rm -f -- "$part"; return "$fault"
 }
 words() { sed -n 's/^dd: //p' "$own/words-$1" | tail -n 1; }
-# The pieces in their order, as they come.
+# Print the pieces in the order of the list, as they arrive.
 feed() {
     while read -r digest _ <&4; do
         until alive && [ ! -e "$own/over" ] || return; [ -f "pieces/$digest" ]; do sleep 0.05; done
@@ -69,14 +72,14 @@ feed() {
     done 4<"$own/list"
     : >"$own/fed"
 }
-# One with a zone (fe80::1%eth0) is of this host's own interface.
+# The addresses of this host. An address with a zone (fe80::1%eth0) is valid only on this host's own interface, so it is left out.
 addresses() {
     {
         echo "$SSH_CONNECTION" | cut -d ' ' -f 3
         ip -o addr show scope global | awk '$2 !~ /^(docker|br-|veth|cni|virbr|flannel|podman)/ { sub("/.*", "", $4); print $4 }'
     } | awk 'NF && !/%/ && !seen[$0]++' | head -n 8 | tr '\n' ' '
 }
-# What another host is given: the pieces of this push, by name.
+# What another host may run here: it gets pieces of this push, and names them by digest.
 cat >"$own/give" <<EOF
 echo "\$\$ \$PPID" >"$own/pid-\$\$"; trap 'rm -f -- "$own/pid-\$\$"' EXIT
 cd -- '$store' || exit
@@ -133,7 +136,7 @@ come() {
 }
 # fetch N LINES PORT USER TYPE KEY ADDRESS...
 fetch() {
-    trap '' PIPE  # nobody may hear it any more
+    trap '' PIPE  # our reader may be gone
     n=$1 lines=$2 at=$3 user=$4; echo "road $5 $6" >"$own/known-$n"; shift 6
     sed -n "$lines" "$own/list" |
         while read -r digest size; do [ -f "pieces/$digest" ] || echo "$digest $size"; done >"$own/wants-$n"
@@ -164,7 +167,7 @@ sha256sum -c "$own/there" | while read -r name well; do
     name=${name%:}
     if [ "$well" = OK ]; then echo "had ${name#pieces/}"; else rm -f -- "$name"; fi
 done
-# Without a key it asks nobody, and nobody asks it.
+# Without a key, this host does not fetch from other hosts, and they do not fetch from it.
 for key in me host; do
     [ -n "$sshd" ] && command -v ssh >/dev/null && ssh-keygen -q -t ed25519 -N '' -C '' -f "$own/$key"
 done
@@ -172,7 +175,7 @@ echo "ready $(df -Pk . | awk 'NR == 2 { print $4 }') $(cat "$own/me.pub")"
 [ $# -gt 0 ] || echo 0 >"$own/code"
 [ $# -eq 0 ] || {
     feed | { "$@" >"$own/out" 2>"$own/err"; code=$?; : >"$own/over"; echo "$code" >"$own/code"; }
-    # A command that ends well without all of it was cut, and does not know.
+    # A command that succeeds without having read all pieces was cut off, and does not know it.
     [ -e "$own/fed" ] || [ "$(cat "$own/code")" != 0 ] || exit
     sed 's/^/out /' "$own/out"; tail -c 60000 "$own/err" | sed 's/^/err /'
     echo "end $(cat "$own/code")"
@@ -197,7 +200,7 @@ done
 serves() { for asked in "$own"/pid-[0-9]*; do ! kill -0 "${asked##*-}" || return 0; done; false; }
 until [ -e "$own/code" ] && ! serves; do
     alive || { wait "$work"; exit; }
-    # The command may need longer than LEASE for what it has.
+    # The command may need longer than LEASE to process what it has.
     [ -z "$(find "$own/fed" -mmin "-$((12 * lease))")" ] || : >"$own/beat"
     sleep 0.5
 done
