@@ -191,12 +191,13 @@ def of_hosts(words: str, options: str) -> str:
     """
     for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
-        if not _ON_HOSTS.fullmatch(word) or len(parts) < 3 or _OF_IMAGES.fullmatch(parts[1]):
+        # For /data/imagenet/train mount /data/imagenet, for /data/train /data; of a home its one folder, never all of it.
+        top, least = (parts[1:4], 3) if parts[1:2] == ("home",) else (parts[1:-1][:2], 1)
+        if not _ON_HOSTS.fullmatch(word) or len(top) < least or _OF_IMAGES.fullmatch(top[0]):
             continue
-        # For /data/imagenet/train mount /data/imagenet; for /home/me/data/x mount /home/me/data, not /home/me.
-        top = "/" + "/".join(parts[1 : min(len(parts) - 1, 4 if parts[1] == "home" else 3)])
-        if f":{top}" not in options:
-            return f"the container has no {word}; if the hosts have it: --mount {top}:{top}"
+        folder = f"/{'/'.join(top)}"
+        if f":{folder}" not in options:
+            return f"the container has no {word}; if the hosts have it: --mount {folder}:{folder}"
     return ""
 
 

@@ -57,6 +57,7 @@ def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_w
         ("FileNotFoundError: no .npy samples in /data/b/train", "/data/b"),
         ("FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'", "/data"),
         ("cat: /home/me/sets/a/b.txt: No such file or directory", "/home/me/sets"),
+        ("FileNotFoundError: [Errno 2] No such file or directory: '/home/me/sets'", "/home/me/sets"),
     ],
 )
 def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
@@ -64,7 +65,9 @@ def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
     assert not missed.of_hosts(words, f"--gpus 1 --mount /mnt{mount}:{mount}")
 
 
-@pytest.mark.parametrize("path", ["/usr/lib/libx.so", "/workspace/a/b", "/data", "/data/$(reboot)/x", "data/b/train"])
+@pytest.mark.parametrize(
+    "path", ["/usr/lib/libx.so", "/workspace/a/b", "/data", "/home/me", "/data/$(reboot)/x", "data/b/train"]
+)
 def test_what_is_no_path_of_the_hosts_is_not_mounted(path):
     assert not missed.of_hosts(f"FileNotFoundError: '{path}'", "")
 
