@@ -1,9 +1,9 @@
 """Turn answers into a verdict: run every check, drop findings that another one explains, and put one cause first.
 
 A check is a function `answers -> findings` in checks/. To add one, write it, add it to CHECKS, and add the row of its
-cause to deploy/causes/rows/; that row also says which other causes it explains. The order of CHECKS goes from cause to
-effect: a host that could not be asked must not be blamed for missing answers; a wrong name leads to a wrong address, and
-a wrong address looks like a firewall.
+cause to deploy/causes/rows/; that row also lists the causes that it explains. The order of CHECKS goes from cause to
+effect: a host that could not be asked must not be blamed for missing answers; a wrong name leads to a wrong address,
+and a wrong address looks like a firewall.
 """
 
 from __future__ import annotations
