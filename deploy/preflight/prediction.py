@@ -105,7 +105,7 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
 
 
 def _nccl_place(name: str) -> int:
-    """Return the place in NCCL's order for an interface name if no variable is set: 0 comes first, then 1, then the others."""
+    """Return the place of an interface name in NCCL's order if no variable is set: 0 comes first, then 1, and so on."""
     if name.startswith("ib"):
         return 0
     return 1 + next((place for place, begin in enumerate(("docker", "lo", "virbr"), 1) if name.startswith(begin)), 0)

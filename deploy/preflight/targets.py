@@ -121,8 +121,8 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         elif outcome in ("dropped", "silent") and link.ends in late:
             outcome = "late"
         elif outcome == "silent" and link.pair in lossy:
-            # Packets between these hosts get lost, so the answer may be lost too. Only if none is lost does silence mean
-            # that another program took the call.
+            # Packets between these hosts get lost, so the answer may be lost too. Only if none is lost can another
+            # program have taken the call.
             outcome = "at-times"
         elif outcome == NO_PORT and ":" in link.address and not six(link.source):
             outcome = "no-family"
