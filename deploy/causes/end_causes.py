@@ -1,6 +1,6 @@
-"""The closed list of why a run broke: for the inquest over a run's own facts, and for `muster explain`. Pure.
+"""The closed list of causes why a run broke, used by a run's own inquest and by `muster explain`. Pure.
 
-A slug never changes its meaning: records, `--json` and the benchmark compare it.
+The meaning of a slug never changes: records, `--json` and the benchmark compare slugs.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Cause(StrEnum):
 
     @classmethod
     def of_slug(cls, slug: object) -> Cause | None:
-        """The cause of this name; None for any other text, which a host may have written."""
+        """Return the cause with this slug; None for any other text, because a host may have written it."""
         return cls(slug) if isinstance(slug, str) and slug in set(cls) else None
 
     @property
     def entry(self) -> str:
-        """The row of the table that says more of it; empty if none does, or if the words of an exception say which."""
+        """The slug of the row that tells more about it; empty if there is none, or an exception's text decides it."""
         return _ENTRIES.get(self, "")
 
 

@@ -117,7 +117,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
-    """Yield a warning if nothing can listen on the first node's `localhost`. torchrun can do without; a script may not."""
+    """Warn if nothing can listen on the first node's `localhost`. Scripts may need it; torchrun does not."""
     host = answers.meeting
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
