@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a run broke. The value is the slug; the words beside it say what happened to the culprit, or what it did."""
+    """Why a run broke. The value is the slug; its comment says what happened to the culprit, or what it did."""
 
     KILLED = "killed"  # was killed by a signal (a crash in native code ends with one too)
     HOST_MEMORY = "host-out-of-memory"  # was killed because its host ran out of memory
@@ -29,10 +29,10 @@ class Cause(StrEnum):
     CORRUPT_WEIGHTS = "corrupt-weights"  # has different weights from the other replicas
     CLOCK = "clock"  # has a clock that jumped, or differs from the others'
     GPU_LOST = "gpu-lost"  # lost its GPU, or its GPU failed
-    # could not start or go on: its host, image, packages, network settings or access are not fit for it
+    # could not start or continue: its host, image, packages, network settings or access are not fit for it
     SET_UP = "set-up"
     ENDED = "ended-from-outside"  # was ended by a scheduler, by a person, or with its terminal
-    NOT_KNOWN = "not-known"  # could not be told
+    NOT_KNOWN = "not-known"  # could not be determined
 
     @classmethod
     def of_slug(cls, slug: object) -> Cause | None:

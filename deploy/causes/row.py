@@ -49,7 +49,7 @@ class Row:
     measured: bool = False
     # Calls that it blocks get no answer.
     silent: bool = False
-    # The server does not report a reason for it, or Muster's own time limit ended the wait, so it is never certain.
+    # The server does not report a reason for it, or Muster's own time limit ended the wait: it is only inferred.
     without_reason: bool = False
     # If it is not certain, a rehearsal can decide.
     tried: bool = False

@@ -70,7 +70,7 @@ class Terms:
 
 
 class TooMuch(Exception):
-    """A host sent more than Muster reads; the message says more than how much of what."""
+    """A host sent more than Muster reads; the message names the limit that it exceeded."""
 
 
 class Stream:

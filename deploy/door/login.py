@@ -1,7 +1,7 @@
-"""`muster login`: let the user's own `ssh` log in to each host, and keep the connection open for later commands.
+"""`muster login`: let the user's own `ssh` log in to each host, and keep the connection open for other commands.
 
-ssh asks the user for whatever the host wants: a code, a touch of a token, a password. Muster makes it check host keys
-strictly.
+It stays open for 12 hours after the last command. ssh asks the user for whatever the host wants: a code, a touch of a
+token, a password. Muster makes ssh check host keys strictly.
 """
 
 from __future__ import annotations

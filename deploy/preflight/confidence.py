@@ -52,9 +52,10 @@ def claimed(finding: Finding, seen: Observations) -> Observations:
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
-    """Order the faults about links by how many failed calls they explain; add that number; put `not-known` if unsure.
+    """Order the faults about links by how many failed calls they explain; use `not-known` if the first is not certain.
 
-    A fault of a host stays before them: a wrong name or a busy port is observed directly, a link only from outside.
+    Each gets that number in words (`explains`). A fault of a host stays before them: a wrong name or a busy port is
+    observed directly, a link only from outside.
     """
     seen, ordered = failed(answers), list(findings)
     every = _pairs(seen)
@@ -170,7 +171,7 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
 
 
 def _as_likely(finding: Finding, first: Finding) -> bool:
-    """Whether a fault is also about the pairs of `first`, of which only calls that a run does not make have failed."""
+    """Whether a fault is also about all pairs of `first`, if only calls that a run does not make have failed there."""
     return finding.level == FAULT and ROWS[finding.cause].fails is not None and set(finding.cells) >= set(first.cells)
 
 

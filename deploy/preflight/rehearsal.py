@@ -149,7 +149,8 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
         return
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{command_of('preflight', hosts=','.join(scene.hosts), bandwidth=True)} shows which link it is"
-    if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # the user chose it (--overlay)
+    # The user asks for --overlay if no other network connects the hosts: then its slowness is only a warning.
+    if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:
         yield find("link-slow", tuple(scene.hosts), text, fix, WARNING, group="proof")
         return
     yield unsure(find("link-slow", tuple(scene.hosts), text, fix, group="proof"))

@@ -24,7 +24,8 @@ SAMPLES = 4
 # With more hosts than this, each calls every other one only once at first: pairs grow with the square of the hosts.
 MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
-# Still larger than a packet of any network. With 64 hosts, it saves half a gigabyte over all pairs together.
+# Still larger than a packet of any network. With 64 hosts, all pairs together send half a gigabyte less than with
+# PAYLOAD.
 SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
 # LITTLE: a call that has sent more packets than this has begun its payload. SOME: more bytes than a call can carry

@@ -65,7 +65,7 @@ def again(answers: Answers) -> list[Pair]:
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Yield the slow hosts, then the slow links between other hosts."""
+    """Report the slow hosts, then the slow links between other hosts."""
     known = rates(answers)
     if len(known) < 6:  # three hosts, in both directions, are the least that can be compared
         return

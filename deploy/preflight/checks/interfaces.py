@@ -57,7 +57,7 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
 
 
 def _unlisted(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts where no interface can be listed (netlink is forbidden): gloo and NCCL then find none."""
+    """Report hosts where no interface can be listed (netlink is forbidden): gloo and NCCL then find none."""
     for host, facts in answers.facts.items():
         if not facts["interfaces"]:
             yield find(
@@ -122,7 +122,7 @@ def _of_family(answers: Answers, host: str, version: int) -> str:
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts whose containers have their own network: peers see an address that the container does not have."""
+    """Report hosts whose containers have their own network: peers see an address that the container does not have."""
     for host, facts in answers.facts.items():
         own = prediction.own_addresses(facts)
         links = [link for peer in answers.facts for link in answers.between(host, peer) if link.host == peer != host]
@@ -137,7 +137,7 @@ def _behind(answers: Answers) -> Iterator[Finding]:
 
 
 def _twice(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts that have the same address. One of them uses it; another may have it only on loopback."""
+    """Report hosts that have the same address. One of them uses it; another may have it only on loopback."""
     having: dict[str, list[str]] = {}
     for host, pick in answers.picks.items():
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
@@ -172,7 +172,7 @@ def _machine(answers: Answers, host: str) -> str:
 
 
 def _overlap(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts whose route to a peer leads into a container network or a tunnel, where no call gets through."""
+    """Report hosts whose route to a peer leads into a container network or a tunnel, where no call gets through."""
     for host, facts in answers.facts.items():
         ways = answers.listened(host, "ways")
         wrong: dict[str, list[str]] = {}

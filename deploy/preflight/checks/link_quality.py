@@ -79,7 +79,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
 
 
 def _some_calls(answers: Answers) -> Iterator[Finding]:
-    """Yield pairs where some of many calls get no answer, but open connections lose nothing.
+    """Report pairs where some of many calls get no answer, but open connections lose nothing.
 
     There may be several paths between the hosts, one of them dead: the ports of a call decide which path it takes.
     """

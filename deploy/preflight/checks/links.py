@@ -145,7 +145,7 @@ def _outside(answers: Answers, hosts: Sequence[str]) -> str:
 
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts at whose address another program, or another host, answers."""
+    """Report hosts at whose address another program, or another host, answers."""
     others = [link for link in answers.links if link.outcome in IDENTITY or link.host not in ("", link.target)]
     for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
@@ -206,7 +206,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
 
 
 def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Finding]:
-    """Yield hosts whose peers cannot reach the address that training will choose, but reach another one."""
+    """Report hosts whose peers cannot reach the address that training will choose, but reach another one."""
     wrong: dict[str, list[Pair]] = {}
     for pair, cell in table.items():
         if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):

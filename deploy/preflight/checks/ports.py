@@ -173,7 +173,7 @@ def _free_ports(facts: Facts) -> int:
 
 
 def _used_up(answers: Answers) -> Iterator[Finding]:
-    """Yield hosts whose kernel had no local port even for a single call: other connections hold all of them."""
+    """Report hosts whose kernel had no local port even for a single call: other connections hold all of them."""
     for host, facts in answers.facts.items():
         links = [link for peer in answers.facts for link in answers.between(host, peer) if link.outcome == NO_PORT]
         if not links:

@@ -75,7 +75,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _refused(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[Finding]:
-    """Yield values that make torch fail at its import or its first process group, even if all hosts have them."""
+    """Report values that make torch fail at its import or its first process group, even if all hosts have them."""
     for name, (known, words, printed) in REFUSED.items():
         seen = {host: own.get(name, "") for host, own in settings.items()}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
