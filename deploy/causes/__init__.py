@@ -1,1 +1,1 @@
-"""Why a run does not start, or has ended: one table of causes, and what is read by it. Pure."""
+"""Why a run does not start, or has ended: the one table of causes, and readers of error texts that use it. Pure."""

@@ -1,7 +1,7 @@
-"""What Docker prints when it refuses something, and which cause that shows. Pure.
+"""What Docker prints when it refuses something, and the cause that it shows. Pure.
 
 Only this module reads Docker's error texts. engine/, host/, image/, hosts/, preflight/ and explain/ use it, so the same
-words have the same cause and the same hint everywhere.
+words lead to the same cause and the same hint everywhere.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from .table import ROWS
 
 
 class Cause(NamedTuple):
-    """A row of the table of causes, and the words of Docker's that show it.
+    """A row of the table of causes, and Docker's words that show it.
 
-    in_logs: only Docker prints these words, so they mean the same in any log. only: of these words, those that have no
+    in_logs: only Docker prints these words, so they mean the same in any log. only: those of the words that have no
     other cause; None: all of them.
     """
 
@@ -38,14 +38,14 @@ class Cause(NamedTuple):
         return self.row.what
 
     def proved_by(self, output: str) -> bool:
-        """Whether a tool prints these words for this cause alone. `No space left` has several causes."""
+        """Whether a tool prints these words only for this cause. `No space left`, for example, has several causes."""
         return bool((self.only or self.words).search(output))
 
 
 class DockerFault(DeployError):
-    """Docker refused something on a host. `cause` says why, as its last `words` show it.
+    """Docker refused something on a host. `cause`: why, according to Docker's last `words`.
 
-    `at`: what sends the client elsewhere than to the host's own engine; empty: nothing.
+    `at`: the setting that sends the client to another engine than the host's own; empty: there is none.
     """
 
     def __init__(self, cause: Cause, message: str, hint: str, words: str = "", at: str = "") -> None:
@@ -53,9 +53,10 @@ class DockerFault(DeployError):
         self.cause, self.words, self.at = cause, words, at
 
 
+# This pattern matches nothing.
 _NOTHING = r"(?!)"
-# The file for which there was no room. A host chooses these words, and somebody types the command.
-# What the engine could not do with which path of the host, as Go's programs say it.
+# Which operation on which path of the host failed, as Go programs report it. The path goes into a command that a user
+# types, and a host chooses this text, so the pattern allows only plain paths.
 _FAILED_AT = re.compile(
     r"\b(open|read|write|mkdir|stat|lstat|unlink|rename|chmod|chown|readlink|readdirent|symlink|remove|fork/exec) "
     r"(/[\w./:@+-]{1,200}): (is a directory|not a directory|no such file|file exists|permission denied|operation not "
@@ -63,16 +64,17 @@ _FAILED_AT = re.compile(
     re.IGNORECASE,
 )
 _NO_UPGRADE = re.compile(r"unable to upgrade to \w{1,20}, received \d{3}")
+# The file for which there was no room; the same caution applies to its path.
 _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on device|disk quota)", re.IGNORECASE)
 
 
 _THREADS = r"create new OS thread|pthread_create|newosproc|cannot fork|start new thread|clone3?\b"
-# Docker before 20.10.10 answers EPERM to clone3, with which the C library of new images starts threads.
+# Docker before 20.10.10 lets clone3 fail with EPERM, but the C library of new images starts threads with clone3.
 SECCOMP_FIX = (
     "on {host}: docker version; grep -s seccomp /etc/docker/daemon.json; update Docker there (from 20.10.10 on, its "
     "rules let threads start), or take the seccomp profile out and restart it"
 )
-# Programs of the engine itself, behind `fork/exec /usr/bin/` or `exec: "`.
+# The engine's own programs, as they follow `fork/exec /usr/bin/` or `exec: "` in an error.
 _STARTER = r"(?:fork/exec |exec: .{0,2})(?:/[\w./-]{1,100}/)?(?:runc|crun|containerd-shim[\w-]{0,20}|docker-init|tini)"
 
 
@@ -85,9 +87,9 @@ def _sign(
     return Cause(row, re.compile(words, re.IGNORECASE), in_logs, proof)
 
 
-# The first match counts. The patterns have no unbounded gaps, because a host chooses the words.
+# The first match counts. The patterns have no unbounded gaps, because a host chooses the text.
 CAUSES = (
-    # The image is not at fault where the program that starts containers does not start.
+    # If the engine's program that starts containers does not start, the image is not at fault.
     _sign(
         "docker-refused",
         rf"{_STARTER}.{{0,3}}: (?:exec format error|permission denied|no such file|executable file not found|"
@@ -143,7 +145,7 @@ CAUSES = (
     _sign(
         "memory-low", r"cannot allocate memory|fatal error:.{0,80}(?:out of memory|failed to reserve)", only=_NOTHING
     ),
-    # EPERM: a limit says EAGAIN.
+    # The kernel reports EPERM here; a resource limit would be EAGAIN.
     _sign(
         "docker-refused",
         rf"(?:{_THREADS}).{{0,60}}operation not permitted|seccomp.{{0,40}}(?:denied|not permitted)",
@@ -197,42 +199,42 @@ _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
 def named(name: str) -> Cause:
-    """The cause of this name."""
+    """Return the cause with this slug."""
     return _BY_NAME[name]
 
 
 def lacks_image(output: str) -> bool:
-    """Whether the engine says that it does not have an image."""
+    """Whether the engine reports that it does not have an image."""
     return any(words in output.lower() for words in ("no such image", "no such object"))
 
 
 def lacks_container(output: str) -> bool:
-    """Whether the engine says that it does not have a container, or no longer."""
+    """Whether the engine reports that a container does not exist, or no longer exists."""
     return "no such container" in output.lower()
 
 
 def gives_no_connection(output: str) -> bool:
-    """Whether the client says that nobody made its request a connection to a container, as attach and exec need it."""
+    """Whether the client reports that its request was not upgraded to a connection, which attach and exec need."""
     return bool(_NO_UPGRADE.search(output))
 
 
 def disk_is_full(output: str) -> bool:
-    """Whether a program in a container, or the engine, says that the disk is full."""
+    """Whether a program in a container, or the engine, reports that the disk is full."""
     return bool(named("disk-full").words.search(output))
 
 
 def engine_failed(output: str) -> bool:
-    """Whether Docker failed to show an image, and not for want of one: the engine, or its client."""
+    """Whether Docker failed to show an image for another reason than that the image is missing."""
     return bool(output.strip()) and not lacks_image(output)
 
 
 def read(output: str) -> Cause | None:
-    """The cause that Docker's words show, or None."""
+    """Return the cause that Docker's words show, or None."""
     return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
 def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
-    """The next command on a host that printed these words; if they show no cause, that of `otherwise`."""
+    """Return the next command on a host that printed these words; if they show no cause, that of `otherwise`."""
     cause = read(output) or named(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
         return cause.row.hint(host).replace("/var/lib/docker", f"{place[1]}; df -i {place[1]}")
@@ -240,7 +242,7 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
         look = "docker context ls; echo $DOCKER_HOST"
         own = "let the client use the engine's own socket, or let the proxy pass on Upgrade: tcp"
         return f"on {host or 'that host'}: {look}   ({own})"
-    # A runtime's paths are those of the container.
+    # Paths in an error of the OCI runtime are inside the container, so they are of no use on the host.
     failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
     if cause is named("docker-refused") and failed:
         gone = "   (a link to a disk that is not mounted?)" if failed[3].lower() == "no such file" else ""
@@ -249,13 +251,13 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
 
 
 def _looked_at(failed: re.Match[str]) -> str:
-    """The path to look at: of a folder that cannot be made, the one above it."""
+    """Return the path to look at; if a folder could not be made, its parent."""
     path = failed[2].rstrip("/")
     return path.rpartition("/")[0] or "/" if failed[1].lower() == "mkdir" else path
 
 
 def elsewhere(at: str, host: str = "") -> str:
-    """The next command where a client was sent to another engine: by `DOCKER_HOST=URL` or `context NAME`."""
+    """Return the next command if `DOCKER_HOST=URL` or `context NAME` (`at`) sends the client to another engine."""
     variable = at.partition("=")[0] if "=" in at else ""
     mend = f"unset {variable}; grep -n {variable} ~/.bashrc ~/.profile /etc/environment" if variable else (
         "docker context use default; docker context ls"
@@ -264,13 +266,13 @@ def elsewhere(at: str, host: str = "") -> str:
 
 
 def unanswered(words: str, host: str = "", at: str = "") -> DockerFault:
-    """Why an engine does not answer, from the last words of its client. `at`: as DockerFault has it."""
+    """Return the fault of an engine that does not answer, from its client's last words. `at`: see DockerFault."""
     crashed = re.match(r"runtime(?:/cgo)?: |fatal error: |panic: ", words)
     return fault(words or "it said nothing", "docker-refused" if crashed else "docker-down", host, at)
 
 
 def fault(output: str, otherwise: str = "docker-refused", host: str = "", at: str = "") -> DockerFault:
-    """Docker's words as a fault; if they show no cause, `otherwise` is the cause. `at`: as DockerFault has it."""
+    """Return the fault that Docker's words show; if they show none, `otherwise` is the cause. `at`: see DockerFault."""
     cause = read(output) or named(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED

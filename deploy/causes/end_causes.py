@@ -1,6 +1,6 @@
-"""The closed list of why a run broke: for the inquest over a run's own facts, and for `muster explain`. Pure.
+"""The closed list of causes why a run broke, used by a run's own inquest and by `muster explain`. Pure.
 
-A slug never changes its meaning: records, `--json` and the benchmark compare it.
+The meaning of a slug never changes: records, `--json` and the benchmark compare slugs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
-    """Why a run broke. The value is the slug; the words beside it say what happened to the culprit, or what it did."""
+    """Why a run broke. The value is the slug; its comment says what happened to the culprit, or what it did."""
 
     KILLED = "killed"  # was killed by a signal (a crash in native code ends with one too)
     HOST_MEMORY = "host-out-of-memory"  # was killed because its host ran out of memory
@@ -29,19 +29,19 @@ class Cause(StrEnum):
     CORRUPT_WEIGHTS = "corrupt-weights"  # has different weights from the other replicas
     CLOCK = "clock"  # has a clock that jumped, or differs from the others'
     GPU_LOST = "gpu-lost"  # lost its GPU, or its GPU failed
-    # could not start or go on: its host, image, packages, network settings or access are not fit for it
+    # could not start or continue: its host, image, packages, network settings or access are not fit for it
     SET_UP = "set-up"
     ENDED = "ended-from-outside"  # was ended by a scheduler, by a person, or with its terminal
-    NOT_KNOWN = "not-known"  # could not be told
+    NOT_KNOWN = "not-known"  # could not be determined
 
     @classmethod
     def of_slug(cls, slug: object) -> Cause | None:
-        """The cause of this name; None for any other text, which a host may have written."""
+        """Return the cause with this slug; None for any other text, because a host may have written it."""
         return cls(slug) if isinstance(slug, str) and slug in set(cls) else None
 
     @property
     def entry(self) -> str:
-        """The row of the table that says more of it; empty if none does, or if the words of an exception say which."""
+        """The slug of the row that tells more about it; empty if there is none, or an exception's text decides it."""
         return _ENTRIES.get(self, "")
 
 

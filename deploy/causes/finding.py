@@ -1,4 +1,4 @@
-"""A finding: one thing that is wrong, or may be, or could not be told, with the words of its cause's row. Pure."""
+"""A finding: a thing that is wrong, may be wrong, or could not be determined, with texts from its cause's row. Pure."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import TypedDict, Unpack
 from .table import ROWS, row_of
 
 FAULT, WARNING, UNKNOWN = "fault", "warning", "could not tell"
-# Hundreds of hosts may have a line each.
+# A finding shows at most this many lines of evidence: hundreds of hosts may have a line each.
 MOST_EVIDENCE = 10
 LOOKS = "; this looks like: "
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, or may be, or could not be told.
+    """One thing that is wrong, may be wrong, or could not be determined.
 
-    cause: a slug of the table. hosts: what to repair. link: (from, to), where it is about one. symptom: how training
-    would show it. fix: a command to copy, or what to do. follows: what else was seen and is explained by this. cells:
-    the pairs (from, to) whose failed calls it explains. odd: for a verdict that knows no cause, what is odd, by slug.
-    explains: how much of what failed it explains, in words. or_else: what else has the same outcome, where the cause is
-    inferred and nothing singles it out.
+    cause: a slug of the table. hosts: the hosts to repair. link: (from, to), if it is about one link. symptom: how
+    training would show it. fix: a command to copy, or what to do. follows: the texts of findings that it explains.
+    cells: the pairs (from, to) whose failed calls it explains. odd: for the cause `not-known`, the slugs of the causes
+    that remain possible. explains: how many of the failed calls it explains, in words. or_else: other causes with the
+    same effect, if this cause is inferred and no second piece of evidence proves it.
     """
 
     cause: str
@@ -46,7 +46,7 @@ class Finding:
 
 
 class _About(TypedDict, total=False):
-    """What few findings say beside the rest."""
+    """Fields of a finding that only few callers of `find` set."""
 
     group: str
     link: tuple[str, str] | None
@@ -54,7 +54,7 @@ class _About(TypedDict, total=False):
 
 
 def foremost(lines: Sequence[str], hosts: Sequence[str], most: int) -> list[str]:
-    """The lines; where they are more than are told, those that begin with one of these hosts come first."""
+    """Return the lines; if there are more than `most`, those that begin with one of these hosts come first."""
     starts = tuple(f"{host}{mark}" for host in hosts for mark in ": ")
     return sorted(lines, key=lambda line: len(lines) > most and not line.startswith(starts))
 
@@ -69,9 +69,9 @@ def find(
     symptom: str | None = None,
     **about: Unpack[_About],
 ) -> Finding:
-    """The finding of a cause at a host, or at several: symptom, group and the fix's command are those of its row.
+    """Return a finding of a cause at one host or several. Symptom, group and fix come from its row, unless given.
 
-    seen: what was seen there; of one host its name is put before it. Whatever is given holds instead of the row's.
+    seen: what was seen there; if `hosts` is a single name, that name is put before it.
     """
     row = row_of(cause)
     several = (hosts,) if isinstance(hosts, str) else tuple(hosts)
@@ -89,11 +89,11 @@ def find(
 
 
 def unsure(finding: Finding, observed: str = "") -> Finding:
-    """A sure finding as what it most likely is. `observed`: what was seen, in words that are true of every cause.
+    """Turn a certain finding into a likely one. `observed`: what was seen, in words that are true for any cause.
 
-    A fact that is read whole (a process has the port, a clock is off) has one meaning. An outcome has several: packets
-    that vanish, `permission denied`. So a finding that is inferred states first what was seen, in words that stay true,
-    then what it looks like; and it is sure only if a second piece of evidence singles it out.
+    A fact that can be observed directly (a process has the port, a clock is wrong) has one meaning. A symptom has
+    several: lost packets, `permission denied`. So an inferred finding first states what was seen, in words that stay
+    true, and then the likely cause. It is certain only if a second piece of evidence proves it.
     """
     text = f"{observed}{LOOKS}{finding.text}" if observed else finding.text
     level = UNKNOWN if finding.level == FAULT else finding.level

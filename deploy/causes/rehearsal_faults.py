@@ -1,4 +1,4 @@
-"""What the words of a rehearsal that failed look like (node/probe/rehearsal.py), by the step at which it did. Pure."""
+"""The cause of a rehearsal that failed (node/probe/rehearsal.py), by its error text and the step that failed. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .docker_faults import SECCOMP_FIX
 
 
 class Sign(NamedTuple):
-    """Words of a failure at a step, the cause that they look like, and the words of these that make it sure."""
+    """The words of a failure at a step, the cause that they suggest, and the words (`only`) that make it certain."""
 
     words: re.Pattern[str]
     step: str
@@ -25,8 +25,9 @@ def _sign(words: str, step: str, cause: str, symptom: str, fix: str, only: str =
 
 _FULL_SHM = r"/dev/shm: [0-7] of \d+ MB free"
 _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /dev/shm in a container'
-# The first one that fits counts: the words of the failure, and the beginning of the step. `only`: the words that make
-# it sure. In brackets stands what the rehearsal has looked at when it failed (node/probe/rehearsal.py, looked_at).
+# The first sign counts whose words are in the error and whose step is the beginning of the failed step. `only`: the
+# words that make the cause certain. The error has in brackets what the rehearsal checked after it failed
+# (node/probe/rehearsal.py, looked_at).
 SIGNS = (
     _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
@@ -69,5 +70,8 @@ SIGNS = (
 
 
 def sign_of(words: str, step: str) -> Sign | None:
-    """The first sign that these words have at this step; its fix has fields for the host, its runs and its memory."""
+    """Return the first sign that matches these words at this step, or None.
+
+    Its fix has fields for the host, the folder of its runs and its memory.
+    """
     return next((sign for sign in SIGNS if step.startswith(sign.step) and sign.words.search(words)), None)

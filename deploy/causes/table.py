@@ -1,7 +1,7 @@
-"""THE table of causes: the rows of rows/, and what is made of them. Pure.
+"""The table of causes: all rows of rows/, look-ups in it, and an entry as text. Pure.
 
-To add a cause, add a row to a file in rows/, and let a check or a sign name its slug. `python -m tests.reference`
-makes docs/reference/causes.md from the rows, and `muster explain CAUSE` prints one.
+To add a cause, add a row to a file in rows/, and use its slug in a check or a sign. `python -m tests.reference` makes
+docs/reference/causes.md from the rows, and `muster explain CAUSE` prints one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .rows import (
 )
 
 DOCS = "docs/reference/causes.md"
-# Before a slug: the command that prints its entry, without a page or a network.
+# This command, followed by a slug, prints the entry of the cause, without a browser or a network.
 READ = "muster explain"
 SECTIONS: tuple[Section, ...] = tuple(
     section
@@ -52,31 +52,31 @@ SECTIONS: tuple[Section, ...] = tuple(
 ROWS: Mapping[str, Row] = {
     row.slug: replace(row, group=row.group or section.group) for section in SECTIONS for row in section.rows
 }
-# By cause, what is a consequence where it is found at one of the same hosts.
+# Cause -> the causes that are its consequences if they are found at one of the same hosts.
 EXPLAINS: Mapping[str, frozenset[str]] = {slug: frozenset(row.explains.split()) for slug, row in ROWS.items()}
 
 
 def row_of(slug: str) -> Row:
-    """The row of a cause. Raises ValueError for a slug that has none, as a recording of another version may have."""
+    """Return the row of a cause. Raises ValueError for an unknown slug; another version's recording may have one."""
     if slug not in ROWS:
         raise ValueError(f"{slug}: no such cause; add a row to deploy/causes/rows/")
     return ROWS[slug]
 
 
 def end_of(slug: str) -> Cause:
-    """The cause of the closed list to which a cause belongs."""
+    """Return the cause in the closed list (end_causes.py) to which a cause belongs."""
     return ROWS[slug].ends if slug in ROWS else Cause.SET_UP if slug else Cause.NOT_KNOWN
 
 
 def entry_of(row: Row) -> Iterator[str]:
-    """What the page of causes says of one, as lines of Markdown."""
+    """Yield a cause's entry on the page of causes, as lines of Markdown."""
     yield from (row.meaning, "")
     bullets = {"by hand": row.by_hand, "fix": row.fix, "source": row.source}
     yield from (f"- {name}: {text}" for name, text in bullets.items() if text)
 
 
 def lines_of(row: Row) -> Iterator[str]:
-    """A row in words, for somebody who has met its slug and no page; a command of ours as the user calls it."""
+    """Yield a row as lines of text, for a user of `muster explain` who has only its slug."""
     parts = {
         "cause": f"{row.slug}: {row.meaning}",
         "by hand": row.by_hand,

@@ -1,1 +1,1 @@
-"""The door to hosts: the user's own `ssh` logs in, and commands go over the connections that it holds open."""
+"""SSH access to hosts: the user's own `ssh` logs in, and commands run over the connections that it holds open."""

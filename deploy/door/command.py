@@ -1,4 +1,4 @@
-"""Run one command over an open connection: stream its input in and its output out, without noise from login scripts."""
+"""Run one command over an open connection: send its input and read its output, without the noise of login scripts."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from .faults import Where, fault
 from .framing import Stream, Terms, TooMuch, shown, wrapped
 
 _PIECE = 256 * 1024
-# How long the code of a command may take that has closed its output.
+# How long to wait for the exit code once the connection reports that the command has ended.
 _CODE_S = 5.0
 
 
 class Feeder(threading.Thread):
-    """Writes the input into the channel as fast as the host reads it; `fault` is the input's exception."""
+    """Writes the input into the channel as fast as the host reads it; `fault` is what the input raised, if anything."""
 
     def __init__(self, channel: mux.Channel, source: bytes | Iterable[bytes]) -> None:
-        """`source`: all of it, or its pieces."""
+        """`source`: the whole input, or its pieces."""
         super().__init__(daemon=True, name="muster-stdin")
         self._input = channel.input
         self._source = (source,) if isinstance(source, bytes | bytearray | memoryview) else source
@@ -45,7 +45,7 @@ class Feeder(threading.Thread):
                     view = view[sent:]
                 self.sending = False
         except BrokenPipeError:
-            pass  # the command ended without reading everything: its exit code says more
+            pass  # the command ended without reading everything: its exit code tells more
         except BaseException as failed:
             self.fault = failed
         self._input.close()
@@ -61,7 +61,11 @@ class Pace:
         self._looked = self._since
 
     def late(self, received: int, ours_s: float) -> str:
-        """Why it is too late, or nothing. `heard` bytes have come now; what we did with them took `ours_s` seconds."""
+        """Return why the command takes too long, or an empty text.
+
+        `received`: the bytes that came in this step. `ours_s`: the seconds that this side spent on them, which do not
+        count against the host.
+        """
         now = time.monotonic()
         waits_for_us = self._feeder is not None and not self._feeder.sending
         self._since += now - self._looked if waits_for_us else ours_s
@@ -80,14 +84,17 @@ class Pace:
         return ""
 
     def pause(self) -> float:
-        """Seconds to wait for more."""
+        """Return how many seconds to wait for more data."""
         return 0.5 if self._deadline is None else min(0.5, max(0.01, self._deadline - time.monotonic()))
 
 
 def run(
     master: Master, where: Where, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
 ) -> tuple[int, bytes, bytes]:
-    """Exit code, output and errors of `argv`. Raises SshFault, or what the input, `tell` or `take` raised."""
+    """Run `argv`; return its exit code, output and errors.
+
+    Raises SshFault, or whatever the input, `tell` or `take` raised.
+    """
     marker = f"muster-{secrets.token_hex(8)}"
     mark = f"{marker}\n".encode()
     most = terms.most if terms.tell else framing.MOST_ANSWER
@@ -95,7 +102,7 @@ def run(
     channel = begin(master, where, wrapped(marker, argv))
     try:
         feeder = _feed(channel, source, terms.moving)
-        # Where we take much, what comes sets the pace, not what we sent first.
+        # If the command has much output (`take`), its output sets the pace, not the input that was sent first.
         pace = Pace(terms.seconds, terms.moving, None if terms.take else feeder)
         code, late = _pump(channel, streams, pace, feeder)
         if feeder and feeder.fault:
@@ -115,7 +122,7 @@ def run(
 
 
 def begin(master: Master, where: Where, line: str) -> mux.Channel:
-    """A channel in which the line for the login shell has begun.
+    """Start a line in the host's login shell; return the channel to it.
 
     Raises SshFault: sessions, if the server opens no more of them on this connection; slow, if the host does not
     answer; lost.
@@ -134,7 +141,7 @@ def begin(master: Master, where: Where, line: str) -> mux.Channel:
 
 
 def _feed(channel: mux.Channel, source: bytes | Iterable[bytes] | None, moving: bool) -> Feeder | None:
-    """Begin to write the input; a short one is written at once, because an empty pipe takes it."""
+    """Start to write the input. A short input is written here, without a thread: it fits into the empty pipe."""
     if isinstance(source, bytes) and len(source) <= select.PIPE_BUF and not moving:
         with suppress(BrokenPipeError):
             channel.input.write_all(source)
@@ -150,9 +157,9 @@ def _feed(channel: mux.Channel, source: bytes | Iterable[bytes] | None, moving: 
 def _pump(
     channel: mux.Channel, streams: tuple[Stream, Stream], pace: Pace, feeder: Feeder | None
 ) -> tuple[int | None, str]:
-    """Read until the command is over: its code, None if there is none; and why it takes too long, if it does.
+    """Read until the command ends; return its exit code (None if there is none), and why it took too long, if it did.
 
-    Ends too if the input fails.
+    Also returns if the input fails.
     """
     began, code = time.monotonic(), None
     with selectors.DefaultSelector() as ready:

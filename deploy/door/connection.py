@@ -1,8 +1,9 @@
-"""Connections that `ssh` holds open: who logs in, who ends them, and what they share.
+"""Connections that `ssh` holds open: how Muster opens, shares and ends them.
 
-A host has one, opened once for all commands; hosts behind one jump host share the connection to it. None outlives the
-command: each ends by a message, by the guard (scripts/guard.sh) if this process is killed, and some seconds after its
-last client if the guard is killed too. What `muster login` or the user has opened serves too, and stays.
+Each host has one connection, which all commands on it use; hosts behind one jump host share the connection to that
+jump host. No connection outlives the Muster command that opened it. This process ends each by a message. If this
+process is killed, the guard (scripts/guard.sh) ends them. If the guard is killed too, each ssh ends some seconds after
+its last client. Muster also uses connections that `muster login` or the user has opened, and leaves them open.
 """
 
 from __future__ import annotations
@@ -29,25 +30,26 @@ from . import framing, mux, reasons, settings
 from .faults import SshFault, Where, fault
 from .settings import Client, Place, Route
 
-# A server with MaxStartups 2 lets 32 hosts behind one jump host in within 10 tries. If strangers hold all its places,
-# these tries last some 25 s.
+# A jump host with MaxStartups 2 admits the logins to 32 hosts behind it within 10 tries. If other people's logins fill
+# its MaxStartups, all tries together take some 25 s.
 TRIES = 16
 _LONGEST_PAUSE_S = 2.0
-# How often the connect timeout a whole login may take: ssh's own ends with the exchange of keys.
-_LOGIN = 3
-# How long a connection waits without a client. On a busy machine the first one may come seconds after the login.
-_ALONE_S = 10
+# A whole login may take this many times the connect timeout: ssh's own timeout ends with the exchange of keys.
+_LOGIN_FACTOR = 3
+# How long ssh keeps a connection open without a client. On a busy machine, the first client may come seconds after the
+# login.
+_IDLE_S = 10
 _FIRST_S, _HELLO_S, _LAST_WORDS_S = 30.0, 5.0, 0.5
-# The files that a command has open: of itself, and of each host a connection and a few streams at a time.
-_FILES, _FILES_OF_A_HOST = 256, 16
-# What only a person, a token or Kerberos can do.
-_FOR_A_PERSON = ("second-factor", "password-only", "key-rejected", "closed")
+# The open files that a Muster command needs: for itself, and for each host (a connection and a few streams at a time).
+_FILES, _FILES_PER_HOST = 256, 16
+# Kinds of fault where only a person, a token or Kerberos can log in.
+_NEEDS_A_PERSON = ("second-factor", "password-only", "key-rejected", "closed")
 _MOST_WORDS = 64 << 10
 _SCRIPT = Scripts(__file__)
 
 
 class Words(threading.Thread):
-    """What an ssh says on its standard error, as long as it lives: the beginning, and the end."""
+    """Reads what an ssh process writes to its standard error until it ends; keeps the beginning and the end of it."""
 
     def __init__(self, pipe: int) -> None:
         super().__init__(daemon=True, name="muster-ssh-words")
@@ -55,7 +57,7 @@ class Words(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        """Read to the end. It is read even where nobody wants it, so that ssh never waits for us."""
+        """Read to the end. The text is read even if nothing uses it, so that ssh never blocks on a full pipe."""
         while piece := os.read(self._pipe, 1 << 16):
             room = _MOST_WORDS - len(self._begin)
             self._begin += piece[:room]
@@ -65,16 +67,20 @@ class Words(threading.Thread):
         os.close(self._pipe)
 
     def text(self, wait_s: float = 0.0) -> str:
-        """What it has said so far, or within that time to its end."""
+        """Return what ssh has written so far; first wait up to `wait_s` seconds for it to end."""
         self.join(wait_s)
         return bytes(self._begin + self._end).decode(errors="replace")
 
 
 class Master:
-    """One connection: `path` of its socket. `words` of its ssh, if it is ours to end; the user's stays."""
+    """One connection, reached by the socket at `path`.
+
+    `words`: the output of its ssh, if Muster started that ssh and so must end it. A connection that the user or
+    `muster login` opened has none, and stays open.
+    """
 
     def __init__(self, path: str, words: Words | None = None) -> None:
-        """Raises OSError, EOFError or mux.Refused if no master answers there."""
+        """Raises OSError, EOFError or mux.Refused if no ssh master answers at the socket."""
         self.path, self._words = path, words
         self._control = mux.Control(path, _FIRST_S if words else _HELLO_S)
         self._closed, self._forwards = False, list[tuple[str, str]]()
@@ -86,39 +92,42 @@ class Master:
 
     @property
     def is_open(self) -> bool:
-        """Whether it stands, as far as anybody knows."""
+        """Whether the connection is open, as far as this machine can tell without asking the host."""
         return not self._closed and self._control.stands()
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty where another host or program calls it."""
+        """The address at which this machine reaches the host; empty if a jump host or ProxyCommand connects to it."""
         return reasons.called_at(self.last_words)
 
     @property
     def forbids(self) -> bool:
-        """Whether the host has just said that it makes no connections for us."""
+        """Whether the host has just reported that its SSH server forbids forwarding."""
         return reasons.forbids(self.last_words)
 
     @property
     def last_words(self) -> str:
-        """What its ssh said of late, where that is known."""
+        """What its ssh has written so far; empty if Muster did not start that ssh."""
         return self._words.text() if self._words else ""
 
     def start(self, line: str) -> mux.Channel:
-        """Begin a command. Raises mux.Refused, OSError, EOFError; TimeoutError if the host does not answer."""
+        """Start a command. Raises mux.Refused, OSError, EOFError; TimeoutError if the host does not answer."""
         return mux.Channel(self.path, line, framing.BEGIN_S)
 
     def dial(self, port: int) -> mux.Tunnel:
-        """A connection to a port of the host's loopback. Raises as `start` does."""
+        """Connect to a port on the host's loopback interface. Raises the same errors as `start`."""
         return mux.Tunnel(self.path, "127.0.0.1", port, _FIRST_S)
 
     def forward(self, here: str, remote: str) -> None:
-        """Let connections to a path here go to a socket of the host, until this ends. Raises as `start` does."""
+        """Forward the socket path `here` on this machine to a socket of the host, until this connection is closed.
+
+        Raises the same errors as `start`.
+        """
         self._control.forward(here, remote)
         self._forwards.append((here, remote))
 
     def why_gone(self) -> str:
-        """Why a command ended without its code."""
+        """Return why a command ended without an exit code, in words."""
         end = time.monotonic() + _LAST_WORDS_S
         while self.is_open and time.monotonic() < end:
             time.sleep(0.01)
@@ -132,27 +141,27 @@ class Master:
         return "the other side closed it"
 
     def end(self) -> None:
-        """Let it close its connection, whoever has opened it."""
+        """Make the ssh master close this connection, even if the user opened it."""
         try:
             control = mux.Control(self.path, _HELLO_S / 5)
             control.end()
             control.close()
         except EOFError:
-            pass  # it is gone already
-        except (OSError, mux.Refused):  # it does not answer, as a stopped process does not
+            pass  # the master has ended already
+        except (OSError, mux.Refused):  # the master does not answer; a process stopped by SIGSTOP does not either
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(self._process, signal.SIGKILL)
         self._control.close()
 
     def close(self) -> None:
-        """Leave it, and end it if it is ours. A second call does nothing."""
+        """Stop using the connection, and end it if Muster opened it. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
         if self._words and self._control.stands():
             self.end()
         with suppress(OSError, EOFError, mux.Refused):
-            for here, remote in () if self._words else self._forwards:  # the user's own connection goes on
+            for here, remote in () if self._words else self._forwards:  # the user's own connection stays open
                 self._control.forward(here, remote, end=True)
         self._control.close()
 
@@ -166,26 +175,27 @@ class Opener:
         self._masters, self._logins = list[Master](), set[int]()
         self._numbers = itertools.count()
         line = _SCRIPT("guard", str(client.folder), client.program)
-        # A Ctrl-C here is ours to answer.
+        # In a session of its own: a Ctrl-C in this terminal must not reach the guard; this process handles it.
         self._guard = subprocess.Popen(line, stdin=subprocess.PIPE, start_new_session=True)
 
     def open(self, host: Host, route: Route, jump: bool = False) -> Master:
-        """The connection that `muster login` has opened; else a new one; else the user's own, if only a person logs in.
+        """Return a connection to a host: that of `muster login`, else a new one, else one that the user opened.
 
-        `jump`: the route is to a jump host on the way to `host`. Raises SshFault.
+        The user's own connection serves only if a login needs a person. `jump`: the route leads to a jump host on the
+        way to `host`. Raises SshFault.
         """
         if joined := join(login_socket(route)):
             return self._hold(joined)
         try:
             return self._log_in(host, route, route.where(host, jump))
         except SshFault as failed:
-            users = self.client.users_socket(route.place) if failed.kind in _FOR_A_PERSON else ""
+            users = self.client.users_socket(route.place) if failed.kind in _NEEDS_A_PERSON else ""
             if users and (joined := join(users)):
                 return self._hold(joined)
             raise
 
     def close(self) -> None:
-        """End every connection that is ours, and every login that has not come to its end."""
+        """End every connection that Muster opened, and every login that is still running."""
         with self._lock:
             self._over = True
             logins, masters = set(self._logins), list(self._masters)
@@ -197,7 +207,7 @@ class Opener:
         self._guard.communicate()
 
     def _log_in(self, host: Host, route: Route, where: Where) -> Master:
-        """Open a connection. Tries again if the server is only too busy."""
+        """Open a connection. Tries again if the server drops the login, as a busy server does."""
         before = self._reach(host, route.before) if route.before else None
         for number in _tries():
             try:
@@ -208,7 +218,10 @@ class Opener:
         raise AssertionError
 
     def _reach(self, host: Host, route: Route) -> Master:
-        """The connection to a jump host, which the hosts behind it share. Its fault is each one's."""
+        """Return the connection to a jump host, which the hosts behind it share.
+
+        If the login to the jump host fails, each host behind it gets that fault.
+        """
         with self._lock:
             hop = self._hops.setdefault(route.place, _Hop())
         with hop.lock:
@@ -224,7 +237,10 @@ class Opener:
             return hop.master
 
     def knock(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
-        """Try to log in with these options, to see a host's keys. Its fault, unless ssh came as far as a login."""
+        """Try to log in with these options, to see a host's keys. Returns None if ssh got as far as the login.
+
+        Otherwise returns the fault that came first.
+        """
         before = self._reach(host, route.before) if route.before else None
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         for number in _tries():
@@ -236,7 +252,7 @@ class Opener:
                 failed = slow
             if failed.kind != "dropped":
                 break
-        return None if failed.kind in _FOR_A_PERSON else failed
+        return None if failed.kind in _NEEDS_A_PERSON else failed
 
     def _try(self, route: Route, where: Where, before: Master | None, number: int) -> Master:
         path = f"{self.client.folder}/{next(self._numbers)}"
@@ -253,9 +269,9 @@ class Opener:
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
     def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, Words]:
-        """Run ssh until it ends, or goes into the background. Raises SshFault if that takes too long."""
+        """Run ssh until it ends or goes into the background. Raises SshFault if that takes too long."""
         process, words = self._begin(self.client.line(route.place, *options))
-        limit_s = _LOGIN * route.timeout_s
+        limit_s = _LOGIN_FACTOR * route.timeout_s
         clock = threading.Timer(limit_s, settings.kill_group, (process.pid,))
         clock.daemon = True
         clock.start()
@@ -271,14 +287,14 @@ class Opener:
 
     def _begin(self, line: list[str]) -> tuple[subprocess.Popen[bytes], Words]:
         reading, writing = os.pipe()
-        # What it says has to be OpenSSH's own words, and nobody is there to answer.
+        # ssh must write OpenSSH's untranslated messages, and must not ask for a password in a window.
         environment = {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
         nothing = subprocess.DEVNULL
         try:
             with self._lock:
                 if self._over:
                     raise DeployError("this command is over")
-                # In a session of its own: a Ctrl-C here is ours to answer, and no terminal is there to ask on.
+                # In a session of its own: a Ctrl-C does not reach ssh, and ssh has no terminal to ask on.
                 process = subprocess.Popen(
                     line, stdin=nothing, stdout=nothing, stderr=writing, env=environment, start_new_session=True
                 )
@@ -300,18 +316,18 @@ class Opener:
 
 
 def _tries() -> Iterator[int]:
-    """The numbers of the tries to log in, with a pause behind each."""
+    """Yield the number of each try to log in, with a pause after each."""
     for number in range(1, TRIES + 1):
         yield number
-        # At a random time, because the server accepts only a few logins at once.
+        # The pause is random, because the server accepts only a few logins at the same time.
         time.sleep(random.uniform(0.2, 1) * min(_LONGEST_PAUSE_S, 0.2 * 2**number))
 
 
 @contextmanager
 def opener_to(hosts: Iterable[Host], asks: bool = False) -> Iterator[tuple[Opener, dict[str, Route]]]:
-    """What opens connections for one command, and the route to each of its hosts. `asks`: as Client has it.
+    """Yield the opener of one command's connections, and the route to each of its hosts.
 
-    Raises UsageError for invalid settings.
+    `asks`: see Client. Raises UsageError for invalid settings.
     """
     hosts = tuple(hosts)
     _make_room(len(hosts))
@@ -322,17 +338,17 @@ def opener_to(hosts: Iterable[Host], asks: bool = False) -> Iterator[tuple[Opene
 
 
 def _make_room(hosts: int) -> None:
-    """Let this process open files for so many hosts, where it may: it begins with 1,024, on macOS with 256."""
+    """Raise this process's limit of open files for this many hosts, if allowed: it starts at 1,024, on macOS at 256."""
     soft, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES + _FILES_OF_A_HOST * hosts
+    wanted = _FILES + _FILES_PER_HOST * hosts
     if wanted > soft != resource.RLIM_INFINITY:
-        with suppress(OSError, ValueError):  # more than the kernel's own limit
+        with suppress(OSError, ValueError):  # the kernel refuses more than its own limit
             room = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
             resource.setrlimit(resource.RLIMIT_NOFILE, (room, most))
 
 
 class _Hop:
-    """One jump host, opened by the first host that needs it."""
+    """The connection to one jump host, opened for the first host that needs it, or the fault of opening it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -341,30 +357,30 @@ class _Hop:
 
 
 def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
-    """The options of ssh that lead to a place: straight, or over the connection to the jump host before it."""
+    """Return the ssh options for reaching a place: directly, or over the connection `before` to its jump host."""
     place = route.place._replace(jumps=None) if before else route.place
     if not before:
         return place.words
-    # Without that connection it would connect itself: by a command that fails.
+    # If the connection `before` is gone, this inner ssh would connect by itself: ProxyCommand=false makes that fail.
     line = [client.program, "-F", "none", "-S", before.path.replace("%", "%%"), "-o", "ControlMaster=no"]
     line += ["-o", "ProxyCommand=false", "-o", "LogLevel=ERROR", "-W", "[%h]:%p", "muster"]
     return [*place.words, "-o", f"ProxyCommand={shlex.join(line)}", "-o", "ProxyUseFdpass=no"]
 
 
 def own(path: str) -> list[str]:
-    """The options of ssh that log in, run nothing, and hold the connection until some time after its last client."""
-    return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", f"ControlPersist={_ALONE_S}"]
+    """Return the ssh options to log in, run nothing, and keep the connection until _IDLE_S after its last client."""
+    return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", f"ControlPersist={_IDLE_S}"]
 
 
 def login_socket(route: Route) -> str:
-    """Where `muster login` holds a connection to this server open."""
+    """Return the path of the socket of `muster login`'s connection to this server."""
     through = str(route.before.endpoint) if route.before else route.value("proxycommand")
     server = "\0".join([route.address, str(route.port), route.answer["user"][0], through])
     return f"{settings.home()}/.ssh/muster-{hashlib.sha256(server.encode()).hexdigest()[:16]}"
 
 
 def join(path: str) -> Master | None:
-    """The master of this user's that answers at a socket, if one does. It may have lost its host all the same."""
+    """Return this user's ssh master that answers at the socket `path`, or None. It may have lost its host already."""
     with suppress(OSError, EOFError, mux.Refused):
         status = os.lstat(path)
         if stat.S_ISSOCK(status.st_mode) and status.st_uid == os.getuid():

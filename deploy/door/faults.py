@@ -1,6 +1,6 @@
 """SSH failures in words: each kind has its message and the next command.
 
-reasons.py reads a kind out of what `ssh` says; everybody else reads `SshFault.kind`.
+reasons.py finds the kind in what `ssh` prints; all other code reads `SshFault.kind`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from ..core.errors import DeployError
 from ..core.program import PLACES
 
-# Names the file of the user's SSH settings, instead of the usual ones.
+# The environment variable for the path of an SSH settings file to use instead of the usual ones.
 VARIABLE = "MUSTER_SSH_CONFIG"
 
 Kind = Literal[
@@ -45,7 +45,7 @@ Kind = Literal[
 
 
 class SshFault(DeployError):
-    """One host could not be reached or was lost; `kind` says how. `brief`: the message without its detail."""
+    """A host could not be reached, or its connection was lost; `kind` says how. `brief`: see the property."""
 
     def __init__(self, kind: Kind, message: str, hint: str, brief: str = "") -> None:
         super().__init__(message, hint)
@@ -54,20 +54,20 @@ class SshFault(DeployError):
 
     @property
     def brief(self) -> str:
-        """The message without what was being done."""
+        """The message without the part about what was running."""
         return self._brief
 
     @property
     def slug(self) -> str:
-        """The cause in the table of causes."""
+        """The slug of its row in the table of causes."""
         return _WORDS[self.kind][0]
 
 
 class Where(NamedTuple):
-    """The host of a fault: as the user calls it, where SSH looks for it, and which machine is there.
+    """Where a fault happened: the user's name for the host, and the address, port and user that SSH uses.
 
-    `jump`: the fault is the jump host's at that place, met on the way to `host`. `target`: what to give to --hosts.
-    `alias`: its name in known_hosts, where the settings give one.
+    `jump`: these are of a jump host on the way to `host`, and the fault is the jump host's. `target`: what to give to
+    --hosts. `alias`: its name in known_hosts, if the settings have one (HostKeyAlias).
     """
 
     host: str
@@ -79,8 +79,8 @@ class Where(NamedTuple):
     alias: str = ""
 
 
-# By kind: the row of deploy/causes/ that says more (`ssh` has those that need no row of their own), the message, and
-# the next command.
+# Kind -> the slug of its row in deploy/causes/ (kinds without a row of their own use `ssh`), the message, and the next
+# command.
 _WORDS: dict[Kind, tuple[str, str, str]] = {
     "resolve": (
         "ssh-name",
@@ -214,18 +214,18 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
 
 
 def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
-    """The fault in its kind's words. `detail` is what is special to it: seconds, keys, what the server said.
+    """Make the fault with its kind's message and hint. `detail`: what is special to it: seconds, keys, server output.
 
-    `more`: further fields of its words. They stand in commands, so they must be plain.
+    `more`: further fields of the texts. They become parts of shell commands, so they must need no quoting.
     """
     bracketed = f"[{where.address}]" if ":" in where.address else where.address
     _, message, hint = _WORDS[kind]
     fields = {
         **where._asdict(),
         **{"at": f"{bracketed}:{where.port}", "bracketed": bracketed},
-        # As known_hosts has it, which is what ssh-keygen -R looks for.
+        # The host's name in known_hosts, which `ssh-keygen -R` looks for.
         "known_as": where.alias or (where.address if where.port == 22 else f"[{where.address}]:{where.port}"),
-        # Without the file, ssh-keygen looks into the usual one.
+        # The known_hosts file: without -f, ssh-keygen would use the default one.
         "file": shlex.quote(more.get("known", "").partition(":")[0]),
         "detail": detail,
         "ssh": typed_ssh(),
@@ -235,12 +235,12 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     head = f"{where.host}: {on_the_way}"
     if kind == "resolve" and where.target in PLACES:
         hint += "; if a run is meant: `muster runs` lists those of this folder"
-    # What a lost connection was cut in tells nothing to one who knows what ran.
+    # A caller that knows what was running when the connection was lost needs the message without that detail.
     brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""
     return SshFault(kind, head + message.format(**fields), hint.format(**fields), brief and head + brief)
 
 
 def typed_ssh() -> str:
-    """`ssh` as a person types it to get the settings that Muster reads."""
+    """Return `ssh` as a person must type it to use the settings that Muster uses."""
     path = os.environ.get(VARIABLE)
     return f"ssh -F {shlex.quote(path)}" if path else "ssh"

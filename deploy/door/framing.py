@@ -1,6 +1,6 @@
-"""What goes to a login shell for a command (which folder is its home), and what of the output is its own: bytes, pace.
+"""The line sent to a login shell to run a command (it also sets the home), and how to find the command's own output.
 
-The limits stand here too. A host that exceeds one is at fault, and Muster stops reading.
+The limits on sizes and times are here too. A host that exceeds one is at fault, and Muster stops reading.
 """
 
 from __future__ import annotations
@@ -14,51 +14,52 @@ from ..core.errors import NOT_FOUND
 from ..core.text import amount
 from .faults import Kind, SshFault, Where, fault
 
-# Gets the lines of a command as they come.
+# Receives each line of a command's output as it comes.
 Tell = Callable[[str], None]
-# Where the home of a rented box cannot be written to, the disk that stays is at /workspace; not one of somebody else.
-# A host without an engine has one of ours at the end of its PATH (engine/bringing.py).
-_PLACES = (
+# If the home of a rented machine is not writable, its persistent disk is at /workspace; it is used only if this user
+# owns it. On a host without a Docker engine, the one that Muster brings (engine/bringing.py) is last in the PATH.
+_HOME_AND_PATH = (
     '[ -w "$HOME" ] || { [ -O /workspace ] && [ -w /workspace ] && HOME=/workspace; }; PATH=$PATH:$HOME/.muster/bin'
 )
-# A shell's start-up files print before the marker, the command after it. Not `exec`: only the shell gives a command
-# that dies of a signal an exit code (128 + the signal's number).
-_SCRIPT = f'{_PLACES}; echo "$0"; echo "$0" >&2; "$@"; exit $?'
-# And the shell may print something when it exits.
-_WITH_END = f'{_PLACES}; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
-# Quotes of sh do not keep these from every login shell: tcsh reads newlines and exclamation marks, fish backslashes.
+# A shell's start-up files print before the marker ($0), the command after it. `exec` is not used, because only a shell
+# turns a death by signal into an exit code (128 + the signal's number).
+_SCRIPT = f'{_HOME_AND_PATH}; echo "$0"; echo "$0" >&2; "$@"; exit $?'
+# With a second marker at the end, because the login shell may print something when it exits.
+_WITH_END = f'{_HOME_AND_PATH}; echo "$0"; echo "$0" >&2; "$@"; code=$?; echo "$0"; echo "$0" >&2; exit $code'
+# Some login shells interpret these even inside sh's quotes: tcsh newlines and exclamation marks, fish backslashes.
 _READ_BY_SHELLS = re.compile(r"[\n!\\']")
-# Of each stream of an answer, of what start-up files print before it, of a line (a longer one arrives in pieces), and
-# the time until a command begins.
+# The most bytes of each output stream, of what start-up files print before it, and of a line (a longer line arrives in
+# pieces); and how many seconds a command may take to begin.
 MOST_ANSWER, MOST_BEFORE, LONGEST_LINE, BEGIN_S = 16 << 20, 256 << 10, 1 << 20, 60.0
-# A transfer may take days, but must move at least SLOWEST bytes a second over SLOWEST_OVER_S seconds. Once the host has
-# all the input, it gets _AFTER_S seconds, and one more for each _AFTER_BYTES_A_SECOND bytes.
+# A transfer may take days, but must average at least SLOWEST bytes a second over SLOWEST_OVER_S seconds. Once the host
+# has all the input, it gets _AFTER_S seconds, and one more second for each _AFTER_BYTES_A_SECOND bytes.
 SLOWEST, SLOWEST_OVER_S = 8 << 10, 300.0
 _AFTER_S, _AFTER_BYTES_A_SECOND = 900.0, 2 << 20
-# How much we keep of the end of a stream that `tell` or `take` consumes.
+# How many bytes of the end of a stream are kept if `tell` or `take` consumes it.
 _TAIL = 64 * 1024
 _MOST_LAST_WORDS = 200
-# How the loaders of glibc and of musl say that a program cannot start.
+# The name of a program or library in the messages of _NO_LIBRARY.
 _PLAIN = r"[\w./+-]{1,200}"
-# What sshd, or the script that it starts instead of a command, says of itself.
+# What sshd prints if it forces a command, or what the forced script typically prints about itself.
 _FORCED = re.compile(
     r"(?i)\bforce[- ]?command|\bforced command|only (?:sftp|scp|rsync|git)|sftp connections only|SSH_ORIGINAL"
 )
+# How the loaders of glibc and musl report that a program cannot start.
 _NO_LIBRARY = re.compile(
     rf"(?P<program>{_PLAIN}): error while loading shared libraries: (?P<library>{_PLAIN})"
     rf"|Error loading shared library (?P<library2>{_PLAIN}):.{{0,200}}\(needed by (?P<program2>{_PLAIN})\)"
     rf"|(?P<program3>{_PLAIN}): (?P<library3>{_PLAIN}): version `[^']{{1,60}}' not found"
 )
-# ssh asks for a byte every 10 s; after 30 s without any byte the link is dead.
+# ssh sends a keepalive every 10 s; after 30 s without any byte from the host, the link counts as dead.
 PULSE_S, PULSES = 10.0, 3
 
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a command may take (None: see `moving`), and who consumes its output.
+    """How many seconds a command may take (None: see `moving`), and what consumes its output.
 
-    tell: gets each line of both streams. take: gets the output as bytes. most: the most bytes of each stream; None: no
-    limit, for a consumer that can stop at any time. moving: a steady transfer of much data (SLOWEST).
+    tell: receives each line of both streams. take: receives the output as bytes. most: the most bytes of each stream;
+    None: no limit, for a consumer that can stop at any time. moving: a long transfer, limited by its pace (SLOWEST).
     """
 
     seconds: float | None = 60.0
@@ -69,11 +70,14 @@ class Terms:
 
 
 class TooMuch(Exception):
-    """A host sent more than we read: the message says more of what."""
+    """A host sent more than Muster reads; the message names the limit that it exceeded."""
 
 
 class Stream:
-    """One output stream between two markers: kept whole, or consumed and only its end kept. feed raises TooMuch."""
+    """One output stream, from the first marker to the second. With `tell` or `take`, only its end is kept.
+
+    `feed` raises TooMuch.
+    """
 
     def __init__(
         self,
@@ -90,7 +94,7 @@ class Stream:
         """Take the next piece of the stream."""
         if not self.started:
             self._data += data
-            # Search only where the marker can begin, so that a slow stream is not searched again and again.
+            # Search only where a new marker can begin, so that earlier data is not searched again with each piece.
             at = self._data.find(self._marker, max(0, len(self._data) - len(data) - len(self._marker)))
             if at < 0:
                 if len(self._data) > MOST_BEFORE:
@@ -101,7 +105,7 @@ class Stream:
         self._consume(self._up_to_the_end(data))
 
     def _up_to_the_end(self, data: bytes) -> bytes:
-        """What comes before the second marker; what may be its beginning waits for the next piece."""
+        """Return what comes before the second marker; hold back what may be its beginning until the next piece."""
         data = b"" if self._over else self._held + data
         at = data.find(self._marker)
         self._over = self._over or at >= 0
@@ -124,7 +128,7 @@ class Stream:
             del self._data[:-_TAIL]
 
     def end(self) -> bytes:
-        """The stream's content; `tell` gets a last line without its newline now."""
+        """End the stream and return its content; `tell` now receives a last line that has no newline."""
         if self._held:
             self._consume(self._held)
         if self._tell and self._rest:
@@ -143,15 +147,15 @@ class Stream:
 
 
 def after_s(sent: int) -> float:
-    """How long a host may take that has all of the input, which is `sent` bytes."""
+    """Return how many seconds a host may take after it has received the whole input of `sent` bytes."""
     return _AFTER_S + sent / _AFTER_BYTES_A_SECOND
 
 
 def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
-    """The `sh -c` line for `argv`: on both streams, its output begins after a line `marker`, and ends before the next.
+    """Return the `sh -c` line that runs `argv` and prints a line `marker` before the output on both streams.
 
-    The user's login shell reads it first, whatever that is: it sees one line, in which sh alone decodes the rest.
-    `shell`: by which name or path it calls sh.
+    `end`: also print the marker after the output. The user's login shell, whichever it is, reads the line first: it is
+    one line with nothing special for that shell, and only sh decodes the rest. `shell`: the name or path of sh.
     """
     line = shlex.join([shell, "-c", _WITH_END if end else _SCRIPT, marker, *argv])
     encoded = _READ_BY_SHELLS.sub(lambda match: "\\n" if match[0] == "\n" else f"\\0{ord(match[0]):03o}", line)
@@ -159,15 +163,15 @@ def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh
 
 
 def shown(argv: Sequence[str], most: int = 80) -> str:
-    """A command as a message shows it: for a script, its name and its arguments."""
+    """Return a command as messages show it, without the text of a script: only its name and its arguments."""
     text = " ".join("..." if "\n" in word else shlex.quote(word) for word in argv)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def no_shell(where: Where, code: int, output: bytes) -> SshFault:
-    """The fault of a host whose login began no command: what it printed says why."""
+    """Return the fault of a host that did not start the command after the login, judged by what it printed."""
     text = " ".join(output.decode(errors="replace").split())
-    # What the login prints first is a greeting: the reason comes last.
+    # The login prints its greeting first, so the reason is at the end.
     last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
     detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
     if lacks := _NO_LIBRARY.search(text):

@@ -1,7 +1,7 @@
-"""Which folder a host waits for, where one of its commands did not end: a file server that is gone keeps whoever asks.
+"""Find the folder that a host's command hangs on: a file server that is gone blocks every process that asks it.
 
-A shell looks for commands in each folder of its PATH, and Muster's files lie below the home. One more command, which
-needs none of these folders, asks each of them in a process of its own (scripts/hangs.sh).
+A shell looks for commands in each folder of its PATH, and Muster's files are below the home. If a command did not end,
+Muster starts another one, which needs none of these folders and tries each in its own process (scripts/hangs.sh).
 """
 
 from __future__ import annotations
@@ -17,20 +17,21 @@ from ..core.errors import DeployError
 from ..core.printable import one_line
 from ..core.scripts import Scripts
 
-# A folder of a busy server may take a second.
+# A folder on a busy file server may take a second to answer.
 ANSWER_S, BEGIN_S = 3.0, 5.0
 SHELL = "/bin/sh"
 _SCRIPT, _MOST = Scripts(__file__), 600
 _SYSTEM = {"/bin", "/sbin", "/usr/bin", "/usr/sbin"}
-# The script begins with so many folders that are not those of the PATH.
-_OWN = 3
+# The script's first folders (the home and Muster's) are not from the PATH: this is their number.
+_NOT_IN_PATH = 3
 _LINE = re.compile(r"(folder|answers) (\d{1,4})(?: (.{1,4096}))?")
 
 
 class Hung(NamedTuple):
-    """A folder that does not answer. `target`: where it leads, if it is a link. `kind`, `place`: its mount, if known.
+    """A folder that does not answer. `target`: where it points, if it is a link.
 
-    `own`: the home or a folder of Muster's; the others are in the PATH.
+    `kind`, `place`: the type and the path of its mount, if known. `own`: it is the home or one of Muster's folders;
+    otherwise it is in the PATH.
     """
 
     path: str
@@ -41,7 +42,7 @@ class Hung(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What it is, in words."""
+        """A sentence about this folder, for a message."""
         who = self.path if self.own else f"{self.path}, which is in the PATH"
         leads = f" -> {self.target}" if self.target else ""
         mount = f" ({self.kind} on {self.place})" if self.kind else ""
@@ -60,14 +61,14 @@ class Hung(NamedTuple):
 
 
 def command() -> list[str]:
-    """The command that asks. Its shell is called by its path."""
+    """Return the command that tries the folders. It starts the shell by its path, without a search in the PATH."""
     return [SHELL, *_SCRIPT("hangs", f"{ANSWER_S + 1:.0f}")[1:]]
 
 
 def heard(read_line: Callable[[float], bytes]) -> list[str]:
-    """The lines that come until each folder has answered, or has had its time. Nothing if it did not begin."""
+    """Read the script's lines until each folder has answered or its time is over. Empty if the list is incomplete."""
     lines, end = list[str](), time.monotonic() + BEGIN_S
-    with suppress(DeployError):  # it is silent, or over
+    with suppress(DeployError):  # the command is silent, or has ended
         while (left := end - time.monotonic()) > 0 and len(lines) < _MOST:
             lines.append(read_line(left).decode(errors="replace"))
             if lines[-1] == "all":
@@ -79,7 +80,10 @@ def heard(read_line: Callable[[float], bytes]) -> list[str]:
 
 
 def parse(lines: Iterable[str]) -> list[Hung]:
-    """The folders that have not answered, without those below another one. None if the system's own do not answer."""
+    """Return the folders that have not answered, without those below another such folder.
+
+    Empty if one of the system's own folders has not answered either.
+    """
     rows = list(lines)
     mounts = [row.split(" ", 2)[1:] for row in rows if row.startswith("mount ") and row.count(" ") > 1]
     lines_of_ls = [row for row in rows if row.startswith("l")]
@@ -90,7 +94,7 @@ def parse(lines: Iterable[str]) -> list[Hung]:
         else:
             folders[match[2]] = (match[3] or "").rstrip("/")
     silent = {number: path for number, path in folders.items() if number not in answered and path}
-    # A machine that is too busy answers nothing in time: no folder is at fault.
+    # On a machine that is too busy, not even these answer in time: then no folder is at fault.
     if _SYSTEM & set(silent.values()):
         return []
     named: list[Hung] = []
@@ -101,5 +105,5 @@ def parse(lines: Iterable[str]) -> list[Hung]:
         target = next((row.partition(arrow)[2].rstrip("/") for row in lines_of_ls if arrow in row), "")
         under = [(kind, at) for kind, at in mounts if f"{target or path}/".startswith(f"{at.rstrip('/')}/")]
         kind, at = max(under, key=lambda mount: len(mount[1]), default=("", ""))
-        named.append(Hung(path, target, kind, at, int(number) < _OWN))
+        named.append(Hung(path, target, kind, at, int(number) < _NOT_IN_PATH))
     return named

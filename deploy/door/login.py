@@ -1,6 +1,7 @@
-"""`muster login`: let the user's own `ssh` log in to each host, and keep the connection open for others, for 12 hours.
+"""`muster login`: let the user's own `ssh` log in to each host, and keep the connection open for other commands.
 
-ssh asks whatever the host asks: a code, a touch of a token, a password. It is told to be strict about host keys.
+It stays open for 12 hours after the last command. ssh asks the user for whatever the host wants: a code, a touch of a
+token, a password. Muster makes ssh check host keys strictly.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from .connection import Opener, join, login_socket, opener_to
 from .faults import typed_ssh
 from .settings import LONGEST_SOCKET, Route
 
-# So long after the last command, a connection closes.
+# A connection closes this long after the last command that used it.
 STAYS = "12h"
-# What leaves a connection to a master in the background.
-_STAYS = ("-T", "-M", "-o", f"ControlPersist={STAYS}")
+# The ssh options that leave a master with the connection in the background.
+_KEEP_OPEN = ("-T", "-M", "-o", f"ControlPersist={STAYS}")
 _NO_KEYS = {"BatchMode": "yes", "PreferredAuthentications": "none", "PubkeyAuthentication": "no"}
 
 
 def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
-    """Open a connection to each host, one after the other; what became of each. ssh asks in this terminal.
+    """Open a connection to each host, one after the other; return what became of each. ssh asks in this terminal.
 
-    tell: gets a line before each login. Raises UsageError for invalid settings.
+    tell: receives a line before each login. Raises UsageError for invalid settings.
     """
     by_name = {host.name: host for host in hosts}
     with opener_to(by_name.values(), asks=True) as (opener, routes):
@@ -35,7 +36,7 @@ def login(hosts: Iterable[Host], tell: Callable[[str], None]) -> Results[str]:
 
 
 def logout(hosts: Iterable[Host]) -> dict[str, str]:
-    """Close the connections of `login`; what became of each."""
+    """Close the connections that `login` has opened; return what became of each."""
     ended = {}
     with opener_to(hosts) as (_, routes):
         for name, route in routes.items():
@@ -56,14 +57,14 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     if len(own) > LONGEST_SOCKET:
         raise DeployError(f"{host.name}: {own} is too long a path for a socket", "set ControlPath for this host")
     Path(own).parent.mkdir(mode=0o700, exist_ok=True)
-    Path(own).unlink(missing_ok=True)  # of a connection that is gone
+    Path(own).unlink(missing_ok=True)  # left from a connection that is gone
     before = join(login_socket(route.before)) if route.before else None
-    # Nothing is asked of a person before the server has shown that it is the one that is known. A jump host to which
-    # nobody has logged in yet asks too, so then ssh alone sees to it.
+    # The server must prove its known host key before ssh asks the user anything. If there is no connection to the jump
+    # host yet, it may ask the user too; then this check is left to ssh itself.
     if (before or not route.before) and (refused := opener.knock(host, route, _NO_KEYS)):
         raise refused
     tell(f"{host.name}: ssh logs in")
-    line = client.line(route.place, *connection.way_in(client, route, before), *_STAYS, "-S", own)
+    line = client.line(route.place, *connection.way_in(client, route, before), *_KEEP_OPEN, "-S", own)
     code = subprocess.run([*line, "true"], check=False).returncode
     held = join(own)
     if code or not held:

@@ -1,7 +1,7 @@
-"""The protocol that an `ssh` speaks which holds a connection open (PROTOCOL.mux in OpenSSH's sources, version 4).
+"""A client of the ssh master, the `ssh` that holds a connection open (PROTOCOL.mux in OpenSSH's sources, version 4).
 
-A command costs a connection to a local socket and a few messages, not a process: the master gets the ends of three
-pipes, and says at the end with which code the command ended.
+A command needs only a connection to the master's local socket and a few messages, not a process: the master gets the
+ends of three pipes, and reports the exit code when the command has ended.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _VERSION = 4
 _HELLO, _SESSION, _ALIVE, _END, _DIAL = 1, 0x10000002, 0x10000004, 0x10000005, 0x10000008
 _FORWARD, _UNFORWARD = 0x10000006, 0x10000007
 _DONE, _EXIT, _IS_ALIVE, _OPENED = 0x80000001, 0x80000004, 0x80000005, 0x80000006
-# Of a forward: it begins on this machine, and both its ends are paths of sockets.
+# Fields of a forwarding: the master listens on this machine; this port number marks an end as a socket path.
 _LOCAL, _A_PATH = 1, 0xFFFFFFFE
 _NO_ESCAPE = 0xFFFFFFFF
-# No answer of a master is longer.
+# No answer from a master is longer.
 _MOST_MESSAGE = 1 << 18
 _LOOK_S = 0.5
 
 
 class Refused(Exception):
-    """The master, or the host behind it, does not do what was asked: in its words."""
+    """The master, or the host behind it, refused a request; the message is its own."""
 
 
 class Control:
-    """One connection to a master. Raises OSError or EOFError if the master is gone, TimeoutError if it is silent."""
+    """A client's connection to a master. Raises OSError or EOFError if it is gone, TimeoutError if it is silent."""
 
     def __init__(self, path: str, seconds: float) -> None:
         self._socket, self._request, self._lock = socket.socket(socket.AF_UNIX), 0, threading.Lock()
@@ -49,26 +49,26 @@ class Control:
             raise
 
     def process(self) -> int:
-        """The number of the master's process."""
+        """Return the process ID of the master."""
         kind, body = self._ask(_ALIVE, b"")
         if kind != _IS_ALIVE:
             raise Refused(_words(body))
         return _number(body)
 
     def start(self, command: str, streams: tuple[int, int, int]) -> None:
-        """Begin a command with these descriptors for its input, output and errors. Raises Refused."""
-        # Neither a terminal, nor X11, nor the agent, nor a subsystem; no variables of ours.
+        """Start a command with these descriptors for its input, output and errors. Raises Refused."""
+        # No terminal, no X11, no agent forwarding, no subsystem, and no environment variables.
         wants = struct.pack(">IIIII", 0, 0, 0, 0, _NO_ESCAPE)
         self._open(_SESSION, _string("") + wants + _string("") + _string(command), streams)
 
     def dial(self, host: str, port: int, streams: tuple[int, int]) -> None:
-        """Connect two descriptors, one for each direction, with a port as the host reaches it. Raises Refused."""
+        """Let the host connect to `host`:`port`, and attach two descriptors, one per direction. Raises Refused."""
         self._open(_DIAL, _string("") + _string(host) + struct.pack(">I", port), streams)
 
     def forward(self, here: str, remote: str, end: bool = False) -> None:
-        """Let the master listen at a path here, for connections to a socket on the host; `end`: no longer.
+        """Make the master listen on the socket path `here` and forward it to a socket of the host; `end`: stop that.
 
-        Raises Refused if it cannot listen. Whether the host lets it connect shows each connection.
+        Raises Refused if the master cannot listen. Only a connection shows whether the host lets it through.
         """
         ends = b"".join(_string(path) + struct.pack(">I", _A_PATH) for path in (here, remote))
         answer, words = self._ask(_UNFORWARD if end else _FORWARD, struct.pack(">I", _LOCAL) + ends)
@@ -76,11 +76,11 @@ class Control:
             raise Refused(_words(words))
 
     def end(self) -> None:
-        """Let the master close its connection and end."""
+        """Make the master close its connection and end."""
         self._ask(_END, b"")
 
     def code(self, seconds: float) -> int | None:
-        """The code with which the command ended; None if the master does not say."""
+        """Wait up to `seconds` for the command's exit code; None if the master does not report one."""
         with self._lock, suppress(OSError, EOFError):
             self._socket.settimeout(seconds)
             while True:
@@ -90,7 +90,7 @@ class Control:
         return None
 
     def stands(self) -> bool:
-        """Whether the master is still there, as far as the kernel knows. It sends nothing by itself."""
+        """Whether the master is still connected. Only the local kernel is asked: nothing is sent."""
         with suppress(OSError, ValueError):
             come = select.poll()
             come.register(self._socket, select.POLLIN)
@@ -102,9 +102,9 @@ class Control:
         return self._socket.fileno()
 
     def close(self) -> None:
-        """Leave the master. What it runs for this connection loses its streams. A second call does nothing."""
+        """Disconnect from the master; a command started here loses its streams. A second call does nothing."""
         with suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # for another thread, which waits for the code
+            self._socket.shutdown(socket.SHUT_RDWR)  # wakes another thread that waits for the exit code
         with self._lock:
             self._socket.close()
 
@@ -114,7 +114,7 @@ class Control:
             raise Refused(_words(words))
 
     def _ask(self, kind: int, body: bytes, streams: tuple[int, ...] = ()) -> tuple[int, bytes]:
-        """The kind of the answer, and what stands behind the request's number in it."""
+        """Send a request; return the kind of the answer, and what follows the request's number in it."""
         self._request += 1
         self._send(struct.pack(">II", kind, self._request) + body)
         for stream in streams:
@@ -144,12 +144,12 @@ class Control:
 
 
 class _End:
-    """One end of a pipe, for one thread that uses it and others that may close it."""
+    """One end of a pipe: one thread uses it, and other threads may close it."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_blocking(descriptor, False)
         self._descriptor: int | None = descriptor
-        # A number that is closed may be another file's at once: it is used under this lock alone.
+        # A closed descriptor's number may be given to another file immediately, so it is only used under this lock.
         self._lock = threading.Lock()
 
     def fileno(self) -> int:
@@ -164,7 +164,7 @@ class _End:
                 self._descriptor = None
 
     def _wait(self, event: int, until: float | None) -> None:
-        """Wait for a moment, at most to `until`. Raises TimeoutError if that is over."""
+        """Wait for the event for a moment, at most until `until`. Raises TimeoutError if `until` is past."""
         left = _LOOK_S if until is None else min(_LOOK_S, until - time.monotonic())
         if left < 0:
             raise TimeoutError
@@ -178,7 +178,10 @@ class Writer(_End):
     """The end to write to."""
 
     def write(self, data: memoryview, until: float | None = None) -> int:
-        """Write a part of it; how much. Raises BrokenPipeError if nobody reads any more, TimeoutError at `until`."""
+        """Write a part of the data; return how many bytes.
+
+        Raises BrokenPipeError if this end is closed or the reader is gone, TimeoutError at `until`.
+        """
         while True:
             with self._lock, suppress(BlockingIOError):
                 if self._descriptor is None:
@@ -187,7 +190,7 @@ class Writer(_End):
             self._wait(select.POLLOUT, until)
 
     def write_all(self, data: bytes, until: float | None = None) -> None:
-        """Write all of it. Raises as `write` does."""
+        """Write all of the data. Raises the same errors as `write`."""
         view = memoryview(data)
         while view:
             view = view[self.write(view, until) :]
@@ -197,13 +200,13 @@ class Reader(_End):
     """The end to read from."""
 
     def take(self, most: int) -> bytes | None:
-        """What has come; nothing at the end, None if nothing has come yet."""
+        """Return the bytes that have come; empty at the end of the stream, None if nothing has come yet."""
         with self._lock, suppress(BlockingIOError):
             return b"" if self._descriptor is None else os.read(self._descriptor, most)
         return None
 
     def read(self, most: int, until: float | None = None) -> bytes:
-        """What comes next; nothing at the end. Raises TimeoutError at `until`."""
+        """Wait for bytes and return them; empty at the end of the stream. Raises TimeoutError at `until`."""
         while (data := self.take(most)) is None:
             self._wait(select.POLLIN, until)
         return data
@@ -213,7 +216,7 @@ class Channel:
     """A command on the host: `input` to write to, `out` and `err` to read from."""
 
     def __init__(self, path: str, command: str, seconds: float) -> None:
-        """Raises Refused, OSError, EOFError; TimeoutError if it has not begun within `seconds`."""
+        """Start the command. Raises Refused, OSError, EOFError; TimeoutError if it does not start in `seconds`."""
         with _Pipes(3) as pipes:
             streams = pipes.reading[0], pipes.writing[1], pipes.writing[2]
             self._control = _begun(path, seconds, lambda control: control.start(command, streams))
@@ -221,22 +224,22 @@ class Channel:
             self.out, self.err = (Reader(pipes.take(end)) for end in pipes.reading[1:])
 
     def fileno(self) -> int:
-        """A descriptor that is readable when the command is over: then `code` does not wait."""
+        """A descriptor that becomes readable when the command has ended: then `code` does not wait."""
         return self._control.fileno()
 
     def code(self, seconds: float) -> int | None:
-        """Its exit code once it has ended; None if nobody says one in this time."""
+        """Return its exit code; None if the master reports none within `seconds`."""
         return self._control.code(seconds)
 
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """End the command: it loses its streams. A second call does nothing."""
         self._control.close()
         for end in (self.input, self.out, self.err):
             end.close()
 
 
 class Tunnel:
-    """A connection to a port as the host reaches it. It has the part of a socket that `select` and a relay need."""
+    """A connection that the host makes to a port. It has the methods of a socket that `select` and a relay need."""
 
     def __init__(self, path: str, host: str, port: int, seconds: float) -> None:
         """Raises Refused if the host does not connect, OSError, EOFError, TimeoutError."""
@@ -246,31 +249,31 @@ class Tunnel:
             self._input, self._out = Writer(pipes.take(pipes.writing[0])), Reader(pipes.take(pipes.reading[1]))
 
     def fileno(self) -> int:
-        """A descriptor that is readable when `recv` has something, and at the end."""
+        """A descriptor that is readable when `recv` has data, and at the end."""
         return self._out.fileno()
 
     def recv(self, most: int) -> bytes:
-        """What comes next; nothing at the end."""
+        """Wait for bytes and return them; empty at the end."""
         return self._out.read(most)
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it. Raises BrokenPipeError if the other side is gone."""
+        """Send all of the data. Raises BrokenPipeError if the other side is gone."""
         self._input.write_all(data)
 
     def shutdown(self, how: int) -> None:
-        """Tell the other side that no more comes."""
+        """Tell the other side that no more data comes."""
         if how != socket.SHUT_RD:
             self._input.close()
 
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """Close the connection. A second call does nothing."""
         self._control.close()
         self._input.close()
         self._out.close()
 
 
 def _begun(path: str, seconds: float, begin: Callable[[Control], None]) -> Control:
-    """A connection to a master on which something has begun."""
+    """Connect to the master at `path` and call `begin` with the connection; close it if that fails."""
     control = Control(path, seconds)
     try:
         begin(control)
@@ -281,7 +284,7 @@ def _begun(path: str, seconds: float, begin: Callable[[Control], None]) -> Contr
 
 
 class _Pipes:
-    """Pipes of which an end that nobody took is closed."""
+    """Some new pipes. On exit, closes every end that the caller has not taken."""
 
     def __init__(self, number: int) -> None:
         self.reading, self.writing = list[int](), list[int]()
@@ -299,13 +302,13 @@ class _Pipes:
             os.close(end)
 
     def take(self, end: int) -> int:
-        """An end of a pipe, for somebody who closes it."""
+        """Give an end of a pipe to the caller, who must close it."""
         self._rest.remove(end)
         return end
 
 
 def _string(text: str | bytes) -> bytes:
-    # A word of a command line may be no UTF-8, and comes to the host as it was typed.
+    # A word of a command line may be invalid UTF-8: it reaches the host byte for byte as it was typed.
     data = os.fsencode(text) if isinstance(text, str) else text
     return struct.pack(">I", len(data)) + data
 
@@ -317,5 +320,5 @@ def _number(data: bytes) -> int:
 
 
 def _words(body: bytes) -> str:
-    """The reason in a refusal."""
+    """Return the reason in a refusal."""
     return body[4:].decode(errors="replace")

@@ -1,6 +1,6 @@
-"""Which fault it is that kept `ssh` from logging in: its words (`ssh -v`, LC_ALL=C) have a kind. Pure, but for keys.
+"""Recognize why `ssh` could not log in, from what it prints (`ssh -v`, LC_ALL=C). Pure, except for looking at keys.
 
-Each pattern stands in the sources of OpenSSH 8.2 to 10.0. `Connection refused` and its like are the C library's.
+Each pattern is in the sources of OpenSSH 8.2 to 10.0. `Connection refused` and similar texts are the C library's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..core.text import in_seconds
 from .faults import Kind, SshFault, Where, fault
 from .settings import Route, meant, run_limited
 
-# Before a login begins, the first row that fits counts. A host's own words come later.
+# For what ssh prints before the login begins: the first row that matches counts. A host's own text comes later.
 _KINDS: tuple[tuple[Kind, str], ...] = (
     ("changed-key", r"REMOTE HOST IDENTIFICATION HAS CHANGED"),
     ("revoked-key", r"REVOKED HOST KEY|marked as revoked|revoked by file"),
@@ -25,7 +25,7 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
     ("refused", r"Connection refused"),
     ("unreachable", r"No route to host|Host is down|Network is unreachable|Cannot assign requested address"),
     ("silent", r"[Tt]imed out during banner exchange"),
-    # The second is macOS's.
+    # The second pattern is how macOS says it.
     ("timeout", r"[Cc]onnection (?:to \S+ port \d+ )?timed out|Operation timed out"),
     ("protocol", r"no matching [\w ]+ found"),
     ("dropped", r"kex_exchange_identification: (?:Connection closed|read:|write:)"),
@@ -33,21 +33,21 @@ _KINDS: tuple[tuple[Kind, str], ...] = (
 )
 _LOGIN_BEGINS = "debug1: SSH2_MSG_SERVICE_ACCEPT received"
 _MOST_DETAIL = 300
-# What a jump host says of the connection that it should make.
+# What ssh prints when a jump host cannot open the connection to the host behind it.
 _OPEN_FAILED = re.compile(r"open failed: ([^\r\n]{0,200})")
 _OFFERED = re.compile(r"^debug1: Offering public key: (.+?) (?:[\w-]+) (SHA256:\S+)", re.MULTILINE)
 _UNUSABLE = re.compile(r'^Load key "(.+?)": (.+?)\r?$', re.MULTILINE)
 _METHODS = re.compile(r"Permission denied \(([\w,@.-]{1,200})\)")
 _SHOWN_KEY = re.compile(r"debug1: Server host (?:key|certificate): (\S+) (SHA256:[^\s,]+)")
 _INVALID = re.compile(r"^Certificate invalid: [^\r\n]{1,200}", re.MULTILINE)
-# The files that ssh tries, which the settings may name by tokens (%h).
+# The key files that ssh tries. The settings may write them with tokens (%h), so they are read from ssh's output.
 _FILES = re.compile(r"^debug1: identity file (.+?) type -?\d+\r?$", re.MULTILINE)
 _CALLED = re.compile(r"debug1: Connecting to \S+ \[(\S+)\] port \d+")
 _KNOWN_KEY = re.compile(r"Offending \S+ key in ([^\r\n]+?:\d+)")
 
 
 def kind_of(words: str) -> Kind:
-    """The kind of what ssh said."""
+    """Return the kind of fault that ssh's output shows."""
     _, begins, login = words.partition(_LOGIN_BEGINS)
     if begins:
         return _kind_of_login(login)
@@ -56,7 +56,10 @@ def kind_of(words: str) -> Kind:
 
 
 def _kind_of_login(words: str) -> Kind:
-    """The server was the right one. It may greet with any words: ssh's own come last."""
+    """Return the kind of a login that failed after the server's key was accepted.
+
+    The server may print any greeting, so the last match counts: ssh's own messages come last.
+    """
     methods = _METHODS.findall(words)
     if "Too many authentication failures" in words:
         return "key-rejected"
@@ -71,12 +74,12 @@ def _kind_of_login(words: str) -> Kind:
 
 
 def _plain(words: str) -> list[str]:
-    """What ssh says without being asked for more."""
+    """Return the lines that ssh prints without -v."""
     return [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
 
 
 def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
-    """The fault of a login that failed. `words`: ssh's; `jump_words`: those of the jump host's ssh, if any."""
+    """Return the fault of a login that failed, from the output of its ssh (`words`) and of the jump host's, if any."""
     if "tdio forwarding" in words and jump_words:
         if forbids(jump_words):
             return fault("forbidden", where, "administratively prohibited")
@@ -95,13 +98,13 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
 
 
 def called_at(words: str) -> str:
-    """The address that ssh has called, of the last one it tried; empty where another host or program calls."""
+    """Return the last address that ssh connected to; empty if a jump host or ProxyCommand connected instead."""
     addresses: list[str] = _CALLED.findall(words)
     return addresses[-1] if addresses else ""
 
 
 def forbids(words: str) -> bool:
-    """Whether the last connection that a host should make for us is one that its server forbids."""
+    """Whether the host's server forbade the last connection that it was asked to open for us."""
     return "prohibited" in (_OPEN_FAILED.findall(words) or [""])[-1]
 
 
@@ -119,7 +122,7 @@ def _detail(kind: Kind, words: str) -> str:
 
 
 def _keys(words: str) -> str:
-    """Which keys were offered, and why others were not."""
+    """Describe which keys were offered, and why others were not."""
     files = [Path(file) for file in _FILES.findall(words) if not file.endswith("-cert")]
     locked = [str(file) for file in files if file.is_file() and _is_locked(file)]
     offered = [f"{file} ({print_})" for file, print_ in _OFFERED.findall(words) if file not in locked]
@@ -133,15 +136,15 @@ def _keys(words: str) -> str:
         if file not in locked:
             open_to = f" can be read by others: `chmod 600 {file}`"
             parts.append(file + (open_to if "permissions" in why else f": {why}"))
-    # ssh tries some files where nobody has named one.
+    # Without a configured key, ssh tries its default files (~/.ssh/id_*): if one of these is missing, that is no fault.
     named = [file for file in files if file.parent.name != ".ssh" or not file.name.startswith("id_")]
     parts += [f"{file} does not exist" for file in named if not file.exists()]
     return "; ".join(parts)
 
 
 def _is_locked(file: Path) -> bool:
-    """Whether a private key needs a passphrase, which ssh does not ask for here and says nothing of."""
-    with suppress(UsageError):  # no ssh-keygen here
+    """Whether a private key needs a passphrase. Here ssh does not ask for one, nor report that it is missing."""
+    with suppress(UsageError):  # this machine has no ssh-keygen
         code, _, err = run_limited(["ssh-keygen", "-y", "-P", "", "-f", str(file)])
         return code != 0 and "passphrase" in err
     return False

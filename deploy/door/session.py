@@ -1,9 +1,10 @@
-"""SSH sessions: a host over as many connections as its server needs; `open_all` and `on_all` work on many at once.
+"""SSH sessions: one per host, with as many connections as its server needs; `open_all` and `on_all` serve many hosts.
 
-The other packages use this module, and the rest of door/ serves it. settings.py writes the file by which the user's own
-`ssh` is started, and asks what it makes of a host; connection.py lets it log in; mux.py speaks with it; command.py runs
-a command, framed by framing.py; stream.py talks with one, terminal.py in this terminal; hung.py asks why one does not
-end; trust.py adds host keys; login.py is for hosts that ask a person; faults.py has the errors, reasons.py tells which.
+The other packages use this module; the rest of door/ implements it. settings.py writes the settings file for the user's
+own `ssh`, and asks ssh what its settings mean for a host. connection.py logs in with that `ssh`; mux.py speaks its
+protocol. command.py runs a command, framed by framing.py; stream.py exchanges lines or bytes with a running command;
+terminal.py connects one to this terminal. hung.py finds out why a command does not end. trust.py adds host keys.
+login.py is for hosts that ask a person. faults.py defines the errors; reasons.py recognizes them in what ssh prints.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ __all__ = [
 T = TypeVar("T")
 S = TypeVar("S")
 CAP = 32
-# Connections to one host, where its server allows few sessions on each.
+# The most connections to one host: its server may allow few sessions on each.
 MOST_MASTERS = 6
 _TAKES_INPUT = (
     ": the standard input of a command does not reach it; does a start-up file read it (`read` in ~/.bashrc)?"
@@ -69,7 +70,7 @@ class Done(NamedTuple):
 
 
 class CommandFailed(DeployError):
-    """A command on a host ended with a code other than 0: `done`."""
+    """A command on a host ended with an exit code other than 0; `done` has the code and the output."""
 
     def __init__(self, host: str, argv: Sequence[str], done: Done) -> None:
         last = last_line(done.err.strip() or done.out, "no output")
@@ -78,12 +79,12 @@ class CommandFailed(DeployError):
 
 
 class Session:
-    """One host, one connection that is open. Its methods may be called from several threads."""
+    """An open session to one host. Its methods may be called from several threads."""
 
     def __init__(
         self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
     ) -> None:
-        """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder that is ours alone."""
+        """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder only Muster uses."""
         self.host, self.name = host, host.name
         self._masters, self._another, self._opening = [master], another, threading.Lock()
         self._where, self._sockets = where, sockets
@@ -92,7 +93,10 @@ class Session:
 
     @cached_property
     def home(self) -> str:
-        """Our folder there, an absolute path. Raises SshFault if no POSIX shell answers or has our input, BadAnswer."""
+        """The absolute path of Muster's folder on the host.
+
+        Raises SshFault if no POSIX shell answers or our input does not reach it; BadAnswer if the path is malformed.
+        """
         token = secrets.token_hex(8)
         try:
             done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
@@ -110,16 +114,16 @@ class Session:
 
     @property
     def is_open(self) -> bool:
-        """Whether its connection stands, as far as anybody knows."""
+        """Whether its connection is open, as far as this machine can tell without asking the host."""
         return self._masters[0].is_open
 
     @property
     def called_at(self) -> str:
-        """The address at which this machine reaches the host; empty where another host or program calls it."""
+        """The address at which this machine reaches the host; empty if a jump host or ProxyCommand connects to it."""
         return self._masters[0].called_at
 
     def at_home(self, folder: str) -> Session:
-        """Return a session on this connection whose commands have the home `folder`. Close only the first session."""
+        """Return a session on the same connection whose commands have `folder` as $HOME. Close only the original."""
         other = copy.copy(self)
         other.__dict__.pop("home", None)
         other._front = ("env", f"HOME={folder}")
@@ -135,13 +139,13 @@ class Session:
         on_line: Callable[[str], None] | None = None,
         moving: bool = False,
     ) -> Done:
-        """Run a command to its end.
+        """Run a command and wait until it ends.
 
-        argv: quoted here; everybody on the host can read it, so it must hold no secret. input: the command's standard
-        input, sent as fast as the host reads it. on_line: gets each line of both streams; then only the end is kept.
-        moving: no time limit while data moves (framing.SLOWEST).
-        Raises CommandFailed for a code other than 0, if `check`; SshFault (lost, slow, flood); any exception of
-        `input` and on_line.
+        argv: this function quotes it; every user of the host can read it, so it must hold no secret. input: the
+        command's standard input, sent as fast as the host reads it. on_line: receives each line of both output streams;
+        the result then has only the end of each. moving: no time limit while data moves (framing.SLOWEST).
+        Raises CommandFailed for an exit code other than 0, if `check`; SshFault (lost, slow, flood); any exception that
+        `input` or `on_line` raises.
         """
         most = None if on_line else framing.MOST_ANSWER
         terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
@@ -151,14 +155,14 @@ class Session:
         return done
 
     def receive(self, argv: Sequence[str], take: Callable[[bytes], None], input: bytes | None = None) -> Done:
-        """Run a command with much output, which `take` gets piece by piece and must limit.
+        """Run a command with much output. `take` receives the output piece by piece and must limit its size.
 
-        Raises as `run` does, but not for a code other than 0; and any exception of `take`.
+        Raises the same errors as `run`, except for an exit code other than 0, and any exception that `take` raises.
         """
         return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
 
     def explained(self, failed: SshFault) -> SshFault:
-        """The fault of a command that did not end, with the folder that it waits for; itself, if none is known."""
+        """Add to the fault of a slow command the folder that does not answer; return it as it is if there is none."""
         if failed.kind != "slow":
             return failed
         with suppress(DeployError):
@@ -187,7 +191,7 @@ class Session:
         return out
 
     def stream(self, argv: Sequence[str]) -> LineStream:
-        """Start a command and talk with it, line by line. Raises SshFault."""
+        """Start a command and exchange lines with it. Raises SshFault."""
         return self._begun(lambda master: LineStream(master, self._where, [*self._front, *argv]))
 
     def converse(self, argv: Sequence[str]) -> int:
@@ -195,7 +199,7 @@ class Session:
         return self._begun(lambda master: terminal.converse(master, self._where, argv))
 
     def tunnel(self, port: int) -> mux.Tunnel:
-        """A connection to a port of the host's loopback. Raises DeployError if nothing listens there, SshFault."""
+        """Connect to a port on the host's loopback interface. Raises DeployError if nothing listens there, SshFault."""
         master = self._masters[0]
         try:
             return master.dial(port)
@@ -209,9 +213,9 @@ class Session:
             raise self._gone() from failed
 
     def connect(self, path: str) -> socket.socket:
-        """A connection to a socket of the host. A host that forbids it lets it end at once.
+        """Connect to a socket of the host. If the host forbids that, the connection ends immediately.
 
-        Raises DeployError if this machine cannot listen for it, SshFault.
+        Raises DeployError if this machine cannot create the local end of the forwarding, SshFault.
         """
         here = self.keep(path, lambda: self._forwarded(path))
         connection = socket.socket(socket.AF_UNIX)
@@ -224,7 +228,7 @@ class Session:
         return connection
 
     def _forwarded(self, path: str) -> str:
-        """A path here which leads to that socket of the host."""
+        """Forward a new socket path on this machine to that socket of the host; return the new path."""
         assert self._sockets
         self._sockets.mkdir(mode=0o700, exist_ok=True)
         here = f"{self._sockets}/{secrets.token_hex(3)}"
@@ -237,18 +241,18 @@ class Session:
         return here
 
     def pipe(self, argv: Sequence[str]) -> Pipe:
-        """Start a command and talk with it, in bytes. Raises SshFault."""
+        """Start a command and exchange bytes with it. Raises SshFault."""
         return self._begun(lambda master: Pipe(master, self._where, argv))
 
     def lost(self) -> SshFault | None:
-        """The fault of a connection that has ended meanwhile; None if it stands, as far as anybody knows."""
+        """Return the fault if the connection has ended; None while it is open as far as this machine can tell."""
         return None if self.is_open else self._gone()
 
     def _gone(self) -> SshFault:
         return fault("lost", self._where, f" ({self._masters[0].why_gone()})")
 
     def keep(self, name: str, make: Callable[[], T]) -> T:
-        """What a package above has made of this connection; made at the first call."""
+        """Return the object that a caller keeps with this session under `name`; the first call makes it."""
         with self._making:
             if name not in self._made:
                 self._made[name] = make()
@@ -256,7 +260,7 @@ class Session:
             return made
 
     def close(self) -> None:
-        """End the connection and everything that waits on it. A second call does nothing."""
+        """Close the connections and everything that waits on them. A second call does nothing."""
         for master in list(self._masters):
             master.close()
 
@@ -267,13 +271,13 @@ class Session:
         return self._begun(lambda master: command.run(master, self._where, argv, source, terms))
 
     def _begun(self, begin: Callable[[Master], T]) -> T:
-        """Begin something on the first connection that has room: servers limit the sessions of each (MaxSessions)."""
+        """Call `begin` with the first connection that has room: a server limits the sessions on each (MaxSessions)."""
         tried = 0
         while True:
             for at in range(tried, len(self._masters)):
                 tried += 1
                 try:
-                    # The session lives as long as its first connection: another one that has ended is replaced.
+                    # The session lives as long as its first connection. Any later connection is replaced if it ended.
                     if at and not self._masters[at].is_open:
                         self._masters[at] = self._another()
                     return begin(self._masters[at])
@@ -292,9 +296,9 @@ class Session:
 
 @contextmanager
 def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[Session]]:
-    """Open sessions to all hosts, CAP at a time; close them at the end in any case.
+    """Open sessions to all hosts, CAP at a time, and always close them at the end.
 
-    `ask_home`: ask for the home, and so for a working shell, at once; without it, the first command saves a round trip.
+    `ask_home`: ask each host for its home immediately, which also checks its shell; False saves that round trip.
     A host that cannot be reached is a fault in the results; the caller decides whether to continue without it.
     Raises UsageError for invalid SSH settings, and for one machine under two names.
     """
@@ -315,28 +319,28 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
 
 
 def open_again(before: ExitStack, host: Host) -> Session:
-    """A new session to a host in the place of what is open there: close `before` at the end. Raises DeployError."""
+    """Close `before`, then open a new session to the host; the caller closes `before` again. Raises DeployError."""
     before.close()
     return before.enter_context(open_all([host])).all()[host.name]
 
 
 def among(sessions: Iterable[Session], names: Container[str]) -> list[Session]:
-    """Those to the hosts of these names."""
+    """Return the sessions whose hosts have these names."""
     return [session for session in sessions if session.name in names]
 
 
 def on_all(sessions: Iterable[Session], work: Callable[[Session], T], cap: int = CAP) -> Results[T]:
-    """Call `work` with every session, `cap` at a time in threads; a DeployError is that host's fault.
+    """Call `work` with every session, `cap` at a time in threads; a DeployError becomes that host's fault.
 
-    Any other exception, and Ctrl-C, ends this call at once. Work that still runs then ends with its session.
+    Any other exception, and Ctrl-C, ends this call immediately. Work that is still running ends when its session does.
     """
     return on_each({session.name: session for session in sessions}, work, cap)
 
 
 def on_each(items: dict[str, S], work: Callable[[S], T], cap: int = CAP) -> Results[T]:
-    """The same with anything of each host, by its name.
+    """Do what `on_all` does for `items`: host name -> the value to call `work` with.
 
-    Uses daemon threads and not an executor, whose exit would wait for them after Ctrl-C.
+    Uses daemon threads, because an executor would wait for its threads at exit after Ctrl-C.
     """
     todo = iter(list(items.items()))
     lock, stop = threading.Lock(), threading.Event()

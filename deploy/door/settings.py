@@ -1,7 +1,8 @@
-"""How the user's `ssh` is started, and what it makes of a host: one generated file serves each login and jump host.
+"""The settings file with which Muster starts the user's `ssh`, and what these settings mean for each host.
 
-The file has three parts, and ssh takes the first value that it finds: what nobody may loosen; the user's own settings;
-what holds where those say nothing. `ssh -G` says what comes out: for words of faults, and for jump hosts to share.
+One generated file serves all logins and jump hosts. It has three parts, and ssh takes the first value that it finds:
+first settings that the user must not loosen, then the user's own settings, then defaults. `ssh -G` prints the result
+for a host; Muster needs it for its error messages, and to see which hosts share a jump host.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from ..job.inventory import Host
 from . import framing
 from .faults import VARIABLE, Where, typed_ssh
 
-# Keyword in lower case -> its values, one a line, as ssh prints them.
+# What `ssh -G` prints: keyword in lower case -> its values, one for each line.
 Answer = dict[str, tuple[str, ...]]
-# A program must ask nobody and trust nobody new, and must find a dead link.
+# A program must not ask questions, must not trust a new host key, and must notice a dead link.
 _STRICT = {
     "BatchMode": "yes",
     "StrictHostKeyChecking": "yes",
@@ -49,25 +50,26 @@ _STRICT = {
     "ControlPath": "none",
     "ServerAliveCountMax": str(framing.PULSES),
 }
-# AES-GCM is twice as fast as ssh's first choice where the processor has instructions for it.
-_USUAL = {"ConnectTimeout": "10", "Ciphers": "^aes128-gcm@openssh.com"}
-# With one of these, ssh may take a host key without a person's look at it.
+# AES-GCM is twice as fast as ssh's first choice if the processor has instructions for it.
+_DEFAULTS = {"ConnectTimeout": "10", "Ciphers": "^aes128-gcm@openssh.com"}
+# If one of these is on, ssh may accept a host key that no person has looked at.
 _TRUSTING = ("nohostauthenticationforlocalhost", "verifyhostkeydns")
 _SYSTEM = Path("/etc/ssh/ssh_config")
 OLDEST, _INSTALL = "8.2", "install OpenSSH's client (package openssh-client)"
-# A Match exec or a name server may take its time.
+# Limits for one call of ssh or ssh-keygen: a command of `Match exec`, or a name server, may be slow.
 _LONGEST_S, _MOST_BYTES = 30.0, 1 << 20
-_AT_ONCE = 8
-# The most jump hosts in a row; more of them are a circle that makes a new name each time (ProxyJump x%h).
+_MOST_CALLS = 8
+# The most jump hosts in a row. More of them are a circle that makes a new name each time (ProxyJump x%h).
 _MOST_HOPS = 16
-# A socket's name may have 108 letters, on macOS 104. ssh adds 17 and a zero while it makes one.
+# A socket's path may have 108 bytes, on macOS 104. While ssh creates a socket, it appends 17 letters and a zero byte.
 LONGEST_SOCKET = (104 if sys.platform == "darwin" else 108) - 18
 _PLAIN = re.compile(r"[\w./+-]+")
-_NUMBERS = 6
+# The longest number that names a socket in Client's folder has this many digits.
+_DIGITS = 6
 
 
 class Place(NamedTuple):
-    """A server to reach. None leaves a choice to the settings; `jumps` as ProxyJump writes them."""
+    """A server to reach. None: the settings decide. `jumps`: the jump hosts, written as in ProxyJump."""
 
     name: str
     user: str | None = None
@@ -76,27 +78,27 @@ class Place(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """The options of ssh that say so."""
+        """The ssh options for this user, port and these jump hosts."""
         given = (("-l", self.user), ("-p", self.port), ("-J", self.jumps))
         return [word for option, value in given if value is not None for word in (option, str(value))]
 
 
 @dataclass(frozen=True)
 class Route:
-    """How ssh reaches one server: what the settings say, and the route to the last jump host before it."""
+    """How ssh reaches one server: its settings (`answer`), and the route to the last jump host before it."""
 
     place: Place
     answer: Answer
     before: Route | None
 
     def value(self, keyword: str) -> str:
-        """A setting's value; empty if it has none."""
+        """Return the first value of a setting; empty if it is unset or `none`."""
         value = self.answer.get(keyword, ("",))[0]
         return "" if value == "none" else value
 
     @property
     def address(self) -> str:
-        """The server's name or address after the settings."""
+        """The server's name or address, according to the settings."""
         return self.answer["hostname"][0]
 
     @property
@@ -106,9 +108,9 @@ class Route:
 
     @property
     def timeout_s(self) -> float:
-        """How long ssh waits for a connection, in seconds."""
+        """How many seconds ssh waits for a connection."""
         seconds = self.value("connecttimeout")
-        return float(seconds) if seconds.isdecimal() and int(seconds) else float(_USUAL["ConnectTimeout"])
+        return float(seconds) if seconds.isdecimal() and int(seconds) else float(_DEFAULTS["ConnectTimeout"])
 
     @property
     def hops(self) -> tuple[Route, ...]:
@@ -117,22 +119,25 @@ class Route:
 
     @property
     def endpoint(self) -> tuple[str, int, str]:
-        """Address, port and jump hosts. If these are equal, two hosts are one machine."""
+        """Address, port and jump hosts. Two hosts with the same endpoint are one machine."""
         through = ",".join(f"{hop.address}:{hop.port}" for hop in self.hops) or self.value("proxycommand")
         return self.address, self.port, through
 
     def where(self, host: Host, jump: bool = False) -> Where:
-        """The names for a fault of this connection on the way to `host`."""
+        """Return what a fault of this connection needs to name it; `jump`: it is a jump host on the way to `host`."""
         user = self.answer["user"][0]
         target = f"{user}@{self.place.name}:{self.port}" if jump else host.name
         return Where(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
 
 
 class Client:
-    """The user's `ssh` with the generated file, and a folder for sockets that nobody else can enter. Close it."""
+    """The user's `ssh` with the generated settings file, and a private folder for sockets. Close it after use."""
 
     def __init__(self, asks: bool = False) -> None:
-        """`asks`: ssh may ask in this terminal. Raises UsageError: no ssh, no settings file, no folder for sockets."""
+        """`asks`: ssh may ask questions in this terminal.
+
+        Raises UsageError if there is no ssh, no such settings file, or no folder for sockets.
+        """
         program = shutil.which("ssh")
         if not program:
             raise UsageError("there is no `ssh` on this machine", _INSTALL)
@@ -156,14 +161,14 @@ class Client:
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def line(self, place: Place, *options: str) -> list[str]:
-        """`ssh` with these options, to a place. Options go before the settings."""
+        """Return the command line of `ssh` to a place with these options, which override the settings."""
         return [self.program, "-F", str(self._file), *options, "--", place.name]
 
     def routes(self, hosts: Iterable[Host]) -> dict[str, Route]:
-        """The route to each host, by its name. Raises UsageError for names and settings that make no sense."""
+        """Return the route to each host, by its name. Raises UsageError for invalid names and settings."""
         places = {host.name: Place(host.address, host.user, host.port, _jumps(host)) for host in hosts}
         answers, todo = dict[Place, Answer](), list(dict.fromkeys(places.values()))
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
+        with ThreadPoolExecutor(_MOST_CALLS) as pool:
             for _ in range(_MOST_HOPS):
                 answers.update(zip(todo, pool.map(self._ask, todo), strict=True))
                 hops = [_hop(place, answers[place]) for place in todo]
@@ -176,7 +181,7 @@ class Client:
         return {name: _route(place, answers, routes, ()) for name, place in places.items()}
 
     def users_socket(self, place: Place) -> str:
-        """The ControlPath of the user's settings; empty if there is none, or if they take unknown host keys."""
+        """Return the ControlPath in the user's settings; empty if unset, or if they accept unknown host keys."""
         file = [] if self._user == _home_file() else ["-F", str(self._user)]
         code, out, _ = run_limited([self.program, *file, "-G", *place.words, "--", place.name])
         own = Route(place, _answer(out), None)
@@ -185,7 +190,7 @@ class Client:
         return own.value("controlpath") if code == 0 and strict and not any(trusting) else ""
 
     def original(self, text: str) -> str:
-        """What ssh says, with the names of the user's files in the place of our copies."""
+        """Return ssh's output with the paths of our copies replaced by those of the original files."""
         for copy, file in self._copies.items():
             text = text.replace(copy, file)
         return text
@@ -195,26 +200,26 @@ class Client:
         strict["BatchMode"] = "no" if asks else "yes"
         usual = self._user == _home_file()
         if usual:
-            # A link: ssh looks whether others may write the file, as it always does.
+            # A link, so that ssh still checks the file's owner and that no other user may write to it.
             (self.folder / "user").symlink_to(self._user)
         else:
-            # A copy: of a file that `-F` names, ssh does not ask whose it is.
+            # A copy, because ssh does not check the owner of a file given with `-F`.
             shutil.copyfile(self._user, self.folder / "user")
         if usual and os.access(_SYSTEM, os.R_OK):
             shutil.copyfile(_SYSTEM, self.folder / "system")
-        # A file that is not there is none.
+        # ssh ignores an Include of a file that does not exist.
         theirs = [f"Include {self.folder}/{name}\n" for name in ("user", "system")]
-        return "Host *\n".join(["", _section(strict), *theirs, _section(_USUAL)])
+        return "Host *\n".join(["", _section(strict), *theirs, _section(_DEFAULTS)])
 
     def _ask(self, place: Place) -> Answer:
-        """What ssh says of a place. Raises UsageError with ssh's own words if it refuses a settings file."""
+        """Return what `ssh -G` prints for a place. Raises UsageError with ssh's own words if ssh refuses a file."""
         _check(place)
         code, out, err = run_limited(self.line(place, "-G", *place.words))
         answer = _answer(out)
         if code == 0 and {"hostname", "user", "port"} <= answer.keys():
             return answer
         words = "it took too long or printed too much" if code is None else (err.strip() or f"code {code}")
-        # An option that this ssh lacks is passed over, and is no reason.
+        # ssh also warns about options that it does not support, and ignores them: they are not the reason.
         first = self.original(next((line for line in words.splitlines() if "Unsupported" not in line), words))
         if str(self._file) in first:
             version = run_limited([self.program, "-V"])[2].strip()
@@ -228,7 +233,7 @@ class Client:
 
 
 def home() -> Path:
-    """The user's home as OpenSSH takes it: from the user database, not from $HOME. Raises UsageError."""
+    """Return the user's home from the user database, as OpenSSH does, not from $HOME. Raises UsageError."""
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
@@ -236,12 +241,12 @@ def home() -> Path:
 
 
 def path(text: str) -> Path:
-    """A path as `ssh -G` prints it, whose versions expand more or less of it."""
+    """Expand `~/` in a path that `ssh -G` printed: some versions of ssh expand it, others do not."""
     return home() / text[2:] if text.startswith("~/") else Path(text)
 
 
 def meant(host: str) -> str:
-    """The host of the user's settings whose name is most like `host`; empty if none is."""
+    """Return the host in the user's settings whose name is most like `host`; empty if none is similar."""
     names = set()
     with suppress(OSError, UsageError):
         for line in _user_file().read_text(errors="replace").splitlines():
@@ -252,7 +257,7 @@ def meant(host: str) -> str:
 
 
 def run_limited(line: Sequence[str]) -> tuple[int | None, str, str]:
-    """A command's exit code, output and errors; None for the code if it took too long or printed too much.
+    """Run a command; return its exit code, output and errors. The code is None if it took too long or printed too much.
 
     Raises UsageError if there is no such program.
     """
@@ -268,7 +273,8 @@ def run_limited(line: Sequence[str]) -> tuple[int | None, str, str]:
         clock.daemon = True
         clock.start()
         try:
-            # One after the other: the errors of a settings file fit into the pipe, or the clock ends it.
+            # Reading one after the other is safe: ssh's errors about settings fit into the pipe; if not, the clock
+            # ends the command.
             out = process.stdout.read(_MOST_BYTES + 1)
             err = process.stderr.read(_MOST_BYTES)
             if len(out) > _MOST_BYTES:
@@ -284,7 +290,7 @@ def run_limited(line: Sequence[str]) -> tuple[int | None, str, str]:
 
 
 def kill_group(process: int) -> None:
-    """End a process that leads a session, and what it started."""
+    """Kill a process that leads a session, and the processes that it started."""
     with suppress(ProcessLookupError):
         os.killpg(process, signal.SIGKILL)
 
@@ -306,7 +312,7 @@ def _home_file() -> Path:
 
 
 def _user_file() -> Path:
-    """The user's settings, which need not be there unless MUSTER_SSH_CONFIG names them. Raises UsageError."""
+    """Return the user's settings file. It need not exist, unless MUSTER_SSH_CONFIG names it. Raises UsageError."""
     path = os.environ.get(VARIABLE)
     if not path:
         return _home_file()
@@ -317,17 +323,17 @@ def _user_file() -> Path:
 
 
 def _folder() -> Path:
-    """A new folder whose path is short enough for sockets, and plain enough for a settings file."""
+    """Make a folder whose path is short enough for sockets, and needs no quotes in a settings file."""
     for base in dict.fromkeys((tempfile.gettempdir(), "/tmp")):
         # mkdtemp adds 8 letters to the prefix.
-        longest = len(f"{base}/muster-/") + 8 + _NUMBERS
+        longest = len(f"{base}/muster-/") + 8 + _DIGITS
         if _PLAIN.fullmatch(base) and longest <= LONGEST_SOCKET and os.access(base, os.W_OK | os.X_OK):
             return Path(tempfile.mkdtemp(prefix="muster-", dir=base))
     raise UsageError(f"{tempfile.gettempdir()}: no place for ssh's sockets, and /tmp is not writable", "set TMPDIR")
 
 
 def _check(place: Place) -> None:
-    """Raise UsageError for a name that must not reach ssh or a shell."""
+    """Raise UsageError for a name that is not safe to give to ssh or a shell."""
     good = values.host(place.name) and (place.user is None or values.user(place.user))
     if not good or not all(map(values.destination, (place.jumps or "a").split(","))):
         shown = ", ".join(repr(word) for word in (place.name, place.user, place.jumps) if word is not None)
@@ -337,7 +343,7 @@ def _check(place: Place) -> None:
 
 
 def _jumps(host: Host) -> str | None:
-    """The jump hosts an inventory names, as ProxyJump wants them: with brackets around IPv6 addresses."""
+    """Return a host's jump hosts in the form of ProxyJump, with brackets around IPv6 addresses; None without one."""
     hops = []
     for hop in () if host.gateway is None else host.gateway.split(","):
         if not hop:
@@ -349,7 +355,10 @@ def _jumps(host: Host) -> str | None:
 
 
 def _hop(place: Place, answer: Answer) -> Place | None:
-    """The last jump host before a place. The jump hosts named before it lead there, or if none, the settings do."""
+    """Return the last jump host before a place, or None.
+
+    The jump hosts listed before it lead to it; if there are none, its own settings say how ssh reaches it.
+    """
     own = Route(place, answer, None)
     tokens = {"%": "%", "h": own.address, "n": place.name, "p": str(own.port), "r": answer["user"][0]}
     jumps = re.sub(r"%(.)", lambda match: tokens.get(match[1], match[0]), own.value("proxyjump"))

@@ -1,4 +1,4 @@
-"""Talk with one command over an open connection, line by line in both directions."""
+"""Exchange lines or bytes with one running command over an open connection."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from .connection import Master
 from .faults import SshFault, Where, fault
 
 _PIECE, _CODE_S = 1 << 18, 1.0
-# An answer is one line. The answer of a probe that called some hundred hosts is not longer.
+# An answer is one line. The answer of a probe that called several hundred hosts still fits into MOST_LINE.
 MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 
 
 class _Talk:
-    """One running command. The end of its input tells it that this side has stopped listening."""
+    """One running command. When its input ends, it knows that this side has stopped listening."""
 
     def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh", end: bool = True) -> None:
         self._master, self._where, self._shown = master, where, framing.shown(argv)
@@ -29,11 +29,11 @@ class _Talk:
         self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, end, shell))
 
     def close(self) -> None:
-        """End it. Calling it again does nothing."""
+        """End the command. A second call does nothing."""
         self._channel.close()
 
     def _errors(self, end: float) -> bytes:
-        """What it writes as its errors until then."""
+        """Return what the command writes to its standard error until the time `end`."""
         output = bytearray()
         with suppress(TimeoutError):
             while len(output) < MOST_LAST_WORDS and (piece := self._channel.err.read(_PIECE, end)):
@@ -48,22 +48,22 @@ class _Talk:
 
 
 class Pipe(_Talk):
-    """A command to talk with in bytes, by the part of a socket that a client of HTTP needs."""
+    """A command to exchange bytes with. It has the methods of a socket that an HTTP client needs."""
 
     def __init__(self, master: Master, where: Where, argv: Sequence[str]) -> None:
         super().__init__(master, where, argv, end=False)
         self._wait_s: float | None = None
 
     def settimeout(self, seconds: float | None) -> None:
-        """How long `recv` waits, and `sendall` in all."""
+        """Set how many seconds one call of `recv` or `sendall` may take in total; None: no limit."""
         self._wait_s = seconds
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it. Raises BrokenPipeError if it reads no more, TimeoutError."""
+        """Send all of the data. Raises BrokenPipeError if the command no longer reads, TimeoutError."""
         self._channel.input.write_all(data, self._until())
 
     def recv(self, most: int) -> bytes:
-        """What it writes next; nothing at the end. Raises TimeoutError."""
+        """Wait for the command's next output and return it; empty at the end. Raises TimeoutError."""
         until = self._until()
         while not self._started:
             piece = self._channel.out.read(_PIECE, until)
@@ -76,12 +76,12 @@ class Pipe(_Talk):
         return data
 
     def shutdown(self, how: int) -> None:
-        """Tell it that no more comes."""
+        """Tell the command that no more input comes."""
         if how != socket.SHUT_RD:
             self._channel.input.close()
 
     def last_words(self, wait_s: float) -> str:
-        """What it says of its end: its errors, without what the login prints before."""
+        """Return what the command wrote to its standard error, without what the login printed before it."""
         words = self._errors(time.monotonic() + wait_s)
         return words.partition(f"{self._marker}\n".encode())[2].decode(errors="replace").strip()
 
@@ -90,12 +90,12 @@ class Pipe(_Talk):
 
 
 class LineStream(_Talk):
-    """A command to talk with line by line."""
+    """A command to exchange lines with."""
 
     def write(self, data: bytes) -> None:
-        """Give the command more input.
+        """Send more input to the command.
 
-        Raises SshFault if the connection is lost or the host takes nothing, DeployError if the command is over.
+        Raises SshFault if the connection is lost or the host accepts no input, DeployError if the command has ended.
         """
         try:
             self._channel.input.write_all(data, time.monotonic() + TAKE_S)
@@ -105,7 +105,7 @@ class LineStream(_Talk):
             raise self._over() from failed
 
     def read_line(self, wait_s: float) -> bytes:
-        """The command's next whole line.
+        """Wait for the command's next whole line and return it.
 
         Raises DeployError if the command ends, is silent for `wait_s` seconds, or writes too much.
         """
@@ -130,7 +130,7 @@ class LineStream(_Talk):
             self._rest += piece
 
     def end_input(self) -> None:
-        """Tell it that no more input comes. Its output goes on."""
+        """Tell the command that no more input comes. Its output can still be read."""
         self._channel.input.close()
 
     def _slow(self, wait_s: float) -> SshFault:
@@ -140,7 +140,7 @@ class LineStream(_Talk):
         return fault("slow", self._where, f"`{self._shown}` sent nothing for {in_seconds(wait_s)}")
 
     def _over(self) -> DeployError:
-        """Why the command is over, in its own last words."""
+        """Return the error of a command that has ended, with its last line of errors and its exit code."""
         end = time.monotonic() + _CODE_S
         words = [*self._errors(end).split(f"{self._marker}\n".encode()), b""][1]
         code = self._channel.code(max(0.01, end - time.monotonic()))

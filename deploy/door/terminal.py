@@ -1,7 +1,7 @@
-"""A command on a host in this process's terminal: what is typed goes there, what it writes comes here.
+"""Run a command on a host in this process's terminal: keys typed here go to it, and its output is shown here.
 
-The command's input is a row of frames (node/agent/within.py), so that a change of this window's size can go along. It
-learns from the end of its input that this side has stopped listening.
+The command's input is a sequence of frames (node/agent/within.py), so that it can also carry changes of this window's
+size. When its input ends, the command knows that this side has stopped listening.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .faults import Where, fault
 
 _PIECE = 1 << 16
 _MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0
-_END_OF_INPUT = b"\x04"  # as a terminal says it: Ctrl-D
+_END_OF_INPUT = b"\x04"  # what a terminal sends for it: Ctrl-D
 
 
 def converse(master: Master, where: Where, argv: Sequence[str]) -> int:
-    """Run `argv` with this terminal until it ends; returns its exit code. Raises SshFault: the connection is lost."""
+    """Run `argv` in this terminal until it ends; return its exit code. Raises SshFault if the connection is lost."""
     marker = f"muster-{secrets.token_hex(8)}"
     channel = command.begin(master, where, framing.wrapped(marker, argv, end=False))
     try:
         with _raw(), _resizing() as resized, suppress(BrokenPipeError):
             _pump(channel, f"{marker}\n".encode(), resized)
-        # Its output may end before its code arrives.
+        # The command's output may end before its exit code arrives.
         code = channel.code(_LAST_WORD_S)
     finally:
         channel.close()
@@ -45,7 +45,7 @@ def converse(master: Master, where: Where, argv: Sequence[str]) -> int:
 
 
 def _pump(channel: mux.Channel, marker: bytes, resized: int) -> None:
-    """Until the command has ended. What the host writes before the marker is its login's, not the command's."""
+    """Pass data both ways until the command's output ends. Drop what the login prints before the marker."""
     before: bytes | None = b""
     sources: list[Any] = [channel.out, channel.err, resized, 0]
     channel.input.write_all(_size())
@@ -86,7 +86,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextmanager
 def _raw() -> Iterator[None]:
-    """Every key goes to the command, Ctrl-C too. Where our input is no terminal, nothing is changed."""
+    """Set this terminal so that every key, even Ctrl-C, goes to the command. Does nothing if stdin is no terminal."""
     if not sys.stdin.isatty():
         yield
         return
@@ -100,7 +100,7 @@ def _raw() -> Iterator[None]:
 
 @contextmanager
 def _resizing() -> Iterator[int]:
-    """A descriptor to read from whenever the window has another size."""
+    """Yield a descriptor that becomes readable whenever the size of the window changes."""
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
 

@@ -1,7 +1,7 @@
-"""`muster trust`: show a host's keys, say which changed, add the others after a yes; none is replaced or removed.
+"""`muster trust`: show a host's keys, refuse changed ones, add unknown ones after a yes; never replace or remove any.
 
-`ssh` fetches the keys, over the jump hosts that lead there, and `ssh-keygen` says which of them are known.
-faults.py has the words of a key that is unknown, or another than before.
+`ssh` fetches the keys, through the host's jump hosts, and `ssh-keygen` finds which of them are known. faults.py has the
+messages about unknown and changed keys.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from .connection import Opener, opener_to
 from .faults import SshFault, fault
 from .settings import Route, path, run_limited
 
-# A server shows one key a connection: we ask once for each type.
+# A server shows one key per connection, so Muster connects once for each type.
 _TYPES = ("ssh-ed25519", "ecdsa-sha2-nistp256", "rsa-sha2-512,rsa-sha2-256")
 _HEADER = re.compile(r"# Host .+ found: line (\d+) ?(CA|REVOKED)?")
 
 
 class HostKey(NamedTuple):
-    """A server's key: `name` as known_hosts calls the server, `type` and `text` as known_hosts writes them.
+    """A server's key: `name` is the server's name in known_hosts; `type` and `text` are the key as written there.
 
     `shown`: the line that `ssh-keygen -lf` prints for it: `256 SHA256:... [a]:2222 (ED25519)`.
     """
@@ -42,12 +42,12 @@ class HostKey(NamedTuple):
 
     @property
     def print(self) -> str:
-        """`SHA256:...`"""
+        """Its fingerprint: `SHA256:...`"""
         return self.shown.split()[1]
 
 
 class Known(NamedTuple):
-    """A line of known_hosts about a server: its key, `file:line`, and what marks it."""
+    """A line of known_hosts about a server: its key, its place (`file:line`), and its mark (CA or REVOKED), if any."""
 
     type: str
     text: str
@@ -56,9 +56,9 @@ class Known(NamedTuple):
 
 
 def trust(hosts: Sequence[Host], ask: Callable[[str], bool], say: Callable[[str], None]) -> Results[str]:
-    """Show each unknown host's keys and ask; after a yes, add them. A changed key is refused without a question.
+    """Show the keys of each unknown host and ask; after a yes, add them. Refuse a changed key without a question.
 
-    ask: gets a question, returns whether the answer was yes. Returns for each host what was done, in words.
+    ask: receives a question, returns whether the answer was yes. Returns for each host what was done, in words.
     """
     with opener_to(hosts) as (opener, routes):
         return Results({host.name: host for host in hosts}).then(
@@ -75,7 +75,7 @@ def _trust_one(
     if any(entry.mark == "REVOKED" and entry.text in offered for entry in known):
         raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
     good = [entry for entry in known if not entry.mark]
-    # Another key of a known type is a change. So is a host that offers only keys of new types.
+    # A different key of a known type is a changed key. So are keys that are all of types not known for this host.
     others = [entry for entry in good if entry.text not in offered and entry.type in {key.type for key in keys}]
     if good and (others or not any(entry.text in offered for entry in good)):
         shown = ", ".join(f"{key.print} ({key.type})" for key in keys)
@@ -92,13 +92,16 @@ def _trust_one(
 
 
 def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
-    """Ask for each type of key. ssh writes it down, and logs in as nobody: an unknown server learns no name, no key."""
+    """Fetch the host's key of each type, as ssh records it in a file.
+
+    ssh does not log in as the user: an unknown server must learn neither the user's name nor a public key.
+    """
     keys, faults = dict[str, HostKey](), list[SshFault]()
-    # `-l` goes before a user of the settings.
+    # `-l` overrides the user in the settings.
     stranger = replace(route, place=route.place._replace(user="muster"))
     for number, types in enumerate(_TYPES):
         file = opener.client.folder / f"keys-{number}"
-        file.unlink(missing_ok=True)  # of the host before
+        file.unlink(missing_ok=True)  # left from the previous host
         options = {
             "HostKeyAlgorithms": types,
             "StrictHostKeyChecking": "accept-new",
@@ -112,7 +115,7 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
         }
         if failed := opener.knock(host, stranger, options):
             faults.append(failed)
-            if failed.kind != "protocol":  # it may have no key of this type
+            if failed.kind != "protocol":  # `protocol` may only mean that the host has no key of this type
                 break
         for line in file.read_text().splitlines() if file.exists() else ():
             name, kind, text = line.split()[:3]
@@ -123,13 +126,13 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
 
 
 def _known(route: Route, name: str) -> list[Known]:
-    """The lines of the known_hosts files about a server."""
+    """Return the lines about a server in the known_hosts files."""
     files = [*_files(route, "userknownhostsfile"), *_files(route, "globalknownhostsfile")]
     return [line for file in files for line in _known_in(file, name)]
 
 
 def _known_in(file: Path, name: str) -> list[Known]:
-    """The lines of one file about a server, with their places."""
+    """Return the lines about a server in one file, with their places."""
     _, out, _ = run_limited(["ssh-keygen", "-F", name, "-f", str(file)])
     lines, header = list[Known](), None
     for line in out.splitlines():
@@ -143,14 +146,14 @@ def _known_in(file: Path, name: str) -> list[Known]:
 
 
 def _files(route: Route, keyword: str) -> list[Path]:
-    """The files of a line. `ssh -G` prints it without quotes, so a path with a blank looks like two."""
+    """Return the files that a setting lists. `ssh -G` prints no quotes, so a path with a blank looks like two paths."""
     words = [word for word in " ".join(route.answer.get(keyword, ())).split() if word.lower() != "none"]
     whole = path(" ".join(words))
     return [whole] if len(words) > 1 and whole.exists() else [path(word) for word in words]
 
 
 def _add(route: Route, keys: Iterable[HostKey]) -> Path:
-    """Add keys to the user's first known_hosts file; returns the file. Keys that it has already are not added.
+    """Add those keys that the user's first known_hosts file does not have yet; return the file.
 
     One write appends all lines, so a reader sees whole lines. HashKnownHosts is honoured.
     Raises DeployError if the file cannot be written.
@@ -177,7 +180,7 @@ def _add(route: Route, keys: Iterable[HostKey]) -> Path:
 
 
 def _hashed(name: str) -> str:
-    """A server's name as HashKnownHosts writes it (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT)."""
+    """Return a server's name as HashKnownHosts writes it (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT)."""
     salt = os.urandom(20)
     digest = hmac.new(salt, name.encode(), hashlib.sha1).digest()
     return "|".join(["", "1", base64.b64encode(salt).decode(), base64.b64encode(digest).decode()])

@@ -1,4 +1,4 @@
-"""From facts and probe answers to one cause with its evidence and fix. Pure; probe/conversation.py asks the hosts."""
+"""Turn facts and probe answers into one cause with evidence and a fix. Pure; probe/conversation.py asks the hosts."""
 
 from .answers import Answers
 from .judge import judge

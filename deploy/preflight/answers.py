@@ -1,4 +1,4 @@
-"""The raw answers of the probes: each host's facts, who reaches whom, how far clocks differ. Pure."""
+"""The probes' checked answers: each host's facts, which host reaches which, and how far clocks differ. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from . import prediction
 from .probe.probe import WAIT_S
 from .request import Facts, PreflightRequest
 
-# A host, and one that it calls.
+# A host, and a host that it calls.
 Pair = tuple[str, str]
 
 
@@ -20,8 +20,8 @@ Pair = tuple[str, str]
 class Link:
     """One attempted connection. `kinds`: what training would use it for; `outcome`: `ok`, or how it failed.
 
-    moved: bytes that passed in the direction in which it ended. card: the hardware address that the caller has for the
-    called address, or for the gateway `by` on the way.
+    moved: the bytes that had passed in the direction in which the connection stopped. card: the hardware address in
+    the caller's neighbour table for the called address, or for the gateway `by` on the way to it.
     """
 
     source: str
@@ -49,17 +49,17 @@ class Link:
 
     @property
     def ends(self) -> Pair:
-        """Who called whom."""
+        """The calling host and the called host."""
         return self.source, self.target
 
     @property
     def call(self) -> tuple[str, str, str, int]:
-        """Who called whom, and where: what two links of one call have in common."""
+        """The calling host, the called host, address and port: equal for two links of the same call."""
         return *self.ends, self.address, self.port
 
     @property
     def pair(self) -> frozenset[str]:
-        """The two hosts, whoever called."""
+        """The two hosts, regardless of which one called."""
         return frozenset(self.ends)
 
     @property
@@ -69,7 +69,7 @@ class Link:
 
     @property
     def mbit(self) -> tuple[float, float]:
-        """Mbit/s of the payload there, and back; 0 for a way that it did not pass whole."""
+        """Mbit/s of the payload to the target, and back; 0 for a direction in which not all of it passed."""
         back_s = self.both_s - self.send_s if self.ok else 0.0
         forth, back = (8e-6 * self.size / spent if spent > 0 else 0.0 for spent in (self.send_s, back_s))
         return forth, back
@@ -80,7 +80,7 @@ class Link:
         return self.outcome == "ok" and self.host in ("", self.target)
 
     def describe(self) -> str:
-        """The link in words, as evidence."""
+        """Return the link in words, as evidence."""
         where = f"[{self.address}]" if ":" in self.address else self.address
         return f"{self.source} -> {self.target} {where}:{self.port} {WORDS.get(self.outcome, self.outcome)}"
 
@@ -113,11 +113,11 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers of all hosts. `facts`: in the order of the hosts. `faults`: those without, each with cause and words.
+    """The answers of all hosts. `facts`: by host, in the hosts' order. `faults`: a host without facts -> cause, text.
 
-    clocks: the seconds that each host is ahead of this machine, and the possible error. networks: where the hosts have
-    several, what each carries (networks.py), the one that the routes lead to first. often: a caller, whom
-    it called many times, how many of these calls were answered, and how many there were.
+    clocks: how many seconds each host's clock is ahead of this machine's, and the possible error. networks: if the
+    hosts share several networks, what each network carries (networks.py), first the one that the routes use. often: for
+    repeated calls, the calling host, the called host, how many calls were answered, and how many there were.
     """
 
     request: PreflightRequest
@@ -134,12 +134,12 @@ class Answers:
 
     @property
     def master(self) -> str:
-        """The host that should have the rendezvous: the first that gave facts."""
+        """The host that should have the rendezvous: the first host with facts."""
         return (*self.hosts_with_facts, *self.hosts)[0]
 
     @cached_property
     def hosts_with_facts(self) -> tuple[str, ...]:
-        """Hosts that gave facts, in order."""
+        """The hosts that returned facts, in order."""
         return tuple(self.facts)
 
     @cached_property
@@ -150,11 +150,11 @@ class Answers:
 
     @property
     def picks(self) -> Mapping[str, prediction.Pick]:
-        """By host, the interface and the address that its gloo or NCCL will choose."""
+        """For each host, the interface and the address that its gloo or NCCL will choose."""
         return self.plan.data
 
     def card(self, host: str) -> Facts:
-        """What a host says of the interface that will be chosen; nothing if it has no such one."""
+        """Return a host's facts about the interface that gloo or NCCL will choose; empty if it has none."""
         entry: Facts = self.facts[host]["interfaces"].get(self.picks[host].interface, {})
         return entry
 
@@ -171,34 +171,34 @@ class Answers:
         return self.plan.owners[0] if len(self.plan.owners) == 1 else self.master
 
     def resolved(self, host: str, name: str) -> list[str] | None:
-        """The addresses that a name has on a host, in their order; None if it has none."""
+        """Return the addresses to which a name resolves on a host, in order; None if it does not resolve."""
         names = {**self.facts[host]["names"], **self.listened(host, "names")}
         return prediction.addresses_of({**self.facts[host], "names": names}, name)
 
     def listened(self, host: str, what: str) -> Any:
-        """What of this kind a host's answer to `listen` has; nothing if it gave none."""
+        """Return one field of a host's answer to `listen`; empty if the host did not answer or lacks the field."""
         return self.listens.get(host, {}).get(what) or {}
 
     def between(self, source: str, target: str, kind: str = "") -> list[Link]:
-        """The links from one host to another: those of one kind, or all."""
+        """Return the links from one host to another: those of one kind, or all."""
         return [link for link in self._by_pair.get((source, target), ()) if not kind or kind in link.kinds]
 
     def both_ways(self, ends: Pair) -> list[Link]:
-        """The links between two hosts, those of the first one before the other's."""
+        """Return the links between two hosts: first the calls of the first host, then those of the second."""
         return self.between(*ends) + self.between(*ends[::-1])
 
     def firewall(self, host: str) -> Facts:
-        """What a host's firewall has, as far as we may read it."""
+        """Return what the probe could read of a host's firewall; empty if it may not read it."""
         rules: Facts = self.control.get(host, {}).get("firewall", {})
         return rules
 
     def grown(self, host: str) -> Sequence[str]:
-        """The rules of a host's firewall that lost packets while we called again."""
+        """Return the rules of a host's firewall that dropped packets while the probes repeated their calls."""
         rules: Sequence[str] = self.firewall(host).get("grown", ())
         return rules
 
     def json(self) -> dict[str, Any]:
-        """Everything, for a recording; `Answers.of` reads it back."""
+        """Return all answers, for a recording; `Answers.of` reads it back."""
         return {
             "format": formats.ANSWERS,
             **{each.name: getattr(self, each.name) for each in fields(self)},
@@ -208,7 +208,10 @@ class Answers:
 
     @classmethod
     def of(cls, value: Facts, what: str = "the recording") -> Answers:
-        """Read a recording; one without a format is of the first. Raises UsageError, with `what`, for a newer one."""
+        """Read a recording; without a format number it has the first format.
+
+        Raises UsageError, which names `what`, for a format newer than this Muster knows.
+        """
         formats.refuse_newer(what, value.get("format"), formats.ANSWERS)
         links = tuple(Link(**{**link, "kinds": tuple(link["kinds"])}) for link in value["links"])
         rest = {name: value[name] for name in ("facts", "listens", "faults", "control", "seconds") if name in value}
@@ -219,10 +222,10 @@ class Answers:
 
 
 def ends_of(links: Iterable[Link]) -> tuple[Pair, ...]:
-    """Who called whom in these links, each pair once."""
+    """Return the (calling host, called host) pairs of these links, each pair once."""
     return tuple(dict.fromkeys(link.ends for link in links))
 
 
 def pairs(hosts: Sequence[str]) -> list[Pair]:
-    """Every host with every other, both ways."""
+    """Return every pair of hosts, in both directions."""
     return [(source, target) for source in hosts for target in hosts if source != target]

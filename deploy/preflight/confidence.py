@@ -1,11 +1,13 @@
-"""How much of what failed each finding explains, and whether that makes it sure. Pure.
+"""How many of the failed calls each finding explains, and whether its cause is therefore certain. Pure.
 
-An observation is a call that failed, and how. A cause explains it if it is about these two hosts, about such calls, and
-if calls fail in this way because of it. A cause is sure if it explains most of what it is about, and no other finding
-explains all of that too. Otherwise the verdict is `not-known`: it names every cause that is left, the likeliest first.
+An observation is a failed call, with the way in which it failed. A cause explains it if the cause is about these two
+hosts and this kind of call, and makes calls fail in this way. A cause is certain if it explains at least half of the
+failed calls between its hosts, and no other finding explains all of these too. Otherwise the verdict is `not-known`,
+and lists every cause that remains possible, the likeliest first.
 
-How calls fail is one piece of evidence, and each way has several causes. So such a cause stays sure only if a second
-piece singles it out (singled_out); otherwise the finding says what was seen, and what that looks like.
+How calls fail is one piece of evidence, and each way of failing has several causes. So a cause that is inferred from it
+stays certain only if a second piece of evidence supports it (singled_out). Otherwise the finding describes what was
+seen, and which cause that suggests.
 """
 
 from __future__ import annotations
@@ -24,17 +26,17 @@ from .answers import Answers, Link, Pair
 from .verdict import Verdict
 
 Observations = frozenset[Link]
-# By the first word of a cause, the calls that it is about.
+# The first word of a cause -> the kinds of calls that it is about.
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
 
 def failed(answers: Answers) -> Observations:
-    """The calls between two hosts that did not end well, apart from those that only look for another way."""
+    """Return the failed calls between two hosts, except those that only look for an alternative interface."""
     return frozenset(link for link in answers.links if not link.ok and link.outward and "other" not in link.kinds)
 
 
 def explained(finding: Finding, seen: Observations) -> Observations:
-    """What a finding explains of the observations."""
+    """Return the observations that a finding explains."""
     outcomes, kinds = ROWS[finding.cause].fails, ABOUT.get(finding.cause.partition("-")[0])
     return frozenset(
         link
@@ -44,15 +46,16 @@ def explained(finding: Finding, seen: Observations) -> Observations:
 
 
 def claimed(finding: Finding, seen: Observations) -> Observations:
-    """The observations between the hosts that a finding is about."""
-    cells = set(finding.cells)  # many hosts have thousands
+    """Return the observations between the pairs of hosts that a finding is about."""
+    cells = set(finding.cells)  # a set, because many hosts have thousands of pairs
     return frozenset(link for link in seen if link.ends in cells)
 
 
 def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
-    """Faults about links in the order of how much they explain, each with that in words; the first one if it is sure.
+    """Order the faults about links by how many failed calls they explain; use `not-known` if the first is not certain.
 
-    A fault of a host comes before them: a wrong name or a busy port is seen whole, and a link only from outside.
+    Each gets that number in words (`explains`). A fault of a host stays before them: a wrong name or a busy port is
+    observed directly, a link only from outside.
     """
     seen, ordered = failed(answers), list(findings)
     every = _pairs(seen)
@@ -61,7 +64,7 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
             words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed calls"
             ordered[number] = replace(finding, explains=words)
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
-    # What hosts say of themselves (two have one address) is seen whole: it comes before what calls only suggest.
+    # What hosts report about themselves (two have the same address) comes before what failed calls only suggest.
     by_weight = sorted(
         (ordered[place] for place in places),
         key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained(finding, seen)))),
@@ -76,7 +79,7 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
 
 
 def _described(finding: Finding, answers: Answers, seen: Observations) -> Finding:
-    """The finding; if it is inferred from calls alone: what was seen of them, then what that looks like."""
+    """Return the finding; if it is only inferred from calls, its text becomes what was seen, then the likely cause."""
     inferred = finding.level == FAULT and ROWS[finding.cause].inferred
     undecided = finding.cause == "not-known" and bool(finding.odd)
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
@@ -87,7 +90,7 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
 
 
 def singled_out(finding: Finding, answers: Answers) -> bool:
-    """Whether a second piece of evidence, beside the calls that failed, says the same as a cause inferred from them."""
+    """Whether a second piece of evidence, in addition to the failed calls, supports the cause inferred from them."""
     cells = set(finding.cells)
     tried = [link for link in answers.links if link.ends in cells]
     about = [link for link in tried if not link.ok]
@@ -103,24 +106,25 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
 
 
 def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool:
-    """Whether a caller's own kernel says that it has no way."""
+    """Whether a caller's own kernel reports that it has no route."""
     return bool(reachability.no_way(answers, about))
 
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
-    """True if the interfaces of these hosts take packets of different sizes; else the firewalls may tell."""
+    """True if these hosts' interfaces have different MTUs; else None: firewall rules may still prove the cause."""
     hosts = {host for cell in finding.cells for host in cell if host in answers.facts}
     sizes = {answers.card(host).get("mtu", 0) for host in hosts}
     return len(sizes - {0}) > 1 or None
 
 
-# By what a row is settled: whether it is, from the calls about it that failed, and from all; None: look further.
+# Value of `settled_by` in a cause's row -> a function that tells whether the evidence proves the cause. It gets the
+# failed calls of the finding's pairs, and all calls of these pairs; None: look at further evidence.
 SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], bool | None]] = {
     "delay": lambda finding, answers, about, tried: any(link.ms for link in tried),
-    # A rate is measured where a payload has passed whole.
+    # A rate has been measured if a whole payload has passed.
     "rate": lambda finding, answers, about, tried: any(link.ok and link.both_s for link in tried),
     "way": _have_no_way,
-    # What ARP does not answer is closed on every port.
+    # If ARP gets no answer, every port must fail.
     "neighbours": lambda finding, answers, about, tried: (
         {link.outcome for link in tried} <= {"no-arp", "wrong-card", *AIMLESS, *LOST}
     ),
@@ -132,7 +136,7 @@ SETTLES: dict[str, Callable[[Finding, Answers, Sequence[Link], Sequence[Link]], 
 
 
 def _may_drop(rule: str, port: int) -> bool:
-    """Whether a rule whose count grew may have lost calls to this port: it may be about other packets."""
+    """Whether a rule whose count grew may have dropped calls to this port: it may be about other packets."""
     if re.search(r" -p (?!tcp\b)\w+", rule):
         return False
     named = re.search(r"--d(?:estination-)?ports? (\S+)", rule)
@@ -146,7 +150,7 @@ def _may_drop(rule: str, port: int) -> bool:
 
 
 def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
-    """The findings; if the first fault is not sure, `not-known` in its place, and in that of its rivals."""
+    """Return the findings; if the first fault is not certain, `not-known` replaces it and its rivals."""
     first = next((finding for finding in findings if finding.level == FAULT), None)
     if first is None or ROWS[first.cause].fails is None or not first.cells:
         return findings
@@ -167,7 +171,7 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
 
 
 def _as_likely(finding: Finding, first: Finding) -> bool:
-    """Whether a fault is about the same hosts as one that only calls beside the run's own have shown."""
+    """Whether a fault is also about all pairs of `first`, if only calls that a run does not make have failed there."""
     return finding.level == FAULT and ROWS[finding.cause].fails is not None and set(finding.cells) >= set(first.cells)
 
 
@@ -196,7 +200,7 @@ def _pairs(links: Iterable[Link]) -> set[Pair]:
 
 
 def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
-    """Calls failed, and no rule knows why: what is odd, in order."""
+    """Yield a finding `not-known` if calls that a run needs failed and no check explains them."""
     links = [link for link in answers.links if not link.ok and link.ends in unexplained]
     needed = [
         link
@@ -216,7 +220,7 @@ def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
         )
 
 
-# How many calls end, by their outcome.
+# Outcome of calls -> how they end, in words.
 _HOW = {
     "dropped": "get no answer",
     "late": "get no answer in 2.2 s, or a late one",
@@ -244,9 +248,9 @@ _MOST_PORTS, _MOST_KINDS = 3, 2
 
 
 def seen_in_words(answers: Answers, cells: Collection[Pair], outcomes: Collection[str] = ()) -> str:
-    """What the failed calls of these pairs have in common, and on which ports calls pass there; empty: none failed.
+    """Describe what the failed calls of these pairs have in common, and on which ports calls pass; empty: none failed.
 
-    `outcomes`: only calls that ended so, if there are any.
+    `outcomes`: look only at calls with these outcomes, if there are any.
     """
     links = [link for link in answers.links if link.ends in cells and link.outward]
     links = [link for link in links if "other" not in link.kinds] or links
@@ -275,7 +279,7 @@ def _calls_of(answers: Answers, bad: Sequence[Link], links: Iterable[Link]) -> s
 
 
 def _port(answers: Answers, link: Link) -> str:
-    """The port; of the ports on which a host listens for data, their range."""
+    """Return the port of a call; for a data port, the host's range of local ports."""
     low, high = answers.facts.get(link.target, {}).get("port_range", (0, 0))
     ranged = {"data", "other", "store", "network", "rate", "long"} & set(link.kinds) and low <= link.port <= high
     return f"{low}-{high}" if ranged else str(link.port)
@@ -287,9 +291,9 @@ def _ports(ports: Sequence[str]) -> str:
 
 
 def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
-    """Whether a run may do with what speaks for it: calls that were answered at times, or few local ports.
+    """Whether a run may still work despite this doubt: calls were answered only sometimes, or local ports are few.
 
-    A limit of new connections answers some of many calls at once, and the few of a run pass it.
+    If a host limits new connections, only some of many parallel calls are answered, but a run's few connections pass.
     """
     if finding.level != UNKNOWN or ROWS[finding.cause].tried:
         return finding.level == UNKNOWN
@@ -300,15 +304,15 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
 
 def doubts(verdict: Verdict, answers: Answers) -> list[Finding]:
-    """The problems of the verdict, if a rehearsal may decide them all; else none."""
+    """Return the problems of the verdict if a rehearsal can decide all of them; else none."""
     return verdict.problems if all(is_left_to_rehearsal(each, answers) for each in verdict.problems) else []
 
 
 def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
-    """The verdict of a rehearsal on these doubts.
+    """Return the verdict of a rehearsal on these doubts.
 
-    If it went through, they are warnings. If it failed between hosts and does not say why, they are the likeliest
-    cause, and stand first.
+    If the rehearsal went through, they become warnings. If it failed between hosts for no clear reason, they are the
+    likeliest cause, and come first.
     """
     vague = [finding for finding in tried.problems if finding.cause == "proof-failed" and len(finding.hosts) > 1]
     if all(finding in doubts for finding in tried.problems):

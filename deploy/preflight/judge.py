@@ -1,8 +1,9 @@
-"""From answers to a verdict: run every check, fold what a finding explains (causes/rows/) into it, put one cause first.
+"""Turn answers into a verdict: run every check, drop findings that another one explains, and put one cause first.
 
-A check is a function `answers -> findings` in checks/; to add one, write it, add it to CHECKS, and add the row of its
-cause to deploy/causes/rows/. Their order is the order of causes: a host that could not be asked is not blamed for its
-answers; a wrong name leads to a wrong address, and a wrong address looks like a firewall.
+A check is a function `answers -> findings` in checks/. To add one, write it, add it to CHECKS, and add the row of its
+cause to deploy/causes/rows/; that row also lists the causes that it explains. The order of CHECKS goes from cause to
+effect: a host that could not be asked must not be blamed for missing answers; a wrong name leads to a wrong address,
+and a wrong address looks like a firewall.
 """
 
 from __future__ import annotations
@@ -50,16 +51,16 @@ CHECKS: tuple[Check, ...] = (
     rdma.check,
     resources.check,
 )
-# Findings on links that are about one host each.
+# Causes in the group `links` that are about one host, not about a pair.
 APART = ("other-network", "wrong-machine")
-# Groups of checks that take two hosts which answer.
+# Groups of checks that need at least two hosts that answer.
 BETWEEN = ("links", "mtu", "clocks")
-# Of a cause that many hosts have, so many are told in words; its `hosts` are all.
+# If many hosts have the same cause, its text describes at most this many of them; its `hosts` lists all.
 MOST_MERGED = 8
 
 
 def judge_rehearsed(answers: Answers, before: Iterable[Finding], findings: Sequence[Finding], shown: str) -> Verdict:
-    """The verdict on what was found before a rehearsal, and in it; `shown`: what it has shown, in words."""
+    """Return the verdict on the findings before a rehearsal (`before`) and in it; `shown`: its result, in words."""
     verdict = judge(answers, [*before, *findings])
     without = next((finding.text for finding in findings if finding.cause == "no-proof"), "")
     groups = {**verdict.groups, "proof": verdict.groups["proof"] or "ok"}
@@ -67,18 +68,18 @@ def judge_rehearsed(answers: Answers, before: Iterable[Finding], findings: Seque
 
 
 def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
-    """The verdict. `more`: findings from elsewhere (Docker, the proof), judged with the rest."""
+    """Return the verdict. `more`: findings from elsewhere (Docker, the rehearsal), judged with those of the checks."""
     findings = _suspects([*more, *(finding for check in CHECKS for finding in check(answers))])
     order = {FAULT: 0, UNKNOWN: 1, WARNING: 2}
 
-    # What only looks like a cause explains its consequences as a sure one does.
+    # A finding that is only a likely cause explains its consequences just as a certain one does.
     def weight(each: Finding) -> tuple[int, bool]:
         level = FAULT if each.or_else and each.level == UNKNOWN else each.level
         return order[level], _is_crawl(each)
 
     likely = sorted(findings, key=weight)
     findings = _folded(_merged(likely))
-    # What is sure stands before what only looks like a cause.
+    # Certain causes come before likely ones.
     findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
     findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
@@ -90,10 +91,10 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
 
 
 def _suspects(findings: list[Finding]) -> list[Finding]:
-    """The findings; warnings that explain what else was seen are causes.
+    """Return the findings, and raise the level of those warnings that explain what else was seen.
 
-    A slow look-up of names is the likely cause where the rehearsal failed, and a bad link where it crawled. Large
-    packets that vanish one way are what cuts a connection of the same pair.
+    A slow name look-up is the likely cause if the rehearsal failed on that host, and a bad link if the rehearsal was
+    slow. Large packets that are lost in one direction are the cause if a connection of the same pair was cut.
     """
     failing = {host for finding in findings if finding.cause == "proof-failed" for host in finding.hosts}
     severed = [finding for finding in findings if finding.cause == "connection-cut" and finding.level == FAULT]
@@ -114,12 +115,12 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
 
 
 def _is_crawl(finding: Finding) -> bool:
-    """Whether it says that the rehearsal was slow, which names no place."""
+    """Whether the finding says that the rehearsal was slow, which does not show where the fault is."""
     return (finding.cause, finding.group) == ("link-slow", "proof")
 
 
 def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ...]:
-    """Failed calls between hosts that no finding is about: neither by its pairs nor by its hosts."""
+    """Describe failed calls between hosts that no finding covers, neither by its pairs nor by its hosts."""
     cells = {cell for finding in findings for cell in finding.cells}
     hosts = {host for finding in findings if not finding.cells for host in finding.hosts}
     failed = confidence.failed(answers)
@@ -128,7 +129,7 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
 
 
 def _merged(findings: list[Finding]) -> list[Finding]:
-    """Merge findings: one cause on several hosts is one finding, with the words and commands of the first of them."""
+    """Merge findings: the same cause on several hosts becomes one finding, with text and fixes from the first hosts."""
     merged: dict[tuple[str, str], Finding] = {}
     others: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
@@ -162,7 +163,7 @@ def _merged(findings: list[Finding]) -> list[Finding]:
 
 
 def _folded(findings: list[Finding]) -> list[Finding]:
-    """Without what an earlier finding explains; that one keeps the words."""
+    """Drop each finding that an earlier one explains; the earlier one keeps its text in `follows`."""
     remaining: list[Finding] = []
     for finding in findings:
         for number, cause in enumerate(remaining):

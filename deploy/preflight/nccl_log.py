@@ -1,8 +1,7 @@
-"""What NCCL says of itself with NCCL_DEBUG=INFO: its network, the way between each two ranks, GPUDirect. Pure.
+"""Read what NCCL logs with NCCL_DEBUG=INFO: its network, the transport between each two ranks, GPUDirect. Pure.
 
-The wording changes from version to version; the lines here are those of NCCL 2.2 to 2.28, of its plugins, and of RCCL
-(tests/unit/preflight/nccl_logs.txt and public_logs.txt have excerpts, with their sources). Everything that is not
-known is left out.
+The wording changes from version to version. The patterns here match NCCL 2.2 to 2.28, its plugins, and RCCL
+(tests/unit/preflight/nccl_logs.txt and public_logs.txt have excerpts, with their sources). Unknown lines are ignored.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# By ranks (from, to), the transport: `P2P/IPC`, `SHM/direct`, `NET/IB/0/GDRDMA`.
+# Ranks (from, to) -> the transport between them: `P2P/IPC`, `SHM/direct`, `NET/IB/0/GDRDMA`.
 Ways = dict[tuple[int, int], str]
 NET = "NET"
 SOCKET = "Socket"
-# A host may send what it likes, and the patterns need the square of a line's length.
+# A host may send lines of any length, and the time of these patterns grows with the square of a line's length.
 LONGEST = 1000
 _VERSION = re.compile(r"\b([NR]CCL) version ?:? ?([0-9][\w.+-]*)")
 _WAY = re.compile(
@@ -28,11 +27,11 @@ _HCA = re.compile(r"NET/(?!Socket)\S{1,100} ?: GPU Direct RDMA .{0,300}for HCA (
 _NO_DIRECT = re.compile(r"NET/(?!Socket).{0,300}(?:GPU Direct RDMA Disabled|disabling GDR)")
 _SOCKET = re.compile(r"(?:NET/(?:Socket|FastSocket)|NET) : Using (.*)")
 _INTERFACE = re.compile(r"(?:\[\d+\]|^interface )([\w.-]+):")
-# NCCL before 2.4 wrote `internal Network`; `internal network plugin` of today names no network.
+# NCCL before 2.4 wrote `internal Network`. Today's `internal network plugin` does not tell which network it is.
 _NETWORK = re.compile(r"Using (?:network|internal Network) (\S+(?: Libfabric)?)")
 _OVER = re.compile(r"NET/([^/]+)/\d")
 _PROVIDER = re.compile(r"NET/OFI Selected Provider is ([\w;.-]+)")
-# Why no RDMA: words of the log, and what they mean. The first one that is in the log is the reason.
+# Why NCCL does not use RDMA: a pattern of the log, and its meaning. The first pattern found in the log is the reason.
 REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
     (r"Selected Provider is (?:tcp|sockets)", "its libfabric found no RDMA provider, and took TCP"),
@@ -48,11 +47,11 @@ REASONS = (
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What a log says.
+    """The facts that a log shows.
 
-    network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name, empty if the log does not say it. devices:
-    by index, the RDMA devices that it uses. provider: what libfabric drives below its plugin. no_direct: a device
-    cannot reach the GPUs' memory.
+    network: what NCCL uses between hosts: `IB`, `Socket`, a plugin's name; empty if the log does not show it. devices:
+    by index, the RDMA devices that it uses. provider: the provider that libfabric uses below NCCL's plugin. no_direct:
+    a device cannot access the GPUs' memory directly.
     """
 
     library: str = ""
@@ -67,12 +66,12 @@ class NcclLog:
 
     @property
     def between(self) -> Ways:
-        """The ways that leave a host."""
+        """The transports between ranks on different hosts."""
         return {pair: way for pair, way in self.ways.items() if way.startswith(NET)}
 
     @property
     def sockets(self) -> bool:
-        """Whether ranks of different hosts talk by sockets; libfabric's plugin may do so under its own name."""
+        """Whether ranks on different hosts use sockets; libfabric's plugin may use sockets under its own name."""
         if self.provider.startswith(("tcp", "sockets")):
             return True
         ways = self.between.values()
@@ -80,23 +79,23 @@ class NcclLog:
 
     @property
     def direct(self) -> bool | None:
-        """Whether the network reaches the GPUs' memory (GPUDirect RDMA) on every way; None if nothing shows it.
+        """Whether the network accesses the GPUs' memory (GPUDirect RDMA) between all ranks; None if the log is silent.
 
-        A way that was taken says more than what a device can do.
+        A transport that was really used counts more than what a device can do.
         """
         ways = [way for way in self.between.values() if not way.startswith("NET/Socket")]
         return all("GDRDMA" in way for way in ways) if ways else False if self.no_direct else None
 
     def device_of(self, pair: tuple[int, int]) -> str:
-        """The RDMA device of a way, as NCCL_IB_HCA calls it; empty if it has none."""
+        """Return the RDMA device between two ranks, by its name in NCCL_IB_HCA; empty if there is none."""
         number = re.match(r"NET/(?!Socket)[^/]+/(\d+)", self.ways.get(pair, ""))
         return self.devices.get(int(number[1]), "") if number else ""
 
 
 def read(lines: Iterable[str]) -> NcclLog:
-    """A log of one rank, or of several: what the first line of each kind says; of a way, what its sender says.
+    """Read the log of one rank, or of several. The first line of each kind counts; for a transport, its sender's line.
 
-    Where one rank says that it uses sockets, the network is sockets.
+    If one rank reports that it uses sockets, the network is sockets.
     """
     text = [line[:LONGEST] for line in lines]
     library, version = _first(_VERSION, text) or ("", "")
@@ -123,12 +122,12 @@ def read(lines: Iterable[str]) -> NcclLog:
 
 
 def _first(words: re.Pattern[str], text: Sequence[str]) -> tuple[str, ...]:
-    """The groups of the first line that has the words; empty if none has."""
+    """Return the groups of the first line that matches; empty if no line does."""
     return next((match.groups() for line in text if (match := words.search(line))), ())
 
 
 def _ways(text: Sequence[str]) -> Ways:
-    """By ranks (from, to), the transport, as the sender says it; as the receiver does if the sender does not."""
+    """Return the transport for each pair of ranks (from, to), as the sender logged it, else as the receiver did."""
     ways, told_by = Ways(), Ways()
     for line in text:
         if way := _WAY.search(line.strip()):
@@ -142,7 +141,10 @@ def _ways(text: Sequence[str]) -> Ways:
 def _network(
     named: Sequence[str], ways: Mapping[tuple[int, int], str], devices: Mapping[int, str], interfaces: Sequence[str]
 ) -> str:
-    """The network between hosts: by name, else by the ways, else by what NCCL before 2.5 lists alone."""
+    """Return the network between hosts, by its name, else by the transports, else by the devices or interfaces.
+
+    NCCL before 2.5 logs only the devices and interfaces.
+    """
     if named:
         return SOCKET if SOCKET in named else named[0]
     over = [match[1] for way in ways.values() if (match := _OVER.match(way))]
@@ -152,7 +154,7 @@ def _network(
 
 
 def summary(log: NcclLog) -> str:
-    """In words: `NCCL 2.21.5 by IB (mlx5_0, mlx5_1) with GPUDirect; in a host P2P/CUMEM`."""
+    """Return a summary: `NCCL 2.21.5 by IB (mlx5_0, mlx5_1) with GPUDirect; in a host P2P`."""
     by = f" by {log.network}" if log.network else ""
     used = sorted({log.device_of(pair) for pair in log.between} - {""}) or list(log.interfaces if log.sockets else ())
     words = [f"{log.library or 'NCCL'} {log.version}".strip() + by + (f" ({', '.join(used)})" if used else "")]

@@ -1,7 +1,7 @@
-"""On which network do the hosts meet? The networks that several have, which pairs are measured, and the best. Pure.
+"""Choose the network on which the hosts meet: which networks they share, which pairs to measure, the best one. Pure.
 
-A network counts where an address in it is the first of its interface: gloo and NCCL take the first one. The best
-network connects everybody; of several, it is the fastest.
+A network counts for a host only if the host's address in it is the first of its interface: gloo and NCCL use the first
+one. The best network is the fastest of those that connect all hosts.
 """
 
 from __future__ import annotations
@@ -17,27 +17,26 @@ from .answers import Answers, Link, Pair
 from .request import MUSTER, Facts
 from .targets import Call
 
-# What one call carries at first; if even that is fast, larger ones tell a fast network from a faster one: the best of
-# two, for a busy host holds a call up, and speeds none up.
+# The payloads of the calls. If the first is fast, two larger ones tell a fast network from a faster one; the better of
+# the two counts, because a busy host can only slow a call down.
 SIZES, WAIT_S, FAST_MBIT = (1 << 20, 8 << 20, 8 << 20), 1.5, 150.0
 SIZE = SIZES[0]
-# As hosts/node/overlay_plan.py calls an interface.
-_OF_A_RUN = re.compile(r"muster[0-9a-f]{8}")
-# Up to so many hosts, all pairs are measured; above, each host with the next one.
+# The name that hosts/node/overlay_plan.py gives to an interface of a run's own network.
+_OVERLAY_NAME = re.compile(r"muster[0-9a-f]{8}")
+# With at most this many hosts, all pairs are measured; with more, each host with the next one.
 ALL_PAIRS = 8
-# Another network has to be so much faster than the one that the routes lead to.
+# Another network must be faster by this factor than the one that the routes use.
 FASTER = 1.25
-# A call that was answered shows that the network is open, whatever became of its payload's rest.
+# A call with one of these outcomes was answered, so the network is open, even if the payload did not pass whole.
 OPEN = ("ok", "slow", "late", "at-times")
 VARIABLES = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
 
 
 @dataclass(frozen=True)
 class Network:
-    """One network: its name, and by host its interface and address there.
+    """One network: its name, and for each host its interface and address in it (`places`).
 
-    closed: pairs of hosts that do not reach each other there. mbit: the rate of its slowest pair, 0 if it was not
-    measured.
+    closed: pairs of hosts that cannot reach each other on it. mbit: the rate of its slowest pair, 0 if not measured.
     """
 
     name: str
@@ -57,13 +56,13 @@ class Network:
 
     @classmethod
     def of(cls, value: Facts) -> Network:
-        """Read a recording, which has it as `asdict` makes it."""
+        """Read a network from a recording, where it has the form of `asdict`."""
         places = {host: (interface, address) for host, (interface, address) in value["places"].items()}
         closed = tuple((first, other) for first, other in value["closed"])
         return cls(value["name"], places, closed, value["mbit"])
 
 
-# What the summary begins with where none is chosen.
+# The beginning of the summary if no network is chosen.
 NONE = "no network connects all hosts"
 
 
@@ -76,13 +75,13 @@ def rate_words(mbit: float) -> str:
 
 def is_overlay(interface: str) -> bool:
     """Whether an interface is that of a run's own network (--overlay)."""
-    return bool(_OF_A_RUN.fullmatch(interface))
+    return bool(_OVERLAY_NAME.fullmatch(interface))
 
 
 def candidates(answers: Answers) -> list[Network]:
-    """The networks that at least two hosts have, the one that the routes lead to first; fewer than two: no choice.
+    """Return the networks that at least two hosts share, first the one the routes use; empty if there is no choice.
 
-    Empty where the user, or another launcher, chooses the interfaces.
+    There is no choice with fewer than two networks, or if the user or another launcher chooses the interfaces.
     """
     hosts = answers.hosts_with_facts
     if answers.request.style != MUSTER or len(hosts) < 2 or answers.request.interfaces:
@@ -100,18 +99,18 @@ def candidates(answers: Answers) -> list[Network]:
     if not present and _distinct(routed):
         present = Network("by the hosts' routes", routed)
     ordered = [present] if present else []
-    # A network that gives no host another interface is not a choice.
+    # A network is no alternative if every host has the same interface and address in it as on the routes' network.
     shared = [network for network in shared if not present or not network.places.items() <= present.places.items()]
     ordered += sorted(shared, key=lambda network: -len(network.places))
     return ordered if len(ordered) > 1 else []
 
 
 def _of_host(answers: Answers, host: str) -> Iterator[tuple[str, str, str]]:
-    """The networks of a host: name, interface, address. A tunnel's peers have no network in common but its name."""
+    """Yield the networks of a host: name, interface, address. A tunnel's peers share no network, only its name."""
     first = set[tuple[str, int]]()
     for interface, address, prefix in prediction.reachable(answers.facts[host]):
         if is_overlay(interface):
-            continue  # another run's own network (--overlay) ends with that run
+            continue  # this is another run's own network (--overlay), which ends with that run
         network = prediction.network_of(address, prefix)
         if (interface, network.version) in first or (first and network.version == 6 and (interface, 4) in first):
             continue
@@ -125,7 +124,7 @@ def _distinct(places: Mapping[str, tuple[str, str]]) -> bool:
 
 
 def pairs_of(network: Network) -> list[Pair]:
-    """The pairs of hosts to measure: all pairs if the hosts are few; otherwise each host and the next."""
+    """Return the pairs of hosts to measure: all pairs of few hosts; else each host and the next."""
     hosts = list(network.places)
     if len(hosts) <= ALL_PAIRS:
         return list(itertools.combinations(hosts, 2))
@@ -133,14 +132,14 @@ def pairs_of(network: Network) -> list[Pair]:
 
 
 def call(answers: Answers, network: Network, target: str, size: int) -> Call | None:
-    """The call that measures the way to a host; None if it listens on no port."""
+    """Return the call that measures the path to a host; None if the host's probe listens on no port."""
     opened = answers.listened(target, "sampled")
     where = {"host": target, "address": network.places[target][1], "kinds": ["network"], "id": 0}
     return {**where, "port": opened[0], "size": size, "wait": WAIT_S} if opened else None
 
 
 def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Network:
-    """The network with what calls on it have shown: the measured ones, and those that preflight made before."""
+    """Return the network with the results of calls on it: those that measure it, and earlier ones of the preflight."""
     where = {host: address for host, (_, address) in network.places.items()}
     mine = [link for link in (*answers.links, *links) if link.address == where.get(link.target)]
     mine = [link for link in mine if link.source in where and link.outward]
@@ -167,7 +166,7 @@ def _needed(answers: Answers, network: Network, pair: Pair) -> bool:
 
 
 def _rates(link: Link) -> Iterator[tuple[Pair, float]]:
-    """Mbit/s each way; of a call that did not end in time, what had passed by then."""
+    """Yield the Mbit/s of each direction; if the call did not end in time, from the bytes that had passed by then."""
     forth, back = link.mbit
     yield link.ends, forth or 8e-6 * link.moved / WAIT_S
     if forth:
@@ -175,24 +174,24 @@ def _rates(link: Link) -> Iterator[tuple[Pair, float]]:
 
 
 def best(networks: Sequence[Network], hosts: Sequence[str]) -> Network | None:
-    """The best network that connects all hosts; None if none does. `networks`: the routes' own first."""
+    """Return the best network that connects all hosts; None if none does. `networks`: first the one the routes use."""
     whole = [network for network in networks if not network.closed and len(network.places) == len(hosts)]
     if not whole:
         return None
     fastest = max(whole, key=lambda network: network.mbit)
-    # The routes' own stays where the other is hardly faster.
+    # Keep the network that the routes use unless another one is clearly faster.
     return whole[0] if whole[0] is networks[0] and FASTER * whole[0].mbit >= fastest.mbit else fastest
 
 
 def interfaces(network: Network) -> dict[str, str]:
-    """By host, the interface of a network: what `PreflightRequest.interfaces` takes."""
+    """Return each host's interface in a network, as `PreflightRequest.interfaces` expects it."""
     return {host: interface for host, (interface, _) in network.places.items()}
 
 
 def summary(networks: Sequence[Network], chosen: Network | None, hosts: Sequence[str]) -> str:
     """`the hosts meet on eth1 (10.0.0.0/24, 9.4 Gbit/s); eth0 is closed between gpu-a and gpu-b`.
 
-    Without a chosen one: `no network connects all hosts`, and what is wrong with each.
+    If none is chosen: `no network connects all hosts`, and what is wrong with each.
     """
     words = [f"the hosts meet on {chosen.words}" if chosen else NONE]
     for network in (network for network in networks if network is not chosen):
@@ -205,7 +204,7 @@ def summary(networks: Sequence[Network], chosen: Network | None, hosts: Sequence
 
 
 def description(answers: Answers, ok: bool) -> str:
-    """On which network the hosts meet, in words; or why on none, unless all is `ok`. Empty if they have no choice."""
+    """Describe on which network the hosts meet, or why on none, unless all is `ok`. Empty if they have no choice."""
     networks = [Network.of(network) for network in answers.networks]
     hosts = answers.hosts_with_facts
     chosen = best(networks, hosts) if networks else None

@@ -1,7 +1,8 @@
-"""Predict which addresses torch, gloo and NCCL will pick, and which host takes itself for the endpoint's. Pure.
+"""Predict which addresses torch, gloo and NCCL will pick, and which host will consider itself the endpoint. Pure.
 
-Read in torch 2.13 (elastic/rendezvous: c10d_rendezvous_backend.py, utils.py, dynamic_rendezvous.py; c10d: TCPStore,
-ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7 (misc/socket.cc).
+The rules are from the sources of torch 2.13 (elastic/rendezvous: c10d_rendezvous_backend.py, utils.py,
+dynamic_rendezvous.py; c10d: TCPStore, ProcessGroupGloo), gloo (transport/tcp/device.cc, pair.cc) and NCCL 2.30.7
+(misc/socket.cc).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from .request import MPI, MUSTER, SLURM, Facts, PreflightRequest
 
 @dataclass(frozen=True)
 class Pick:
-    """An address that will be picked: `how` in words; `problem` is a cause's slug where it cannot work."""
+    """An address that will be picked; `how`: by which rule, in words; `problem`: a cause's slug if it cannot work."""
 
     address: str
     interface: str
@@ -26,8 +27,8 @@ class Pick:
 
 @dataclass(frozen=True)
 class Plan:
-    """What torch will do: the endpoint, who takes itself for its host, who is rank 0 and under what name, who listens
-    where for data."""
+    """What torch will do: the endpoint; the hosts that consider themselves its host (`owners`); the host with rank 0
+    (`first`) and the name at which its store is called; and each host's address for data."""
 
     endpoint: str
     owners: tuple[str, ...]
@@ -37,7 +38,10 @@ class Plan:
 
 
 def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[str, Facts]) -> Plan:
-    """For hosts in their order, the first one the master. `routes`: by host, the source address toward an address."""
+    """Return the plan for these hosts, in order; the first is the master.
+
+    `routes`: for each host, the source address that it uses toward an address.
+    """
     hosts = list(facts)
     endpoint, given = request.endpoint or _endpoint(request, facts), dict[str, dict[str, str]]()
     owners, first, name = tuple(hosts[:1]), next(iter(hosts), ""), endpoint
@@ -46,7 +50,7 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
         given |= {host: _named(name) for host, name in request.interfaces.items() if host in given}
     elif request.by_c10d:
         owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
-        # Ranks follow the agents' addresses as strings: socket.getfqdn(), where --local-addr is not given.
+        # torchrun orders the ranks by the agents' addresses as strings: socket.getfqdn(), unless --local-addr is given.
         names = {host: str(facts[host].get("fqdn") or "") for host in hosts}
         first = min(names, key=names.__getitem__, default="")
         name = names.get(first, "")
@@ -58,14 +62,14 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
 
 
 def _endpoint(request: PreflightRequest, facts: Mapping[str, Facts]) -> str:
-    """Where the nodes meet by default. Scripts of Slurm and MPI set MASTER_ADDR to the first host's name."""
+    """Return the default endpoint. Scripts for Slurm and MPI set MASTER_ADDR to the first host's name."""
     first: Facts = next(iter(facts.values()), {})
     return str(first.get("hostname", "")) if request.style in (SLURM, MPI) else meeting_address(facts)
 
 
 def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
-    """ProcessGroupGloo: GLOO_SOCKET_IFNAME's first address; else the first of the host's own name that can be bound
-    here; else loopback."""
+    """ProcessGroupGloo picks the first address of GLOO_SOCKET_IFNAME; else the first address of the host's own name
+    that it can bind; else loopback."""
     name = variables.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     if name:
         return _first_of(facts, name, f"GLOO_SOCKET_IFNAME={name}")
@@ -82,8 +86,8 @@ def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
 
 
 def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
-    """NCCL's bootstrap: the first interface that NCCL_SOCKET_IFNAME lets through; else ib*, else what is not docker,
-    lo or virbr, else docker, lo, virbr."""
+    """NCCL's bootstrap picks the first interface that NCCL_SOCKET_IFNAME allows; else ib*, else any interface that is
+    not docker*, lo* or virbr*, else docker*, lo*, virbr*."""
     rule = variables.get("NCCL_SOCKET_IFNAME", "")
     usable = [name for name, entry in facts["interfaces"].items() if entry["up"] and entry["running"]]
     family = variables.get("NCCL_SOCKET_FAMILY", "")
@@ -101,14 +105,14 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
 
 
 def _nccl_place(name: str) -> int:
-    """Where NCCL looks for an interface of such a name, if no variable names one: at first, as any other, or last."""
+    """Return the place of an interface name in NCCL's order if no variable is set: 0 comes first, then 1, and so on."""
     if name.startswith("ib"):
         return 0
     return 1 + next((place for place, begin in enumerate(("docker", "lo", "virbr"), 1) if name.startswith(begin)), 0)
 
 
 def rule_allows(rule: str, name: str) -> bool:
-    """NCCL_SOCKET_IFNAME: a list of prefixes; `^` in front excludes, `=` wants the exact name."""
+    """Whether NCCL_SOCKET_IFNAME allows an interface. It lists prefixes; leading `^`: exclude, `=`: exact names."""
     exclude, exact = rule.startswith("^"), "=" in rule[:2]
     names = rule.lstrip("^=").split(",")
     match = any(name == pattern if exact else name.startswith(pattern) for pattern in names if pattern)
@@ -116,7 +120,7 @@ def rule_allows(rule: str, name: str) -> bool:
 
 
 def takes_itself(facts: Facts, endpoint: str) -> bool | None:
-    """torch's _matches_machine_hostname: whether a node hosts the rendezvous; None where torch would raise."""
+    """Whether a node will host the rendezvous (torch's _matches_machine_hostname); None if torch would raise."""
     if endpoint == "localhost" or is_loopback(endpoint) or endpoint == facts["hostname"]:
         return True
     own = facts.get("names", {}).get(facts["hostname"])
@@ -127,7 +131,7 @@ def takes_itself(facts: Facts, endpoint: str) -> bool | None:
 
 
 def addresses_of(facts: Facts, name: str) -> list[str] | None:
-    """What a name, or an address, stands for on a host; None when it does not resolve there."""
+    """Return the addresses of a name, or of an address itself, on a host; None if it does not resolve there."""
     if is_address(name):
         return [name]
     rows = facts.get("names", {}).get(name)
@@ -135,7 +139,7 @@ def addresses_of(facts: Facts, name: str) -> list[str] | None:
 
 
 def meeting_address(facts: Mapping[str, Facts]) -> str:
-    """The master's address in a network that all share, IPv4 first; else its first one."""
+    """Return the master's address in a network that all hosts share, IPv4 preferred; else its first address."""
     own = [list(reachable(entry)) for entry in facts.values()]
     if not own or not own[0]:
         return ""
@@ -148,7 +152,10 @@ def meeting_address(facts: Mapping[str, Facts]) -> str:
 
 
 def reachable(facts: Facts) -> Iterator[tuple[str, str, int]]:
-    """Interface, address, prefix of what a peer may reach: no loopback, no link-local, no container network."""
+    """Yield interface, address and prefix for each address that a peer may reach.
+
+    That excludes loopback and link-local addresses and container networks.
+    """
     for name, entry in facts["interfaces"].items():
         if entry["loopback"] or not entry["up"] or inner(facts, name):
             continue
@@ -158,19 +165,22 @@ def reachable(facts: Facts) -> Iterator[tuple[str, str, int]]:
 
 
 def inner(facts: Facts, name: str) -> bool:
-    """Whether an interface leads to containers or virtual machines only; a bridge with a card in it leads out."""
+    """Whether an interface leads only to containers or virtual machines; a bridge with a network card leads outside."""
     entry = facts["interfaces"].get(name, {})
     cards = [port for port in entry.get("ports", ()) if not port.startswith((*INNER, "vnet", "tap"))]
     return name.startswith(INNER) or (bool(entry.get("bridge")) and not cards)
 
 
 def own_addresses(facts: Facts) -> set[str]:
-    """Every address of a host."""
+    """Return all addresses of a host."""
     return {address for entry in facts["interfaces"].values() for address, _ in entry["addresses"]}
 
 
 def interface_of(facts: Facts, address: str) -> str:
-    """Which interface has an address, of several (kube-proxy's has those of its services) one that is up; or empty."""
+    """Return the interface that has an address, or an empty name.
+
+    Several may have it (kube-proxy's interface has the addresses of its services): one that is up is preferred.
+    """
     having = [
         (not entry["up"], number, str(name))
         for number, (name, entry) in enumerate(facts["interfaces"].items())
@@ -185,28 +195,28 @@ def same_network(address: str, prefix: int, other: str) -> bool:
 
 
 def network_of(address: str, prefix: int) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
-    """The network that an address of an interface is in."""
+    """Return the network of an interface's address."""
     return ipaddress.ip_interface(f"{address}/{prefix}").network
 
 
 def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """An address without its zone. Raises ValueError."""
+    """Parse an address without its zone. Raises ValueError."""
     return ipaddress.ip_address(address.partition("%")[0])
 
 
 def shares_network(facts: Facts, address: str) -> bool:
-    """Whether a host has an address in the network of another's address."""
+    """Whether a host has an address in the same network as `address`."""
     return any(same_network(own, prefix, address) for _, own, prefix in reachable(facts))
 
 
 def connects(mine: str, theirs: str) -> bool:
-    """Whether gloo's pair is opened from this side: the larger address calls the smaller one."""
+    """Whether gloo opens the connection from this side: the larger address calls the smaller one."""
     address, other = parsed(mine), parsed(theirs)
     return address.version != other.version or int(address) > int(other)
 
 
 def called(data: Mapping[str, Pick], host: str) -> bool:
-    """Whether any peer opens gloo's connection to this host, or cannot tell because both have one address."""
+    """Whether any peer opens gloo's connection to this host. True if an address is unknown, or both have the same."""
     mine = data[host].address
     peers = [pick.address for name, pick in data.items() if name != host]
     return not mine or any(not peer or peer == mine or connects(peer, mine) for peer in peers)
@@ -244,7 +254,7 @@ def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:
 
 
 def _muster_variables(facts: Facts, routes: Facts, endpoint: str) -> dict[str, str]:
-    """What hosts/node/container.py gives a node: the interface that leads to its peers."""
+    """Return the variables that hosts/node/container.py gives a node: the interface that leads to its peers."""
     ways = [source for to, source in routes.items() if isinstance(source, str) and not is_loopback(source)]
     own = interface_of(facts, endpoint) if is_address(endpoint) else ""
     name = own or next((interface for source in ways if (interface := interface_of(facts, source))), "")

@@ -1,7 +1,7 @@
 """Check the probes' answers, question by question: the judge gets only checked answers. Pure.
 
-A host can answer anything, and so can any program on its ports. An answer of the wrong shape raises BadAnswer, which is
-that host's fault; preflight judges the other hosts as usual.
+A host, or any program on one of its ports, can answer anything. An answer of the wrong shape raises BadAnswer, which
+counts as a fault of that host; preflight judges the other hosts as usual.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from ..core.fields import (
     words,
 )
 
-# A host's name, or none; kernels say `(none)` if none is set. An address may stand for it.
+# A host's name, or an empty one; kernels report `(none)` if none is set. It may also be an address.
 _ANY_NAME = words(253)
 
 
 def _hostname(value: object, what: str) -> str:
-    """A host's own name, with `_` for what no name of the network has: it may stand in a command that we suggest."""
+    """Read a host's own name; replace characters that no network name has by `_`: we may suggest commands with it."""
     return re.sub(r"^[^A-Za-z0-9_:(]|[^A-Za-z0-9._:()-]", "_", _ANY_NAME(value, what))
 
 
 _DIGITS = text(5, r"[0-9]+")
 _PORT, _SIZE, _SECONDS, _MS = whole(65535), whole(1 << 80, least=-1), real(1e6), real(1e9)
-# If a question fails or does not end in time, this record replaces the answer.
+# The probe sends this record instead of the answer if a question fails or does not end in time.
 _FAILED = record({"error": words()}, {"code": whole(1 << 31, least=-(1 << 31))})
 
 
 def _plain(most: int) -> Reader[str]:
-    """Text in ASCII: a question mark replaces any other letter."""
+    """Return a reader of text in ASCII, which replaces any other character by a question mark."""
 
     def read(value: object, what: str) -> str:
         return words(most)(value, what).encode("ascii", "replace").decode()
@@ -55,7 +55,10 @@ def _plain(most: int) -> Reader[str]:
 
 
 def _settings(value: object, what: str) -> dict[str, str]:
-    """Variables, without the login of a proxy, which may have any letter: findings are shown, and recorded."""
+    """Read variables; hide the login in a proxy's or other URL, because findings are shown and recorded.
+
+    The login of a proxy may contain any character.
+    """
     read = table(text(200, r"\w+"), words())(value, what)
     login = re.compile(r"^(\w+://)?.*@", re.DOTALL)
     return {
@@ -67,7 +70,7 @@ def _settings(value: object, what: str) -> dict[str, str]:
 
 
 def _network(value: object, what: str) -> list[Any]:
-    """An address and the length of its network's prefix."""
+    """Read an address and the length of its network's prefix."""
     network = row(address, whole(128))(value, what)
     if "%" in network[0] or network[1] > ipaddress.ip_address(network[0]).max_prefixlen:
         raise BadAnswer(what, "an address and its prefix", f"{network[0]}/{network[1]}")
@@ -82,7 +85,7 @@ def _port_range(value: object, what: str) -> list[int]:
 
 
 def _instead(reader: Reader[Any], blank: Any, *others: Reader[Any]) -> Reader[Any]:
-    """`blank` if the answer has one of the other shapes."""
+    """Return a reader that reads `blank` if the answer has one of the `others` shapes."""
 
     def read(value: object, what: str) -> Any:
         if any(optional(other)(value, what) is not None for other in others):
@@ -138,7 +141,7 @@ _SOFTWARE = record({"python": _plain(100)}, dict.fromkeys(_VERSIONS, _plain(100)
 
 
 def _gpu(value: object, what: str) -> list[str]:
-    """A row of nvidia-smi: a number, and what the columns behind it say."""
+    """Read a row of nvidia-smi's table: the GPU's number, then the other columns."""
     cells = array(_plain(200), 100)(value, what)
     digits(10_000)(cells[0] if cells else None, f"{what}[0]")
     return cells
@@ -213,7 +216,7 @@ _LISTEN = record(
 
 
 def _from_stranger(reader: Reader[str]) -> Reader[str]:
-    """Text that came from a port, where anybody may listen: a question mark if it cannot be read."""
+    """Return a reader of text that came from a port, where any program may listen: `?` for malformed text."""
     return lambda value, what: optional(reader)(value, what) or ("" if value in (None, "") else "?")
 
 
@@ -267,5 +270,5 @@ _SHAPES: Mapping[str, Callable[[object, str], dict[str, Any]]] = {
 
 
 def read(question: str, answer: object) -> dict[str, Any]:
-    """The answer to a question, whole and checked. Raises BadAnswer with the field."""
+    """Check a whole answer to a question and return it. Raises BadAnswer, which names the field."""
     return _SHAPES[question](answer, question)

@@ -1,6 +1,6 @@
-"""Who reaches whom, what gloo and NCCL open, whose firewall lost calls, the fewest hosts that explain that. Pure.
+"""Which host reaches which, what gloo and NCCL open, whose firewall dropped calls, which hosts explain that. Pure.
 
-A column is the called host, a row the calling host, a cell the link between them.
+It sees the pairs of hosts as a table: a column is a called host, a row is a calling host, a cell is the link.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from .request import TORCHRUN
 
 MOST_LINKS = 3
 ALL, MEET, DATA = "all", "meet", "data"
-# Calls that were answered: other checks say what happened to their payload.
+# Outcomes of calls that were answered: other checks look at what happened to their payload.
 OPENED = ("stall-send", "stall-receive", "slow", "cut", "late", "at-times", "mute")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """How one host reaches another: the outcome for the rendezvous port, the same port where it is only a hint, the
-    data ports, and the host's other interfaces. Empty where nothing was tried."""
+    """How one host reaches another: the outcome on the rendezvous port, on the same port of a host that does not hold
+    the rendezvous (`hint`), on the data ports, and on the other interfaces. Empty if nothing was tried."""
 
     meet: str
     hint: str
@@ -41,7 +41,7 @@ class Cell:
         return bool(self.tried) and "ok" not in self.tried
 
     def of(self, what: str) -> str:
-        """The outcome that counts for a kind of fault; for ALL, the first outcome of a dead cell."""
+        """Return the outcome that counts for a kind of fault (ALL, MEET, DATA); for ALL, the first of a dead cell."""
         if what == ALL:
             return self.tried[0] if self.dead else "ok" if self.tried else ""
         return (self.meet or self.hint) if what == MEET else self.data
@@ -49,7 +49,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Blame:
-    """Failed cells, and the hosts that explain them: called hosts, callers (`outgoing`), or the ends of a link."""
+    """Failed cells, and the hosts that explain them: called hosts, calling hosts (`outgoing`), or a link's two ends."""
 
     hosts: tuple[str, ...]
     cells: tuple[Pair, ...]
@@ -58,21 +58,24 @@ class Blame:
 
     @property
     def callers(self) -> tuple[str, ...]:
-        """Who calls in these cells."""
+        """The calling hosts of these cells."""
         return tuple(dict.fromkeys(source for source, _ in self.cells))
 
     def failed(self, answers: Answers) -> list[Link]:
-        """The calls of these cells that did not end well."""
+        """Return the calls of these cells that failed."""
         return [link for pair in self.cells for link in answers.between(*pair) if not link.ok]
 
 
 def table(answers: Answers) -> dict[Pair, Cell]:
-    """Every ordered pair of the hosts that answered."""
+    """Return the cell of every ordered pair of hosts that answered."""
     return {pair: _cell(answers, *pair) for pair in pairs(answers.hosts_with_facts)}
 
 
 def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -> list[Blame]:
-    """`cells`: all outcomes, `bad`: those to explain. Columns come before rows, rows before links."""
+    """Find the hosts that explain the pairs in `bad`. Called hosts are preferred to calling hosts, and these to links.
+
+    `cells`: the outcomes of all pairs.
+    """
     if not bad:
         return []
     columns, rows = (_full(hosts, cells, bad, end) for end in (1, 0))
@@ -89,7 +92,10 @@ def blame(hosts: Sequence[str], cells: dict[Pair, str], bad: Collection[Pair]) -
 
 
 def _full(hosts: Sequence[str], cells: Iterable[Pair], bad: Iterable[Pair], end: int) -> dict[str, None]:
-    """The hosts at one end of cells that all failed; with more than two hosts, a single cell is a link."""
+    """Return the hosts for which all cells with the host at this end failed.
+
+    With more than two hosts, one such cell is not enough: that is a single link.
+    """
     tried, failed = (Counter(pair[end] for pair in of) for of in (cells, bad))
     least = 1 if len(hosts) == 2 else 2
     return dict.fromkeys(host for host in hosts if tried[host] == failed[host] >= least)
@@ -101,13 +107,13 @@ def _singles(bad: list[Pair]) -> list[Blame]:
         ways.setdefault(frozenset(pair), []).append(pair)
     for both in ways.values():
         blames.append(Blame(both[0] if len(both) > 1 else (both[0][1],), tuple(both), link=both[0]))
-    if len(blames) > MOST_LINKS:  # so many links mean that the network is split
+    if len(blames) > MOST_LINKS:  # this many bad links mean that the network is split
         return [Blame(tuple(sorted({host for pair in bad for host in pair})), tuple(bad))]
     return blames
 
 
 def _cell(answers: Answers, source: str, target: str) -> Cell:
-    # If an interface is down, its failed calls say nothing new about the link.
+    # If an interface is down, failed calls to it tell nothing new about the link.
     down = "interface-down" in (answers.picks[target].problem, answers.picks[source].problem)
 
     def outcome(kind: str) -> str:
@@ -123,18 +129,18 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
 
 
 def tried(answers: Answers, source: str, target: str, kind: str) -> list[Link]:
-    """The calls of a kind that show how a host is reached: at its own addresses, or at that of the rendezvous."""
+    """Return the calls of a kind that show how a host is reached: at its own addresses or the rendezvous address."""
     pick, facts = answers.picks[target], answers.facts[target]
     own = prediction.own_addresses(facts)
     links = [link for link in answers.between(source, target, kind) if link.address in own or kind == "rendezvous"]
     if kind == "other":
-        # A choice of interface gives no other way by another family on the same interface.
+        # The fix is to choose another interface: the other address family on the same interface does not help.
         return [link for link in links if prediction.interface_of(facts, link.address) != pick.interface]
     return [link for link in links if kind != "hint" or link.address == pick.address] or links
 
 
 def is_open(link: Link) -> bool:
-    """Whether a call was answered, whatever became of its payload."""
+    """Whether a call was answered, regardless of what happened to its payload."""
     return link.ok or link.outcome in OPENED
 
 
@@ -144,7 +150,7 @@ UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large t
 def opens(answers: Answers, source: str, target: str) -> bool:
     """Whether training opens data connections from one host to another: always to rank 0, else as the library does."""
     mine, theirs = (answers.picks[host].address for host in (source, target))
-    # The store of the first host is at the address of its name, which may not be the one that carries the data.
+    # The first host's store listens at the address of the host's name, which may differ from its data address.
     store = answers.resolved(source, answers.plan.store_name) or [theirs]
     if answers.request.by_nccl or (target == answers.plan.first and theirs in store):
         return True
@@ -152,9 +158,9 @@ def opens(answers: Answers, source: str, target: str) -> bool:
 
 
 def carries(answers: Answers, source: str, target: str, each_step: bool = False) -> bool:
-    """Whether all_reduce or broadcast send much from one host to another. True if the ranks' order is not known.
+    """Whether all_reduce or broadcast sends much from one host to another. True if the order of the ranks is unknown.
 
-    each_step: all_reduce alone, because a broadcast happens once, at the start.
+    each_step: consider only all_reduce, because a broadcast happens once, at the start.
     """
     request, hosts = answers.request, answers.hosts
     ordered = request.style != TORCHRUN or request.rendezvous == "static"
@@ -167,25 +173,25 @@ def carries(answers: Answers, source: str, target: str, each_step: bool = False)
 
 
 def sender(link: Link) -> Pair:
-    """From whom to whom the bytes went that stopped: a call sends its payload, then the called host returns it."""
+    """Return (sender, receiver) of the bytes that stopped: a call sends a payload, then the called host returns it."""
     back = link.outcome == "stall-receive" or bool(link.send_s)
     return (link.target, link.source) if back else link.ends
 
 
 def shared_hosts(answers: Answers, pairs: Collection[Collection[str]]) -> tuple[str, ...]:
-    """The one host that all these pairs have in common; else every host of theirs."""
+    """Return the one host that all these pairs have in common, else every host in them."""
     common = tuple(host for host in answers.facts if all(host in pair for pair in pairs))
     return common if len(common) == 1 else tuple(sorted({host for pair in pairs for host in pair}))
 
 
 def closed_to_itself(answers: Answers, host: str, kind: str) -> bool:
-    """Whether a host does not reach its own ports of this kind either: then its own firewall closes them."""
+    """Whether a host cannot reach its own ports of this kind either: then its own firewall closes them."""
     own = answers.between(host, host, kind)
     return bool(own) and not any(link.ok for link in own)
 
 
 def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
-    """What a caller's own kernel says of the way to a called address, if it has none."""
+    """Return the error of a caller's own kernel if it has no route to a called address; empty if all have routes."""
     for link in links:
         way = answers.listened(link.source, "ways").get(link.address)
         if isinstance(way, dict):
@@ -194,9 +200,10 @@ def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
 
 
 def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
-    """The only one of these hosts whose own firewall lost our packets: counts of its rules grew as we called again.
+    """Return the host whose own firewall dropped our packets, if there is exactly one; else nothing.
 
-    Where the firewalls have no counts, the only one with rules that drop or reject.
+    The counts of such a firewall's rules grew while the calls were repeated. If the firewalls have no counts, it is the
+    only host with rules that drop or reject.
     """
     firewalls = {host: answers.firewall(host) for host in hosts}
     counted = any(firewall.get("hits") for firewall in firewalls.values())
@@ -205,9 +212,9 @@ def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
 
 
 def translated_addresses(answers: Answers, hosts: Sequence[str]) -> dict[str, str]:
-    """By host, the address at which we dial it, if it does not have it: maybe 1:1 address translation.
+    """Return the address at which this machine calls each host that does not have that address: perhaps 1:1 NAT.
 
-    Nothing if two of them have addresses of one network: then something else is between these two.
+    Empty if two of the hosts have addresses in the same network: then something else is between these two.
     """
     networks = [
         {prediction.network_of(address, size) for _, address, size in prediction.reachable(facts)}

@@ -1,7 +1,8 @@
-"""From the answers of a rehearsal (node/probe/rehearsal.py) to findings: which host failed, where and why. Pure.
+"""Turn the answers of a rehearsal (node/probe/rehearsal.py) into findings: which host failed, where and why. Pure.
 
-A fault that a host has alone is that host's. Where ranks failed together, a host whose own words show a fault is the
-cause, and those who only lost it are not; if there is none, the pair is named, or no host.
+If a host fails alone, the fault is its own. If ranks fail together, the cause is a host whose own error shows a fault,
+not the hosts that only lost their connection to it. If no host has such an error, the finding is about the pair, or
+about no particular host.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from . import nccl_log, refusals
 from .networks import is_overlay
 from .request import Facts
 
-# Words of a rank that lost another one, or waited for it.
+# Errors of a rank that lost another rank, or waited for it in vain.
 VICTIM = re.compile(
     r"closed by peer|reset by peer|timed? ?out|did not come within|recv, got 0 bytes|broken pipe|did not end in time|"
     r"remote process exited|connection was (?:likely )?closed|failed to (?:send|recv)",
     re.IGNORECASE,
 )
-# By the reason of an NCCL log, what to do.
+# The reason in an NCCL log (nccl_log.REASONS) -> what to do.
 _REMEDY = {
     "NCCL_IB_DISABLE=1 is set": "remove NCCL_IB_DISABLE from the run's environment",
     "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
@@ -39,7 +40,7 @@ _REMEDY = {
     "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
-# With an all_reduce that is slower than both of these, no run can train.
+# If an all_reduce is slower than both of these limits, no run can train.
 _SUMMED, _CRAWL_S, _CRAWL_MBIT = re.compile(r"all_reduce of (\d+) MB"), 10.0, 20.0
 _MISSED = re.compile(r"node (\d{1,5}) did not come")
 _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
@@ -47,9 +48,9 @@ _REMOTE = re.compile(r"\[(?:::ffff:)?([0-9a-fA-F.:]{3,45})\]:\d")
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a phase went on one host: its answer; or `fault`, why there is none. `kind`: that of an SSH fault.
+    """How a phase went on one host: its answer; or `fault`, why there is none. `kind`: the kind of an SSH fault.
 
-    `waits`: it was still waiting for another host when that one had failed.
+    `waits`: the host was still waiting for another one that had failed.
     """
 
     answer: Facts = field(default_factory=dict)
@@ -59,18 +60,18 @@ class Outcome:
 
     @property
     def ranks(self) -> Sequence[Facts]:
-        """What each rank of the host said."""
+        """The answer of each rank on the host."""
         ranks: Sequence[Facts] = self.answer.get("ranks", ())
         return ranks
 
     @property
     def right(self) -> bool:
-        """Whether all its ranks did the whole phase."""
+        """Whether all its ranks completed the phase."""
         return bool(self.ranks) and all(rank.get("right") for rank in self.ranks)
 
     @property
     def errors(self) -> list[str]:
-        """The words of each failure; of a rank that died, how it died."""
+        """The text of each failure; for a rank that died without an error, how it died."""
         failed = [rank for rank in self.ranks if not rank.get("right")]
         first = [word for word in (self.fault, self.answer.get("error", "")) if word]
         return first + [rank.get("error") or _died(rank) for rank in failed]
@@ -78,10 +79,10 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Scene:
-    """What the rehearsal stood on. `runs`: by host, the folder of the runs; `addresses`: by host, all its own.
+    """The conditions of the rehearsal. `runs`: by host, the folder of the runs; `addresses`: by host, all addresses.
 
-    `interfaces`: by host, the interface that the run uses there, empty if the program chose it. `fabric`: the hosts
-    that have InfiniBand, RoCE or a cloud's own kind of it. `image`: where the ranks run; empty: in none.
+    `interfaces`: by host, the interface that the run uses, empty if the program chose it. `fabric`: the hosts that have
+    InfiniBand, RoCE or a cloud's own RDMA network. `image`: the image in which the ranks run; empty: without an image.
     """
 
     hosts: Sequence[str]
@@ -96,7 +97,7 @@ class Scene:
 
 
 def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
-    """The findings of a rehearsal; none if all went well."""
+    """Return the findings of a rehearsal; none if all went well."""
     without = [host for host, outcome in outcomes.items() if outcome.answer.get("torch") == ""]
     if without:
         fix = "name the Python that has your torch: --python PATH"
@@ -114,7 +115,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
             )
         ]
     bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
-    own = {host: outcome for host, outcome in bad.items() if _own(outcome)}
+    own = {host: outcome for host, outcome in bad.items() if _has_own_fault(outcome)}
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
         faults = [_between(bad, scene)]
@@ -122,13 +123,13 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
 
 
 def judged(outcomes: Mapping[str, Outcome], scene: Scene, long: int) -> tuple[list[Finding], str]:
-    """The findings of a rehearsal, and what it has shown; empty if not all went right."""
+    """Return the findings of a rehearsal, and a summary of its result, which is empty if any host failed."""
     right = all(outcome.right for outcome in outcomes.values())
     return findings(outcomes, scene), summary(outcomes, long) if right else ""
 
 
 def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
-    """What a rehearsal that went well has shown."""
+    """Describe the result of a rehearsal that went well."""
     ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks]
     slowest = max((rank.get("seconds", 0.0) for rank in ranks), default=0.0)
     if len(ranks) < 2:
@@ -139,7 +140,7 @@ def summary(outcomes: Mapping[str, Outcome], long: int) -> str:
 
 
 def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
-    """All ranks summed, and took so long that a run's steps would take minutes, or end in its timeouts."""
+    """Yield a finding if the all_reduce worked but took so long that a run's steps would take minutes or time out."""
     ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks if rank.get("seconds")]
     slowest = max(ranks, key=lambda rank: rank["seconds"], default={})
     size = _SUMMED.fullmatch(str(slowest.get("step", "")))
@@ -148,20 +149,21 @@ def _crawling(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding
         return
     text = f"the rehearsal's {size[0]} took {in_seconds(seconds)} between {listed(scene.hosts)}"
     fix = f"{command_of('preflight', hosts=','.join(scene.hosts), bandwidth=True)} shows which link it is"
-    if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:  # asked for, where no network connects all
+    # The user asks for --overlay if no other network connects the hosts: then its slowness is only a warning.
+    if all(map(is_overlay, scene.interfaces.values())) and scene.interfaces:
         yield find("link-slow", tuple(scene.hosts), text, fix, WARNING, group="proof")
         return
     yield unsure(find("link-slow", tuple(scene.hosts), text, fix, group="proof"))
 
 
 def log_of(outcomes: Mapping[str, Outcome]) -> nccl_log.NcclLog:
-    """What NCCL said of itself in a rehearsal, on all hosts."""
+    """Return what NCCL logged in a rehearsal, on all hosts."""
     ranks = [rank for outcome in outcomes.values() for rank in outcome.ranks]
     return nccl_log.read(line for rank in ranks for line in rank.get("nccl", ()))
 
 
 def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
-    """The hosts have a fast fabric, and NCCL talks by sockets: training works, 10 to 50 times slower."""
+    """Yield a finding if hosts have an RDMA network but NCCL uses sockets: training works, 10 to 50 times slower."""
     hosts = tuple(host for host in scene.hosts if host in scene.fabric)
     log = log_of({host: outcomes[host] for host in hosts if host in outcomes})
     if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts:
@@ -189,21 +191,21 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
     )
 
 
-def _own(outcome: Outcome) -> bool:
-    """Whether the host's own words show a fault, and not only that another one was missing."""
+def _has_own_fault(outcome: Outcome) -> bool:
+    """Whether the host's own errors show a fault, and not only that another host was missing."""
     if outcome.waits:
         return False
     return any(not VICTIM.search(words) for words in outcome.errors) or outcome.answer.get("phase") == "alone"
 
 
 def _died(rank: Facts) -> str:
-    """How a rank, or a container, ended without words of its own."""
+    """Describe how a rank or a container ended that reported no error."""
     how = ended_how(-rank["signal"] if rank.get("signal") else rank.get("code", -1))
     return f"{how}; its last words: {rank['words']}" if rank.get("words") else how
 
 
 def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
-    """The finding of a host that failed by itself."""
+    """Return the finding for a host that failed by itself."""
     if outcome.fault:
         return _lost(host, outcome, scene)
     failed = [rank for rank in outcome.ranks if not rank.get("right")]
@@ -217,7 +219,7 @@ def _of_host(host: str, outcome: Outcome, scene: Scene) -> Finding:
 
 
 def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
-    """The finding of a host whose container said no more."""
+    """Return the finding for a host whose container stopped answering."""
     if outcome.kind == "slow":
         return find(
             "proof-failed",
@@ -228,7 +230,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
             symptom="a start that takes minutes",
         )
     code, last = refusals.ended(outcome.fault) or (-1, "")
-    if docker_faults.gives_no_connection(last):  # a run starts there all the same: nobody is attached to it
+    if docker_faults.gives_no_connection(last):  # a run starts there all the same, because it attaches to no container
         return find(
             "no-proof",
             (host,),
@@ -247,7 +249,10 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
 
 
 def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str], scene: Scene) -> Finding:
-    """What failed, in its own words; then what that looks like, as sure only where it was looked at as well."""
+    """Return the finding for a failure: its own words, then the cause that they suggest.
+
+    The cause is certain only if the words match `Sign.only`.
+    """
     sign = sign_of(words, step)
     if sign is None:
         return find(
@@ -269,7 +274,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
 
 
 def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
-    """The finding where every host only lost others: a host that did not come, a pair, or no host."""
+    """Return the finding if every host only lost others. It is about hosts that did not come, a pair, or no host."""
     outcomes = {host: outcome for host, outcome in bad.items() if not outcome.waits}
     evidence = [f"{host}: {text}" for host, outcome in outcomes.items() for text in outcome.errors[:1]][:5]
     steps = {rank["step"] for outcome in outcomes.values() for rank in outcome.ranks if rank.get("step")}
@@ -278,7 +283,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     absent = _absent(outcomes, scene)
     if absent and first not in absent:
         do = "does" if len(absent) == 1 else "do"
-        # A rehearsal begins only where the calls of the probes have passed.
+        # A rehearsal only starts after the probes' calls have passed, so plain calls work.
         text = (
             f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
         )
@@ -318,14 +323,14 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
 
 
 def _absent(outcomes: Mapping[str, Outcome], scene: Scene) -> tuple[str, ...]:
-    """The hosts that others waited for at the rendezvous."""
+    """Return the hosts that other hosts waited for at the rendezvous."""
     texts = [text for outcome in outcomes.values() for text in outcome.errors]
     numbers = {int(number) for text in texts for number in _MISSED.findall(text)}
     return tuple(host for place, host in enumerate(scene.hosts) if place in numbers)
 
 
 def _named(host: str, outcome: Outcome, scene: Scene) -> Iterator[str]:
-    """The peers whose addresses a host's errors name."""
+    """Yield the peers whose addresses are in a host's errors."""
     for address in (address for text in outcome.errors for address in _REMOTE.findall(text)):
         yield from (peer for peer, own in scene.addresses.items() if peer != host and address in own)
 
@@ -341,7 +346,7 @@ def _nc(scene: Scene) -> str:
 
 
 def _warnings(outcomes: Mapping[str, Outcome]) -> Iterator[Finding]:
-    """Mounted folders that the run may write to by their rights, but cannot."""
+    """Yield a warning for each mounted folder whose permissions allow the run to write, but where writing fails."""
     for host, outcome in outcomes.items():
         for folder, why in outcome.answer.get("warnings", ()):
             yield find(

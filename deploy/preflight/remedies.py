@@ -1,7 +1,7 @@
-"""The fix of what preflight finds, in words: what to type, and where; checks/ choose which. Pure.
+"""The texts of preflight's fixes: what to type, and on which host; checks/ choose among them. Pure.
 
-`on gpu-b: COMMAND; COMMAND   (a remark)`, `on a and b: ...; on c: ...`, `...; or on c: ...`: lab/fixes.py takes the
-commands out of these words, and benchmarks/preflight_fixes.py runs them.
+Their form: `on gpu-b: COMMAND; COMMAND   (a remark)`, `on a and b: ...; on c: ...`, `...; or on c: ...`. lab/fixes.py
+extracts the commands from these texts, and benchmarks/preflight_fixes.py runs them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _IN, _OUT = ("INPUT", "PREROUTING"), ("OUTPUT", "POSTROUTING")
 
 
 def interface_of(answers: Answers, host: str) -> str:
-    """The interface of a host that the run would use, as far as it is known."""
+    """Return the interface of a host that the run would use; empty if unknown."""
     if host not in answers.facts:
         return ""
     pick = answers.picks[host]
@@ -32,7 +32,7 @@ def interface_of(answers: Answers, host: str) -> str:
 
 
 def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
-    """`on a and b: COMMAND; on c: COMMAND`: hosts with the same command stand together."""
+    """Return `on a and b: COMMAND; on c: COMMAND`: hosts with the same command are listed together."""
     by_command: dict[str, list[str]] = {}
     for host in hosts:
         by_command.setdefault(command(host), []).append(host)
@@ -40,12 +40,12 @@ def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
 
 
 def with_interface(answers: Answers, hosts: Sequence[str], command: str) -> str:
-    """The command for these hosts, with each host's own interface in the place of `IF`."""
+    """Return the command for these hosts, with `IF` replaced by each host's own interface."""
     return on(hosts, lambda host: command.replace("IF", interface_of(answers, host) or "<interface>"))
 
 
 def network_of(answers: Answers, host: str, like: str = "") -> str:
-    """The network of a host's address for the run; of its family in `like`, an address."""
+    """Return the network of the address that a host uses for the run; `like`: an address of the family to prefer."""
     rows = list(prediction.reachable(answers.facts[host]))
     mine = answers.picks[host].address
     same = [row for row in rows if row[1] == mine] if not like or (":" in like) == (":" in mine) else []
@@ -54,18 +54,21 @@ def network_of(answers: Answers, host: str, like: str = "") -> str:
 
 
 def let_in(interface: str, network: str, ports: str = "") -> str:
-    """Lets calls of a network in, before any other rule. `ports`: `29500`, `32768-60999`; empty: all."""
+    """Return a command that lets calls from a network in, before any other rule.
+
+    `ports`: `29500`, `32768-60999`; empty: all.
+    """
     port = f" -p tcp --dport {ports.replace('-', ':')}" if ports else ""
     return f"{_tables(network)} -I INPUT{f' -i {interface}' if interface else ''} -s {network}{port} -j ACCEPT"
 
 
 def let_out(interface: str, network: str) -> str:
-    """Lets packets out to a network, before any other rule."""
+    """Return a command that lets packets to a network out, before any other rule."""
     return f"{_tables(network)} -I OUTPUT{f' -o {interface}' if interface else ''} -d {network} -j ACCEPT"
 
 
 def let_itself() -> str:
-    """Lets a host reach itself."""
+    """Return a command that lets a host reach itself."""
     return "sudo ip link set lo up; sudo iptables -I INPUT -i lo -j ACCEPT; sudo iptables -I OUTPUT -o lo -j ACCEPT"
 
 
@@ -74,21 +77,24 @@ def _tables(network: str) -> str:
 
 
 def use_interface(answers: Answers, host: str, name: str) -> str:
-    """How a host is told its interface: `muster deploy` reads cluster.toml; others take it from their shell."""
+    """Return how to set a host's interface: `muster deploy` reads cluster.toml, other launchers the environment."""
     if answers.request.style == MUSTER:
         return f'interface = "{name}" for {host} in cluster.toml'
     return f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
 
 
 def name_is(name: str, address: str) -> str:
-    """Gives a name this address in a host's /etc/hosts, and no other one there."""
+    """Return a command that gives a name this address, and no other, in a host's /etc/hosts."""
     word = name.replace(".", r"\.")
     drop = rf"sudo sed -Ei 's/\s{word}(\s|$)/\1/g' /etc/hosts"
     return f"{drop} && echo '{address} {name}' | sudo tee -a /etc/hosts"
 
 
 def past_rules(finding: Finding, answers: Answers) -> Finding:
-    """The finding; where rules have just lost packets of its hosts, its fix lets the cluster's network past them."""
+    """Return the finding; if firewall rules have just dropped packets of its hosts, replace its fix.
+
+    The new fix lets the cluster's network past these rules.
+    """
     grown = {host: answers.grown(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
@@ -102,9 +108,10 @@ def past_rules(finding: Finding, answers: Answers) -> Finding:
 
 
 def through_tunnels(finding: Finding, answers: Answers) -> Finding:
-    """The finding; where a tunnel has carried nothing for it, its fix is that of the tunnel, before any firewall's.
+    """Return the finding; if its path is a tunnel that has carried nothing, put the tunnel's repair first in its fix.
 
-    A rule that has just lost packets is seen (past_rules). Else a tunnel without an end looks like one that drops all.
+    This is skipped if a firewall rule was seen to drop packets (past_rules). Otherwise, a tunnel whose other end is
+    gone looks the same as a firewall that drops everything.
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
@@ -123,7 +130,7 @@ def _tunnel(answers: Answers, host: str) -> bool:
 
 
 def _made_again(name: str) -> str:
-    """Shows a tunnel's state, and makes it anew, by the program that makes interfaces of such names."""
+    """Return commands that show a tunnel's state and restart it, with the program that makes such interfaces."""
     if name.startswith("wg"):
         return f"sudo wg show {name}; sudo wg-quick down {name}; sudo wg-quick up {name}"
     services = {"tailscale": "tailscaled", "zt": "zerotier-one", "nebula": "nebula", "tun": "openvpn"}
@@ -147,7 +154,7 @@ def _past(answers: Answers, host: str, rules: Sequence[str], port: str) -> str:
             continue
         way, end = ("-i", "-s") if known["chain"] in _IN else ("-o", "-d")
         named = re.search(rf" {way} (\S+)", rule)
-        # A rule is the host's own text: what it names goes into a command only if it is an interface of that host.
+        # A rule is text from the host: a name in it goes into a command only if it is one of that host's interfaces.
         own = named[1] if named and named[1] in answers.facts[host]["interfaces"] else ""
         name = own or interface_of(answers, host)
         network = _of_interface(answers, host, name, bool(known["six"]))

@@ -1,4 +1,4 @@
-"""What a preflight assumes about the run: who starts it, where its nodes meet, which library sums gradients. Pure."""
+"""What a preflight assumes about the run: what starts it, where its nodes meet, which library sums gradients. Pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 MUSTER, TORCHRUN, SLURM, MPI = "muster", "torchrun", "slurm", "mpi"
 STYLES = (MUSTER, TORCHRUN, SLURM, MPI)
-# torchrun drops a node whose last heartbeat is older than interval x attempts by its own clock: 5 s x 3 by default.
-# Measured: a node 14 s behind trains, 16 s behind not. Muster's rendezvous compares no clocks
-# (trainer/node/membership/all_nodes.py), and the ranks that Slurm or MPI start keep no such watch on each other.
+# torchrun drops a node whose last heartbeat is older than interval x attempts by torchrun's own clock: by default
+# 5 s x 3. Measured: a node whose clock is 14 s behind trains, one 16 s behind does not. Muster's rendezvous does not
+# compare clocks (trainer/node/membership/all_nodes.py), and ranks that Slurm or MPI start have no such heartbeat.
 KEEP_ALIVE_S = 14.5
 
-# What a host said, checked (probe_answers.py): a word, and what stands behind it.
+# A host's answer after the checks of probe_answers.py: field name -> value.
 Facts = Mapping[str, Any]
 
 
@@ -21,13 +21,13 @@ Facts = Mapping[str, Any]
 class PreflightRequest:
     """One planned run.
 
-    style: `muster` as muster deploy starts it (Muster sets addresses and interfaces), `torchrun` as a user types it,
-    `slurm` or `mpi` where srun or mpirun start the ranks, which then meet at the first host (MASTER_ADDR).
+    style: `muster` if `muster deploy` starts it (Muster sets addresses and interfaces); `torchrun` if a user types it;
+    `slurm` or `mpi` if srun or mpirun starts the ranks, which then meet at the first host (MASTER_ADDR).
     endpoint: the value of `--rdzv-endpoint`, an IP or a name; empty: an address of the first host that its peers reach.
-    backend: `decided` replaces `auto`, by the hosts' facts.
+    backend: `decided` replaces `auto`, based on the hosts' facts.
     environment: variables of the run that the probe's own environment lacks.
-    interfaces: by host, the interface of the network on which the hosts meet; empty: the one that the routes lead to.
-    ports: on which each host must reach each other one, beside that of the rendezvous (--min-nodes).
+    interfaces: by host, the interface of the network on which the hosts meet; empty: the one that the routes use.
+    ports: the ports on which every host must reach every other one, in addition to the rendezvous port (--min-nodes).
     """
 
     style: Literal["muster", "torchrun", "slurm", "mpi"] = "muster"
@@ -43,18 +43,18 @@ class PreflightRequest:
 
     @property
     def by_c10d(self) -> bool:
-        """Whether torchrun's own rendezvous brings the nodes together, with its names and clocks."""
+        """Whether the nodes meet by torchrun's own rendezvous, which depends on host names and clocks."""
         return self.style == TORCHRUN and self.rendezvous == "c10d"
 
     @property
     def by_nccl(self) -> bool:
-        """Whether NCCL sums gradients, which has each rank reach each other one."""
+        """Whether NCCL sums the gradients, which needs every rank to reach every other one."""
         return self.backend == "nccl"
 
     def decided(self, facts: Mapping[str, Facts]) -> PreflightRequest:
-        """The request with `auto` replaced: nccl if a host shows GPUs and no torch lacks CUDA, else gloo.
+        """Return the request with `auto` replaced: nccl if any host has GPUs and every torch has CUDA, else gloo.
 
-        A single host without GPUs does not change this: the others would use nccl, and that host is the fault.
+        One host without GPUs does not change this: the other hosts would use nccl, and that host is the fault.
         """
         if self.backend != "auto":
             return self

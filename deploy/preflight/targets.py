@@ -1,4 +1,4 @@
-"""Which host calls which, and what became of each call: refused, stalled, cut or slow, by bytes that passed. Pure."""
+"""Which host calls which, and each call's outcome: refused, stalled, cut or slow, by the bytes that passed. Pure."""
 
 from __future__ import annotations
 
@@ -10,36 +10,37 @@ from . import prediction
 from .answers import Answers, Link, Pair, pairs
 from .probe.probe import WAIT_S
 
-# One call that a probe is asked to make; and by caller, those that it makes.
+# One call that a probe is asked to make; and for each caller, its calls.
 Call = dict[str, Any]
 Calls = dict[str, list[Call]]
-# What a link has as its call's answer has it.
-_AS_ANSWERED = (
+# Fields that a link copies unchanged from the result of its call.
+_COPIED_FIELDS = (
     *("ms", "host", "seen", "tries", "sent", "again", "twice"),
     *("send_s", "both_s", "rate", "trip_ms", "card", "by"),
 )
 
 # How many ports of the system's range to try: torch's second store, gloo and NCCL listen on ports of that range.
 SAMPLES = 4
-# Above this number of hosts, each calls each other only once at first: pairs grow with the square of the hosts.
+# With more hosts than this, each calls every other one only once at first: pairs grow with the square of the hosts.
 MANY = 16
 PAYLOAD, MOST_OTHERS = 64 * 1024, 4
-# Still larger than a packet of any network. For 64 hosts, all pairs together carry half a gigabyte less.
+# Still larger than a packet of any network. With 64 hosts, all pairs together send half a gigabyte less than with
+# PAYLOAD.
 SMALL_PAYLOAD = 16 * 1024
 FEW, LONG_SIZE, LONG_WAIT_S = 8, 2 << 20, 6.0
-# Packets of a call that began its payload; more than one carries before its first large packet; and how long one may
-# pause that still carries.
+# LITTLE: a call that has sent more packets than this has begun its payload. SOME: more bytes than a call can carry
+# before its first large packet. STILL_MS: a call that paused for this long no longer carries anything.
 LITTLE, SOME, STILL_MS = 8, 16 << 10, 700
-# One call of each pair waits longer than the others: a late answer is not a dropped one.
+# One call of each pair waits longer than the others (PATIENT_S), to tell a late answer from a dropped one.
 PATIENT_S, OTHER_S, AGAIN_S, MOST_AGAIN = 3.4, 1.3, 0.5, 2
 OFTEN, MOST_OFTEN, MOST_ANSWERED = 16, 16, 0.8
-# A kernel that finds no local port, or none of its addresses, for a call.
+# The outcome if the caller's kernel finds no local port or no local address for a call.
 NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
 def targets(answers: Answers, source: str) -> list[Call]:
-    """The calls of one host: one target for each address and port, with all kinds that need it."""
+    """Return the calls of one host: one for each address and port, with all the kinds that need it."""
     by_host: dict[tuple[str, str, int], Call] = {}
     for kind, host, address, port, size in _wanted(answers, source):
         key = (host, address, port)
@@ -53,7 +54,7 @@ def targets(answers: Answers, source: str) -> list[Call]:
 
 
 def few_targets(answers: Answers, source: str) -> list[Call]:
-    """The targets that must work, and one data port of each host, which differs from caller to caller."""
+    """Return only the calls that must work, and one to a data port of each host, which differs for each caller."""
     place, few = answers.hosts_with_facts.index(source), []
     every = targets(answers, source)
     for target in every:
@@ -66,7 +67,7 @@ def few_targets(answers: Answers, source: str) -> list[Call]:
 
 
 def once_more(answers: Answers) -> Calls:
-    """Calls that failed, or lost packets, to be made again by caller: two of each pair, and shorter."""
+    """Return, by caller, failed or lossy calls to repeat: at most two of each pair, with a shorter wait."""
     chosen = []
     for ends in pairs(answers.hosts_with_facts):
         bad = [link for link in answers.between(*ends) if not link.ok or link.again]
@@ -75,22 +76,23 @@ def once_more(answers: Answers) -> Calls:
 
 
 def often(answers: Answers) -> Calls:
-    """Many short calls at once, by caller, between two hosts that answered one call but not another."""
+    """Return, by caller, many short calls to make together, for pairs where only some calls were answered."""
     mixed = [links for ends in pairs(answers.hosts_with_facts) if _is_mixed(links := answers.between(*ends))]
     answered = (next(link for link in links if link.ok) for links in mixed[:MOST_OFTEN])
     return _calls_like((link for link in answered for _ in range(OFTEN)), "often", 0, AGAIN_S)
 
 
 def _is_mixed(links: Sequence[Link]) -> bool:
-    """Whether calls were answered, and others were not: at another port, or at their first try."""
+    """Whether one of these calls was answered, and another was not, or not at the first try."""
     missed = any(link.outcome in ("dropped", "refused") or (link.ok and link.tries > 1) for link in links)
     return missed and any(link.ok for link in links)
 
 
 def settled(answers: Answers) -> tuple[Link, ...]:
-    """The links with what only all of them together tell: of two same calls one answered, late or at times; a wrong
+    """Return the links with those outcomes corrected that only all links together can show.
 
-    card. Where the network itself answers ARP for its hosts, as some clouds do, no card is wrong.
+    These are: a call that only sometimes gets an answer, or a late one; and a wrong card in the neighbour table. If the
+    network itself answers ARP for its hosts, as some clouds do, no card is wrong.
     """
     again = {link.call for link in answers.links if "again" in link.kinds and link.ok}
     cards = {
@@ -120,7 +122,8 @@ def settled(answers: Answers) -> tuple[Link, ...]:
         elif outcome in ("dropped", "silent") and link.ends in late:
             outcome = "late"
         elif outcome == "silent" and link.pair in lossy:
-            # An answer that we did not wait for may be lost: only where nothing is, is it another program's silence.
+            # Packets between these hosts get lost, so the answer may be lost too. Only if none is lost can another
+            # program have taken the call.
             outcome = "at-times"
         elif outcome == NO_PORT and ":" in link.address and not six(link.source):
             outcome = "no-family"
@@ -131,7 +134,7 @@ def settled(answers: Answers) -> tuple[Link, ...]:
 
 
 def _mute(answers: Answers) -> set[frozenset[str]]:
-    """The pairs between which each call connects, and whose kernels acknowledge nothing that is sent then."""
+    """Return the pairs where every call connects, but the other kernel acknowledges nothing that is sent after that."""
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
         if link.outward and "again" not in link.kinds:
@@ -144,7 +147,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
 
 
 def doubtful(answers: Answers, links: Iterable[Link]) -> Calls:
-    """All targets, by caller, of the pairs that share the caller or the called host with a failed call of `links`."""
+    """Return, by caller, all calls of the pairs that share the caller or the called host with a failed call."""
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
     pairs = {}
@@ -155,7 +158,7 @@ def doubtful(answers: Answers, links: Iterable[Link]) -> Calls:
 
 
 def without_a_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
-    """Rounds of one call for each host that had no local port left: to the rendezvous first, then one to each peer."""
+    """Return rounds with one call for each host that lacked a local port: to the rendezvous, then one to each peer."""
     lacking = [link for link in links if link.outcome == NO_PORT]
     rounds: list[Calls] = []
     for source in dict.fromkeys(link.source for link in lacking):
@@ -169,7 +172,7 @@ def without_a_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
 
 
 def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]:
-    """The links, with calls that were made alone in the place of all that had no local port when many were made."""
+    """Return the links; calls made alone replace those that found no local port while many calls were made."""
     tried = {link.source for link in alone}
     again = {link.call for link in alone}
     left = [link for link in links if link.outcome != NO_PORT or link.source not in tried]
@@ -177,7 +180,7 @@ def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]
 
 
 def suspects(answers: Answers) -> Calls:
-    """Calls, one at a time, by caller: to pairs whose payload took long, because the host may only have been busy."""
+    """Return, by caller, calls to make one at a time for pairs with a slow payload: the host may just be busy."""
     sent = [link for link in answers.links if link.outcome in ("ok", "slow") and link.size and "data" in link.kinds]
     slow = sorted(
         (link for link in sent if not link.ok or link.both_s > SLOW_S * link.size / PAYLOAD),
@@ -187,7 +190,7 @@ def suspects(answers: Answers) -> Calls:
 
 
 def long_call(answers: Answers, pair: Pair) -> Call | None:
-    """The call with a large payload, among few hosts between two that had no trouble with a small one."""
+    """Return a call with a large payload for a pair that passed small ones well; None if not, or with many hosts."""
     if len(answers.facts) <= FEW and all(link.ok and not link.again for link in answers.both_ways(pair)):
         for link in answers.between(*pair, "data")[:1]:
             return call_like(link, "long", LONG_SIZE, LONG_WAIT_S)
@@ -195,7 +198,7 @@ def long_call(answers: Answers, pair: Pair) -> Call | None:
 
 
 def link_of(source: str, target: Call, result: Call) -> Link:
-    """The link that a target and its result make."""
+    """Return the link for a call (`target`) and its result."""
     return Link(
         source=source,
         target=target["host"],
@@ -206,18 +209,18 @@ def link_of(source: str, target: Call, result: Call) -> Link:
         out_address=result.get("source", ""),
         size=target["size"],
         moved=_moved(result),
-        **{name: result[name] for name in _AS_ANSWERED if name in result},
+        **{name: result[name] for name in _COPIED_FIELDS if name in result},
     )
 
 
 def call_like(link: Link, kind: str, size: int, wait_s: float) -> Call:
-    """A call of another kind to where a link leads."""
+    """Return a call of another kind to the same host, address and port as a link."""
     where = {"host": link.target, "address": link.address, "port": link.port, "kinds": [kind]}
     return {**where, "id": 0, "size": size, "wait": wait_s}
 
 
 def _calls_like(links: Iterable[Link], kind: str, size: int | None, wait_s: float) -> Calls:
-    """Such a call for each of these links, by caller. `size`: of its payload; None: that of its link."""
+    """Return, by caller, a call like each of these links. `size`: the payload's size; None: the same as the link's."""
     calls: Calls = {}
     for link in links:
         mine = calls.setdefault(link.source, [])
@@ -226,14 +229,14 @@ def _calls_like(links: Iterable[Link], kind: str, size: int | None, wait_s: floa
 
 
 def _moved(result: Call) -> int:
-    """How many bytes passed in the direction in which the call ended."""
+    """Return how many bytes had passed in the direction in which the call stopped."""
     return int(result.get("acked" if result["outcome"] == "stall-send" else "received", 0))
 
 
 def _outcome(result: Call) -> str:
-    """The outcome of a call; of one that carried something: whether it was cut, or only slower than we wait."""
+    """Return the outcome of a call. If it carried data, tell whether it was cut or just too slow for our wait."""
     outcome, moved = str(result["outcome"]), _moved(result)
-    # Where large packets vanish, they are sent again. Where none is, the other end takes little at a time.
+    # Large packets that are lost are sent again. If none was sent again, the other end just accepts data slowly.
     still = result.get("idle_ms", 0) >= STILL_MS
     creeps = outcome == "stall-send" and result.get("sent", 0) > LITTLE and not result.get("again") and not still
     if outcome.startswith("stall") and (moved > SOME or creeps):
@@ -243,7 +246,7 @@ def _outcome(result: Call) -> str:
 
 
 def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
-    """(kind, host, address, port, payload bytes)."""
+    """Yield all calls of one host: (kind, host, address, port, payload bytes)."""
     plan, port = answers.plan, answers.request.port
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
@@ -272,7 +275,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
 
 
 def _own(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int, int]]:
-    """Calls of a host to itself: over loopback, and at the address that its peers use."""
+    """Yield a host's calls to itself: over loopback, and at the address that its peers use."""
     opened = answers.listened(source, "sampled")
     pick = answers.picks[source]
     mine = {"127.0.0.1", pick.address if not pick.problem else ""} - {""}

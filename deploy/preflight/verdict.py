@@ -1,4 +1,4 @@
-"""What preflight has to say: the verdict, which puts one finding first. Pure."""
+"""The result of a preflight: the verdict, which puts one finding first. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GROUPS = ("hosts", "software", "gpus", "names", "interfaces", "links", "mtu", "p
 
 @dataclass(frozen=True)
 class Verdict:
-    """All findings in order; the first fault is the cause. `groups`: outcome of each group of checks.
+    """All findings in order; the first fault is the cause. `groups`: the outcome of each group of checks.
 
-    rehearsed: what a rehearsal of the run has shown. not_rehearsed: why there was none.
-    unexplained: where not all is well, failed calls that no finding explains.
+    rehearsed: the result of a rehearsal of the run. not_rehearsed: why there was none. unexplained: failed calls that
+    no finding explains, if something is wrong.
     """
 
     findings: tuple[Finding, ...]
@@ -33,43 +33,43 @@ class Verdict:
 
     @property
     def faults(self) -> list[Finding]:
-        """What would keep training from starting, or from ending; the first is the cause."""
+        """Findings that would keep training from starting or from finishing; the first is the cause."""
         return self._of(FAULT)
 
     @property
     def warnings(self) -> list[Finding]:
-        """What does not stop training."""
+        """Findings that do not stop training."""
         return self._of(WARNING)
 
     @property
     def unknown(self) -> list[Finding]:
-        """What could not be told."""
+        """Findings about what preflight could not determine."""
         return self._of(UNKNOWN)
 
     @property
     def problems(self) -> list[Finding]:
-        """The faults, then what could not be told."""
+        """The faults, then the findings about what preflight could not determine."""
         return [*self.faults, *self.unknown]
 
     def _of(self, level: str) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == level]
 
     def obstacles(self, overlooked: Collection[str]) -> list[Finding]:
-        """The faults, and what could not be told, for a run that bears the causes in `overlooked`.
+        """Return the problems, without those whose cause is in `overlooked`: the run can bear these.
 
-        Of `not-known`, the run must bear every cause that is left.
+        A finding `not-known` is left out only if the run bears every cause that remains possible (`odd`).
         """
         borne = frozenset(overlooked)
         return [finding for finding in self.problems if not borne.issuperset(finding.odd or (finding.cause,))]
 
     @property
     def ok(self) -> bool:
-        """No fault, and nothing that could not be told."""
+        """Whether there is no fault, and preflight could determine everything."""
         return not self.problems
 
     @property
     def first(self) -> Finding | None:
-        """The cause, whole."""
+        """The finding that is the cause; None if all is well."""
         return next(iter(self.problems), None)
 
     @property
@@ -79,7 +79,7 @@ class Verdict:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts to repair."""
+        """The hosts that need the repair."""
         return self.first.hosts if self.first else ()
 
     @property
@@ -88,7 +88,7 @@ class Verdict:
         return self.first.fix if self.first else ""
 
     def json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """Return the output of `--json`."""
         return {
             "ok": self.ok,
             "cause": self.cause,
@@ -106,6 +106,6 @@ class Verdict:
 
 
 def odd_ones(values: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts whose value differs from that of the majority; all hosts if there is no majority."""
+    """Return the hosts whose value differs from the majority's; all hosts if there is no majority."""
     common, times = Counter(values.values()).most_common(1)[0]
     return tuple(host for host, value in values.items() if value != common or times * 2 <= len(values))

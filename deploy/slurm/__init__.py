@@ -1,1 +1,1 @@
-"""The backend of a Slurm cluster: a login node over SSH submits, watches and stops the job of a run."""
+"""The backend for a Slurm cluster: over SSH, Muster uses a login node to submit, watch and stop a run's job."""

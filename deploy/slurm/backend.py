@@ -1,4 +1,7 @@
-"""The backend of Slurm: one job of one batch script, through a login node. The run does not need this process."""
+"""The backend for Slurm: a run is one job with one batch script, submitted through a login node.
+
+The run continues without this process.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,9 @@ _MOST_KEPT = 10
 
 
 class SlurmBackend(Backend):
-    """A run's job. Every command follows it through this class; `order` is there for the command that submits it.
+    """A run's job. Every command that follows a job uses this class; only the command that submits it gives `order`.
 
-    `number`: the job's id, once it is known. `say` prints a warning, `tell` gets bytes sent and of how many.
+    `number`: the job's id, once it is known. `say` prints a warning. `tell` receives the bytes sent and their total.
     """
 
     def __init__(
@@ -63,11 +66,11 @@ class SlurmBackend(Backend):
         return RunId(self.run_dir.name)
 
     def prepare(self) -> None:
-        """Put the folder and the batch script on the cluster, or leave nothing there. Raises DeployError."""
+        """Send the folder and the batch script to the cluster; on an error, leave nothing there. Raises DeployError."""
         try:
             self._bring()
         except BaseException:
-            with suppress(DeployError):  # the fault itself says more
+            with suppress(DeployError):  # the first error tells more
                 self.undo("folder")
             raise
 
@@ -77,9 +80,9 @@ class SlurmBackend(Backend):
         self.number = self.login.submit(folder, self.run, self._say, self._after)
 
     def undo(self, made: str = "job") -> None:
-        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not sure.
+        """Cancel the job, if there is one, and remove a new run's folder. Raises DeployError if that is not certain.
 
-        `made`: how far this start had come, its `folder` or its `job`.
+        `made`: how far this start had got: it had made its `folder`, or submitted its `job`.
         """
         comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends it"
         try:
@@ -94,22 +97,22 @@ class SlurmBackend(Backend):
 
     @property
     def job(self) -> Job | None:
-        """What Slurm said of the job last; None before it said anything."""
+        """What Slurm last reported about the job; None before its first report."""
         return self._watched.job
 
     @property
     def same_s(self) -> float:
-        """Seconds since the job is in this state, or since it was first seen in it."""
+        """How many seconds the job has been seen in its present state."""
         copied = self._watched
         return copied.heard - copied.since
 
     @property
     def unseen_s(self) -> float:
-        """Seconds since the login node last said anything."""
+        """Seconds since the last message from the login node."""
         return time.monotonic() - self._watched.heard
 
     def states(self, state: State) -> list[NodeState]:
-        """The state of each node: Slurm knows the job's alone."""
+        """Return the state of each node, which is that of the job: Slurm reports no other."""
         job = self.job
         if job is None or job.state in jobs.WAITS:
             return []
@@ -117,23 +120,23 @@ class SlurmBackend(Backend):
         return [NodeState(name, "running" if code is None else "exited", code) for name in state.names]
 
     def output(self, state: State) -> list[Event]:
-        """The lines of the shown ranks."""
+        """Return the new lines of the ranks that are shown."""
         return self._logs.take(state.ranks.began)
 
     def stop(self) -> None:
-        """Ask the ranks to stop with a checkpoint, and the job not to be requeued."""
+        """Ask the ranks to stop with a checkpoint, and Slurm not to requeue the job."""
         self._ask(now=False)
 
     def kill(self) -> None:
-        """Cancel the job at once."""
+        """Cancel the job immediately."""
         self._ask(now=True)
 
     def clean(self) -> None:
-        """Does nothing: a job that has ended leaves nothing but its folder."""
+        """Do nothing: a job that has ended leaves only its folder."""
         return
 
     def close(self) -> None:
-        """Stop following. The job goes on."""
+        """Stop following the job. The job itself continues."""
         self._closed.set()
 
     def _bring(self) -> None:
@@ -141,7 +144,7 @@ class SlurmBackend(Backend):
         folder, login = plan.folder_of(self.login.shared, self.run), self.login
         text, ours = batch_script(plan.job_of(self._order, login.shared, self.run)), self._order.folder or Path()
         entries = folder_look.look_at(ours, self._order.choice).entries if self._order.folder else []
-        # Before they are sent: the stream refuses a file that changes from now on.
+        # Digests are made before the files are sent: the stream refuses any file that changes from now on.
         sent = {entry.path: [_digest(ours / entry.path), entry.size, TIME] for entry in entries if entry.isreg()}
         stream = FolderStream(ours, entries)
         total = stream.size
@@ -152,7 +155,7 @@ class SlurmBackend(Backend):
         if paths := jobs.parse_kept(answer):
             names = ", ".join(console_line(name) for name in paths[:_MOST_KEPT])
             self._say(f"{several(len(paths), 'file')} of {folder}/work stay as the script wrote them: {names}")
-        # What the script wrote is all but this (contract.md).
+        # sent.json lists the files that were sent: all other files were written by the script (contract.md).
         login.session.put(json.dumps(sent).encode(), f"{folder}/sent.json")
         login.session.put(text.encode(), f"{folder}/job.sbatch", 0o700)
 
@@ -168,7 +171,7 @@ class SlurmBackend(Backend):
 
     @cached_property
     def _watched(self) -> JobCopy:
-        """What the login node tells, from the first question on."""
+        """The copy of the job's state and files. The first use starts the thread that follows the job."""
         self._logs, copied = RankLogs(self.run_dir), JobCopy(self.run_dir, self.login.host.name, self._say)
         threading.Thread(target=self._follow, args=(copied,), daemon=True, name="muster-job").start()
         return copied
@@ -190,7 +193,7 @@ class SlurmBackend(Backend):
         while not self._closed.is_set():
             try:
                 self.login.connect()
-            except (DeployError, OSError) as fault:  # the disk here is full, say
+            except (DeployError, OSError) as fault:  # OSError: for instance, this machine's disk is full
                 self._once(str(fault))
                 self._closed.wait(AGAIN_S)
             else:
@@ -205,7 +208,7 @@ class SlurmBackend(Backend):
 
 
 def _digest(path: Path) -> str:
-    """What names a file's content. Raises DeployError."""
+    """Return the SHA-256 digest of a file's content. Raises DeployError."""
     try:
         with os.fdopen(plain_file.open_plain(path), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

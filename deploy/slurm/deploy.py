@@ -1,4 +1,4 @@
-"""One `muster deploy --slurm`, whole: look at the login node, send, submit, follow."""
+"""The steps of `muster deploy --slurm`: look at the login node, send the folder, submit the job, follow it."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _LOOK_S = 0.5
 
 
 def deploy(order: JobRequest, console: Console, resumed: Known | None = None) -> int:
-    """Submit a job and follow it; returns the exit code. Raises DeployError.
+    """Submit a job and follow it; return the exit code. Raises DeployError.
 
-    `resumed`: the run that goes on with this job.
+    `resumed`: the run that this job continues.
     """
     with Interrupts(console, "connecting", "nothing was submitted") as interrupts:
         return start_run(_OnSlurm(order, console, interrupts, resumed), interrupts.hold)
@@ -56,7 +56,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
     @contextmanager
     def reach(self) -> Iterator[None]:
-        """Look at the login node: is it one, and may this run begin there?"""
+        """Check that the host is a login node of Slurm, and that this run may start there."""
         options, continues = self._order.options, self._continues
         with Login(self._host) as login:
             self._interrupts.at("looking at the cluster")
@@ -85,7 +85,7 @@ class _OnSlurm(Start[SlurmBackend]):
         self._console.data({"kind": "plan", "login": asked.options.slurm, "folder": folder})
 
     def choose_folder(self) -> Path:
-        """The run's folder here; a new one has a name that no other machine chooses."""
+        """Return the run's folder on this machine; a new one gets a random part in its name, unlike other machines'."""
         if self._continues:
             return self._continues.run_dir
         order = self._order
@@ -94,7 +94,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
     @contextmanager
     def open_backend(self, run_dir: Path) -> Iterator[SlurmBackend]:
-        """The job, and the view of what is sent for it."""
+        """Yield the backend of the job, with a progress view of what is sent for it."""
         console, host, ranks = self._console, self._host.name, self._ranks.numbers
         with console.transferring([host]) as tell:
             yield SlurmBackend(self._login, run_dir, "", console.warn, ranks, self._order, partial(tell, host))
@@ -108,7 +108,7 @@ class _OnSlurm(Start[SlurmBackend]):
         return earlier
 
     def tell_started(self, backend: SlurmBackend) -> None:
-        """Keep the job's number, and say it."""
+        """Record the job's number and print it."""
         known.note(backend.run_dir, job=backend.number)
         console, run, slurm = self._console, backend.run, self._order.options.slurm
         console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
@@ -126,7 +126,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
 
 def _ended(resumed: Known, login: Login, console: Console) -> str:
-    """The last job of the run, which has ended. Raises DeployError if it has not: two starts would ruin one folder."""
+    """Return the last job of the run, which has ended. Raises DeployError if not: two starts would ruin one folder."""
     number, began = known.number_of(resumed, login, console), time.monotonic()
     while True:
         job = login.job(resumed.run, number)

@@ -1,4 +1,4 @@
-"""A run as a file for Slurm's sbatch, or for Kubernetes, as `muster export` prints it. It starts nothing itself."""
+"""`muster export`: print a run as a file for Slurm's sbatch or for Kubernetes. It starts nothing itself."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from ..send.image.model import slug
 from . import pods
 from .planned import agent_of, mounts_of, planned
 
-# The name of a job that runs Muster's own trainer.
+# The job's name if it runs Muster's own trainer.
 _TRAINER = "muster-trainer"
 SBATCH, _RANKS = "sbatch", "PET_NPROC_PER_NODE"
-# Pods are placed one by one, and each fetches its image first.
+# How long the pods of a run may take to start: the cluster places them one by one, and each first pulls its image.
 _PODS_WITHIN_S = 3600
-# Each pod has an address of its own: the ports of roles need not be looked for.
+# Each pod has its own address, so the ports of roles can be fixed: there is no need to look for free ones.
 _ROLES_PORT, _FREE_PORTS = 29600, range(29700, 29800)
 
 
 def export(options: Options, console: Console) -> int:
-    """Print the file. Raises UsageError for an option that is refused."""
+    """Print the file. Raises UsageError for an option that is not allowed here."""
     options = with_roles_of_file(options)
     to = read_text("to", options.to or SBATCH)
     refuse_pairs("export", options)
@@ -81,7 +81,7 @@ def export(options: Options, console: Console) -> int:
 def _pods(
     options: Options, words: Sequence[str], own: Mapping[str, str], name: str, nodes: int, gpus: int
 ) -> pods.PodSet:
-    """What is asked of a cluster. Raises UsageError."""
+    """Return the pods to request from a cluster. Raises UsageError."""
     acted = roles.read(read_what_runs(options), ())
     name = pods.name_of(name, [each.role.name for each in acted])
     if acted:
@@ -92,7 +92,7 @@ def _pods(
         groups, main = (pods.Group(tuple(words), nodes, ranks, gpus, restarts),), pods.ONLY
     for group in groups:
         _refuse_absent(group.words)
-    # A role has its own number of ranks, and says itself whether it is one rank alone.
+    # Each role defines its own number of ranks, and whether it is a single rank without torchrun.
     of_one = (_RANKS, environment.BARE_RANK) if acted else (_RANKS,)
     return pods.PodSet(
         name,
@@ -108,7 +108,10 @@ def _pods(
 
 
 def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
-    """The pods of each role. `nodes`: of a script beside them (0: there is none); `gpus`: where a role says nothing."""
+    """Return the pods of each role. `nodes`: those of a script in addition to the roles (0: there is no script).
+
+    `gpus`: the number of GPUs for a role that does not set it.
+    """
     acted = roles.with_ports(acted, iter(_FREE_PORTS))
     given = {MAIN: nodes} if nodes else {}
     acted = [replace(each, role=replace(each.role, nodes=given.get(each.role.name, each.role.nodes))) for each in acted]
@@ -124,29 +127,29 @@ def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> 
         words = (environment.SCRIPT, *each.words)
         ranks = each.ranks_on(own_gpus)
         groups.append(pods.Group(words, role.nodes, ranks, own_gpus, each.restarts, role.name, role.separate, own))
-    # The key is none of it: a Secret of the cluster has it.
+    # The roles' key is not among the variables: a Secret of the cluster has it.
     known = roles.variables(acted, where, "", within=_PODS_WITHIN_S)
     return tuple(replace(each, variables={**each.variables, **known, roles.ROLE: each.name}) for each in groups)
 
 
 def _name(words: Sequence[str]) -> str:
-    """The script's name, for a job; Muster's own trainer has no script."""
+    """Return the job's name: the script's name, or _TRAINER for Muster's own trainer."""
     if words[:1] != (environment.SCRIPT,):
         return _TRAINER
     return slug(environment.script_name([word for word in words[1:] if word != PER_NODE]))
 
 
 def _sbatch_options(slurm: str, gpus: int, words: Sequence[str]) -> tuple[str, ...]:
-    """The words of --slurm. Raises UsageError for what sbatch would not take, and for a script that is not there."""
+    """Return the options in --slurm. Raises UsageError for options that Muster refuses, and for a missing script."""
     options = split_words(FLAG.slurm, slurm)
     sbatch_options.refuse(FLAG.slurm, options, gpus)
-    if not sbatch_options.names_of(options) & {"--chdir", "-D"}:  # else the job is in another folder
+    if not sbatch_options.names_of(options) & {"--chdir", "-D"}:  # with these, the job runs in another folder
         _refuse_absent(words)
     return options
 
 
 def _refuse_absent(words: Sequence[str]) -> None:
-    """Raise UsageError for a script that this folder lacks: it is the job's folder too."""
+    """Raise UsageError if the script is not in the current folder, in which the job will run too."""
     path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
     if path and not Path(path).is_file():
         refuse_missing(path, Path(), "type the command in the job's folder, where the script is")

@@ -1,6 +1,6 @@
-"""Follow a job to its end: its place in the queue, then each of its starts as any run is shown.
+"""Follow a job to its end: show its place in the queue, then each of its starts like any run.
 
-A requeue is not an end: the job waits again, and its next start continues the run.
+A requeue does not end the run: the job waits again, and its next start continues the run.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from .login import Login
 _POLL_S = 0.2
 # A shared file system may show a verdict this much later than Slurm shows the job's end.
 _VERDICTS_S = 20.0
-# So long a connection that is lost at the job's end is waited for.
+# How long to wait for a new connection if it is lost when the job ends.
 _READ_S = 120.0
 
 
 def last_verdicts(login: Login, run: RunId, number: str) -> tuple[list[events.Event], str]:
-    """The verdicts that the last start left on the cluster, and the job's last words."""
+    """Return the verdicts that the last start left on the cluster, and the last lines of the job's output."""
     verdicts = [event for event in last_words.of_run(login.reading, run) if event["kind"] == "verdict"]
     return verdicts, login.state(run, number)[2]
 
 
 class Following:
-    """Follows a job: its place in the queue, then each of its starts. `command`: what runs, a `script` or not."""
+    """Follows a job: its place in the queue, then each of its starts. `command`: what it runs, a `script` or not."""
 
     def __init__(
         self, backend: SlurmBackend, script: bool, command: Sequence[str], console: Console, interrupts: Interrupts,
@@ -60,7 +60,7 @@ class Following:
         self._last_note, self._asked = "", 0
 
     def until_done(self) -> int:
-        """Follow the job to its end, write the outcome here, and show it; returns the run's exit code."""
+        """Follow the job to its end, record the outcome on this machine, and show it; return the run's exit code."""
         backend, run, began = self._backend, self._backend.run_dir.name, time.monotonic()
         self._interrupts.leave_by_ctrl_c(command_of("attach", run=run), command_of("stop", run=run))
         try:
@@ -84,7 +84,7 @@ class Following:
             elif job and job.hosts and job.state in jobs.LIVES:
                 state = self._one_start(job)
             time.sleep(_POLL_S)
-        if not state.names and (hosts := job.hosts or self._nodes()):  # it was over before anybody saw it run
+        if not state.names and (hosts := job.hosts or self._nodes()):  # the job ended before it was seen running
             state = self._one_start(replace(job, hosts=hosts))
         return concluded(self._end(job, state), state.case.finding), state
 
@@ -115,12 +115,12 @@ class Following:
         return state
 
     def _nodes(self) -> tuple[NodeName, ...]:
-        """The nodes of a job that Slurm has forgotten: each has left its name."""
+        """Return the nodes of a job that Slurm has forgotten: each node has left a file with its name."""
         return tuple(NodeName(path.stem) for path in sorted((self._backend.run_dir / "nodes").glob("[!.]*.json")))
 
     def _show(self, state: State, tell: Callable[[list[events.Event]], None]) -> None:
         new, now = self._follower.read(), time.time()
-        # A verdict may be an earlier start's: they are asked for at the end.
+        # A verdict may be from an earlier start, so verdicts are left out here and read again at the end.
         new = [event for event in new if event["kind"] != "verdict"]
         new += follow.changes(self._backend.states(state), state)
         for event in new:
@@ -134,13 +134,13 @@ class Following:
         while True:
             try:
                 state.verdicts, output = last_verdicts(backend.login, backend.run, backend.number)
-            except DeployError as fault:  # the watch opens a lost connection again
+            except DeployError as fault:  # the thread that follows the job reopens a lost connection
                 if time.monotonic() < began + _READ_S:
                     self._interrupts.requests()
                     time.sleep(1.0)
                     continue
                 self._console.warn(f"the verdicts of its ranks could not be read: {fault.message}")
-            if state.nodes.remains:  # the nodes share the folder, and each of them has counted it
+            if state.nodes.remains:  # the nodes share one folder, and each has counted its files: keep one count
                 first, none = min(state.nodes.remains), {"files": 0, "bytes": 0}
                 state.nodes.remains = {
                     name: state.nodes.remains[first] if name == first else none for name in state.names
@@ -150,7 +150,10 @@ class Following:
             time.sleep(1.0)
 
     def _look(self) -> Job | None:
-        """What Slurm says now. Passes on a request to stop. Raises Detached, or DeployError if it stays silent."""
+        """Pass on a request to stop; return the job as Slurm last reported it.
+
+        Raises Detached, or DeployError if the login node stays silent.
+        """
         requests = self._interrupts.requests()
         if requests > self._asked:
             self._asked = requests
@@ -171,7 +174,7 @@ class Following:
 
 
 def clear(run_dir: Path) -> None:
-    """Remove what an earlier start said of its nodes and its end: the cluster tells the present state again."""
+    """Remove the local files about nodes, outcome and logs of an earlier start: the cluster sends the present ones."""
     for folder in ("nodes", "outcome"):
         own_files.clear(run_dir, folder, ".json")
     own_files.clear(run_dir, "logs")

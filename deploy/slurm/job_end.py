@@ -1,7 +1,7 @@
-"""How a run on Slurm ended. Pure: the job, and the verdicts that its ranks left, in; a Result or None out.
+"""Decide how a run on Slurm ended, from the state of its job and the verdicts that its ranks left. Pure.
 
-Slurm decides when a job is over, and a requeued one is not: following it never ends it. So outcome.judge, which ends
-runs whose nodes are silent, has no part here.
+Only Slurm decides when a job is over, and a requeued job is not over. So outcome.judge, which ends runs whose nodes are
+silent, is not used here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..run.outcome import Result, final, stopped
 from ..run.progress import State
 from . import words
 
-# A job that is requeued may look ended for a moment.
+# State -> how many seconds it must last to be final (other states: 2 s). A requeued job may look ended for a moment.
 _SETTLES_S = {"PREEMPTED": 10.0, "NODE_FAIL": 10.0, "BOOT_FAIL": 10.0, GONE: 0.0, NO_FOLDER: 0.0}
 _MOST_LINES = 12
 _WITHOUT_MUSTER = re.compile(r"execve\(\): muster: No such file|muster: (?:command )?not found")
@@ -34,22 +34,22 @@ def is_over(job: Job, for_s: float) -> bool:
 
 
 def is_requeued(before: Job, now: Job) -> bool:
-    """Whether Slurm starts a job again that had begun. Only its controller counts starts: else there are none."""
+    """Whether Slurm starts a job again. Only Slurm's controller counts restarts: without it, `restarts` is 0."""
     return now.state in WAITS or now.restarts > before.restarts
 
 
 def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = False) -> Result:
-    """How a run whose job is over ended. `state` has the verdicts of its last start, `output` the job's last words."""
+    """Return how a run ended whose job is over. `state`: with its last start's verdicts; `output`: its last lines."""
     result = final(state) if state.verdicts else None
     if job.state == NO_FOLDER:
         return Result("failed", f"job {number}: the run's folder is gone from the cluster")
-    # Before its program listens, the signal of a stop ends it.
+    # A stop's signal also ends a job whose program does not handle signals yet: that counts as stopped.
     if job.state == "CANCELLED" or (stop_asked and not result and {job.signal, job.code} & {15, 143}):
         if result and result.verdict in ("failed", "done", "refused"):
             return result
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
-        # The accounting names no nodes.
+        # A job that has no hosts, as in Slurm's accounting, and no events never began.
         how = ended.message if job.hosts or result or state.ranks.began else "stopped before it began"
         return replace(ended, message=how + who)
     if job.state == "COMPLETED":
@@ -61,7 +61,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
             "job.out of the run's folder has what it printed",
         )
     message, hint = words.ended(number, job)
-    # A run that has reached its own --max-hours was not ended from outside.
+    # Slurm or another user ended the run. (A run that reached its own --max-hours has another cause.)
     by_others = not stop_asked and result and result.cause == Cause.ENDED
     if result and result.verdict == "stopped" and job.state == "FAILED" and by_others:
         limit = f" ({job.limit})" if job.limit else ""

@@ -1,6 +1,6 @@
-"""The runs on Slurm that this user's records name: runs/ID/record.json, with the login node, the folder and the job.
+"""Find runs on Slurm by this user's records: runs/ID/record.json has the login node, the shared folder and the job.
 
-Only a record that this user's seal proves counts (record.own): no other user can name a host or a job here.
+Only a record with this user's valid seal counts (record.own), so no other user can insert a host or a job.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .plan import JobRequest
 
 @dataclass(frozen=True)
 class Known:
-    """A run on Slurm. `number`: its job's id, empty if its submission was cut off."""
+    """A run on Slurm. `number`: its job's id; empty if the connection broke while it was submitted."""
 
     run_dir: Path
     login: Host
@@ -43,8 +43,10 @@ class Known:
 
 
 def find(run: str, newest: bool = True) -> Known | None:
-    """The run of that id, if it is one on Slurm; without an id, or for `latest`, the newest one if it was the last to
-    be deployed. `newest`: whether a command without an id may mean it. Raises UsageError for a name that no run has."""
+    """Return the run with this id if it is on Slurm; without an id, or for `latest`, the newest run if it is on Slurm.
+
+    `newest`: whether the command may choose the newest run without an id. Raises UsageError for a name that no run has.
+    """
     if run in ("", "latest"):
         own, hosts = record.newest(record.SLURM), record.newest(record.HOSTS)
         if own is None or not newest or (hosts and record.started(hosts) > record.started(own)):
@@ -68,9 +70,9 @@ def find(run: str, newest: bool = True) -> Known | None:
 
 
 def to_resume(wanted: str, names: Asked) -> Known:
-    """The run that --resume names: an id, or `latest`, the newest one on Slurm of what the command `names`.
+    """Return the run to resume: `wanted` is an id, or `latest` for the newest run on Slurm that matches `names`.
 
-    Raises UsageError.
+    `names`: what the command asks to run. Raises UsageError.
     """
     if wanted == "latest":
         newest = resumable.newest(record.SLURM, names)
@@ -90,7 +92,7 @@ def to_resume(wanted: str, names: Asked) -> Known:
 
 
 def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> dict[str, bytes]:
-    """Write a start of the run into its folder, before its job is submitted; returns what record.undo_start needs."""
+    """Record a start of the run in its folder, before its job is submitted; return what record.undo_start needs."""
     why, words, script = f"Slurm, through {login.destination}", asked.words, asked.script
     fields = {"hosts": [login.destination], "shared": shared, "script": script, "again": asked.again, "job": ""}
     fields |= {"sent_from": resumable.sent_from(str(asked.folder), folders.RUNS)} if asked.folder else {}
@@ -99,14 +101,14 @@ def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> di
 
 
 def note(run_dir: Path, **fields: object) -> None:
-    """Add what became known: the job's id, or its nodes."""
+    """Add new facts to the run's record: the job's id, or its nodes."""
     known = record.facts(run_dir)
     if any(known.get(name) != value for name, value in fields.items()):
         record.write_record(run_dir, {**known, **fields})
 
 
 def number_of(known: Known, login: Login, console: Console) -> str:
-    """The job's id; of a run whose submission was cut off, the cluster knows it. Raises DeployError."""
+    """Return the job's id; ask the cluster for it if the submission was interrupted. Raises DeployError."""
     if known.number:
         return known.number
     number, job, words = login.state(known.run)

@@ -1,4 +1,4 @@
-"""The connection to a login node: what Muster asks there, and a new connection where one is lost."""
+"""The connection to a login node: the questions that Muster asks there, and a new connection if one is lost."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..job.inventory import Host
 
 # squeue and scontrol retry by themselves while the controller is busy.
 ASK_S = 90.0
-# submit-job waits a minute for an attempt that still works, and Slurm's own commands retry meanwhile.
+# The script submit-job waits a minute for an earlier attempt that is still running, and Slurm's commands retry too.
 SUBMIT_S = 240.0
 _AGAIN_S, _TRIES_S = 2.0, 60.0
 
 
 class Login:
-    """A login node that answers while this is entered. `shared`: the folder that it shares with the nodes."""
+    """A login node, as a context manager that keeps a connection to it. `shared`: the folder shared with the nodes."""
 
     def __init__(self, host: Host, shared: str = "") -> None:
         self.host, self.shared = host, shared
@@ -37,31 +37,31 @@ class Login:
         self._stack.close()
 
     def connect(self) -> None:
-        """Open a connection in the place of the one before. Raises DeployError."""
+        """Close the earlier connection, if any, and open a new one. Raises DeployError."""
         self._session = open_again(self._stack, self.host)
 
     @property
     def session(self) -> Session:
-        """The connection; its commands have the user's own home, as sbatch needs it."""
+        """The connection for sbatch, which needs the user's own $HOME."""
         assert self._session, "it is entered"
         return self._session
 
     @property
     def reading(self) -> Session:
-        """The connection for commands that read and write below the shared folder."""
+        """The connection for commands that use the run folders: their $HOME is the shared folder."""
         own = self.session.home.removesuffix("/.muster")
         return self.session if self.shared in ("", own) else self.session.at_home(self.shared)
 
     def look(self, shared: str, run: str) -> ClusterLook:
-        """Look before a deploy. Raises DeployError."""
+        """Look at the cluster before a deploy. Raises DeployError."""
         return jobs.parse_look(self.session.run(script("look-cluster", shared, run), timeout_s=ASK_S).out)
 
     def submit(self, folder: str, run: RunId, say: Callable[[str], None], after: str = "") -> str:
-        """Submit the run's batch script and return the job's id, once, however often the connection is cut.
+        """Submit the run's batch script exactly once, even if the connection breaks; return the job's id.
 
         `after`: the run's earlier job, which has ended.
 
-        Raises DeployError, `Unknown` if it cannot be told whether Slurm has the job.
+        Raises DeployError; Unknown if it is not certain whether Slurm has the job.
         """
         until = time.monotonic() + _TRIES_S
         while True:
@@ -80,7 +80,7 @@ class Login:
         raise Unknown(self.host.name, words or "another attempt to submit it still works")
 
     def reconnect(self, until: float, fault: DeployError) -> None:
-        """Connect again, until a moment of the monotonic clock. Raises Unknown."""
+        """Try to connect again until the time `until` (monotonic clock). Raises Unknown."""
         while True:
             try:
                 return self.connect()
@@ -90,11 +90,11 @@ class Login:
                 time.sleep(_AGAIN_S)
 
     def state(self, run: RunId, number: str = "") -> tuple[str, Job | None, str]:
-        """The job's id and state now, and its last words (jobs.parse_state). Raises DeployError."""
+        """Return the job's id, its present state, and its last lines (jobs.parse_state). Raises DeployError."""
         return jobs.parse_state(self.reading.run(jobs.state(run, number), timeout_s=ASK_S, check=False).out)
 
     def job(self, run: RunId, number: str) -> Job:
-        """What Slurm says of a job that was submitted. Raises DeployError."""
+        """Return the state of a job that was submitted. Raises DeployError."""
         return self.state(run, number)[1] or Job(jobs.AWAY)
 
     def stop(self, run: RunId, number: str, now: bool) -> None:
@@ -103,7 +103,7 @@ class Login:
 
 
 class Unknown(DeployError):
-    """It is unknown whether Slurm has the job."""
+    """Raised if it is not certain whether Slurm has the job."""
 
     def __init__(self, host: str, words: str) -> None:
         super().__init__(f"{host}: could not tell whether the job was submitted: {words}", "")

@@ -1,4 +1,4 @@
-"""What the login node tells of a job: its state, and its run folder's files, as they come."""
+"""Keep a copy of what the login node sends about a job: its state, and the files of its run's folder."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..host.files.folder_copy import FolderCopy
 from ..host.jobs import Job
 from ..run.files import locks, own_files
 
-# The job's own output, and its ranks': of these, the end alone is copied.
+# The output of the job and of its ranks: only the end of these files is copied.
 _LOG = re.compile(r"logs/rank-[0-9]{1,9}\.log|job\.out")
 
 
 class JobCopy(FolderCopy):
-    """Takes the lines of follow-job. `job`: what Slurm said last; `since`: when it said so first."""
+    """Reads the lines of the script follow-job. `job`: Slurm's last report; `since`: when its state was first seen."""
 
     def __init__(self, run_dir: Path, host: str, say: Callable[[str], None]) -> None:
         super().__init__(run_dir, host, say)
@@ -28,14 +28,14 @@ class JobCopy(FolderCopy):
         self._lines, self._ends, self._begun = list[str](), dict[str, int](), set[str]()
 
     def known(self) -> dict[str, int]:
-        """Where the login node must continue."""
+        """Return the sizes of the files copied so far: the login node must continue from there."""
         return {**self.sizes(), **self._ends}
 
     def take(self, line: str) -> None:
-        """Take one line from the login node. Raises BadAnswer."""
+        """Process one line from the login node. Raises BadAnswer."""
         mark, _, rest = line.partition(" ")
         if mark != self.mark:
-            return  # a message of the day, or of Slurm's commands
+            return  # another program printed it: a message of the day, or one of Slurm's commands
         what, _, rest = rest.partition(" ")
         self.heard = time.monotonic()
         try:
@@ -54,11 +54,11 @@ class JobCopy(FolderCopy):
 
     @cached_property
     def _out(self) -> BinaryIO:
-        """What of several commands that follow the job from one folder only one has locked."""
+        """The file job.out. If several commands follow the job in one folder, only the one with the lock writes."""
         return own_files.open_to_append(self._dir, "job.out")
 
     def allowed(self, name: str) -> Path | None:
-        """The path of a file that may be copied under that name: logs as well."""
+        """Return the path of a file that may be copied under that name; logs are allowed too."""
         return Path(name) if _LOG.fullmatch(name) else super().allowed(name)
 
     def _write(self, path: Path, what: str, offset: int, data: bytes) -> None:
@@ -67,7 +67,7 @@ class JobCopy(FolderCopy):
             super()._write(path, what, offset, data)
             return
         if locks.keeps(self._out):
-            fresh = name not in self._begun  # what another command has kept of it ends elsewhere
+            fresh = name not in self._begun  # start it anew: another command's copy of it may end at another place
             with own_files.open_to_append(self._dir, name, empty=fresh) as file:
                 if fresh and offset:
                     file.write(f"({offset} bytes before this stay on the cluster)\n".encode())

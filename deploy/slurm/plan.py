@@ -1,4 +1,4 @@
-"""What a deploy to Slurm will do: the batch script, its commands, the run's folder; refuses what Slurm cannot. Pure."""
+"""Plan a deploy to Slurm: the batch script, its commands, the run's folder; refuse what Slurm cannot do. Pure."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from ..run.sbatch import SlurmJob, batch_script
 from ..send.folder.credentials import NO_CHOICE, Choice
 from .planned import mounts_of
 
-# Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
-_OWN = {
+# Options of sbatch that users cannot set here -> what to do instead. They extend those that any batch script
+# refuses, or give another remedy.
+_REFUSED_OPTIONS = {
     **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder lies"),
     **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
     **dict.fromkeys(
@@ -33,11 +34,12 @@ _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What to run on Slurm. `options`: as they were typed, with those of the start that is continued.
+    """What to run on Slurm. `options`: as the user typed them, plus those of the start that is continued.
 
-    `agent`: the words of a node's agent; `variables`: of the ranks; `sbatch`: the words of the user's own options.
-    `again`: the command that deploys the same again. `words`: what runs, of a `script` or for Muster's own trainer.
-    `folder`: what is sent, by which `choice`. `after`: the run's earlier job, which has ended (empty: it is new).
+    `agent`: the command words of a node's agent; `variables`: those of the ranks; `sbatch`: the user's own options for
+    sbatch. `again`: the command that repeats this deploy. `words`: what runs, which is a `script` or Muster's own
+    trainer. `folder`: the folder that is sent, limited by `choice`. `after`: the run's earlier job, which has ended
+    (empty: the run is new).
     """
 
     options: Options
@@ -55,27 +57,27 @@ class JobRequest:
 
 
 def check(asked: JobRequest) -> None:
-    """Raise UsageError for a text of --container and --shared, and for words of --sbatch, that a run cannot have."""
+    """Raise UsageError for values of --container, --mount, --shared and --sbatch that a run cannot have."""
     options = asked.options
     value_of(options, "container")
     mounts_of(options)
     if not _SHARED.fullmatch(options.shared):
         raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
-    sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _OWN)
+    sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _REFUSED_OPTIONS)
 
 
 def folder_of(shared: str, run: RunId) -> str:
-    """The run's folder on the cluster. `shared`: the whole path there."""
+    """Return the run's folder on the cluster. `shared`: the absolute path of the shared folder there."""
     return f"{shared.rstrip('/')}/.muster/runs/{run}"
 
 
 def resume_command(login: str, run: str) -> str:
-    """The command that starts an ended run again."""
+    """Return the command that resumes an ended run."""
     return command_of("deploy", Options(slurm=login, resume=run))
 
 
 def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
-    """What sbatch gets: the run's folder is absolute in it, so sbatch may be typed anywhere."""
+    """Return the job for sbatch. It has the absolute path of the run's folder, so sbatch may be called anywhere."""
     folder, options = folder_of(shared, run), asked.options
     own = {RUN_DIR: folder, RUN_ID: run, "MUSTER_RESUME_COMMAND": resume_command(options.slurm, run)}
     return SlurmJob(
@@ -96,7 +98,7 @@ def job_of(asked: JobRequest, shared: str, run: RunId) -> SlurmJob:
 
 
 def shown(asked: JobRequest, run: RunId, shared: str, files: str) -> Sequence[str]:
-    """What --dry-run prints: the steps on the login node, then the batch script."""
+    """Return the lines that --dry-run prints: the steps on the login node, then the batch script."""
     folder = folder_of(shared, run)
     return (
         f"on {asked.options.slurm}:",

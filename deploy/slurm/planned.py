@@ -1,4 +1,4 @@
-"""What the agent of a node gets, where Slurm or another launcher starts it: its words, and the options as variables."""
+"""The agent's command words and variables, made from the options, if Slurm or another launcher starts the agent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..run import environment
 from ..run.files import record
 from ..run.start import asked_ends
 
-# Each of them says what runs.
+# The options that define what runs.
 COMMAND = ("script", "each", "args")
 
 
 def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
-    """The agent's words, and the variables of the node that the options set.
+    """Return the agent's command words, and the variables that the options set on a node.
 
     Raises UsageError.
     """
@@ -36,7 +36,7 @@ def planned(options: Options) -> tuple[tuple[str, ...], Mapping[str, str]]:
 
 
 def mounts_of(options: Options) -> tuple[str, ...]:
-    """The folders of --mount as pyxis and Apptainer take them. Raises UsageError."""
+    """Return the folders of --mount in the form that pyxis and Apptainer accept. Raises UsageError."""
     mounts = no_twins(value_of(options, "mount"))
     if lacking := next((mount.source for mount in mounts if mount.create), ""):
         made = f"{FLAG.setup} {shlex.quote(f'mkdir -p {shlex.quote(lacking)}')}"
@@ -45,7 +45,10 @@ def mounts_of(options: Options) -> tuple[str, ...]:
 
 
 def agent_of(options: Options, words: Sequence[str]) -> tuple[str, ...]:
-    """What Slurm starts on each node: the agent with its `words` in a container, else `muster agent` as it is typed."""
+    """Return the command that Slurm starts on each node.
+
+    In a container, it is the agent with its `words`; otherwise it is `muster agent` with the user's options.
+    """
     if options.container:
         return ("python3", "-P", "-m", NODE_PROGRAMS, "agent", *words)
     return ("muster", "agent", *(f"{flag}={text}" for flag, text in pairs_of(options, COMMAND)))

@@ -1,7 +1,7 @@
-"""A run as a JobSet or TrainJob of Kubernetes (`muster export --to`); the role that ends it is the trainer. Pure.
+"""A run as a JobSet or TrainJob for Kubernetes (`muster export --to`); the role that ends it is the trainer. Pure.
 
-The pods run the agent that runs everywhere, which makes the rest of its variables there (trainer/node/agent/pods.py).
-What a cluster decides is not in the text: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.
+The pods run the same agent as everywhere; there it makes the rest of its variables (trainer/node/agent/pods.py). The
+text leaves out what depends on the cluster: namespace, queue, node selectors, CPUs and memory, names of RDMA devices.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from ..run.roles import POD_KEY, ROLE, ROLE_INDEX
 from ..send.folder.content import WORKSPACE
 
 KINDS = ("jobset", "trainjob")
-# The pods of a run that has one command.
+# The name of the group of pods if a run has only one command.
 ONLY = "node"
-# A pod's name has the run's name, the Job's, two numbers and what makes it its own, and at most 63 letters.
+# A pod's name has at most 63 letters: the run's name, the Job's name, two numbers and a random suffix.
 _LONGEST_NAME, _LONGEST_POD = 40, 63 - len("--0-9999-abcde")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?")
-# The number of a pod among those of its Job.
+# A variable's value that is the pod's number within its Job.
 _INDEX = "valueFrom: {fieldRef: {fieldPath: \"metadata.annotations['batch.kubernetes.io/job-completion-index']\"}}"
-# Beside what its ranks may take to save.
+# A pod gets this many seconds to end, in addition to the time that its ranks may take to save.
 _AFTER_GRACE_S = 60
 
 
 @dataclass(frozen=True)
 class Group:
-    """The pods of one indexed Job. `words`: of the agent; `ranks` and `gpus`: of each of them.
+    """The pods of one indexed Job. `words`: the agent's command words; `ranks` and `gpus`: the numbers on each pod.
 
-    `restarts`: how often a pod that dies is replaced. `separate`: each of them is a world of its own.
+    `restarts`: how often a pod that dies is replaced. `separate`: each pod trains alone, with its own world.
     """
 
     words: tuple[str, ...]
@@ -61,16 +61,16 @@ class Group:
 
     @property
     def has_role(self) -> bool:
-        """Whether its pods are those of one role among several."""
+        """Whether these pods belong to one of several roles."""
         return ROLE in self.variables
 
 
 @dataclass(frozen=True)
 class PodSet:
-    """What is asked of a cluster. `groups`: that of a run's one command, or of each role; the `main` one trains.
+    """The pods of a run. `groups`: one for the run's single command, or one for each role; the group `main` trains.
 
-    `secrets`: a variable's name, and the Secret that has it under this name. `claim`: the PersistentVolumeClaim that
-    keeps the run's files; empty: they go with their pods.
+    `secrets`: a variable's name -> the Secret that has its value under this name. `claim`: the PersistentVolumeClaim
+    that keeps the run's files; empty: they are lost with their pods.
     """
 
     name: str
@@ -211,7 +211,7 @@ _VOLUME = Template("      - {name: mount-$number, hostPath: {path: $source, type
 
 
 def manifest(kind: str, pods: PodSet) -> str:
-    """The text of a JobSet, or of a TrainJob with its runtime. Raises UsageError for what a TrainJob cannot have."""
+    """Return the text of a JobSet, or of a TrainJob with its runtime. Raises UsageError if a TrainJob cannot do it."""
     main = next(group for group in pods.groups if group.name == pods.main)
     if kind == "trainjob" and main.separate and main.nodes > 1:
         what = f"role {main.name}: a TrainJob's {main.nodes} nodes train together, and these are separate"
@@ -232,18 +232,18 @@ def manifest(kind: str, pods: PodSet) -> str:
 
 
 def _replicated(pods: PodSet, group: Group, by_policy: bool) -> str:
-    """One indexed Job. `by_policy`: a TrainJob's torch policy gives its pods their places."""
+    """Return one indexed Job. `by_policy`: a TrainJob's torch policy gives its pods their ranks and addresses."""
     job = indent(_job(pods, group, by_policy), " " * 4)
     return _REPLICATED.substitute(group=group.name, labels=_TRAINER_LABEL if by_policy else "", job=job)
 
 
 def _key_of(pods: PodSet) -> str:
-    """The Secret that has the key of a run with roles."""
+    """Return the name of the Secret with the key of a run with roles."""
     return f"{pods.name}-roles"
 
 
 def name_of(text: str, roles: Sequence[str] = ()) -> str:
-    """A run's name as these objects may have it. Raises UsageError for one that has no letter."""
+    """Return a run's name in the form that Kubernetes accepts. Raises UsageError for a name without a letter."""
     most = min(_LONGEST_NAME, _LONGEST_POD - max(map(len, roles), default=0))
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
     if not name:
@@ -253,7 +253,7 @@ def name_of(text: str, roles: Sequence[str] = ()) -> str:
 
 
 def object_of(flag: str, text: str) -> str:
-    """The name of an object of the cluster. Raises UsageError."""
+    """Return `text` if it is a valid name of an object in a cluster. Raises UsageError."""
     if not _OBJECT.fullmatch(text):
         raise UsageError(f"{flag} {text}: not the name of an object of a cluster", "lowercase letters, digits, - and .")
     return text
@@ -275,7 +275,7 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
         user=IMAGE_USER,
         image=_text(pods.image, expands=False),
         command=f"[{', '.join(map(_text, command))}]",
-        # A variable that another one names (MUSTER_ROLE_INDEX in PET_MASTER_ADDR) has to stand before it.
+        # Sorted: a variable that another one uses (MUSTER_ROLE_INDEX in PET_MASTER_ADDR) must come before it.
         env="\n".join(f'        - {{name: "{name}", {value}}}' for name, value in sorted(given.items())),
         resources=f'        resources: {{limits: {{nvidia.com/gpu: "{group.gpus}"}}}}\n' if group.gpus else "",
         runs=RUNS_IN_CONTAINER,
@@ -286,12 +286,12 @@ def _job(pods: PodSet, group: Group, by_policy: bool) -> str:
 
 
 def pod_name(run: str, group: str, index: int | str) -> str:
-    """The name of a pod within the cluster, as a JobSet gives it."""
+    """Return the host name of a pod within the cluster, as a JobSet forms it."""
     return f"{run}-{group}-0-{index}.{run}"
 
 
 def _place(pods: PodSet, group: Group) -> dict[str, str]:
-    """What the torch policy of a TrainJob gives its pods: this pod's place, and where the first one is."""
+    """Return the variables that a TrainJob's torch policy would set: this pod's rank, and the first pod's address."""
     first = pod_name(pods.name, group.name, f"$({ROLE_INDEX})" if group.separate else 0)
     return {
         "PET_NNODES": f'value: "{1 if group.separate else group.nodes}"',
@@ -303,7 +303,7 @@ def _place(pods: PodSet, group: Group) -> dict[str, str]:
 
 
 def _of_mounts(mounts: Sequence[Mount], row: Template) -> str:
-    """A row for each folder of --mount."""
+    """Return a row of the template for each folder of --mount."""
     return "".join(
         row.substitute(
             number=number,
@@ -317,7 +317,7 @@ def _of_mounts(mounts: Sequence[Mount], row: Template) -> str:
 
 
 def _text(value: str, expands: bool = True) -> str:
-    """A text as YAML has it. `expands`: Kubernetes would put variables in for `$(NAME)`."""
+    """Quote a text for YAML. `expands`: Kubernetes replaces `$(NAME)` in this field, so `$` must be doubled."""
     value = value.replace("$", "$$") if expands else value
     letters = (
         f"\\{letter}" if letter in '"\\' else letter if " " <= letter <= "~" else f"\\U{ord(letter):08x}"
@@ -327,7 +327,7 @@ def _text(value: str, expands: bool = True) -> str:
 
 
 def secrets_of(texts: Sequence[str]) -> dict[str, str]:
-    """What --secret says: by a variable's name the Secret that has it. Raises UsageError."""
+    """Read --secret: return variable's name -> the Secret that has its value. Raises UsageError."""
     made = {}
     for text in texts:
         name, equals, secret = text.partition("=")

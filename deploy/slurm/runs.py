@@ -1,4 +1,4 @@
-"""The commands for a run on Slurm that this user's record names: attach, stop, status, logs, fetch."""
+"""The commands for an earlier run on Slurm, found by this user's record of it: attach, stop, status, logs, fetch."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from .known import Known, number_of
 from .login import Login
 
 _LOOK_S = 1.0
-# What is no state of Slurm's.
-_UNKNOWN = {
+# Job states that Muster adds to Slurm's own.
+_OWN_STATES = {
     jobs.AWAY: "may go on: Slurm's controller does not answer",
     jobs.GONE: "is over, and Slurm has forgotten it",
     jobs.NO_FOLDER: "has no folder any more",
@@ -37,7 +37,7 @@ _UNKNOWN = {
 
 
 def attach(known: Known, rank: str, console: Console) -> int:
-    """Follow the run to its end, or show how it ended; returns its exit code."""
+    """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
     if ends.end_of(known.run_dir):
         return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
@@ -49,7 +49,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
 
 
 def stop(known: Known, now: bool, console: Console) -> int:
-    """Stop the run with a checkpoint, or `now`, and say how it ended. Raises DeployError if its job still runs then."""
+    """Stop the run with a checkpoint, or kill it `now`; show how it ended. Raises DeployError if its job still runs."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         job = login.job(known.run, number)
@@ -85,12 +85,12 @@ def status(known: Known, console: Console) -> int:
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
         job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
-        # An earlier start may have had more ranks.
+        # Steps of an earlier start do not count: it may have had more ranks.
         since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S if job.state in jobs.LIVES and job.ran_s else 0.0
         steps = (int(event["step"]) for event in seen if event["kind"] == "step" and event["t"] >= since)
         step = min(steps, default=None)
         waits = job.state in jobs.WAITS
-        text = words.waiting(number, job) if waits else f"job {number} {_UNKNOWN.get(job.state, job.state.lower())}"
+        text = words.waiting(number, job) if waits else f"job {number} {_OWN_STATES.get(job.state, job.state.lower())}"
         text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""
         text += f", step {step}" if step is not None else ""
         row = {"kind": "status", "run": known.run, "job": number, "state": job.state, "step": step}
@@ -99,7 +99,10 @@ def status(known: Known, console: Console) -> int:
 
 
 def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
-    """Copy the run's folder, or what matches `only`, from the cluster; returns the folder here. Raises DeployError."""
+    """Copy the run's folder, or the files that match `only`, from the cluster; return the folder here.
+
+    Raises DeployError.
+    """
     with Login(known.login, known.shared) as login:
         faults = gather.gather([login.reading], known.run, only, known.run_dir, console)
         page.write(known.run_dir)

@@ -1,4 +1,4 @@
-"""What Slurm says of a job, in plain words. Pure: a Job in, a sentence out."""
+"""Turn Slurm's state of a job into a plain sentence. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..job.again import command_of
 from ..job.options import FLAG
 
 _MOST_HOSTS = 8
-# Why a job waits: the words of `squeue` that people meet most.
+# Why a job waits: the most frequent reasons of `squeue`, in words.
 _REASONS = {
     "Priority": "jobs with a higher priority come first",
     "Resources": "no nodes are free that fit it",
@@ -53,7 +53,7 @@ _HINTS = {
 
 
 def reason(job: Job) -> str:
-    """Why a job waits; empty while Slurm does not say."""
+    """Return why a job waits; empty while Slurm does not report a reason."""
     first = job.reason.partition(",")[0]
     known = _REASONS.get(first)
     if known is None and _LIMITS.fullmatch(first):
@@ -62,24 +62,24 @@ def reason(job: Job) -> str:
 
 
 def waiting(number: str, job: Job) -> str:
-    """The sentence that a job waits, and why."""
+    """Return the sentence that a job waits, and why."""
     again = f", after {several(job.restarts, 'start')}" if job.restarts else ""
     return f"job {number} waits in the queue{again}" + (f": {why}" if (why := reason(job)) else "")
 
 
 def running(number: str, job: Job) -> str:
-    """The sentence that says where a job runs."""
+    """Return the sentence that tells where a job runs."""
     more = f" and {len(job.hosts) - _MOST_HOSTS} more" if len(job.hosts) > _MOST_HOSTS else ""
     return f"job {number} runs on {', '.join(job.hosts[:_MOST_HOSTS]) or 'nodes that Slurm does not name'}{more}"
 
 
 def requeued(number: str, step: str) -> str:
-    """The sentence that a job stopped and is started again."""
+    """Return the sentence that a job stopped and Slurm starts it again."""
     return f"job {number} stopped{f' at {step}' if step else ''}; Slurm starts it again"
 
 
 def again(run: str) -> str:
-    """What to know of a job that starts again and again."""
+    """Return the warning about a job that is started again and again."""
     return (
         "it is the third start of this job: a script that finds no checkpoint of its own begins again at each "
         f"({command_of('stop', run=run)}; {FLAG.sbatch}=--no-requeue keeps a job from that)"
@@ -87,7 +87,7 @@ def again(run: str) -> str:
 
 
 def ended(number: str, job: Job) -> tuple[str, str]:
-    """How a job ended that neither completed nor was cancelled, and the hint to that."""
+    """Return how a job ended that was neither completed nor cancelled, and a hint for that."""
     words = _ENDS.get(job.state)
     if words is None:
         how = f"a signal {job.signal}" if job.signal else f"code {job.code}"

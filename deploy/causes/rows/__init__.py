@@ -1,1 +1,1 @@
-"""The rows of the table of causes, by theme: nobody reads them from end to end, one looks up a row."""
+"""The rows of the table of causes, by theme. They are meant for looking up one row, not for reading from end to end."""

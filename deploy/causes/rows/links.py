@@ -1,4 +1,4 @@
-"""Causes: links, firewalls and the sizes of packets. Data."""
+"""Causes: links, firewalls and packet sizes. Data."""
 
 from ..end_causes import Cause
 from ..row import AIMLESS, HALVED, LAB, LOST, REFUSED, Row, Section

@@ -1,4 +1,4 @@
-"""Causes: what a script does, as only a run's output shows it. Data."""
+"""Causes: faults of a script, which only a run's output shows. Data."""
 
 from ..end_causes import Cause
 from ..row import Row, Section

@@ -1,4 +1,4 @@
-"""Causes: what ends a run from outside, or is missing on its machine, as only its output shows it. Data."""
+"""Causes: what ends a run from outside, or is missing on its machine; only the run's output shows it. Data."""
 
 from ..end_causes import Cause
 from ..row import Row, Section

@@ -1,7 +1,8 @@
 #!/bin/sh
-# hangs SECONDS: which of the folders that each command needs do not answer. Lines `mount TYPE AT` for file systems of other
-# machines and of programs; then `folder N PATH`, `answers N` and those of `ls -ld`; and `all`. What hangs may be in the PATH: so
-# that is another one here. What asks a folder is a process of its own, which may hang, and has no child that stays.
+# hangs SECONDS: shows which of the folders that each command needs do not answer. It prints a line `mount TYPE AT` for
+# each network or FUSE file system; then, for each folder, `folder N PATH`, `answers N` and the line of `ls -ld`; and
+# `all` after the last `folder`. A folder in the PATH may hang, so this script sets its own PATH. A separate process
+# tries each folder; it may hang, and leaves no child behind.
 path=$PATH PATH=/usr/bin:/bin
 while read -r _ at type _; do
     case $type in nfs* | cifs | smb* | fuse* | autofs | 9p | ceph | lustre | gluster* | afs | beegfs | gpfs) echo "mount $type $at" ;; esac

@@ -1,1 +1,1 @@
-"""One file for each check: answers in, findings out. Pure."""
+"""The checks, a file for each: a check gets answers and yields findings. Pure."""

@@ -1,7 +1,7 @@
-"""Measure rates on one network, no pair disturbing another: the rounds, the rates, and who is slow. Pure.
+"""Measure the rates between all hosts so that no pair disturbs another: rounds, rates, and slow hosts or links. Pure.
 
-The rounds follow the circle method of tournaments: one host stays, the others move on by one; N - 1 rounds of N / 2
-pairs (N rounds if N is odd, in each of which one host pauses).
+The rounds follow the circle method for tournaments: one host keeps its place, the others move on by one. That gives
+N - 1 rounds of N / 2 pairs (or N rounds if N is odd, with one host pausing in each).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..answers import Answers, Pair
 from .link_quality import SLOW_MBIT
 
 SIZE, WAIT_S, MOST_AGAIN, FEW = 8 << 20, 3.0, 16, 3
-# The share of what hosts usually get below which a link is slow. A host is slow if all its links are.
+# A link is slow if its rate is below this share of the hosts' usual rate. A host is slow if all its links are.
 SLOW = 0.4
 
 
 def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
-    """Rounds of pairs until every host has met every other one; a host is in a round at most once."""
+    """Yield rounds of pairs until every host has met every other one; each host is in a round at most once."""
     circle: list[str | None] = [*hosts, *([None] if len(hosts) % 2 else [])]
     half = len(circle) // 2
     for _ in range(len(circle) - 1):
@@ -30,7 +30,7 @@ def rounds(hosts: Sequence[str]) -> Iterator[list[Pair]]:
 
 
 def call(answers: Answers, pair: Pair) -> targets.Call | None:
-    """The target of one measurement; None if the pair has no working connection."""
+    """Return the call for one measurement; None if the pair has no working connection."""
     for link in answers.between(*pair, "data"):
         if link.ok:
             return targets.call_like(link, "bandwidth", SIZE, WAIT_S)
@@ -38,13 +38,13 @@ def call(answers: Answers, pair: Pair) -> targets.Call | None:
 
 
 def rates(answers: Answers) -> dict[Pair, float]:
-    """Mbit/s from each host to each over one TCP connection; the best of several measurements."""
+    """Return the Mbit/s from each host to each other one over one TCP connection; the best of several measurements."""
     best: dict[Pair, float] = {}
     for link in answers.links:
         if "bandwidth" not in link.kinds:
             continue
         forth, back = link.mbit
-        # A call that did not end in time has at least the rate that the kernel saw.
+        # A call that did not end in time had at least the rate that the kernel measured.
         best[link.ends] = max(forth or 8e-6 * link.rate, best.get(link.ends, 0.0))
         if back:
             best[link.ends[::-1]] = max(back, best.get(link.ends[::-1], 0.0))
@@ -52,9 +52,9 @@ def rates(answers: Answers) -> dict[Pair, float]:
 
 
 def again(answers: Answers) -> list[Pair]:
-    """Pairs to measure once more, one by one: a slow pair may only have had to wait for a core.
+    """Return the slow pairs to measure once more, one by one: such a pair may only have had to wait for a CPU core.
 
-    If all links of a host are slow, that is not chance, and they are not measured again.
+    If all links of a host are slow, that is not chance, so they are not measured again.
     """
     known = rates(answers)
     left = _slow(known)
@@ -65,9 +65,9 @@ def again(answers: Answers) -> list[Pair]:
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The slow host, or the slow link, of a matrix."""
+    """Report the slow hosts, then the slow links between other hosts."""
     known = rates(answers)
-    if len(known) < 6:  # of three hosts, both ways
+    if len(known) < 6:  # three hosts, in both directions, are the least that can be compared
         return
     left = _slow(known)
     for host in answers.facts:
@@ -86,7 +86,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _usual(known: Mapping[Pair, float]) -> float:
-    """The median of the hosts' best rates, whatever the number of links that a slow host spoils."""
+    """Return the median of the hosts' best rates: it does not depend on how many links a slow host slows down."""
     best: dict[str, float] = {}
     for pair, rate in known.items():
         for host in pair:
@@ -100,7 +100,7 @@ def _slow(known: Mapping[Pair, float]) -> set[Pair]:
 
 
 def _own(known: Mapping[Pair, float], host: str, way: int) -> set[Pair]:
-    """The pairs in which a host sends (way 0) or receives (way 1)."""
+    """Return the pairs in which a host sends (way 0) or receives (way 1)."""
     return {pair for pair in known if pair[way] == host}
 
 

@@ -1,4 +1,4 @@
-"""Clocks that differ by 2 s are named; by torchrun's keep-alive (request.py), they stop its rendezvous. Pure."""
+"""Clocks: 2 s apart is a warning; torchrun's keep-alive time (request.py) or more stops its rendezvous. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WARN_S = 2.0
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Compare each clock with that of the rendezvous' host; the odd one is far from most others.
+    """Compare each clock with that of the rendezvous host; blame the hosts that differ from the median.
 
-    Only what is beyond the possible error counts: an answer that came after seconds says little.
+    Only a difference beyond the possible error counts: an answer that took seconds is not precise.
     """
     if len(answers.clocks) < 2 or answers.meeting not in answers.clocks:
         return
@@ -26,8 +26,8 @@ def check(answers: Answers) -> Iterator[Finding]:
     far = [host for host, seconds in least.items() if seconds >= WARN_S]
     if not far:
         return
-    # A host that is as far ahead takes its peers for dead: it trains, and in more than half of the runs the agents hang
-    # at the end.
+    # A host that is this far ahead considers its peers dead. Training still works, but in more than half of the runs
+    # the agents hang at the end.
     late = [host for host in far if least[host] >= KEEP_ALIVE_S and answers.request.by_c10d]
     # This machine's own clock, at 0, counts too: if two hosts differ, it shows which one is wrong.
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])

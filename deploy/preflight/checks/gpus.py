@@ -1,6 +1,6 @@
-"""GPUs, by nvidia-smi and the driver: present, visible to CUDA, fit for the image, healthy, free, alike. Pure.
+"""GPUs, from nvidia-smi and the driver: present, visible to CUDA, fit for the image, healthy, free, alike. Pure.
 
-The number may differ from host to host: torchrun adds them up.
+The number of GPUs may differ between hosts: torchrun adds them up.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..probe.facts import GPU_FIELDS
 from ..request import Facts
 from ..verdict import odd_ones
 
-# A CUDA context and NCCL's buffers need about FREE_MIB.
+# A GPU with more than BUSY_MIB in use is busy. A CUDA context and NCCL's buffers need about FREE_MIB.
 BUSY_MIB, FREE_MIB = 500, 1024
 SLOW_S = 3.0
 DRIVER = re.compile(r"NVML|driver|Driver/library")
 OF_DRIVER = re.compile(r"(?i)version mismatch|communicate with the NVIDIA driver|driver not loaded")
 LOST = re.compile(r"Unable to determine the device handle|GPU is lost|fallen off the bus")
 NOT_FOUND = "nvidia-smi: not found"
-# Codes of cuInit; findings show others as numbers.
+# Return codes of cuInit; findings show other codes as numbers.
 NO_DEVICE, FABRIC, NO_COMPAT = 100, 802, 804
 RELOAD = "on {host}: reboot, or reload the driver (sudo rmmod nvidia_uvm nvidia && sudo modprobe nvidia)"
 MEMORY = (
@@ -38,18 +38,18 @@ Gpu = Mapping[str, str]
 
 
 def read(facts: Facts) -> list[Gpu]:
-    """A host's GPUs, by the names of nvidia-smi's columns; unknown values are empty."""
+    """Return a host's GPUs, each as nvidia-smi's columns by name; unknown values are empty."""
     rows = (facts.get("gpus") or {}).get("rows") or []
     return [dict(zip(GPU_FIELDS, [*row, *[""] * len(GPU_FIELDS)], strict=False)) for row in rows]
 
 
 def without_cuda(facts: Facts) -> bool:
-    """Whether the torch of the image is known and was built without GPU support."""
+    """Whether the image's torch is known to be built without GPU support."""
     return bool(facts["software"].get("cuda") == facts["software"].get("hip", "None") == "None")
 
 
 def _rocm_version(facts: Facts) -> str:
-    """The ROCm that the image's torch was built for; empty if it was not."""
+    """Return the ROCm version that the image's torch was built for; empty if it was built for none."""
     software = facts["software"]
     return str(software["hip"]) if software.get("hip", "None") != "None" and software.get("cuda") == "None" else ""
 
@@ -74,7 +74,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _together([(gpu["index"], finding) for gpu in rows[host] for finding in _own_findings(host, gpu)])
         yield from _shared(host, rows[host], answers.request.processes if nccl else 0)
     yield from _slow(rows)
-    # A container may have CUDA and no nvidia-smi.
+    # A container may have CUDA but no nvidia-smi: such hosts are not compared.
     unlike = {host for host, facts in answers.facts.items() if _without_smi(facts) or without_cuda(facts)}
     yield from _alike({host: listed for host, listed in rows.items() if host not in unlike}, nccl)
 
@@ -106,7 +106,7 @@ def _no_cuda(host: str, facts: Facts, nccl: bool) -> Finding:
 
 
 def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
-    """Findings about faults that keep CUDA from starting, or make it slow."""
+    """Yield findings about driver faults that keep CUDA from starting, or make its start slow."""
     message, driver = facts.get("gpus") or {}, facts.get("cuda")
     error, code = message.get("error", ""), (driver or {}).get("code")
     first = last_line(error, "")
@@ -197,7 +197,7 @@ def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
-    """One finding for all GPUs of a host with the same fault."""
+    """Merge the findings of a host's GPUs with the same fault into one."""
     kinds: dict[tuple[str, str], list[tuple[str, Finding]]] = {}
     for index, finding in findings:
         kinds.setdefault((finding.cause, finding.level), []).append((index, finding))
@@ -233,7 +233,7 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
 
 
 def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
-    """Findings about memory errors. GPUs that remap rows (Ampere, later) survive most; others need a reset first."""
+    """Yield findings about memory errors. GPUs that remap rows (Ampere or later) survive most; others need a reset."""
     errors, failed = _number(gpu["ecc.errors.uncorrected.volatile.total"]), gpu["remapped_rows.failure"] == "Yes"
     remaps = gpu["remapped_rows.failure"] in ("Yes", "No")
     pending = "Yes" in (gpu["remapped_rows.pending"], gpu["retired_pages.pending"])
@@ -260,7 +260,10 @@ def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
 
 
 def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
-    """GPUs that heat, power or a bad seat hold back. Half the lanes are what many machines give their second GPU."""
+    """Yield warnings for GPUs that are slow because of heat, power, or a bad fit in their slot.
+
+    Only fewer than half of the PCIe lanes count: many machines give their second GPU half of the lanes.
+    """
     widest: dict[str, int] = {}
     for gpu in (gpu for slow in rows.values() for gpu in slow):
         widest[gpu["name"]] = max(widest.get(gpu["name"], 0), _lanes(gpu))
@@ -289,7 +292,7 @@ def _lanes(gpu: Gpu) -> int:
 
 
 def _number(cell: str) -> int:
-    """The number in a cell; 0 if nvidia-smi knows none."""
+    """Return the number in a cell; 0 if nvidia-smi has no value."""
     return int(cell) if cell.isdigit() else 0
 
 
@@ -314,23 +317,23 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
         yield find("gpus-differ", odd, text, level=WARNING, evidence=shown)
 
 
-# From CUDA 11 on, any driver of the same major version works. The oldest ones for Linux:
+# From CUDA 11 on, any driver for the same major version works. The oldest drivers for Linux:
 MINOR_COMPATIBLE = 11
 LEAST_DRIVER = {11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
-# GPUs from this compute capability on need at least this CUDA: older ones have no code for them.
+# GPUs from this compute capability on need at least this CUDA version: older versions have no code for them.
 NEEDS = (((10, 0), (12, 8)), ((9, 0), (11, 8)), ((8, 0), (11, 0)), ((7, 5), (10, 0)))
 # CUDA 13 has no code for GPUs older than Turing.
 DROPPED = ((13, 0), (7, 5))
 
 
 def cuda_wanted(facts: Facts) -> str:
-    """The CUDA version of the image's torch, empty if it is not known."""
+    """Return the CUDA version of the image's torch; empty if unknown."""
     setting = str(facts["software"].get("cuda", ""))
     return setting if _pair(setting) else ""
 
 
 def driver_too_old(facts: Facts) -> bool:
-    """Whether the driver is too old for torch's CUDA. An unknown version is not too old."""
+    """Whether the driver is too old for torch's CUDA. An unknown version does not count as too old."""
     need, has = _pair(cuda_wanted(facts)), _has(facts)
     if not need or not has:
         return False
@@ -338,19 +341,22 @@ def driver_too_old(facts: Facts) -> bool:
 
 
 def least_driver(facts: Facts) -> str:
-    """The oldest driver for the image's CUDA, in words."""
+    """Return the oldest driver for the image's CUDA, in words."""
     need = _pair(cuda_wanted(facts))
     return LEAST_DRIVER.get(need[0] if need else 0, f"for CUDA {cuda_wanted(facts)}")
 
 
 def cuda_of_driver(facts: Facts) -> tuple[str, ...]:
-    """The CUDA that the host's driver supports, as evidence; empty if that is unknown."""
+    """Return the CUDA version that the host's driver supports, as evidence; empty if unknown."""
     has = _has(facts)
     return (f"the driver supports CUDA {has[0]}.{has[1]}",) if has else ()
 
 
 def _arch(host: str, facts: Facts, capabilities: Sequence[str]) -> Iterator[Finding]:
-    """A finding if the image's CUDA has no code for a GPU. Builds that are not PyTorch's may have translatable code."""
+    """Yield a finding if the image's CUDA has no code for a GPU.
+
+    For a build that is not PyTorch's own it is a warning: it may contain code (PTX) that the driver can translate.
+    """
     cuda = _pair(cuda_wanted(facts))
     odd = sorted({text for text in capabilities if cuda and (entry := _pair(text)) and not _knows(cuda, entry)})
     if odd:
@@ -370,7 +376,7 @@ def _knows(cuda: tuple[int, int], capability: tuple[int, int]) -> bool:
 
 
 def _has(facts: Facts) -> tuple[int, int] | None:
-    """The CUDA version that a driver supports: 12040 means 12.4."""
+    """Return the CUDA version that a driver supports: 12040 means 12.4."""
     version = (facts.get("cuda") or {}).get("version") or 0
     return (version // 1000, version % 1000 // 10) if version else None
 
@@ -381,10 +387,10 @@ def _pair(text: str) -> tuple[int, int] | None:
     return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
 
 
-# Of a part of a GPU (MIG), ` GPU-I:05` follows the address. 154 ends with what is to be done now: 0x0 is nothing.
+# For a part of a GPU (MIG), ` GPU-I:05` follows the address. Xid 154 ends with the action that is needed: 0x0 is none.
 XID = re.compile(r"NVRM: Xid \(PCI:([0-9a-fA-F]+:[0-9a-fA-F]+:[0-9a-fA-F]+)[^)]*\): (?!154,.* to 0x0 )(\d+)")
 LOADED = re.compile(r"NVRM: loading")
-# By NVIDIA's catalogue: memory that is unreliable until a reset; other errors that need a reset, a reboot or a person.
+# From NVIDIA's catalogue: unreliable memory until a reset; other errors that need a reset, a reboot or a person.
 XID_MEMORY = {48: "double bit ECC error", 64: "row remapping failed", 95: "uncontained ECC error", 140: "ECC error"}
 XID_GRAVE = {
     62: "internal halt",
@@ -397,7 +403,7 @@ XID_GRAVE = {
 
 
 def check_xids(answers: Answers) -> Iterator[Finding]:
-    """Findings about messages since the driver was loaded, of kinds that no application causes by itself."""
+    """Yield findings about the driver's messages since it was loaded, of kinds that no application can cause."""
     for host, facts in answers.facts.items():
         lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
         errors = {pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in read(facts)}
@@ -412,13 +418,13 @@ def check_xids(answers: Answers) -> Iterator[Finding]:
 
 
 def since_loaded(lines: Sequence[str]) -> list[str]:
-    """The lines since the driver was last loaded."""
+    """Return the lines since the driver was last loaded."""
     starts = [place for place, line in enumerate(lines) if LOADED.search(line)]
     return list(lines[starts[-1] :] if starts else lines)
 
 
 def pci_bus(text: str) -> str:
-    """A PCI address without the part that differs: nvidia-smi (`00000000:3B:00.0`), the log (`0000:3b:00`)."""
+    """Return a PCI address in the same form for nvidia-smi's (`00000000:3B:00.0`) and the log's (`0000:3b:00`)."""
     domain, _, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest.partition('.')[0]}"
 

@@ -1,4 +1,4 @@
-"""Findings of a preflight that need no probe: engines, architectures, images, homes and mounts of the hosts. Pure."""
+"""Findings about the hosts themselves: SSH, engines, architectures, images, networks, homes and mounts. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FULL = "a folder with files"
 
 
 def engine(host: str, fault: DeployError) -> Finding:
-    """The finding for a host that could not be looked at: SSH, or its engine."""
+    """Return the finding for a host that could not be examined, because of SSH or its engine."""
     text, hint = fault.message.removeprefix(f"{host}: "), fault.hint
     if isinstance(fault, DockerFault):
         if not fault.words or fault.cause.name == "docker-missing":
@@ -35,12 +35,12 @@ def engine(host: str, fault: DeployError) -> Finding:
         return refusals.of_words(host, "hosts", "`docker version`", fault.words, fault.cause.name)
     if isinstance(fault, SshFault):
         return refusals.of_fault(host, fault.slug, text, hint)
-    # What it answered cannot be read.
+    # The host's answer is malformed.
     return refusals.of_fault(host, "probe-died", text, f"on {host}: {hint}" if hint else "")
 
 
 def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
-    """A finding if the hosts have different architectures: no single image runs on all of them."""
+    """Yield a finding if the hosts have different architectures: no single image runs on all of them."""
     machines = {host: entry.architecture for host, entry in facts.items()}
     if len(set(machines.values())) > 1:
         odd = tuple(host for host, name in machines.items() if name != next(iter(machines.values())))
@@ -53,7 +53,7 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
 
 
 def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """The hosts that have another image under its name than most. `layers`: of each host's image."""
+    """Return the hosts whose image differs from the majority's. `layers`: by host, those of the image of that name."""
     images = {host: " ".join(held) for host, held in layers.items()}
     return odd_ones(images) if len(set(images.values())) > 1 else ()
 
@@ -61,9 +61,9 @@ def odd_images(layers: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
 def differing(
     image: str, layers: Mapping[str, Sequence[str]], hosts: Sequence[str], without: Mapping[str, str]
 ) -> Iterator[Finding]:
-    """A warning if hosts have different images under one name: a deploy sends one image to all.
+    """Yield a warning if hosts have different images under one name: a deploy sends one image to all.
 
-    `without`: the words of those in which `import torch` fails, by host.
+    `without`: hosts in whose image `import torch` fails -> the error.
     """
     if odd := odd_images(layers):
         have = "has" if len(odd) == 1 else "have"
@@ -80,7 +80,7 @@ def differing(
 
 
 def other_base(image: str, hosts: Sequence[str]) -> Finding:
-    """A warning that what was tried is the hosts' image, which is not this machine's any more."""
+    """Return a warning that preflight used the hosts' image, which differs from this machine's."""
     return find(
         "image-differs",
         tuple(hosts),
@@ -91,12 +91,12 @@ def other_base(image: str, hosts: Sequence[str]) -> Finding:
 
 
 def broken_image(host: str, words: str) -> Finding:
-    """The finding for an engine that has the image, and cannot say what it is: a push to it would fail."""
+    """Return the finding for an engine that has the image but cannot inspect it: a push to it would fail."""
     return refusals.of_words(host, "software", "`docker image inspect`", words, "docker-refused")
 
 
 def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
-    """Findings for hosts whose engine lives in another network than the login: its containers see that one."""
+    """Yield findings for hosts whose engine, and so each container, is in another network namespace than the login."""
     for host, facts in every.items():
         inside = answers.facts.get(host, {}).get("namespace", "")
         if inside and facts.network and inside != facts.network:
@@ -115,7 +115,7 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
 
 
 def _jail(host: str, cards: Sequence[str]) -> Finding:
-    """The finding of a host whose logins have no network, and whose engine has one."""
+    """Return the finding for a host whose logins have no network, but whose engine has one."""
     text = "a login there is in a network namespace without any network: it sees no card, its engine "
     text += f"sees {listed(cards)}"
     return find(
@@ -127,7 +127,7 @@ def _jail(host: str, cards: Sequence[str]) -> Finding:
 
 
 def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
-    """Findings for hosts where a run cannot write its files."""
+    """Yield findings for hosts where a run cannot write its files, or where commands that Muster needs are missing."""
     for host, facts in every.items():
         ours = quote(f"{facts.home}/.muster")
         if not facts.home_writable:
@@ -181,7 +181,7 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
 
 
 def _no_ip(host: str, facts: HostFacts) -> Finding:
-    """The finding of a host whose `ip` lists no addresses. One outside of the system's folders is somebody's own."""
+    """Return the finding for a host whose `ip` lists no addresses; it may be a user's own program of that name."""
     which = f" ({facts.iproute_at})" if facts.iproute_at.startswith("/") else ""
     return find(
         "no-iproute2",
@@ -193,12 +193,12 @@ def _no_ip(host: str, facts: HostFacts) -> Finding:
 
 
 def _writable(source: str) -> str:
-    """Makes a file system writable again; no right of a file does."""
+    """Return a command that makes a read-only file system writable; changing permissions would not help."""
     return f'sudo mount -o remount,rw "$(findmnt -no TARGET -T {source})"'
 
 
 def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
-    """Findings for mounted folders that the run's processes cannot read, and warnings for those they cannot write."""
+    """Yield faults for mounted folders that the run's processes cannot read, and warnings if they cannot write."""
     for host, facts in answers.facts.items():
         tried, number = facts.get("mounts", {}), facts.get("user")
         for mount in mounts.get(host, ()):
@@ -224,7 +224,7 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
 
 
 def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
-    """The hosts that hold something else than most; without a majority, those that hold no files; never all of them."""
+    """Return the hosts that differ from the majority; without one, those without a folder with files; never all."""
     odd = odd_ones(kinds)
     if len(odd) == len(kinds):
         odd = tuple(host for host, kind in kinds.items() if kind != _FULL)
@@ -232,7 +232,7 @@ def _odd_holders(kinds: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[Finding]:
-    """Findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts only."""
+    """Yield findings for mounted paths that are a file on one host and a folder on another, or empty on some hosts."""
     seen = dict[str, dict[str, str]]()
     for host, facts in answers.facts.items():
         tried = facts.get("mounts", {})

@@ -1,4 +1,4 @@
-"""Interfaces and addresses: the library's choice exists, has one family, is its own, and stays (leases). Pure."""
+"""Check interfaces: gloo's or NCCL's choice exists, all use one address family, addresses are unique and stay. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .. import prediction, remedies
 from ..answers import WORDS, Answers
 
 SLOW = 10
-# A network that few have: for a cable between hosts, which needs one of its own.
+# A rarely used network, to suggest for a cable between hosts, which needs its own network.
 _CABLE = "192.168.177"
-# A client of DHCP asks again at half of the lease, and leases of a few minutes are rare.
+# A DHCP client renews after half of the lease, and leases of a few minutes are rare.
 _LEASE_LEAST_S = 120
 
 
@@ -36,9 +36,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding]:
-    """Warnings where the kernel will soon take away the address of the run, or the one at which SSH reaches the host.
+    """Yield warnings if the kernel will soon remove an address that the run or SSH uses.
 
-    Only a client of DHCP, or a router that tells its prefix again, gives it more time: nobody sees whether they will.
+    A DHCP client, or a router that announces its prefix again, extends the time; preflight cannot see whether it will.
     """
     for host, facts in every.items():
         used = {facts.reached_at}
@@ -57,7 +57,7 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
 
 
 def _unlisted(answers: Answers) -> Iterator[Finding]:
-    """Without netlink nobody can list the cards: gloo and NCCL find none, whatever the host has."""
+    """Report hosts where no interface can be listed (netlink is forbidden): gloo and NCCL then find none."""
     for host, facts in answers.facts.items():
         if not facts["interfaces"]:
             yield find(
@@ -91,7 +91,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
 
 def _families(answers: Answers) -> Iterator[Finding]:
     """gloo cannot connect an IPv4 address to an IPv6 one."""
-    # Of a card that is down, the kernel drops the IPv6 addresses only: that is not what is wrong with its host.
+    # If an interface is down, the kernel drops only its IPv6 addresses. Such a host has another fault and is skipped.
     versions = {
         host: prediction.parsed(pick.address).version
         for host, pick in answers.picks.items()
@@ -113,7 +113,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
 
 
 def _of_family(answers: Answers, host: str, version: int) -> str:
-    """How a host is made to use an address of this family: its name, or the interface."""
+    """Return the fix that makes a host use an address of this family: its name gets such an address."""
     rows = [row for row in prediction.reachable(answers.facts[host]) if (":" in row[1]) == (version == 6)]
     if not rows:
         return f"on {host}: ip addr; it has no IPv{version} address"
@@ -122,12 +122,12 @@ def _of_family(answers: Answers, host: str, version: int) -> str:
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:
-    """The container has its own network: peers see another address than it has."""
+    """Report hosts whose containers have their own network: peers see an address that the container does not have."""
     for host, facts in answers.facts.items():
         own = prediction.own_addresses(facts)
         links = [link for peer in answers.facts for link in answers.between(host, peer) if link.host == peer != host]
         strange = sorted({link.seen for link in links} - {"", *own})
-        if own and strange:  # without any, nobody can list them
+        if own and strange:  # `own` is empty if interfaces cannot be listed
             mine = answers.picks[host].address
             yield find(
                 "bridge-network",
@@ -137,7 +137,7 @@ def _behind(answers: Answers) -> Iterator[Finding]:
 
 
 def _twice(answers: Answers) -> Iterator[Finding]:
-    """Two hosts have the same address. One of them uses it; the other may have it only on loopback."""
+    """Report hosts that have the same address. One of them uses it; another may have it only on loopback."""
     having: dict[str, list[str]] = {}
     for host, pick in answers.picks.items():
         if pick.address and not prediction.is_loopback(pick.address) and pick.problem != "link-local":
@@ -155,7 +155,7 @@ def _twice(answers: Answers) -> Iterator[Finding]:
                     f"{listed(hosts)} are one machine: the same boot, the same network, the address {address}",
                 )
                 continue
-            # An engine gives the containers of its own bridge network addresses, and hardware addresses made of them.
+            # On its own bridge network, Docker derives a container's hardware address (02:42:...) from its IP address.
             cards = {
                 facts["interfaces"].get(prediction.interface_of(facts, address), {}).get("mac")
                 for facts in map(answers.facts.__getitem__, hosts)
@@ -167,12 +167,12 @@ def _twice(answers: Answers) -> Iterator[Finding]:
 
 
 def _machine(answers: Answers, host: str) -> str:
-    """What two hosts have alike that are one machine."""
+    """Return a text that is equal for two hosts that are the same machine."""
     return f"{answers.facts[host].get('boot')} {answers.facts[host].get('namespace')}"
 
 
 def _overlap(answers: Answers) -> Iterator[Finding]:
-    """A route leads what is for a peer into a network of containers or a tunnel, and no call gets through."""
+    """Report hosts whose route to a peer leads into a container network or a tunnel, where no call gets through."""
     for host, facts in answers.facts.items():
         ways = answers.listened(host, "ways")
         wrong: dict[str, list[str]] = {}
@@ -198,7 +198,7 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
 
 
 def _slow(answers: Answers) -> Iterator[Finding]:
-    """A host has a much faster interface than the chosen one, in a network that its peers share."""
+    """Yield warnings for hosts with a much faster interface than the chosen one, in a network that the peers share."""
     for host, pick in answers.picks.items():
         entries = answers.facts[host]["interfaces"]
         mine = answers.card(host).get("speed", 0)
@@ -218,7 +218,7 @@ def _slow(answers: Answers) -> Iterator[Finding]:
 
 
 def _unaddressed(answers: Answers) -> Iterator[Finding]:
-    """All hosts have a much faster interface with a cable in it, and no address there."""
+    """Yield a warning if every host has a much faster interface that is connected but has no address."""
     hosts = tuple(answers.picks)
     idle = {host: name for host in hosts if (name := _without_address(answers, host))}
     if len(hosts) > 1 and len(idle) == len(hosts):
@@ -231,7 +231,10 @@ def _unaddressed(answers: Answers) -> Iterator[Finding]:
 
 
 def _without_address(answers: Answers, host: str) -> str:
-    """The fastest of a host's such interfaces, if any. One that another is made of has the hardware address of that."""
+    """Return a host's fastest connected interface without an address, if it is much faster than the chosen one.
+
+    An interface that is part of a bond or bridge shares its hardware address with that, and does not count.
+    """
     entries = answers.facts[host]["interfaces"]
     mine, macs = answers.card(host), Counter(each.get("mac") for each in entries.values())
     alone = {
@@ -241,13 +244,13 @@ def _without_address(answers: Answers, host: str) -> str:
         if macs[entry.get("mac")] == 1 and all(address.startswith("fe80:") for address, _ in entry["addresses"])
     }
     fastest = max(alone, key=lambda name: alone[name], default="")
-    # What NCCL opens as RDMA needs no address (checks/rdma.py).
+    # An interface that NCCL uses by RDMA needs no address (checks/rdma.py).
     slower = 0 < SLOW * mine.get("speed", 0) <= alone.get(fastest, 0)
     return fastest if slower and not answers.facts[host].get("rdma") else ""
 
 
 def check_cards(answers: Answers) -> Iterator[Finding]:
-    """Loopback that is down or silent, then two cards of one hardware address."""
+    """Check for a loopback interface that is down or blocked, then for duplicate hardware addresses."""
     for host, facts in answers.facts.items():
         off = [name for name, entry in facts["interfaces"].items() if entry["loopback"] and not entry["up"]]
         if off:
@@ -259,7 +262,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
                 FAULT if _calls_itself(answers, host) else WARNING,
                 symptom="`The client socket has timed out` on the host of the rendezvous itself",
             )
-        # Where its peers do not reach its ports either, a firewall closes them to everybody.
+        # If the peers cannot reach its ports either, its firewall closes them to all, which another check reports.
         reached = any(link.ok for peer in answers.facts if peer != host for link in answers.between(peer, host, "data"))
         silent = [link for link in answers.between(host, host, "self") if not link.ok] if not off and reached else []
         if silent:
@@ -302,5 +305,5 @@ def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:
 
 
 def _another(host: str) -> str:
-    """A hardware address that is local (02:...) and a host's own."""
+    """Return a locally administered hardware address (02:...) that is unique to the host."""
     return ":".join(["02", *(f"{byte:02x}" for byte in hashlib.sha256(host.encode()).digest()[:5])])

@@ -1,4 +1,4 @@
-"""Links that work badly: many retransmissions, or rates far below those of a network for training. Pure."""
+"""Links that work badly: many retransmissions, long delays, or rates far too low for training. Pure."""
 
 from __future__ import annotations
 
@@ -12,34 +12,35 @@ from .. import reachability, remedies, targets
 from ..answers import Answers, Link, Pair
 from ..networks import rate_words
 
-# Shares of segments that were sent again. At a few percent, TCP loses most of its rate.
+# Shares of segments that were sent again. At a few percent, TCP loses most of its rate. FEWEST: the least number of
+# segments that gives a share.
 LOSS_FAULT, LOSS_WARN, FEWEST = 0.06, 0.02, 40
-# torch trains with a fifth lost one way, and not with a third, or with a tenth both ways.
+# torch trains if a fifth of the segments is lost in one direction, but not with a third, or with a tenth in both.
 ONE_WAY_FAULT, BOTH_FAULT, FEWEST_ONE_WAY = 0.27, 0.05, 20
-# If only calls were repeated, a firewall may limit connections, and torch tries again too.
+# The limit if only calls were repeated, and no segments: a firewall may limit connections, and torch retries calls too.
 CALLS_FAULT = 0.08
 LOSS_SMALL, FEW_SMALL = 0.04, 16
-# The shortest round trip. In one building it is below 2 ms, and between cities below 100 ms. With 20 ms each way,
-# steps took several times as long (a draw of the fault laboratory); torch's rendezvous fails with 600 ms.
+# Limits for the shortest round trip. In one building it is below 2 ms, between cities below 100 ms. With 20 ms in each
+# direction, steps took several times as long (measured in the fault laboratory); at 600 ms, torch's rendezvous fails.
 FAR_MS, FARTHER_MS = 15.0, 250.0
 SLOW_MBIT, SLOWISH_MBIT = 40.0, 100.0
-ONE_WAY_TIMES = 3  # a way that takes so much longer than the other one is the slow one
+ONE_WAY_TIMES = 3  # a direction that takes this many times as long as the other one is the slow one
 FIRST_WINDOW = 14_600  # bytes that TCP sends before the first answer
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Loss between the hosts, then the rates, which the probes measure if a payload took long."""
+    """Check the delay and the loss between the hosts, then the rates, which probes measure if a payload was slow."""
     if len(answers.facts) < 2:
         return
     yield from _delay(answers)
     yield from _loss(answers)
     yield from _some_calls(answers)
-    if not any("bandwidth" in link.kinds for link in answers.links):  # those say more
+    if not any("bandwidth" in link.kinds for link in answers.links):  # bandwidth.py reports more from such calls
         yield from _rate(answers)
 
 
 def _loss(answers: Answers) -> Iterator[Finding]:
-    # A long call follows good ones, and its many packets would hide the few of the others.
+    # Long calls are left out: they are only made after good calls, and their many packets would hide other calls' loss.
     short = {
         ends: [link for link in answers.both_ways(ends) if "long" not in link.kinds and link.outcome != "mute"]
         for ends in itertools.combinations(answers.hosts_with_facts, 2)
@@ -59,7 +60,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
     stops = any(not link.ok and link.size for ends in bad for link in short[ends])
     grave = grave and (not again or stops or any(_grave_ways(short[ends]) for ends in bad))
-    # What large payloads bear at a good rate, training bears too.
+    # If large payloads pass at a good rate in spite of the loss, training works too.
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
     shown = [f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN]
     fix = remedies.with_interface(
@@ -78,12 +79,15 @@ def _loss(answers: Answers) -> Iterator[Finding]:
 
 
 def _some_calls(answers: Answers) -> Iterator[Finding]:
-    """Some of many calls get no answer, but open connections lose nothing: the ports decide which way a call takes."""
+    """Report pairs where some of many calls get no answer, but open connections lose nothing.
+
+    There may be several paths between the hosts, one of them dead: the ports of a call decide which path it takes.
+    """
     for source, target, answered, calls in answers.often:
         ends = source, target
         both = answers.both_ways(ends)
         lost = sum(link.again for link in both if link.ok) / max(1, sum(link.sent for link in both if link.ok))
-        # Where a connection has stopped after some bytes, and since then none opens, all is closed: no way is better.
+        # If a connection stopped after some bytes and none could be opened since, every path is closed, not only one.
         closed = not answered and any(link.moved for link in both if not link.ok)
         if answered > targets.MOST_ANSWERED * calls or lost >= LOSS_WARN or closed:
             continue
@@ -95,7 +99,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
             answers, ends, "cat /proc/net/bonding/*; ip -d link show IF; sudo nft list ruleset | grep -i limit"
         )
         shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
-        # A run opens fewer connections at once: whether they pass is for a rehearsal to say.
+        # A run opens fewer connections at the same time: a rehearsal must show whether they pass.
         yield find(
             "link-loss",
             reachability.with_rules(answers, ends) or ends,
@@ -110,7 +114,10 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
 
 
 def _bad_everywhere(answers: Answers, pair: Pair, links: Mapping[Pair, Sequence[Link]]) -> tuple[str, ...]:
-    """The only end of a lossy pair that has no clean link to anybody, as far as enough was sent; if there is one."""
+    """Return the end of a lossy pair that has no clean link to any other host, if only one end is like that.
+
+    A link counts as clean only if enough segments were sent on it.
+    """
 
     def clean(host: str) -> bool:
         own = [ends for ends in links if host in ends and ends != pair]
@@ -126,20 +133,20 @@ def _bad_everywhere(answers: Answers, pair: Pair, links: Mapping[Pair, Sequence[
 
 
 def _fast(answers: Answers, ends: Pair) -> bool:
-    """Whether a large payload between these hosts had a good rate, and all of them passed."""
+    """Whether all large payloads between these hosts passed, and one of them at a good rate."""
     calls = [link for link in answers.both_ways(ends) if "rate" in link.kinds]
     return all(link.ok for link in calls) and max(map(mbit_of, calls), default=0.0) >= SLOWISH_MBIT
 
 
 def _grave_ways(links: Sequence[Link]) -> bool:
-    """Whether so much is lost that training stops: very much one way, or much both ways."""
+    """Whether training would stop because very much is lost in one direction, or much in both."""
     ways = [[link for link in links if link.source == source] for source in {link.source for link in links}]
     shares = [_share(way, FEWEST_ONE_WAY) for way in ways]
     return max(shares) >= ONE_WAY_FAULT or (len(shares) > 1 and min(shares) >= BOTH_FAULT)
 
 
 def round_trips(answers: Answers) -> dict[frozenset[str], float]:
-    """The shortest round trip of each two hosts, in ms: by the kernel, otherwise the time from a call to its answer."""
+    """Return the shortest round trip of each pair, in ms: the kernel's value, else the time from call to answer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
         if link.ms and link.outward:
@@ -149,7 +156,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
 
 
 def far_apart(answers: Answers) -> set[frozenset[str]]:
-    """The hosts between which a payload may stall only because the distance is long."""
+    """Return the pairs whose round trip is so long that a payload may stall for that reason alone."""
     return {ends for ends, ms in round_trips(answers).items() if ms >= FARTHER_MS}
 
 
@@ -174,7 +181,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
 
 
 def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
-    """Whether calls without a payload between these hosts lose packets too, so that size is not the reason."""
+    """Whether calls without a payload between these pairs lose packets too, so the packet size is not the reason."""
     small = [link for link in answers.links if not link.size and link.pair in ends]
     if any(link.outcome == "at-times" for link in small):
         return True
@@ -182,9 +189,9 @@ def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool
 
 
 def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
-    """The share of segments sent again and connections tried again.
+    """Return the share of segments and connection attempts that were repeated; 0 for fewer than `fewest`.
 
-    If most of them arrived twice, nothing was lost: packets overtook each other, or a host was busy.
+    If at least half of the repeated segments arrived twice, none was lost: packets were reordered, or a host was busy.
     """
     sent = sum(link.sent for link in links) + len(links)
     again, twice = sum(link.again for link in links), sum(link.twice for link in links)
@@ -193,12 +200,12 @@ def _share(links: Sequence[Link], fewest: int = FEWEST) -> float:
 
 
 def mbit_of(link: Link) -> float:
-    """Mbit/s of a payload in both directions, or the kernel's best rate if that is higher.
+    """Return the Mbit/s of a payload in both directions, or the kernel's best rate if that is higher.
 
-    A process that had to wait for a core does not make a link slow. Nor does a long way: TCP begins with few packets,
-    and doubles what is on the way with each round trip.
+    Two effects must not make a link look slow. One is a process that had to wait for a CPU core. The other is a long
+    round trip: TCP starts with few packets, and doubles the data in flight with each round trip.
     """
-    if link.outcome == "slow":  # the kernel's rate is that of its best moment
+    if link.outcome == "slow":  # the kernel's rate is only from the best moment, so it does not count here
         return 8e-6 * link.moved / 2.5
     spent = link.both_s or 2.5
     trips = 2 * (1 + math.log2(link.size / FIRST_WINDOW)) if link.size > FIRST_WINDOW else 0
@@ -218,7 +225,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     hosts = reachability.shared_hosts(answers, bad)
     shown = [f"{first} and {other}: {rate_words(rate)} both ways" for (first, other), rate in slow.items()]
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
-    # No step waits for a way on which the run sends little.
+    # A slow direction in which the run sends little delays no step.
     waits = any(
         reachability.carries(answers, *way, each_step=True) for ends in bad for way in _slow_ways(answers, ends)
     )
@@ -235,7 +242,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
 
 
 def _slow_ways(answers: Answers, ends: Pair) -> set[Pair]:
-    """The ways that are slow between two hosts with a slow call: one of them if it took most of the time."""
+    """Return the slow directions between two hosts with a slow call: only one if it took most of the time."""
     ways = set()
     for link in answers.between(*ends, "rate"):
         there_s, back_s = link.send_s, link.both_s - link.send_s

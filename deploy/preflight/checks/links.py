@@ -1,4 +1,4 @@
-"""Reachability: which connections of the training fail, the smallest thing that explains them, and its fix. Pure."""
+"""Links: which connections of the training fail, the smallest cause that explains them, and its fix. Pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NAMES = {ALL: "all-ports", MEET: "rendezvous", DATA: "data-ports"}
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """At most one finding for each kind of trouble and each set of hosts."""
+    """Yield at most one finding for each kind of failure and each set of hosts."""
     if len(answers.facts) < 2:
         return
     yield from _strangers(answers)
@@ -53,7 +53,7 @@ def check(answers: Answers) -> Iterator[Finding]:
                 for pair, outcome in outcome_of.items()
                 if outcome in outcomes and _counts(answers, pair, rest, what)
             ]
-            if how != "no-route":  # a host without a route to a caller cannot answer it either
+            if how != "no-route":  # a host without a route to its caller cannot answer: that is reported as no-route
                 bad = [pair for pair in bad if outcome_of.get((pair[1], pair[0])) not in HOW["no-route"]]
             if what == MEET and not any(rest[pair].meet for pair in bad):
                 continue
@@ -63,7 +63,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) -> bool:
-    """Whether _wrong_network does not report this pair already."""
+    """Whether a pair counts here: False if _wrong_network reports it already."""
     return what == MEET or table[pair].other != "ok" or _firewalled(answers, pair)
 
 
@@ -78,7 +78,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
     closing = tuple(host for host in lost if answers.grown(host))
     if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
-        cause = "all-ports-dropped"  # firewalls of their own have just lost our packets
+        cause = "all-ports-dropped"  # the hosts' own firewalls were seen to drop our packets
     if bare:
         hosts = bare
         text = f"{subject(bare, 'has', 'have')} no active interface with an address"
@@ -112,7 +112,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
 
 
 def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[str]) -> str:
-    """The fix for hosts that reach no other host."""
+    """Return the fix for hosts that reach no other host."""
     known = answers.hosts_with_facts
     if cause == "interface-down":
         return remedies.on(hosts, lambda host: _up(answers, host))
@@ -130,7 +130,7 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
 
 
 def _outcomes(links: Iterable[Link], end: int) -> dict[str, set[str]]:
-    """How the calls of each host ended (0), or those to each host (1)."""
+    """Return the outcomes of the calls from each host (end 0), or to each host (end 1)."""
     outcomes: dict[str, set[str]] = {}
     for link in links:
         outcomes.setdefault(link.ends[end], set()).add(link.outcome)
@@ -138,14 +138,14 @@ def _outcomes(links: Iterable[Link], end: int) -> dict[str, set[str]]:
 
 
 def _outside(answers: Answers, hosts: Sequence[str]) -> str:
-    """Words for a loss that the firewalls of these hosts do not explain."""
+    """Return words for a failure that these hosts' firewalls do not explain; empty if they might."""
     firewalls = [answers.firewall(host) for host in hosts]
     clean = bool(firewalls) and all(rules.get("read") and not rules.get("rules") for rules in firewalls)
     return "; their own firewalls have no rules: the cause is between them (switch, security group)" if clean else ""
 
 
 def _strangers(answers: Answers) -> Iterator[Finding]:
-    """Another program answers at the address of a host."""
+    """Report hosts at whose address another program, or another host, answers."""
     others = [link for link in answers.links if link.outcome in IDENTITY or link.host not in ("", link.target)]
     for target in answers.hosts_with_facts:
         own = prediction.own_addresses(answers.facts[target])
@@ -162,7 +162,8 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             who = wrong[0].host or "something that is not our probe"
             cells = ends_of(wrong)
             callers = tuple(dict.fromkeys(source for source, _ in cells))
-            # Of two hosts nobody can tell whether the caller's calls are led elsewhere, or the other's address is.
+            # With only two hosts, it is open which one is at fault: the caller's calls may be redirected, or the called
+            # host's address may belong to another machine.
             hosts = (target, *callers) if len(answers.hosts) == 2 else (target,)
             look = f"ip neigh show {wrong[0].address}; sudo iptables -t nat -S OUTPUT"
             needed = any({"rendezvous", "store"} & set(link.kinds) for link in wrong)
@@ -179,7 +180,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
 
 
 def _six(answers: Answers) -> Iterator[Finding]:
-    """torch tries a name's IPv6 addresses first, and does not try IPv4 if the packets get lost."""
+    """Yield a finding if IPv6 packets get lost: torch tries a name's IPv6 address first, and then does not try IPv4."""
     for kind in ("rendezvous", "store"):
         addresses: dict[str, list[str]] = {}
         links, four = list[Link](), ""
@@ -205,7 +206,7 @@ def _six(answers: Answers) -> Iterator[Finding]:
 
 
 def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Finding]:
-    """Peers do not reach the address that training chooses, but another one of the same host."""
+    """Report hosts whose peers cannot reach the address that training will choose, but reach another one."""
     wrong: dict[str, list[Pair]] = {}
     for pair, cell in table.items():
         if cell.data not in ("", "ok") and cell.other == "ok" and not _firewalled(answers, pair):
@@ -230,7 +231,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
 
 
 def _firewalled(answers: Answers, pair: Pair) -> bool:
-    """Whether the caller has an address in the network of the chosen address, so that its route is not the cause."""
+    """Whether the caller has an address in the same network as the chosen address, so its route is not the cause."""
     source, target = pair
     address = answers.picks[target].address
     return bool(address) and prediction.shares_network(answers.facts[source], address)
@@ -239,21 +240,21 @@ def _firewalled(answers: Answers, pair: Pair) -> bool:
 def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, how: str) -> Finding:
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
-        # Both ends of a silent link are suspects, until the firewall of one of them has lost our packets.
+        # Both ends of such a link are suspects, unless the firewall of one of them was seen to drop our packets.
         decided, called = reachability.with_rules(answers, blame.cells[0]), blame.cells[0][1]
-        # Its own firewall is the cause where the called host does not reach these ports itself either.
+        # If the called host cannot reach these ports itself either, its own firewall is the cause.
         if reachability.closed_to_itself(answers, called, "rendezvous" if what == MEET else "self"):
             decided = decided or (called,)
         blame = replace(blame, hosts=decided or tuple(sorted(blame.cells[0], key=answers.hosts.index)))
         blame = replace(blame, outgoing=not blame.link and decided == (blame.cells[0][0],))
     if how == "rejected" and all(link.outcome == "forbidden" for link in blame.failed(answers)):
-        # The caller's own kernel says no: no packet of these calls was sent.
+        # The caller's own kernel forbids the calls: no packet was sent.
         blame = Blame(blame.callers, blame.cells, outgoing=True)
     if how in ("no-route", "card") and not blame.outgoing:
         blame = replace(blame, hosts=blame.callers)
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
-        # Who has no way to a caller cannot answer it either.
+        # A host without a path to its caller cannot answer the call either, so the other direction belongs to it too.
         back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].of(what) not in ("", "ok")]
         cells = tuple(dict.fromkeys((*cells, *back)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in cells)
@@ -262,7 +263,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     if how == "arp" and any(link.by for link in links):
         blame = replace(blame, hosts=tuple(dict.fromkeys(link.source for link in links if link.by)), outgoing=True)
     cause = OF_A_NEIGHBOUR.get(how) or f"{NAMES[what]}-{how}"
-    # Of a way that is closed for data alone, the rendezvous shows nothing yet.
+    # If only data connections fail, the rendezvous works, and training fails later: another symptom applies.
     later = ROWS[f"{NAMES[DATA]}-dropped"].symptom if what == DATA and how in OF_A_NEIGHBOUR else None
     return find(
         cause if needed else "one-way",
@@ -281,7 +282,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
 
 
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
-    """The rules that lost our packets while we called again."""
+    """Return the firewall rules that dropped our packets while the calls were repeated."""
     rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
     return tuple(f"{host}, firewall: {rule}" for host, rule in rules[:2])
 
@@ -324,7 +325,7 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
 
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
-    """Whether training opens connections in this direction: always to rank 0, between others as the library does."""
+    """Whether training opens connections in this direction: always to rank 0, else as the library does."""
     if what != DATA and cell.meet:
         return True
     if what == MEET:
@@ -378,14 +379,14 @@ def _opened(answers: Answers, host: str, network: str) -> str:
 
 
 def _up(answers: Answers, host: str) -> str:
-    """Every active card of a host, without bridges and tunnels."""
+    """Return commands that activate every network card of a host that is down, without bridges and tunnels."""
     entries = answers.facts[host]["interfaces"].items()
     down = [name for name, entry in entries if not (entry["up"] or entry["bridge"] or entry["tunnel"])]
     return "; ".join(f"sudo ip link set {name} up" for name in down) or "ip -br addr; give its interface an address"
 
 
 def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
-    """Routes to the peers, where a host has an address in their network; before any rule that leads elsewhere."""
+    """Return commands that add routes to the peers on the same network, before any policy rule that leads elsewhere."""
     commands = {}
     for source, target in cells:
         address, name = answers.picks[target].address, remedies.interface_of(answers, source)
@@ -405,7 +406,7 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
-    """A connection that works: it shows that a probe listened."""
+    """Return a connection that works, as evidence that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
         if link.ok and link.outward and link.pair & hosts:

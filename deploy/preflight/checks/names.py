@@ -1,4 +1,4 @@
-"""Names: what each host calls itself and its peers, how torch uses that, and a pick that is link-local. Pure."""
+"""Names: how each host resolves its own name and its peers' names, and whether torch can work with that. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from ..answers import Answers
 from ..probe.facts import RESOLVE_S
 from ..request import MUSTER, TORCHRUN
 
-# Of the part of a name between two dots, as DNS has it.
+# The most characters between two dots of a name, which is DNS's limit.
 MOST_LABEL = 63
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The hosts' own names (gloo listens there), the endpoint's name, and rank 0's name as its peers see it."""
+    """Check the hosts' own names (gloo listens there), the endpoint's name, and how peers resolve rank 0's name."""
     if len(answers.facts) < 2:
         return
     yield from _own(answers)
-    # Without an endpoint the first host has no address that its peers reach, which is another finding.
+    # There is no endpoint if the first host has no address that its peers can reach; another check reports that.
     if answers.plan.endpoint and (
         answers.request.style == TORCHRUN or not prediction.is_address(answers.plan.endpoint)
     ):
@@ -42,7 +42,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
         if _raises(answers, host):
             problem = "name-unresolvable"
         if problem == "name-foreign" and _has_a_peers(answers, host):
-            continue  # a host with its peer's address instead of its own is another finding, which explains this
+            continue  # the host has a peer's address instead of its own: another check reports that, and explains this
         rows = facts["names"].get(name)
         late = isinstance(rows, dict) and rows.get("error") == "timeout"
         if late and not problem:
@@ -72,22 +72,22 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 
 def _raises(answers: Answers, host: str) -> bool:
-    """Whether torchrun's rendezvous ends there with an error, since it cannot look the host's own name up."""
+    """Whether torchrun's rendezvous fails on this host, because it cannot look up the host's own name."""
     return answers.request.by_c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None
 
 
 def _listed(rows: object) -> str:
-    """The addresses of a name, in words."""
+    """Return the addresses of a name, as a list in words."""
     return ", ".join(row[0] for row in rows) if isinstance(rows, list) else "nothing"
 
 
 def _is_askable(name: str) -> bool:
-    """Whether Python can look a host's name up: between two dots there are 1 to 63 letters."""
+    """Whether Python can look up a host's name: each part between two dots must have 1 to 63 characters."""
     return not name or all(0 < len(label) <= MOST_LABEL for label in name.removesuffix(".").split("."))
 
 
 def _not_askable(host: str, name: str) -> Finding:
-    """torchrun asks for its host's full name at its start, and ends with an error of Python's."""
+    """Return the finding for such a name: torchrun looks up its host's full name at its start, and Python raises."""
     limits = f"it takes 1 to {MOST_LABEL} characters between two dots"
     return find(
         "name-unresolvable",
@@ -99,13 +99,13 @@ def _not_askable(host: str, name: str) -> Finding:
 
 
 def _has_a_peers(answers: Answers, host: str) -> bool:
-    """Whether a host has the address of another host."""
+    """Whether this host has an address that another host would use."""
     own = prediction.own_addresses(answers.facts[host])
     return any(peer != host and pick.address in own for peer, pick in answers.picks.items())
 
 
 def _slow(answers: Answers, host: str, name: str) -> Finding:
-    """A name server that does not answer: where no rank needs a name, torchrun still asks for the host's own."""
+    """Return a warning for a slow name server: even if no rank needs a name, torchrun looks up the host's own one."""
     return find(
         "name-unresolvable",
         host,
@@ -117,7 +117,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
 
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
-    """Nothing can listen on the first node's `localhost`. torchrun does without, a script may not."""
+    """Warn if nothing can listen on the first node's `localhost`. Scripts may need it; torchrun does not."""
     host = answers.meeting
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
@@ -135,11 +135,11 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
 
 
 def _harmless(answers: Answers, host: str, problem: str) -> bool:
-    """Whether gloo works anyway: the host with the larger address calls, so the address of that host is not needed."""
+    """Whether gloo works anyway: the host with the larger address makes the call, so no peer needs that address."""
     if answers.request.backend != "gloo":
         return False
     if problem == "link-local":
-        # On one link, if the interface has the same number on all hosts, gloo connects.
+        # gloo can connect link-local addresses if the interface has the same index on all hosts.
         numbers = {answers.card(each).get("index", 0) for each in answers.picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for pick in answers.picks.values())
     return not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.called(answers.picks, host)
@@ -157,14 +157,14 @@ def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
 
 
 def _renamed(answers: Answers, host: str) -> str:
-    """Gives a host the name by which the user knows it, and this name its address."""
+    """Return a command that gives a host the user's name for it, and gives this name the host's address."""
     row = next(prediction.reachable(answers.facts[host]), None)
     known = f" && {remedies.name_is(host, row[1])}" if row else ""
     return f"sudo hostnamectl set-hostname {host}{known}"
 
 
 def _endpoint(answers: Answers) -> Iterator[Finding]:
-    """The rendezvous endpoint as each host resolves it."""
+    """Check how each host resolves the rendezvous endpoint."""
     name, master = answers.plan.endpoint, answers.master
     seen = {host: answers.resolved(host, name) for host in answers.facts}
     blind = tuple(host for host, addresses in seen.items() if addresses is None and name != "localhost")
@@ -198,12 +198,12 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
 
 
 def _option(answers: Answers) -> str:
-    """The option that gives an endpoint which all hosts reach."""
+    """Return the option for an endpoint that all hosts can reach."""
     return f"--rdzv-endpoint {prediction.meeting_address(answers.facts)}:{answers.request.port}"
 
 
 def _owners(answers: Answers, name: str) -> Iterator[Finding]:
-    """torch compares the endpoint with what a host's own name resolves to: exactly one must recognise itself."""
+    """Check that exactly one host recognizes itself: torch compares the endpoint with the addresses of its own name."""
     owners, master = answers.plan.owners, answers.master
     if len(owners) > 1:
         yield find(
@@ -254,7 +254,7 @@ def _twins(answers: Answers) -> Iterator[Finding]:
 
 
 def _store(answers: Answers) -> Iterator[Finding]:
-    """MASTER_ADDR is the full name of rank 0's host, as that host has it; the others must resolve it to that host."""
+    """Check that the peers resolve MASTER_ADDR to rank 0's host: it is that host's full name, by its own look-up."""
     first, name = answers.plan.first, answers.plan.store_name
     own = prediction.own_addresses(answers.facts[first])
     if not name:

@@ -1,4 +1,4 @@
-"""Payloads: large packets that vanish, sizes that differ, connections that carry some data and then stop. Pure."""
+"""Payloads: lost large packets, different packet sizes (MTU), and connections that stop after some data. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the 
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """A payload that stalls is a fault; sizes that differ and still work are worth a word."""
+    """Yield a fault if payloads stall, or a warning if packet sizes differ but payloads pass."""
     sizes = {
         host: answers.card(host).get("mtu", 0)
         for host, pick in answers.picks.items()
@@ -38,10 +38,10 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> Finding:
-    # Who sends the lost packets: the caller while it sends, the called host while it returns them.
+    # Each way is (sender, receiver) of the lost packets: the caller sends first, then the called host returns them.
     ways = {reachability.sender(link) for link in stalled}
     pairs = {link.pair for link in stalled}
-    # Who sends them and who gets them are suspects alike, until the firewall of one has lost our packets.
+    # Sender and receiver are equally suspect, unless the firewall of one of them was seen to drop our packets.
     hosts = reachability.shared_hosts(answers, pairs)
     if len(answers.facts) <= 2 or len(hosts) > 1:
         hosts = tuple(_odd(sizes)) or hosts
@@ -50,7 +50,8 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     every = foremost([f"{host} {size}" for host, size in sizes.items()], _odd(sizes), MOST_SIZES)
     sized = ", ".join(every[:MOST_SIZES]) + f" and {len(sizes) - MOST_SIZES} more" * (len(sizes) > MOST_SIZES)
     known = [size for size in sizes.values() if size]
-    # Where all have one size, the path takes less: of large frames what every switch takes, else the least of IPv6.
+    # If all hosts have the same MTU, the path allows less: with jumbo frames, try 1500, which every switch takes; else
+    # 1280, the minimum of IPv6.
     least = min(known) if len(set(known)) > 1 else 1500 if min(known, default=0) > 1500 else 1280
     fix = remedies.with_interface(answers, hosts, f"sudo ip link set dev IF mtu {least}")
     fix += "   (or let ICMP `fragmentation needed` through)"
@@ -75,7 +76,7 @@ def _shown(pairs: set[frozenset[str]]) -> list[str]:
 
 
 def _odd(sizes: dict[str, int]) -> list[str]:
-    """The hosts whose packet size differs from most; of two hosts, the one with the larger size."""
+    """Return the hosts whose MTU differs from the majority's; without a majority, those with the largest MTU."""
     counts = Counter(size for size in sizes.values() if size)
     if len(counts) < 2:
         return []
@@ -86,7 +87,7 @@ def _odd(sizes: dict[str, int]) -> list[str]:
 
 
 def check_long_calls(answers: Answers) -> Iterator[Finding]:
-    """Payloads that stopped half-way, the large ones after all small calls succeeded, or before they began."""
+    """Yield findings for payloads that stopped half-way, long calls that failed, and payloads that never began."""
     yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
     ends = {link.pair for link in cut}
@@ -113,13 +114,13 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
 
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
-    """Whether a rule of one of these hosts that counts bytes has just taken packets: then loss is not the reason."""
+    """Whether a firewall rule that counts bytes has just matched packets: then packet loss is not the reason."""
     rules = [rule for host in hosts for rule in answers.grown(host)]
     return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
 
 
 def _mute(answers: Answers) -> Iterator[Finding]:
-    """Connections open, and all that follows the handshake vanishes: no cable does that."""
+    """Yield findings for pairs where calls connect but all later packets are lost, which a bad cable cannot cause."""
     links = [link for link in answers.links if link.outcome == "mute"]
     cells = ends_of(links)
     for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):

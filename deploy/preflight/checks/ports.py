@@ -1,4 +1,4 @@
-"""The rendezvous port, and processes that earlier runs left. Pure."""
+"""The rendezvous port and the other ports of a run, and processes that earlier runs left. Pure."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ..targets import NO_PORT
 
 OLD_S = 5.0
 FEWEST, FEW, FEWEST_ELSEWHERE = 32, 128, 3
-# As the probe tells it, in front of a command.
+# How the probe marks the command of a Muster run (probe/facts.py, leftovers).
 _RUN = re.compile(r"MUSTER_RUN_ID=([A-Za-z0-9][\w-]{0,79}) ", re.ASCII)
 WIDEN = 'sudo sysctl -w net.ipv4.ip_local_port_range="32768 60999"'
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """The port must be free on the host of the rendezvous; the other hosts do not need it."""
+    """Check the rendezvous port, which must be free on the rendezvous host only, then the other ports and processes."""
     if not answers.hosts_with_facts:
         return
     host, port = answers.meeting, answers.request.port
@@ -68,7 +68,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _closed(host: str, port: int, error: str) -> Finding:
-    """A port that cannot be listened on for another reason than that somebody has it."""
+    """Return the finding for a port on which the probe cannot listen, although it is not in use."""
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
     text, symptom = f"the probe cannot listen on port {port}: {error}", "the first node ends at its start"
@@ -76,7 +76,7 @@ def _closed(host: str, port: int, error: str) -> Finding:
 
 
 def _of_other_runs(answers: Answers) -> Iterator[Finding]:
-    """Processes of runs that began before this look."""
+    """Yield a warning for each host with processes of runs that began before this preflight."""
     old = {host: [row for row in facts.get("leftovers", ()) if row[1] > OLD_S] for host, facts in answers.facts.items()}
     for name, rows in old.items():
         if not rows:
@@ -99,7 +99,7 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
 
 
 def _between(answers: Answers) -> Iterator[Finding]:
-    """Where nodes train on without a lost one, each reaches each other one on two ports more."""
+    """Check the ports of --min-nodes: with it, every node must reach every other one on these ports too."""
     ports = ", ".join(map(str, answers.request.ports))
     for host in answers.facts:
         failed = answers.listened(host, "failed")
@@ -120,7 +120,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
             for peer in answers.facts
             for link in answers.between(peer, host, "between")
             if not link.ok and link.port not in busy
-            # Where nothing passes between two hosts, other checks say why.
+            # If nothing passes between two hosts, other checks report why.
             if any(data.ok for data in answers.between(*link.ends, "data"))
         ]
         if links:
@@ -137,7 +137,7 @@ def _between(answers: Answers) -> Iterator[Finding]:
 
 
 def _free(host: str, port: int, who: str) -> str:
-    """How the port gets free: the end of the process that has it, where that is known."""
+    """Return the fix for a busy port: kill the process that has it, or find that process if it is not known."""
     other = f"another port: {FLAG.port} {port + 1}"
     pid = re.search(r"\(pid (\d+)\)$", who)
     if not pid:
@@ -146,14 +146,14 @@ def _free(host: str, port: int, who: str) -> str:
 
 
 def _range(answers: Answers) -> Iterator[Finding]:
-    """Every rank takes several ports of this range, for each of its peers."""
+    """Check the range of local ports: every rank uses several of them for each of its peers."""
     ranks, free = answers.request.processes, {host: _free_ports(facts) for host, facts in answers.facts.items()}
     for host, count in free.items():
         low, high = answers.facts[host]["port_range"]
         if count < FEW * ranks:
-            # Measured: with one rank each, three ports are enough for a host that has no rendezvous.
+            # Measured: with one rank per host, three ports are enough for a host without the rendezvous.
             needed = host == answers.meeting or ranks > 1 or free[answers.meeting] < FEWEST or count < FEWEST_ELSEWHERE
-            # With two ports for all, some runs trained and some did not: a rehearsal shows it.
+            # With two ports, some runs trained and some did not, so a rehearsal must decide.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING
             text = f"only {count} ports ({low}-{high}) for all connections"
@@ -164,7 +164,7 @@ def _range(answers: Answers) -> Iterator[Finding]:
 
 
 def _free_ports(facts: Facts) -> int:
-    """The ports of the range that are not reserved and on which nothing listens: a listener or a call gets no other."""
+    """Return how many ports of the range are not reserved and not listened on: the kernel assigns only these."""
     low, high = facts["port_range"]
     taken = {port for port in facts.get("listening", ()) if low <= port <= high}
     for first, last in facts.get("reserved", ()):
@@ -173,7 +173,7 @@ def _free_ports(facts: Facts) -> int:
 
 
 def _used_up(answers: Answers) -> Iterator[Finding]:
-    """The kernel had no local port for a call, also when it was the only call: other connections hold all of them."""
+    """Report hosts whose kernel had no local port even for a single call: other connections hold all of them."""
     for host, facts in answers.facts.items():
         links = [link for peer in answers.facts for link in answers.between(host, peer) if link.outcome == NO_PORT]
         if not links:

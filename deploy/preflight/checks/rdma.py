@@ -1,7 +1,7 @@
 """InfiniBand and RoCE as NCCL will see them: devices, active ports, addresses, access from the container. Pure.
 
-NCCL uses the active ports of link layer InfiniBand or Ethernet that NCCL_IB_HCA names. A host without such a port uses
-sockets: slowly, and not at all with peers that use RDMA.
+NCCL uses the active ports with link layer InfiniBand or Ethernet that NCCL_IB_HCA allows. A host without such a port
+uses sockets, which are slow, and which cannot connect to peers that use RDMA.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Port:
 
 
 def ports(facts: Facts) -> list[Port]:
-    """A host's ports of the kinds that NCCL knows; a cloud's own kind needs its own plugin."""
+    """Return a host's ports of the kinds that NCCL knows; a cloud's own kind needs a plugin."""
     listed, rdma = [], facts.get("rdma") or {}
     for device, numbers in rdma.items() if isinstance(rdma, Mapping) else ():
         for number, port in numbers.items():
@@ -68,7 +68,7 @@ def named(port: Port, asked: str) -> bool:
 
 
 def check(answers: Answers) -> Iterator[Finding]:
-    """Findings only if the run uses NCCL and some host may use RDMA."""
+    """Yield findings if the run uses NCCL and any host may use RDMA."""
     hosts = [host for host in answers.facts if _setting(answers, host, "NCCL_IB_DISABLE") in ("", "0")]
     if answers.request.backend != "nccl" or not hosts:
         return
@@ -110,7 +110,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _library(host: str, facts: Facts) -> Iterator[Finding]:
-    """A finding if the image lacks what NCCL opens RDMA devices with: NCCL then uses sockets without a word."""
+    """Yield a finding if the image lacks the library for RDMA devices: NCCL then silently uses sockets."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
         lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
         yield find(
@@ -121,7 +121,7 @@ def _library(host: str, facts: Facts) -> Iterator[Finding]:
 def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
     facts = answers.facts[host]
     locked = facts["resources"]["memlock"][0]
-    # Outside a container, this is the limit of the login; muster deploy sets its own for containers.
+    # Outside a container, the fact is the login's limit; `muster deploy` sets another one for its containers.
     given = answers.request.style == "muster" and not facts.get("container")
     if 0 <= locked < MEMLOCK_GOOD and not given:
         yield find(
@@ -137,7 +137,7 @@ def _setting(answers: Answers, host: str, name: str) -> str:
 
 
 def _none(host: str, facts: Facts, every: list[Port], mine: list[Port], asked: str, level: str) -> Finding:
-    """A finding: why NCCL cannot use the devices of a host."""
+    """Return the finding that explains why NCCL cannot use a host's devices."""
     shown = [f"{port.name} {port.state or 'unknown'} ({port.layer})" for port in every[:4]]
     if not mine:
         return find(
@@ -169,7 +169,7 @@ def _none(host: str, facts: Facts, every: list[Port], mine: list[Port], asked: s
 
 
 def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
-    """Findings about link layers that cannot talk to each other, and fewer or slower ports than the peers have."""
+    """Yield findings about incompatible link layers, and about hosts with fewer or slower ports than their peers."""
     layers = {host: "/".join(sorted({port.layer for port in host_ports})) for host, host_ports in usable.items()}
     power = {host: round(sum(port.rate for port in host_ports)) for host, host_ports in usable.items()}
     shown = [
@@ -196,7 +196,7 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
 
 
 def _addresses(host: str, host_ports: list[Port], index: str) -> Iterator[Finding]:
-    """RoCE needs an IP address on its interface. With InfiniBand too, the RoCE port has another network."""
+    """Check that each RoCE port has an IP address. If a host has InfiniBand too, its RoCE is for another network."""
     if any(port.layer == "InfiniBand" for port in host_ports):
         return
     for port in host_ports:
@@ -216,7 +216,7 @@ def _gid(port: Port, index: str) -> tuple[Any, ...] | None:
 
 
 def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]:
-    """One index may mean RoCE v1 on one host and v2 on another, or IPv4 and IPv6."""
+    """Check that a GID index means the same everywhere: not RoCE v1 on one host and v2 on another, or IPv4 and IPv6."""
     kinds = {}
     for host, host_ports in usable.items():
         rows = [

@@ -1,4 +1,4 @@
-"""Shared memory, open files, memory, disk, the connection table. Pure."""
+"""Resources of a host: shared memory, open files, memory, disk, CPU, limits, the connection table. Pure."""
 
 from __future__ import annotations
 
@@ -13,24 +13,27 @@ from ..answers import Answers
 from ..request import MUSTER, Facts, PreflightRequest
 
 MIB, GIB = 1 << 20, 1 << 30
-# gloo needs almost none; NCCL and data loaders with workers need some.
 TEMPORARY_LEAST = 64 << 10
+# Shared memory: gloo needs almost none; NCCL and data loaders with workers need some.
 SHM_LEAST, SHM_NCCL, SHM_GOOD, FILES_GOOD = 4 * MIB, 64 * MIB, GIB, 4096
 DISK_LEAST, DISK_GOOD, MEMORY_LEAST, MEMORY_GOOD = 16 * MIB, GIB, 384 * MIB, 2 * GIB
-# Measured with torch 2.13 on CPU: with one rank, it fails below and trains above the first of two sizes.
+# Limits on memory: resource, letter of ulimit, words, least, good. Measured with torch 2.13 on CPU and one rank: below
+# `least` it fails, above it trains.
 OF_MEMORY = (
     ("as", "v", "address space", 1100 * MIB, 4 * GIB),
     ("data", "d", "data", 300 * MIB, 2 * GIB),
     ("stack", "s", "stack", 64 << 10, MIB),
 )
-# Each thread gets a stack of that size: the system refuses one that is larger than its memory.
+# Each thread gets a stack as large as the limit, and the kernel refuses one that is larger than its memory.
 STACK_MOST, STACK_USUAL = GIB, 8 * MIB
 # Python itself crashes with less than 128 KiB.
 STACK_LEAST = 256 << 10
 CPU_LEAST_S = 3
-# A share of a core below which training stands still for all: where the host is not busy, a limit takes the rest.
+# With less than PACE_LEAST of a core, all ranks practically stop. If the host is not busy (a load of at most BUSY per
+# core), a limit withholds the rest of the core.
 PACE_LEAST, PACE_GOOD, BUSY = 0.05, 0.1, 4.0
-# Plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20 on the other.
+# Open files needed, plus one for each host: with two nodes, torchrun and a rank need 24 files on the first host and 20
+# on the other.
 FILES_FIRST, FILES_OTHER = 22, 18
 
 _SHM_BY_HAND = "docker run --shm-size 16g (or --ipc host)"
@@ -47,7 +50,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         has = facts["resources"]
         yield from _shm(host, has, answers.request)
         yield from _temporary(host, has["disk"])
-        # A system's image (composefs, squashfs) has no room by its nature, and a run writes nothing there.
+        # A read-only system image (composefs, squashfs) never has free room, and a run writes nothing there.
         image = "" if has["disk"].get("/", {}).get("writable", True) else "/"
         rooms = {path: room for path, room in has["disk"].items() if path not in ("/dev/shm", image)}
         whose = command_of("clean", hosts=host) if has.get("bare") else "sudo docker system df"
@@ -58,7 +61,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _temporary(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
-    """Python and torchrun need a folder for temporary files: the first of these that can be written to."""
+    """Yield a finding if no folder is writable for the temporary files that Python and torchrun need."""
     tried = {path: room for path, room in rooms.items() if path not in ("/dev/shm", "/")}
     open_ones = [path for path, room in tried.items() if room.get("writable", True) and room["free"] >= TEMPORARY_LEAST]
     if tried and not open_ones:
@@ -77,7 +80,7 @@ def _shm(host: str, has: Facts, request: PreflightRequest) -> Iterator[Finding]:
     fix = 'shm_size = "16g" under [job] of cluster.toml' if request.style == MUSTER else _SHM_BY_HAND
     least, more = SHM_NCCL if request.by_nccl else SHM_LEAST, ""
     if has.get("bare"):
-        # Only its provider can change it. One rank a host needs little of it, also with NCCL.
+        # Only the machine's provider can change it. One rank per host needs little shared memory, even with NCCL.
         fix, least, more = _SHM_OF_PROVIDER, SHM_LEAST, ": data loaders die of a bus error (num_workers=0 needs none)"
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
@@ -115,7 +118,7 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
 
 
 def _pace(host: str, has: Facts) -> Iterator[Finding]:
-    """A loop that computes and waits for nothing should have a core of its own."""
+    """Yield a finding if a loop that only computes did not get a CPU core to itself."""
     seconds, used, load = has.get("pace", (1.0, 1.0, 0.0))
     share = used / seconds if seconds else 1.0
     busy = load > BUSY * max(1, has.get("cores", 1))
@@ -138,7 +141,7 @@ def _pace(host: str, has: Facts) -> Iterator[Finding]:
 
 
 def _soft(has: Facts, name: str) -> int:
-    """A limit as it is in force; -1: there is none, or nobody knows."""
+    """Return the soft limit; -1 if there is none, or it is unknown."""
     return int(has.get(name, [-1])[0])
 
 
@@ -162,7 +165,7 @@ def _limits(host: str, has: Facts, files: int) -> Iterator[Finding]:
 
 
 def _threads(host: str, has: Facts) -> Iterator[Finding]:
-    """Threads that do not start, and a limit of the stack with which they may not: it is each thread's own size."""
+    """Yield a finding if threads do not start, or may not due to the stack limit, which sets each thread's stack."""
     stack, (started, wanted) = _soft(has, "stack"), has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
     if stack > STACK_MOST:
@@ -190,13 +193,13 @@ def _threads(host: str, has: Facts) -> Iterator[Finding]:
 
 
 def stack_fix(host: str) -> str:
-    """Where a limit of the stack comes from in a container, and what is usual."""
+    """Return a fix that shows where a container's stack limit comes from, and the usual value."""
     look = f"on {host}: grep -A4 default-ulimits /etc/docker/daemon.json   ({STACK_USUAL} bytes are usual)"
     return f"{look}; or docker run --ulimit stack={STACK_USUAL}"
 
 
 def _quotas(host: str, has: Facts) -> Iterator[Finding]:
-    """Findings about limits of the shell or the container: the size of a file, seconds of CPU."""
+    """Yield findings about limits of the shell or the container: file size, seconds of CPU, memory."""
     size, seconds = _soft(has, "fsize"), _soft(has, "cpu")
     if 0 <= size < GIB:
         level = FAULT if size < MIB else WARNING

@@ -1,4 +1,4 @@
-"""Software and settings, which must be the same on all nodes. Pure."""
+"""Software versions and environment variables, which must be the same on all nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ...core.text import listed
 from ..answers import Answers
 from ..verdict import odd_ones
 
-# Settings that may differ from node to node.
+# Endings of variables that may differ from node to node.
 OWN = (
     "SOCKET_IFNAME",
     "NODE_RANK",
@@ -23,7 +23,8 @@ OWN = (
     "NCCL_IB_HCA",
     "NCCL_IB_GID_INDEX",
 )
-# Measured with torch 2.13: one rank alone with the first waits for good, with the second its peers lose it.
+# Measured with torch 2.13: if only one rank has the first variable, it waits forever; with the second, its peers lose
+# the connection to it.
 MUST_AGREE = (
     "TORCH_GLOO_LAZY_INIT",
     "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER",
@@ -31,8 +32,8 @@ MUST_AGREE = (
     "PET_RDZV_ID",
     "PET_RDZV_ENDPOINT",
 )
-# What torch knows, and what it prints of anything else, on however many hosts it stands. Its builds have one transport
-# of gloo, and its name in small letters is another one.
+# Variable -> the values that torch accepts, the same in words, and what it prints for any other value, even if all
+# hosts have that value. torch's builds have one gloo transport, and do not accept its name in lowercase letters.
 REFUSED = {
     "TORCH_DISTRIBUTED_DEBUG": (re.compile(r"(?i)OFF|INFO|DETAIL"), "OFF, INFO and DETAIL", "must be one of"),
     "GLOO_DEVICE_TRANSPORT": (re.compile("TCP"), "TCP, in capital letters", "unsupported gloo device"),
@@ -44,7 +45,7 @@ OLDEST = (3, 11)  # the Python that Muster's agent runs on, in any image
 
 
 def too_old(answers: Answers) -> Iterator[Finding]:
-    """The image has a Python that starts no rank. The host's own Python may be older."""
+    """Yield a finding if the image's Python is too old to start ranks. The host's own Python may be older."""
     for host, facts in answers.facts.items():
         version = facts["software"]["python"]
         if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < OLDEST:
@@ -55,7 +56,7 @@ def too_old(answers: Answers) -> Iterator[Finding]:
 
 def check(answers: Answers) -> Iterator[Finding]:
     """Compare versions, then variables."""
-    # If a host's engine does not answer, its probe ran outside the image.
+    # If a host's engine does not answer, its probe ran outside the image and found no torch: such hosts are left out.
     versions = {host: facts["software"] for host, facts in answers.facts.items()}
     versions = {host: software for host, software in versions.items() if software.get("torch")} or versions
     if len(versions) < 2:
@@ -74,7 +75,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 
 
 def _refused(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[Finding]:
-    """Values with which torch ends at its import or at its first group, wherever they stand."""
+    """Report values that make torch fail at its import or its first process group, even if all hosts have them."""
     for name, (known, words, printed) in REFUSED.items():
         seen = {host: own.get(name, "") for host, own in settings.items()}
         bad = tuple(host for host, value in seen.items() if value and not known.fullmatch(value))
@@ -94,15 +95,15 @@ def _settings(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator
         seen = {host: own.get(name, "") for host, own in settings.items()}
         if len(set(seen.values())) > 1 and not name.endswith(OWN) and name not in ("RANK", "LOCAL_RANK"):
             grave = name in MUST_AGREE or (nccl and name in MUST_AGREE_NCCL)
-            # With DETAIL a rank checks each collective with the others first, in a group of its own: those without
-            # it never join, and all wait.
+            # With DETAIL, a rank first checks each collective with the other ranks, in an extra process group: ranks
+            # without DETAIL never join that group, so all ranks wait.
             checks = {value.upper() == "DETAIL" for value in seen.values()}
             grave = grave or (name == "TORCH_DISTRIBUTED_DEBUG" and len(checks) > 1)
             yield _differing("settings-differ", seen, grave, f"{name} differs")
 
 
 def _alike(name: str, odd: Sequence[str], common: str) -> str:
-    """How a variable gets one value everywhere."""
+    """Return the fix that gives a variable the same value on all hosts."""
     if common:
         return f"set {name} = {common} for {listed(odd)}, as the others have it: environment in cluster.toml"
     return f"unset {name} on {listed(odd)}: environment in cluster.toml, or the image's"
@@ -111,7 +112,7 @@ def _alike(name: str, odd: Sequence[str], common: str) -> str:
 def _differing(cause: str, seen: Mapping[str, str], grave: bool, what: str) -> Finding:
     odd, common = odd_ones(seen), Counter(seen.values()).most_common(1)[0][0]
     having = tuple(host for host, value in seen.items() if value)
-    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # torch works without it
+    if cause == "settings-differ" and len(having) * 2 <= len(seen):  # unset it where it is set: torch works without it
         odd, common = having, ""
     shown = [f"{host}: {value or 'none'}" for host, value in seen.items()]
     theirs = listed(f"{host} has {seen[host] or 'none'}" for host in odd)

@@ -1,1 +1,1 @@
-"""What preflight sends to the hosts, and the conversation with it."""
+"""The programs that preflight sends to the hosts, and the code that talks with them."""

@@ -1,4 +1,7 @@
-"""Ask all probes at once, phase after phase; wait while another preflight has their ports. Others judge the answers."""
+"""Ask the probes of all hosts in parallel, one phase after the other. This module collects answers; judge.py judges.
+
+It waits while another preflight uses the ports that the probes need.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +23,13 @@ from ..targets import Call
 from .probe import LIFE_S
 from .text import ProbeStream
 
-# The facts are the first answer: a slow engine needs 25 s to start the container.
+# How many seconds to wait for each answer. The facts come first: a slow engine needs 25 s to start the container.
 FACTS_S, LISTEN_S, CONNECT_S, CLOCK_S = 60.0, 8.0, 12.0, 5.0
-# A preflight with all its measurements keeps its ports for some seconds.
+# How long to wait for ports of another preflight, which needs them only for some seconds even with all measurements.
 OTHERS_S = 30.0
-# So much longer a probe lives unasked for each host: in half of the rounds it only answers calls.
+# For each host, a probe stays alive this much longer without a question: in half of the rounds it only answers calls.
 ROUND_S = 2 * bandwidth.WAIT_S
-# By host, its answer to a question.
+# Host -> its answer to a question.
 Answered = dict[str, dict[str, Any]]
 STANDS_STILL = ("silent", "stall-send", "stall-receive")
 CLOCK_ROUNDS = 3
@@ -41,11 +44,11 @@ def examine(
     mounts: Mapping[str, Sequence[str]] | None = None,
     choose: bool = True,
 ) -> Answers:
-    """All phases with the probes of the hosts, in their order (the first is the master).
+    """Run all phases with the hosts' probes and return their answers. `shells`: in order; the first is the master.
 
-    faults: hosts without a probe, with cause and words; a probe that fails later becomes one. measure: also the rate of
-    every pair. say: gets the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's probe
-    tries, by their paths in the run. choose: look for the best network that the hosts share.
+    faults: a host without a probe -> cause and text; a probe that fails later is added. measure: also measure the rate
+    of every pair. say: receives the progress (`facts 3 of 8`), from any thread. mounts: the folders that each host's
+    probe tries, by their paths in the run. choose: look for the best network that the hosts share.
     """
     began, run = time.monotonic(), secrets.token_hex(8)
     talk = _Talk(shells, say)
@@ -55,7 +58,7 @@ def examine(
     facts = talk.ask(lambda host: {**wanted, "host": host, "mounts": list((mounts or {}).get(host, ()))}, FACTS_S)
     answers = Answers(request.decided(facts), hosts, facts=facts)
     listens = _listens(talk, answers)
-    # If a host is lost now, we drop its facts: otherwise its peers would seem to be at fault.
+    # If a host was lost meanwhile, its facts are dropped: otherwise its peers would seem to be at fault.
     facts = {host: facts[host] for host in facts if host in listens}
     answers = replace(answers, facts=facts, listens=listens)
     clocks = _clocks(talk)
@@ -74,9 +77,10 @@ def examine(
 
 
 def _listens(talk: _Talk, answers: Answers) -> Answered:
-    """What each probe listens on, once other preflights have let the ports go.
+    """Let each probe listen, and return its answer; first wait until other preflights have released the ports.
 
-    Two preflights that hold a port on one host each would wait for good: who waits lets its own ports go.
+    While it waits, this preflight releases its own ports: two preflights that each hold a port on one host would
+    otherwise wait for each other forever.
     """
     end = time.monotonic() + OTHERS_S
     while True:
@@ -91,7 +95,10 @@ def _listens(talk: _Talk, answers: Answers) -> Answered:
 
 
 def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
-    """If the hosts share several networks: measure each, and look at the best one; else the answers as they are."""
+    """If the hosts share several networks, measure each and call all links again on the best one.
+
+    Otherwise return the answers unchanged.
+    """
     choices = [_measured(talk, answers, network) for network in networks.candidates(answers)]
     if not choices:
         return answers
@@ -107,7 +114,7 @@ def _on_the_best_network(talk: _Talk, answers: Answers) -> Answers:
 
 
 def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> networks.Network:
-    """A network with its rate: one pair at a time on each host, with more data where little says nothing."""
+    """Measure a network's rate, with one pair at a time on each host, and with more data if the network is fast."""
     seen, links = networks.measured(answers, network, ()), list[Link]()
     closed = {frozenset(pair) for pair in seen.closed}
     wanted = [pair for pair in networks.pairs_of(network) if frozenset(pair) not in closed]
@@ -124,9 +131,9 @@ def _measured(talk: _Talk, answers: Answers, network: networks.Network) -> netwo
 
 
 def _firewalls(talk: _Talk, answers: Answers) -> tuple[Answered, Collection[Link]]:
-    """What the hosts of failed calls drop by rules of their own, and the calls that were made again meanwhile.
+    """Find the firewall rules of the hosts with failed calls; return these, and the calls that were repeated.
 
-    It reads the rules, calls again, and reads them again: a rule whose count grows has dropped our packets.
+    It reads the rules, repeats the calls, and reads the rules again: a rule whose count grew has dropped our packets.
     """
     failed = {host for link in answers.links if not link.ok or link.again for host in link.ends}
     if not failed:
@@ -167,11 +174,11 @@ def _listen(answers: Answers, host: str) -> Call:
 
 
 def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
-    """Who reaches whom.
+    """Find out which host reaches which.
 
-    A call that opens and then stalls is made again: the path is broken, or the host was too busy. Calls for which the
-    host had no local port are made again one at a time: a run makes fewer at once. With many hosts, each pair first
-    makes one call, and all its calls only if a call failed.
+    A call that connects and then stalls is repeated, because the path may be broken or the host was just too busy.
+    Calls for which the host had no free local port are repeated one at a time, because a run opens fewer connections at
+    the same time. With many hosts, each pair makes one call first, and all its other calls only if that one failed.
     """
     if len(answers.facts) > targets.MANY:
         first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.facts})
@@ -188,7 +195,7 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
 
 
 def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
-    """The link of each call, in the order of the callers and of their targets; of some calls they say nothing."""
+    """Make the calls; return their links, ordered by caller and target. A call without a result has no link."""
     hosts = [host for host in wanted if wanted[host]]
     asked = talk.ask(lambda host: {"do": "connect", "targets": wanted[host]}, CONNECT_S, hosts) if hosts else {}
     links = []
@@ -199,17 +206,17 @@ def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
-    """For each pair that targets.often calls many times: the number of answered calls, and of all calls."""
+    """Call the pairs of targets.often many times; return each pair's number of answered calls and of all calls."""
     links = _called(talk, targets.often(answers))
     answered = Counter(link.ends for link in links if link.outcome == "ok")
     return tuple((*ends, answered[ends], calls) for ends, calls in Counter(link.ends for link in links).items())
 
 
 def _rates(talk: _Talk, answers: Answers) -> list[Link]:
-    """Larger payloads for pairs whose small ones took long, one call at a time: two would disturb each other.
+    """Send larger payloads between pairs whose small payloads were slow.
 
-    A slow call is made once more: the host may have been busy. If none was slow, each pair makes one long call, in
-    rounds in which no host has two.
+    Only one call runs at a time: two would disturb each other. A slow call is repeated once, because the host may have
+    been busy. If no pair was slow, each pair makes one long call, in rounds with at most one call for each host.
     """
     links = []
     for host, calls in targets.suspects(answers).items():
@@ -224,7 +231,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
 
 
 def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
-    """The rates of all pairs; those of slow ones once more, one by one."""
+    """Measure the rates of all pairs; measure slow pairs once more, one by one."""
 
     def call(pair: Pair) -> Call | None:
         return bandwidth.call(answers, pair)
@@ -235,7 +242,7 @@ def _bandwidth(talk: _Talk, answers: Answers) -> list[Link]:
 
 
 def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | None]) -> list[Link]:
-    """A call for each pair that has one, in rounds in which no host has two."""
+    """Make the call that `call` returns for each pair, if any, in rounds with at most one call for each host."""
     links = []
     for pairs in bandwidth.rounds(hosts):
         calls = {pair[0]: made for pair in pairs if (made := call(pair))}
@@ -244,9 +251,9 @@ def _in_rounds(talk: _Talk, hosts: Sequence[str], call: Callable[[Pair], Call | 
 
 
 def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
-    """How far each clock is ahead of ours: of several questions, the one with the fastest answer counts.
+    """Measure how far each host's clock is ahead of this machine's; of several tries, the fastest answer counts.
 
-    Ours is read once: a laptop that wakes up sets it, and the hosts would seem to differ.
+    This machine's clock is read only once: a laptop that wakes up may set it, and then the hosts would seem to differ.
     """
     best, started = dict[str, tuple[float, float]](), time.time() - time.monotonic()
     for _ in range(CLOCK_ROUNDS):
@@ -259,7 +266,7 @@ def _clocks(talk: _Talk) -> dict[str, tuple[float, float]]:
 
 
 class _Talk:
-    """Asks all hosts one question at a time, and a host that failed none."""
+    """Asks all hosts one question at a time. A host that has failed is not asked again."""
 
     def __init__(self, shells: Sequence[ProbeStream], say: Callable[[str], None]) -> None:
         self.shells, self.say = {shell.name: shell for shell in shells}, say
@@ -267,7 +274,10 @@ class _Talk:
         self.times: dict[str, tuple[float, float]] = {}
 
     def ask(self, question: Callable[[str], Call], wait_s: float, only: Collection[str] = ()) -> Answered:
-        """Answers by host, in the hosts' order; with `wait_s` 0 it reads none. `only`: ask only these hosts."""
+        """Ask the hosts; return their answers in the hosts' order. `wait_s` 0: do not wait for answers.
+
+        `only`: ask only these hosts.
+        """
         by_host: Answered = {}
 
         def tell(what: Call) -> None:

@@ -1,6 +1,7 @@
-"""The facts of a host: interfaces, names, limits, versions, GPUs, and how long each may take. The other half: probe.py.
+"""Collect the facts of a host: interfaces, names, limits, versions, GPUs; with a time limit for each. See probe.py.
 
-Python 3.8 and its standard library only. It reads and changes nothing. What it cannot read, it leaves out or explains.
+It needs only Python 3.8 and its standard library. It only reads, and changes nothing. It leaves out what it cannot
+read, or reports the error.
 """
 
 import ctypes
@@ -21,32 +22,33 @@ from .sockets import listeners, namespace, text
 
 UP, LOOPBACK, POINT_TO_POINT, RUNNING = 0x1, 0x8, 0x10, 0x40
 SIOCGIFMTU = 0x8921
-# Without its persistence daemon, a driver wakes up for each question: some seconds for eight GPUs.
+# Without its persistence daemon, the NVIDIA driver starts up for each query: that takes some seconds with eight GPUs.
 NAMES_S, GPUS_S, SMI_S = 2.5, 21.0, 20.0
-RESOLVE_S = 2.2  # how long we wait for what a name resolves to
+RESOLVE_S = 2.2  # how long to wait for a name to resolve
 PACE_S, PACE_MOST_S = 0.02, 3.0
-# Fewer than any rank has.
+# How many threads to try: any rank has more.
 THREADS = 16
-# The columns of a GPU's row. A driver that does not know one of them answers nothing, so we ask again without it.
+# The columns of a GPU's row. If the driver does not know one of them, nvidia-smi returns no rows, so it is asked again
+# without that column.
 GPU_FIELDS = (
     "index,name,memory.total,memory.used,driver_version,pci.bus_id,ecc.errors.uncorrected.volatile.total,"
     "retired_pages.pending,remapped_rows.pending,remapped_rows.failure,compute_mode,compute_cap,persistence_mode,"
     "mig.mode.current,fabric.state,pcie.link.width.current,clocks_throttle_reasons.hw_slowdown"
 ).split(",")
 INFINIBAND, MOST_GIDS = "/sys/class/infiniband", 32
-# clone3 has one number on all processors.
+# The number of the system call clone3, which is the same on all processors.
 CLONE3 = (435,)
-# What starts the ranks of a run, as a word of its command: a file's name may have it too.
+# A word of a command line that starts a run's ranks. The whole word must match: a file's name may contain it too.
 LAUNCHER = re.compile(
     r"(?:.*/)?torchrun|torch\.distributed\.(?:run|launch)|(?:.*\.)?trainer\.node\.(?:agent|launch\.\w+)"
 )
-# Who sends a run from here has its command behind its own.
+# A command that sends a run to hosts from here: the run's command follows its name in the same command line.
 SENDER = re.compile(r"(?:.*/)?(?:muster|fab)")
 VARIABLES = re.compile(r"(NCCL|GLOO|TORCH|PET|MASTER|RANK|WORLD|CUDA|OMP|TP_SOCKET|UCX|FI)_\w*|\w*_proxy|\w*_PROXY")
 
 
 class Interface(ctypes.Structure):
-    """`struct ifaddrs`: gloo and NCCL use its order."""
+    """`struct ifaddrs`. gloo and NCCL look at interfaces in the order of this list."""
 
 
 Interface._fields_ = [
@@ -59,7 +61,7 @@ Interface._fields_ = [
 
 
 def number_of(name):
-    """The system's number of an interface; link-local addresses need it."""
+    """Return the kernel's index of an interface, which link-local addresses need; 0 if it has none."""
     try:
         return socket.if_nametoindex(name)
     except OSError:
@@ -67,7 +69,7 @@ def number_of(name):
 
 
 def interfaces():
-    """By name: flags, MTU, addresses with prefix lengths in the system's own order."""
+    """Return the interfaces by name: flags, MTU, and addresses with prefix lengths, in the system's own order."""
     libc, head, by_name = ctypes.CDLL(None, use_errno=True), ctypes.POINTER(Interface)(), {}
     if libc.getifaddrs(ctypes.byref(head)):
         return by_name
@@ -90,7 +92,7 @@ def interfaces():
 
 
 def link(name, flags):
-    """What the kernel says about an interface; its addresses follow."""
+    """Return what the kernel reports about an interface, with an empty list for its addresses."""
     folder = "/sys/class/net/" + name
     speed = text(folder + "/speed").strip()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
@@ -116,12 +118,12 @@ def link(name, flags):
 
 
 def at_once(work, wait_s=NAMES_S):
-    """The values of functions by name, each in its own thread; one that takes longer is `{"error": "timeout"}`."""
+    """Call functions in parallel; return their values by name. A function that takes too long: {"error": "timeout"}."""
     return begun(work)(wait_s)
 
 
 def begun(work):
-    """Start the same; call the result with the seconds to wait, to get the values."""
+    """Start the functions of `at_once`; return a function that waits the given seconds and returns the values."""
     answers = {name: {"error": "timeout"} for name in work}
 
     def answer(name):
@@ -146,18 +148,18 @@ def begun(work):
 
 
 def resolve(name):
-    """Addresses of a name in the order of getaddrinfo: [address, can be bound here, canonical name] each."""
+    """Return a name's addresses in getaddrinfo's order, each as [address, is it this machine's, canonical name]."""
     rows = socket.getaddrinfo(name, None, 0, socket.SOCK_STREAM, socket.IPPROTO_TCP, socket.AI_CANONNAME)
     return [[row[4][0], bindable(row), row[3]] for row in rows]
 
 
 def resolve_all(names):
-    """What each of these names resolves to, all at once, as far as that is known in RESOLVE_S."""
+    """Resolve these names in parallel; a name that takes longer than RESOLVE_S gets {"error": "timeout"}."""
     return at_once({name: (lambda name=name: resolve(name)) for name in names}, RESOLVE_S)
 
 
 def bindable(row):
-    """Whether an address is one of this machine's."""
+    """Whether an address belongs to this machine."""
     try:
         with socket.socket(row[0], row[1]) as tried:
             tried.bind(row[4])
@@ -167,7 +169,7 @@ def bindable(row):
 
 
 def software():
-    """Versions of what training imports, without importing any of it."""
+    """Return the versions of Python, torch, CUDA and NCCL, without importing anything."""
     versions = {"python": sys.version.split()[0]}
     for folder in sys.path:
         try:
@@ -184,13 +186,13 @@ def software():
 
 
 def torch_version(source):
-    """Versions in torch/version.py: of torch, and of the CUDA or HIP it was built for (`None`: for none)."""
+    """Return the versions in torch/version.py: torch's, and that of the CUDA or HIP it was built for (or `None`)."""
     pairs = re.findall(r"^(__version__|cuda|hip)\b[^=\n]*= *'?\"?([^'\"\n]+)", source, re.M)
     return {"torch" if word == "__version__" else word: value.strip() for word, value in pairs}
 
 
 def gpus():
-    """The rows of nvidia-smi (GPU_FIELDS), or its message, and how many seconds it took."""
+    """Return nvidia-smi's rows (GPU_FIELDS), its error message if any, and how many seconds it took."""
     if not shutil.which("nvidia-smi"):
         seen = {"devices": os.path.exists("/dev/nvidia0"), "amd": os.path.exists("/sys/class/kfd/kfd")}
         return dict(seen, error="nvidia-smi: not found")
@@ -215,7 +217,7 @@ def gpus():
 
 
 def cuda():
-    """The driver's answers at the start of training: its CUDA version, the code of cuInit, the number of GPUs."""
+    """Ask the driver what training will ask it first: its CUDA version, the code of cuInit, the number of GPUs."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -229,7 +231,7 @@ def cuda():
 
 
 def rdma():
-    """RDMA devices by name: their ports, each with state, rate, link layer and addresses (GIDs)."""
+    """Return the RDMA devices by name: their ports, each with state, rate, link layer and addresses (GIDs)."""
     devices = {}
     for device in sorted(os.listdir(INFINIBAND)) if os.path.isdir(INFINIBAND) else []:
         folder = os.path.join(INFINIBAND, device, "ports")
@@ -242,7 +244,7 @@ def rdma():
 
 
 def verbs():
-    """How many RDMA devices NCCL's way to them finds, libibverbs and its providers; -1: there is no such library."""
+    """Return how many RDMA devices libibverbs finds, which NCCL uses; -1 if there is no such library."""
     try:
         library = ctypes.CDLL("libibverbs.so.1")
     except OSError:
@@ -256,7 +258,7 @@ def verbs():
 
 
 def gids(port):
-    """The addresses of a port that are not empty: [index, address, type, network interface]."""
+    """Return the non-empty addresses of an RDMA port: [index, address, type, network interface]."""
     rows = []
     for index in map(str, range(MOST_GIDS)):
         address = text(os.path.join(port, "gids", index)).strip()
@@ -267,7 +269,7 @@ def gids(port):
 
 
 def resources():
-    """Limits and free space, in bytes or counts; it leaves out what it cannot read."""
+    """Return limits and free space, in bytes or counts, without those that cannot be read."""
     answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
     for name in ("nofile", "memlock", "fsize", "cpu", "as", "data", "stack", "nproc"):
         answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
@@ -291,7 +293,7 @@ def resources():
     limits = [
         text(path).strip() for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
     ]
-    # Of the control groups above ours as well, where the kernel tells it (version 1).
+    # With cgroups version 1, the kernel also reports the lowest limit of the control groups above this one.
     limits += re.findall(r"^hierarchical_memory_limit (\d+)", text("/sys/fs/cgroup/memory/memory.stat"), re.M)
     answer["memory"]["limit"] = min(numbers(limits) or [0])
     answer["conntrack"] = numbers(
@@ -301,18 +303,21 @@ def resources():
 
 
 def numbers(texts):
-    """Those of the texts that are numbers."""
+    """Return those texts that are numbers, as numbers."""
     return [int(each) for each in texts if each.isdigit()]
 
 
 def denied():
-    """Whether a rule forbids the call that starts a thread. Without arguments, the kernel itself says EINVAL."""
+    """Whether a rule (seccomp) forbids clone3, which starts threads: then it fails with EPERM.
+
+    Called without arguments, the kernel itself returns EINVAL.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     return any(libc.syscall(call, None, 0) == -1 and ctypes.get_errno() == errno.EPERM for call in CLONE3)
 
 
 def threads():
-    """How many of THREADS threads start at once, with stacks of the system's own size: the limit of the stack."""
+    """Return how many of THREADS threads can run together, with stacks of the default size (the stack limit)."""
     own, go, started = threading.stack_size(0), threading.Event(), []
     try:
         while len(started) < THREADS:
@@ -330,19 +335,19 @@ def threads():
 
 
 def pace():
-    """How fast this process may compute: seconds that it took, its seconds of CPU in them, and how busy the host was.
+    """Measure how much CPU this process gets: elapsed seconds, seconds of CPU in them, and how busy the host was.
 
-    A limit of a control group above ours shows nowhere else.
+    There is no other way to see a CPU limit of a control group above this process's own.
     """
     began, before, seconds, used = time.monotonic(), time.process_time(), 0.0, 0.0
-    # A moment without the CPU says little: where it is slow, it goes on.
+    # A process that gets no CPU for a moment is not necessarily slow: if it seems slow, measure five times as much.
     while seconds < PACE_MOST_S and used < (PACE_S if used > seconds / 2 else 5 * PACE_S):
         seconds, used = time.monotonic() - began, time.process_time() - before
     return [round(seconds, 4), round(used, 4), max(os.getloadavg()[0], _running())]
 
 
 def _running():
-    """How many threads of this machine want a core now. The load of the last minute follows only slowly."""
+    """Return how many of this machine's threads want a core now. The load average of a minute reacts too slowly."""
     try:
         return float(text("/proc/loadavg").split()[3].partition("/")[0])
     except (IndexError, ValueError):
@@ -350,7 +355,7 @@ def _running():
 
 
 def here():
-    """The folder that we work in; empty if it is gone."""
+    """Return the current working folder; empty if it has been removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -358,15 +363,15 @@ def here():
 
 
 def mounts(wanted):
-    """What we may do with each path: read it (r), write into it (w); the file system or its server decides.
+    """Return a text for each path: r if this process may read it, w if it may write to it, as the file system decides.
 
-    Then: whether its file system is read-only (o), and whether it is a file (f) or an empty folder (e).
+    Then o if its file system is read-only, and f if it is a file or e if it is an empty folder.
     """
     return {path: mount(path) for path in wanted}
 
 
 def mount(path):
-    """The letters of one path, as `mounts` has them."""
+    """Return the letters for one path; see `mounts`."""
     folder = os.path.isdir(path)
     may = "r" * os.access(path, os.R_OK | os.X_OK * folder) + "w" * os.access(path, os.W_OK)
     try:
@@ -380,9 +385,9 @@ def mount(path):
 
 
 def leftovers():
-    """Processes on this host that belong to a distributed run: [pid, age in seconds, command].
+    """Return the processes on this host that belong to a distributed run: [pid, age in seconds, command].
 
-    In front of the command of a run of Muster's stands the variable that names the run.
+    If Muster started the run, MUSTER_RUN_ID=... is put before the command.
     """
     rows, uptime = [], float(text("/proc/uptime").split()[0] or 0)
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -402,14 +407,14 @@ def leftovers():
 
 
 def reserved():
-    """The ranges of local ports that the kernel gives only to a program that names them."""
+    """Return the reserved local ports, as ranges: a program gets one only if it asks for that port."""
     words = text("/proc/sys/net/ipv4/ip_local_reserved_ports").strip().split(",")
     ends = [word.split("-") for word in words if word]
     return [[int(each[0]), int(each[-1])] for each in ends][:1000]
 
 
 def facts(asked):
-    """Everything that this host can find out alone."""
+    """Return everything that this host can find out without the other hosts."""
     name = socket.gethostname()
     names = {name, "localhost", *asked.get("resolve", ())} - {""}
     slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})

@@ -1,8 +1,9 @@
 """The program that preflight runs on each host: it reports what the host sees and reaches. It needs only Python 3.8.
 
-conversation.py sends it as text to a Python on the host (text.py: facts.py and sockets.py in place of their imports),
-and asks in JSON lines, one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`, `quit`. It opens ports only
-between `listen` and its end, writes no file, and ends when its input closes or nobody has asked for its life.
+conversation.py sends it as text to a Python on the host (text.py puts facts.py and sockets.py in place of their
+imports). It then asks questions as JSON lines, with one answer each: `facts`, `listen`, `connect`, `clock`, `firewall`,
+`quit`. The probe opens ports only from `listen` until its end, and writes no file. It ends when its input closes, or
+when no question has come for as long as its `life`.
 """
 
 import errno
@@ -22,19 +23,19 @@ from .sockets import answers_as_probe, firewall, holder, neighbours, source_towa
 WAIT_S = 2.2  # how long most calls wait
 RETRY_AT_S = (0.0, 0.6, 1.2)
 LIFE_S = 90.0
-# Of the probe's own threads: with an odd limit of the stack, none of the system's own size would start.
+# The stack size of the probe's own threads: with an odd stack limit, no thread of the default size would start.
 STACK = 8 << 20
 NEIGHBOUR_S = 2.5
-# Anybody may call these ports, or answer on them.
+# Limits, because any program may call these ports, or answer on them.
 MOST_PAYLOAD, MOST_GREETING = 64 << 20, 1 << 16
 REASONS = {
     errno.ECONNREFUSED: "refused",
     errno.ENETUNREACH: "no-route",
     errno.EHOSTUNREACH: "unreachable",
-    errno.ENOPROTOOPT: "unreachable",  # an ICMP message that the host has no TCP: a firewall chose it
+    errno.ENOPROTOOPT: "unreachable",  # ICMP said that the host has no TCP: a firewall is set to answer so
     errno.EHOSTDOWN: "unreachable",
     errno.EADDRNOTAVAIL: "no-address",
-    errno.EMFILE: "no-address",  # one alone will find a file, as it does a port
+    errno.EMFILE: "no-address",  # as with ports: a call made alone will get a file descriptor
     errno.EACCES: "forbidden",
     errno.EPERM: "forbidden",
     errno.ETIMEDOUT: "dropped",
@@ -46,36 +47,36 @@ REASONS = {
 
 
 def reason(code):
-    """The word of preflight for an error number of connect."""
+    """Return preflight's word for an error number of connect."""
     return REASONS.get(code) or errno.errorcode.get(code, "failed").lower()
 
 
 def reason_of(fault):
-    """The word of preflight for an error of bind."""
+    """Return preflight's word for an error of bind."""
     return {errno.EADDRINUSE: "in use", errno.EACCES: "forbidden"}.get(fault.errno, fault.strerror)
 
 
 def packets(connection):
-    """What the kernel's `struct tcp_info` says of a connection: segments sent, sent again, rate, round trip.
+    """Read a connection's `struct tcp_info` from the kernel: segments sent and resent, rate, round trip.
 
-    A process that has to wait for a core does not change these.
+    These values stay right even if this process has to wait for a core.
     """
     info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 220)
     if len(info) < 168:
         return {}
     idle, other, again, acked, received, sent, trip, rate = struct.unpack("=52x2I40xI16x2QI8xI8xQ", info[:168])
-    # A segment that arrived twice was not lost.
+    # `twice`: segments that arrived twice, so they were resent without having been lost.
     (twice,) = struct.unpack("=I", info[216:220] or bytes(4))
-    # Without a sample, all bits are set.
+    # If the kernel has no sample, all bits are set.
     trip_ms = trip / 1000 if trip < 0xFFFFFFFF else 0.0
     more = {"acked": acked, "received": received, "idle_ms": min(idle, other)}
     return dict(more, again=again, twice=min(again, twice), sent=sent, rate=rate, trip_ms=trip_ms)
 
 
 def next_hops(targets, results):
-    """Add what the table of IPv4 neighbours says of each called address, or of the gateway on the way to it.
+    """Add to each result the hardware address in the IPv4 neighbour table for the called address or its gateway.
 
-    A call that got no answer because no host answers ARP says so: no packet of it was ever sent.
+    If a call got no answer because no host answers ARP, its outcome becomes `no-arp`: no packet was ever sent.
     """
     known, by_id = neighbours(), {target["id"]: target["address"] for target in targets}
     for result in results:
@@ -90,13 +91,13 @@ def next_hops(targets, results):
             result["by"] = by
         if card == "" and result["outcome"] in ("dropped", "unreachable"):
             result["outcome"] = "no-arp"
-        # A neighbour that answers ARP has passed the call on to somebody who does not, and says so as slowly.
+        # This neighbour answers ARP: it passed the call on to a host that does not, and reported that just as slowly.
         elif card and result["outcome"] == "no-arp":
             result["outcome"] = "unreachable"
 
 
 class Answer:
-    """A connection that somebody opened to us: it says who we are, then receives and returns bytes."""
+    """An incoming connection: it tells the caller which probe this is, then receives and returns bytes."""
 
     def __init__(self, probe, connection, address):
         self.probe, self.socket, self.seen = probe, connection, address[0].replace("::ffff:", "")
@@ -146,7 +147,7 @@ class Answer:
 
 
 class Dial:
-    """One call: connect, ask who is there, send `size` bytes, get them back. Tries again while nothing answers."""
+    """One call: connect, ask which probe answers, send `size` bytes, get them back. Retries until something answers."""
 
     def __init__(self, probe, target, done):
         self.probe, self.target, self.done = probe, target, done
@@ -160,14 +161,14 @@ class Dial:
         probe.after(wait, self.late)
 
     def attempt(self):
-        """Open another connection beside those that still wait: one lost packet is not a firewall."""
+        """Open another connection in addition to those that still wait: one lost packet does not mean a firewall."""
         if self.over or self.socket:
             return
         address = self.target["address"]
         self.count += 1
         try:
             tried = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
-        except OSError as none:  # of a kernel without IPv6, or no file is left
+        except OSError as none:  # the kernel has no IPv6, or the process has too many open files
             return self.hindered(none.errno)
         tried.setblocking(False)
         try:
@@ -182,10 +183,10 @@ class Dial:
         return None
 
     def hindered(self, code):
-        """This host's own system opens no connection. Where it lacks room for one more, the earlier ones still wait."""
+        """Handle an error of this host's own kernel. If it only lacks room for one more, earlier tries go on."""
         if code in (errno.EADDRNOTAVAIL, errno.EMFILE) and self.tries:
             return
-        # An immediate error comes from this host's own routing table, not from the network.
+        # These errors came immediately, so they come from this host's own routing table, not from the network.
         here = code in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EACCES)
         self.end("no-route" if here else reason(code))
 
@@ -193,7 +194,7 @@ class Dial:
         """One of the connections succeeded or failed."""
         code = tried.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if code:
-            # This kernel gives up a neighbour after 3 s without an answer; a router's or a firewall's message is fast.
+            # The kernel gives up on a neighbour 3 s after its ARP request; errors of routers and firewalls come fast.
             alone = code == errno.EHOSTUNREACH and time.monotonic() - self.began > NEIGHBOUR_S
             return self.end("no-arp" if alone else reason(code))
         for other in self.tries:
@@ -221,7 +222,7 @@ class Dial:
                 else:
                     self.data += piece
                 self.understand()
-                # A probe would have sent something that we understand.
+                # A probe would have sent a valid answer by now.
                 if len(self.data) > MOST_GREETING:
                     return self.end("stranger")
         except BlockingIOError:
@@ -255,7 +256,7 @@ class Dial:
         return None
 
     def late(self):
-        """End the call if nothing connected in time."""
+        """End the call if no connection was made in time."""
         if not self.socket:
             self.end("dropped")
 
@@ -268,7 +269,7 @@ class Dial:
             self.result.update(packets(self.socket))
         self.result["tries"] = self.count
         for tried in self.tries:
-            # Without a wait of the kernel (TIME_WAIT): a host with few local ports needs them for the run.
+            # Close without TIME_WAIT: a host with few local ports needs them for the run.
             tried.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.probe.forget(tried)
         self.result["outcome"] = outcome
@@ -306,7 +307,7 @@ class Probe:
         heapq.heappush(self.timers, (time.monotonic() + delay, self.number, work))
 
     def loop(self):
-        """Run until `quit`, the end of the input, or the end of the time."""
+        """Run until `quit`, the end of the input, or the end of the probe's life."""
         while self.going and time.monotonic() < self.ends:
             while self.timers and self.timers[0][0] <= time.monotonic():
                 heapq.heappop(self.timers)[2]()
@@ -316,7 +317,7 @@ class Probe:
                     key.data(mask)
 
     def hear(self, mask):
-        """Answer the requests, one a line; the end of the input ends the probe."""
+        """Answer the questions, one per line; the end of the input ends the probe."""
         piece = os.read(0, 1 << 16)
         if not piece:
             self.going = False
@@ -333,13 +334,13 @@ class Probe:
             data = data[os.write(1, data) :]
 
     def do_facts(self, asked):
-        """Remember the name that the client gives us, and report the facts of this host."""
+        """Remember the name that the client gives this host, and report the host's facts."""
         self.run, self.host = asked["run"], asked["host"]
         self.life = asked.get("life", LIFE_S)
         self.say("facts", facts(asked))
 
     def do_listen(self, asked):
-        """Listen on the requested ports, and on some ports of the system's range; on no other ones any longer."""
+        """Close all listeners; listen on the requested ports, and on some ports of the system's range."""
         opened, failed = [], {}
         while self.listening:
             self.forget(self.listening.pop())
@@ -349,7 +350,7 @@ class Probe:
                 opened.append(self.listen(port))
             except OSError as fault:
                 failed[str(port)] = {"error": reason_of(fault), "holder": holder(port), "probe": answers_as_probe(port)}
-        # Leave ports of a narrow range free for outgoing calls.
+        # If the range is narrow, leave most of its ports free for outgoing calls.
         count = min(asked["samples"], (high - low + 1) // 16)
         sampled, step = [], (high - low + 1) // max(1, count)
         for start in range(low, low + step * count, step):
@@ -359,7 +360,7 @@ class Probe:
                     break
                 except OSError:
                     continue
-        # Toward peers: the route decides, whatever interface training would choose.
+        # The source address toward each peer, which the route decides, regardless of the interface training would use.
         ways = {}
         for to in asked.get("peers", ()):
             try:
@@ -401,13 +402,13 @@ class Probe:
             pass
 
     def do_connect(self, asked):
-        """Call all targets at once; answer when the last call has ended."""
+        """Call all targets in parallel; answer when the last call has ended."""
         results, targets = [], asked["targets"]
-        # Many hosts call us meanwhile. What training will get, the facts have told by now.
+        # Many hosts call this probe meanwhile. The limit that training gets has been reported with the facts already.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         try:
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        except (OSError, ValueError):  # more than the kernel's own limit, or not allowed
+        except (OSError, ValueError):  # it is above the kernel's own limit, or not allowed
             pass
 
         def done(result):

@@ -1,4 +1,4 @@
-"""Ask all hosts to rehearse the run (node/probe/rehearsal.py), a phase at a time, and return what each answers."""
+"""Ask all hosts to rehearse the run (node/probe/rehearsal.py), one phase at a time, and return each host's answer."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .text import ProbeStream
 
 # A slow engine needs 25 s to start a container, and a cold disk a minute to read torch.
 ALONE_S, WAIT_S, TOGETHER_S = 150.0, 30, 55.0
-# Once a host has failed, the others can only wait for it.
+# How long to wait for the other hosts once one has failed: they can only wait for it.
 GRACE_S = 3.0
 LONG = 20_000_000
 
 
 def program() -> bytes:
-    """The program that the hosts run, as text. It lies in the other half: a node can run it as well."""
+    """Return the program that the hosts run, as text. It is in trainer/, because a node can run it as well."""
     return text.text(Path(__file__).resolve().parents[3] / "trainer" / "node" / "probe" / "rehearsal.py")
 
 
@@ -32,10 +32,10 @@ def rehearse(
     questions: Mapping[str, Facts],
     say: Callable[[str], None] = lambda phase: None,
 ) -> dict[str, Outcome]:
-    """Run both phases on all hosts at once; by host, how it went. Skips the second if a host failed in the first.
+    """Run both phases on all hosts in parallel; return each host's outcome. If a host fails alone, skip the second.
 
-    `questions` by host: `environment` (variables that the program's own environment lacks), `backend`, `bytes`,
-    `folders` (where the run may write, too).
+    `questions`, by host: `environment` (variables that the program's own environment lacks), `backend`, `bytes`,
+    `folders` (further folders in which the run may write).
     """
     asked = {shell.name: {"wait": WAIT_S, "bytes": LONG, **questions[shell.name]} for shell in shells}
     alone = _phase(shells, asked, ALONE_S, lambda done: say(f"rehearsal: alone {done} of {len(shells)}"))
@@ -80,5 +80,5 @@ def _phase(
         outcomes[host] = outcome
         if grace_s is not None and any(not VICTIM.search(words) for words in outcome.errors):
             end = min(end, time.monotonic() + grace_s)
-    # A host that still waits for a failed one has nothing to say.
+    # A host that still waits for a failed host has no answer.
     return {shell.name: outcomes.get(shell.name, Outcome({}, waits=True)) for shell in shells}

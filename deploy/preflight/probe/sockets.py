@@ -1,6 +1,6 @@
-"""What the kernel says of this host's network: sockets, routes, neighbours, the firewall. A part of probe.py.
+"""What the kernel reports about this host's network: sockets, routes, neighbours, the firewall. A part of probe.py.
 
-Python 3.8 and its standard library only. It reads and changes nothing.
+It needs only Python 3.8 and its standard library. It only reads, and changes nothing.
 """
 
 import json
@@ -11,14 +11,14 @@ import subprocess
 import sys
 import time
 
-# Of a firewall's rule that is told: forty of them are one answer.
+# The most characters of a firewall rule that are reported: one answer has up to forty rules.
 MOST_LETTERS = 400
-# Each program of a firewall may take so long, and all of them less than a probe's answer may (conversation.LISTEN_S).
+# How long each firewall program may take, and all together: less than a probe's answer may (conversation.LISTEN_S).
 PROGRAM_S, FIREWALL_S = 3.0, 6.0
 
 
 def text(path):
-    """The text of a small kernel file; empty if it cannot be read. We read hundreds, and `open` would be slower."""
+    """Return a small kernel file's text; empty if unreadable. Python's `open` would be slower for hundreds of them."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:
@@ -37,7 +37,7 @@ def text(path):
 
 
 def namespace(pid):
-    """The network namespace of a process."""
+    """Return the network namespace of a process."""
     try:
         return os.readlink("/proc/%s/ns/net" % pid)
     except OSError:
@@ -45,7 +45,7 @@ def namespace(pid):
 
 
 def listeners():
-    """(inode, port) of the sockets that listen in this network namespace."""
+    """Yield (inode, port) for each socket that listens in this network namespace."""
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         for row in text(path).splitlines()[1:]:
             cells = row.split()
@@ -54,7 +54,7 @@ def listeners():
 
 
 def holder(port):
-    """Who listens on a port, if we may see it: `python3 (pid 12)`, or nothing."""
+    """Return which process listens on a port (`python3 (pid 12)`); empty if this user may not see it."""
     wanted = {"socket:[%s]" % inode for inode, number in listeners() if number == port}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -67,7 +67,7 @@ def holder(port):
 
 
 def answers_as_probe(port):
-    """Whether a probe of another preflight listens on this port of this host: it answers our greeting with its run."""
+    """Whether a probe of another preflight listens on this port of this host: it answers a greeting with its run."""
     try:
         with socket.create_connection(("127.0.0.1", port), 1.0) as asked:
             asked.sendall(b"muster - 0\n")
@@ -78,7 +78,7 @@ def answers_as_probe(port):
 
 
 def source_toward(address):
-    """The source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
+    """Return the source address of packets to `address`. Raises OSError if there is no route. Sends nothing."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as asked:
         asked.connect((address, 9))
@@ -86,18 +86,18 @@ def source_toward(address):
 
 
 def neighbours():
-    """Hardware addresses of IPv4 neighbours, by address and interface; empty for one that does not answer ARP.
+    """Return the hardware address for each (IPv4 address, interface); empty for a neighbour that does not answer ARP.
 
-    An interface keeps what it knew of an address that is now behind another one.
+    The interface is part of the key: it keeps an old entry for an address that is now behind another interface.
     """
     rows = [line.split() for line in text("/proc/net/arp").splitlines()[1:]]
     return {(row[0], row[5]): row[3] if row[2] != "0x0" else "" for row in rows if len(row) > 5}
 
 
 def way(address):
-    """(gateway, interface) on the way to an IPv4 address. No gateway: the address is on a network of ours.
+    """Return (gateway, interface) on the way to an IPv4 address. Empty gateway: the address is on a local network.
 
-    No interface: the main table has no route there.
+    Empty interface: the main routing table has no route to it.
     """
     wanted, best, nearest = int.from_bytes(socket.inet_aton(address), sys.byteorder), -1, ("", "")
     for line in text("/proc/net/route").splitlines()[1:]:
@@ -112,15 +112,15 @@ def way(address):
 
 
 def run(argv, until):
-    """A program's answer, for which it has PROGRAM_S, and no longer than until this moment."""
+    """Run a program for at most PROGRAM_S seconds, and not past the time `until`."""
     left = min(PROGRAM_S, until - time.monotonic())
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, timeout=left, check=False)
 
 
 def firewall():
-    """The firewall rules of this host that drop, reject or redirect packets, each with its count of packets.
+    """Return this host's firewall rules that drop, reject or redirect packets, each with its count of packets.
 
-    `read`: whether we may read them. Later questions show which counts have grown.
+    `read`: whether this user may read them. If asked again later, the counts show which rules have hit packets.
     """
     rules, read, until = [], False, time.monotonic() + FIREWALL_S
     for program in ("iptables", "ip6tables"):
@@ -142,7 +142,7 @@ def firewall():
         read = read or not done.returncode
     except (OSError, subprocess.TimeoutExpired):
         pass
-    # A rule of nft may name thousands of addresses.
+    # An nft rule may list thousands of addresses, so rules are cut.
     return {
         "read": read,
         "rules": [rule[:MOST_LETTERS] for rule, _ in rules[:40]],
@@ -151,9 +151,9 @@ def firewall():
 
 
 def nft_rules(text, known):
-    """The rules of nft's list that drop or reject packets, with their counts; `known`: without iptables' own tables.
+    """Return the rules in nft's list that drop or reject packets, with their counts; `known`: skip iptables' tables.
 
-    iptables does not show the tables of others, such as firewalld's.
+    iptables does not show the tables of other programs, such as firewalld's.
     """
     rules, skip = [], False
     for line in text.splitlines():

@@ -1,4 +1,4 @@
-"""The programs that hosts run, as text, the command that starts it, and the form of a conversation with it."""
+"""A program that hosts run, as text; the command that starts it; and the protocol class for talking with it."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _IMPORT = re.compile(r"^from \.(\w+) import (?:\([^)]*\)|.*)$", re.MULTILINE)
 
 
 class ProbeStream(Protocol):
-    """One host's probe. Raises DeployError when it is lost or does not answer in time."""
+    """A connection to one host's probe. Raises DeployError if it is lost or does not answer in time."""
 
     name: str
 
     def send(self, question: dict[str, Any]) -> None:
-        """Ask something."""
+        """Send a question."""
 
     def read(self, wait_s: float) -> dict[str, Any]:
-        """The next answer."""
+        """Wait for the next answer and return it."""
 
     def close(self) -> None:
-        """End it, whatever it does. Calling it again does nothing."""
+        """End the probe, whatever it is doing. A second call does nothing."""
 
 
 def text(program: Path = _HERE / "probe.py") -> bytes:
-    """A program in one piece: each file that it imports from its folder stands in the place of its first import."""
+    """Return a program as one text: the first import of each file from its folder is replaced by that file's text."""
     files = set()
 
     def included(name: str) -> str:
@@ -39,7 +39,10 @@ def text(program: Path = _HERE / "probe.py") -> bytes:
 
 
 def command(size: int) -> list[str]:
-    """What follows the name of the Python: it reads `size` bytes of program, and leaves the rest to the program."""
+    """Return the arguments for Python that read and run a program of `size` bytes from stdin.
+
+    The rest of stdin is left for the program.
+    """
     loader = (
         "import os\nb=b''\n"
         f"while len(b)<{size}:b+=os.read(0,{size}-len(b)) or os._exit(9)\n"
