@@ -138,7 +138,7 @@ def by_words(end: Finding) -> Explanation:
 
 
 def _next(run: OwnRun, explanation: Explanation) -> str:
-    """The command to type next: `muster why` if no end is recorded, else what helps with the error, or the run's page."""
+    """The command to type next: `muster why` if no end is recorded, else a fix for the error, or the run's page."""
     if explanation.cause == "host-memory":
         return "free -h; dmesg -T | grep -i oom"
     if not run.outcome:
