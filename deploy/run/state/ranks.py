@@ -58,7 +58,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class LinksOf:
-    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded` with unsent data.
+    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: much unsent data.
 
     `silent` and `answering`: the other machine did not answer, or answered, a call that is tried while a link fails.
     """
