@@ -28,11 +28,11 @@ from . import packages
 from .console import Console
 from .page import run as page
 
-_SHARED_WRITE_HINT = (
+_WRITE_HINT = (
     "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
     f"{FLAG.mount} /shared:/shared"
 )
-_NO_SHARED_FOLDER = "hosts share no folder while a run lasts"
+_NOT_SHARED = "hosts share no folder while a run lasts"
 # The causes of an end that a missing file may explain. Any other cause explains the end by itself.
 _OPEN_CAUSES = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
 # MASTER_PORT is free, because the agents look for a free port before they start ranks.
@@ -204,7 +204,7 @@ def known_elsewhere(
         having = [name for name, paths in node_paths.items() if path in paths]
         lacking = [node] if node in node_paths else [name for name in node_paths if name not in having]
         if having and lacking and lacking[0] not in having:
-            return f"{having[0]} has {_path_for_script(path)}, and {lacking[0]} does not: {_NO_SHARED_FOLDER}; {_SHARED_WRITE_HINT}"
+            return f"{having[0]} has {_path_for_script(path)}, and {lacking[0]} does not: {_NOT_SHARED}; {_WRITE_HINT}"
     return ""
 
 
