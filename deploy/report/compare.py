@@ -30,12 +30,12 @@ MOST_RUNS = len(LETTERS)
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 16
 # Variables that differ in every start.
-_OF_ONE_START = (
+_START_VARIABLES = (
     *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
     *("MUSTER_WORKER", "PET_RDZV_"),
 )
 _BASE = ("python", "torch", "cuda", "driver")
-_FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
+_START_FACTS = ("host", "threads", "resume", "run_dir")
 
 
 @dataclass(frozen=True)
@@ -211,7 +211,7 @@ def _text(value: object) -> str:
 
 def _command(run: RunData) -> Fields:
     words = as_typed(run.record.get("arguments", ()))
-    config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
+    config = {name: value for name, value in run.config.items() if name not in _START_FACTS}
     return {"script" if run.script else "arguments": words, **config}
 
 
@@ -236,13 +236,13 @@ def _packages(run: RunData) -> Fields:
 def _hosts(run: RunData) -> Fields:
     variables = run.environment.get("variables")
     own = variables if isinstance(variables, dict) else {}
-    others = (*_BASE, "packages", "variables", *_FACTS_OF_ONE_START)
+    others = (*_BASE, "packages", "variables", *_START_FACTS)
     return {
         "backend": backend_of(run.record),
         "hosts": run.record.get("hosts"),
         "nodes": run.record.get("nodes"),
         **{name: value for name, value in run.environment.items() if name not in others},
-        **{str(name): value for name, value in own.items() if not str(name).startswith(_OF_ONE_START)},
+        **{str(name): value for name, value in own.items() if not str(name).startswith(_START_VARIABLES)},
     }
 
 

@@ -127,7 +127,7 @@ class Console:
 
     @contextmanager
     def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
-        """Show a long step: on a terminal, after a while, `rows` of names and words; elsewhere `line` now and then."""
+        """Show a long step: on a terminal, after a while, as `rows`; otherwise as a `line` from time to time."""
         self._opening.close()
         if self.as_json or not self._draws():
             with plain_view.ticking(line, self.note):

@@ -22,7 +22,7 @@ from .console import Console
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # A scheduler that started this command sends these to ask a script for a checkpoint. Unhandled, they would end this
 # command, and with it the run.
-_OF_SCRIPTS, _MOST_PASSED = (signal.SIGUSR1, signal.SIGUSR2), 16
+_SCRIPT_SIGNALS, _MOST_PASSED = (signal.SIGUSR1, signal.SIGUSR2), 16
 # A second Ctrl-C within this time asks whether to stop the run.
 _AGAIN_S = 2.0
 CONTINUES = "the run continues"
@@ -53,7 +53,7 @@ class Interrupts:
     def __enter__(self) -> Interrupts:
         # Only the main thread may set handlers. If a program calls this from another thread, it handles its signals.
         if threading.current_thread() is threading.main_thread():
-            numbers = {*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP}
+            numbers = {*_SIGNALS, *_SCRIPT_SIGNALS, signal.SIGTSTP}
             if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup, a closed terminal ends nothing
                 numbers.remove(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._handle) for number in numbers}
@@ -141,7 +141,7 @@ class Interrupts:
             raise Detached
         self._count, self._come_back = 1, ""
 
-    def _rest(self) -> None:
+    def _suspend(self) -> None:
         """Handle Ctrl-Z: give the terminal, with its cursor, to the shell until `fg`; what is printed there stays."""
         with self._console.below():
             # The system's default handling: if no shell can resume this process, the system does not stop it.
@@ -151,9 +151,9 @@ class Interrupts:
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGTSTP:
-            self._rest()
+            self._suspend()
             return
-        if number in _OF_SCRIPTS:
+        if number in _SCRIPT_SIGNALS:
             self._passed = [*self._passed, signal.Signals(number)][:_MOST_PASSED]
             return
         if number == signal.SIGHUP:  # the terminal is gone; writing would raise in the middle of something

@@ -29,7 +29,7 @@ _REFRESH_S = 0.125
 _ECHO = len("^C")
 _STORY_LINES = 4
 # The lines of the view that are not nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
-_LINES_BESIDE_NODES = 7 + _STORY_LINES
+_OTHER_LINES = 7 + _STORY_LINES
 
 
 class Text(RichText):
@@ -55,7 +55,7 @@ def view(
     head, *rest = lines.headline(state, recipe, why)
     words = ("   ".join(rest), "quiet")
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
-    room = max(3, height - _LINES_BESIDE_NODES)
+    room = max(3, height - _OTHER_LINES)
     marks = lines.marks(state)
     ranks = _shown_ranks(state, marks)
     shown = _shown_nodes(state, room, {name for name, view in ranks.items() if view.rank not in marks})

@@ -19,7 +19,7 @@ from . import text as lines
 FIRST_S, THEN_S = 10.0, 30.0
 _EVERY_S = 2.0
 _IN_A_LINE = 4  # hosts
-_TELLING = 64 << 10  # bytes; with fewer, a rate means nothing
+_RATE_FROM = 64 << 10  # bytes; with fewer, a rate means nothing
 
 
 class PlainView:
@@ -131,7 +131,7 @@ class Transfers:
     def _words(self, transfer: _Transfer) -> str:
         if transfer.began is None or not transfer.total:
             return "waiting"
-        if transfer.sent < min(_TELLING, transfer.total):
+        if transfer.sent < min(_RATE_FROM, transfer.total):
             return f"{amount(transfer.total)} to go"
         words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
         if transfer.ended is not None:

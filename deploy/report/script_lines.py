@@ -29,11 +29,11 @@ class ShownRanks:
 # How many seconds a traceback is held back until it is known whether its rank is a victim; and how many of its lines.
 _VERDICT_S, _MOST_HELD = 8.0, 300
 # The marks at the beginning of a line: Muster's, and torch's where it reports a rank's end.
-_SPEAKER = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
+_RANK_MARK = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
 _BEGINS = re.compile(r"(?:\[rank\d+\]: ?)?Traceback \(most recent call last\)")
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause|Traceback \(most")
 # What torch prints after a traceback, in the ranks that end.
-_MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \d\d:")
+_AFTER_TRACEBACK = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \d\d:")
 
 # What gloo prints in a rank that has lost another rank.
 _LOST = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer")
@@ -63,11 +63,11 @@ class _Traceback:
 
     def has(self, line: str) -> bool:
         """Add a line if it belongs to the traceback: a frame, the exception, or a chained one. False if it does not."""
-        bare = _SPEAKER.sub("", line)
+        bare = _RANK_MARK.sub("", line)
         if len(self.lines) >= _MOST_HELD:
             return False
         is_within = not bare or bare.startswith((" ", "\t"))
-        if self.whole and not is_within and not _MORE.match(bare):
+        if self.whole and not is_within and not _AFTER_TRACEBACK.match(bare):
             return False
         self.whole = (self.whole or not is_within) and not _CHAIN.match(bare)
         self.lines.append(line)

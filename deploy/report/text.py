@@ -26,7 +26,7 @@ _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
 GAP = 3  # spaces between two cells
 # The words for a node whose ranks no longer report.
-_GONE = {"exited": "ended", "lost": "lost"}
+_ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
 # A rank that has reported no step for this many seconds, or for the time of this many steps, is marked as silent.
@@ -105,7 +105,7 @@ def machine_cell(name: str, state: State) -> str:
     Empty if it is not known, and once the node has ended.
     """
     seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
-    if node and node.state in _GONE:
+    if node and node.state in _ENDED_WORDS:
         return ""
     if (use := gpu_use(seen)) is not None:
         what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
@@ -124,8 +124,8 @@ def is_lost(name: str, state: State) -> bool:
 def node_word(name: str, state: State) -> str:
     """The state of a node whose ranks report nothing, in a few words."""
     node = state.nodes.states.get(name)
-    if node and node.state in _GONE:
-        return _GONE[node.state]
+    if node and node.state in _ENDED_WORDS:
+        return _ENDED_WORDS[node.state]
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
         between = "to" if len(ranks) > 2 else "and"

@@ -142,8 +142,8 @@ _READERS = {
     kind: record({**_TIMED, **must}, {**_OF_RANK, **may}, others=scalar) for kind, (must, may) in _KINDS.items()
 }
 # A newer trainer may write more kinds of events, but never the kinds that the control side itself makes.
-_OTHER = record(_TIMED, _OF_RANK, others=scalar)
-_OWN = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
+_OTHER_KIND = record(_TIMED, _OF_RANK, others=scalar)
+_OWN_KINDS = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
 _METRICS = record(
     {"step": _STEP},
     {"t": real(1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
@@ -226,9 +226,9 @@ def of_rank(value: object, now: float) -> Event:
     if not isinstance(value, dict):
         raise BadAnswer("an event", "an object", value)
     kind = text(50)(value.get("kind"), "kind")
-    if kind in _OWN:
+    if kind in _OWN_KINDS:
         raise BadAnswer("kind", "one that ranks may write", kind)
-    return _READERS.get(kind, _OTHER)({"t": now, "node": "", **value}, "")
+    return _READERS.get(kind, _OTHER_KIND)({"t": now, "node": "", **value}, "")
 
 
 def _reader(kind: str, fields: Reader[dict[str, Any]]) -> Callable[[object, float], Event]:

@@ -27,11 +27,11 @@ from .files import apart, own_files
 # Documents beyond this limit wait for the next look.
 _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
 # A line counts as at least this many bytes: an event of a few letters takes as much memory as a long one.
-_LINE = 200
+_LEAST_LINE = 200
 # How many of the last bytes read are kept, to check later that a file has only grown.
-_END = 200
+_END_BYTES = 200
 # The rank in a file's name. A script may write a line without a rank; the line then belongs to this rank.
-_OF_RANK = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
+_RANK_IN_NAME = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
 _NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
 _READERS = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry, "scalars": run_events.of_scalars}
 
@@ -126,7 +126,7 @@ class Follower:
             why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
         read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
-        rank = _OF_RANK.search(name)
+        rank = _RANK_IN_NAME.search(name)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
@@ -134,7 +134,7 @@ class Follower:
                     why = f"its end is left out: it {too_much}"
                     break
                 if line and not line.isspace():
-                    taken += max(len(line), _LINE)
+                    taken += max(len(line), _LEAST_LINE)
                     try:
                         value = document(line.decode(errors="replace"), shown, run_events.MOST_LINE)
                         if rank and isinstance(value, dict):
@@ -161,7 +161,7 @@ class Follower:
                 lines, rest = [*lines, rest], b""
             yield from lines[inside:]
             inside, at = inside and not lines, at + len(block)
-            place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END:]
+            place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END_BYTES:]
         place.torn = bool(rest)
 
     def _some(self, name: str, place: _Place, size: int, most: int, budget: Budget) -> Iterator[bytes]:
@@ -169,10 +169,10 @@ class Follower:
         if self._quick or "ranks/rank-" not in name:
             budget.add(size - place.size)
             beginning = next(own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size), b"")
-            usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))
+            usual = max(_LEAST_LINE, len(beginning) // max(1, beginning.count(b"\n")))
             yield from own_files.sample(self._dir, name, 1 + most // usual, run_events.MOST_LINE, place.size)
             return
-        every, due = 1 + (size - place.size) * _LINE // (most + 1), 0
+        every, due = 1 + (size - place.size) * _LEAST_LINE // (most + 1), 0
         for block in own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size):
             budget.add(len(block))
             places = [*range(due, len(block), every), *(at.start() for at in _NO_STEP.finditer(block))]

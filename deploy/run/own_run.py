@@ -19,10 +19,10 @@ from .inquest.causes import Finding
 from .state.story import Happening
 
 # With these causes, the logs may show more than the verdict: which exception it was, or what went wrong before it.
-_OPEN = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
-_SHOWN = 6
+_OPEN_CAUSES = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
+_MOST_LINES = 6
 # The part of a message before the words of an exception: who ended, and how.
-_HOW = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
+_WHO_ENDED = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class OwnRun:
 def of_run(shown: Explanation, run: OwnRun) -> Explanation:
     """The explanation of a run from its verdict and its story; `shown` is the explanation from its logs alone."""
     grave = tuple(line for line in run.story if line.grave)
-    shown = replace(shown, story=grave[-_SHOWN:], silent=())
+    shown = replace(shown, story=grave[-_MOST_LINES:], silent=())
     verdict = run.outcome.get("verdict")
     page = f"muster report --run {run.name}"
     if verdict == "done":
@@ -45,11 +45,11 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
         after = f", after {several(restarts, 'restart')}" * bool(restarts)
         what = f"the run ended well{after} (the run's own verdict)"
         good = Explanation("", what, next=page, story=shown.story, ended_well=True)
-        return replace(good, contradicted=_against(shown, good, run))
+        return replace(good, contradicted=_contradiction(shown, good, run))
     if verdict == "stopped" or run.outcome.get("cause") == Cause.ENDED:
         return _ended_by_somebody(shown, run, page)
     end = _verdict(run.outcome) if run.outcome else _trouble(run.story)
-    if end is None or (not end.node and end.cause in _OPEN and (shown.cause or not run.outcome)):
+    if end is None or (not end.node and end.cause in _OPEN_CAUSES and (shown.cause or not run.outcome)):
         return shown
     return _failed(shown, run, end)
 
@@ -110,13 +110,13 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     at_end = any(line.node in _logs(end) for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
     more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
-    is_open = end.cause in _OPEN or (end.cause == Cause.LEFT_EARLY and at_end)
+    is_open = end.cause in _OPEN_CAUSES or (end.cause == Cause.LEFT_EARLY and at_end)
     if alone and more and is_open:  # the rank's log shows more about the same end than the verdict
         return replace(shown, first=_who(end) or shown.first)
     head, _, _ = end.message.partition("\n")
     what = f"{head} ({by})"
     base = Explanation(end.cause.entry, what)
-    if end.cause in _OPEN:
+    if end.cause in _OPEN_CAUSES:
         words = by_words(end)
         if words.cause:
             base = replace(words, what=f"{words.what} ({by})")
@@ -127,13 +127,13 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     quoted = _logs(end) if base.evidence else ()
     base = replace(base, evidence=lines, first=_who(end), story=shown.story, victims=shown.victims, quoted=quoted)
     hint = str(run.outcome.get("hint") or "")
-    return replace(base, hint=hint, next=_next(run, base), contradicted=_against(shown, base, run))
+    return replace(base, hint=hint, next=_next(run, base), contradicted=_contradiction(shown, base, run))
 
 
 def by_words(end: Finding) -> Explanation:
     """The explanation from the words of an exception, without the line about the rank that ended with it."""
     head, *rest = [line.strip() for line in end.message.splitlines()] or [""]
-    words = "\n".join(rest) if rest else _HOW.sub("", head)
+    words = "\n".join(rest) if rest else _WHO_ENDED.sub("", head)
     return explain({end.node or "the run": words})
 
 
@@ -151,7 +151,7 @@ def _restarted(run: OwnRun) -> int:
     return max(restarts if isinstance(restarts, int) else 0, sum(line.restart for line in run.story))
 
 
-def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
+def _contradiction(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
     """How the logs alone contradict the run's verdict; empty if they do not."""
     well = explanation.ended_well and shown.cause == "loss-nan"  # a loss of NaN ends no run
     if well or not shown.cause or end_of(shown.cause) == end_of(explanation.cause):

@@ -22,7 +22,7 @@ from .state.times import Span
 from .state.training import Training
 
 # The errors that may come from applying an event that has passed the readers but does not make sense.
-_ODD = (BadAnswer, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+_APPLY_ERRORS = (BadAnswer, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class State(Evidence):
@@ -53,7 +53,7 @@ class State(Evidence):
         """
         try:
             self._apply(event, now)
-        except _ODD:
+        except _APPLY_ERRORS:
             t = event.get("t")
             at = now or (float(t) if isinstance(t, int | float) else 0.0)
             skipped = unread(1, f"an event `{event.get('kind')}`", at)
@@ -89,5 +89,5 @@ class State(Evidence):
 
     @property
     def step(self) -> int:
-        """The step the run has reached: the slowest rank's."""
+        """The step that the run has reached: the step of the slowest rank."""
         return self.ranks.step

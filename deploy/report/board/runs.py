@@ -32,7 +32,7 @@ MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
 _POINTS, _TAIL, _LOOKED_AT = 12, 16 << 10, 200
 _FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
 _MOST_S = 0.4  # the time that a look spends on runs that were never read; the next look continues with them
-_OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
+_NODE_FOLDERS = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
 
@@ -131,7 +131,7 @@ def whole_signature(run_dir: Path) -> Signature:
 
 
 def _files_of_nodes(run_dir: Path) -> Iterator[str]:
-    for folder in _OF_NODES:
+    for folder in _NODE_FOLDERS:
         with suppress(OSError), os.scandir(run_dir / folder) as entries:
             yield from (entry.path for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
     yield str(run_dir / "timeline.jsonl")

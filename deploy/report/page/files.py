@@ -99,7 +99,7 @@ def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
-    """The names in a folder, rank-2 before rank-10."""
+    """The `wanted` names in a folder, shorter names first, so that rank-2 comes before rank-10."""
     return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
 
 

@@ -133,7 +133,7 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     again = ("started", "resumed") if run.script else ("resumed",)
     resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and not event.get("rank")}
     over = (event for event in run.events if event["kind"] == "continues" and event["step"] == 0)
-    resumed -= {event["before"] for event in over}  # a start over is no resume
+    resumed -= {event["before"] for event in over}  # starting over from the beginning is not a resume
     marks = [(step, "resumed") for step in sorted(resumed) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 

@@ -23,7 +23,7 @@ from ...core.errors import DeployError
 # The most bytes of a file that is read as a whole.
 MOST = 64 << 20
 _BLOCK, _LOOK = 256 << 10, 4 << 10
-_OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
@@ -164,7 +164,7 @@ def open_to_read(run_dir: Path, name: str) -> BinaryIO:
 
 
 def _opened(name: str, flags: int, folder: int) -> int:
-    descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
+    descriptor = os.open(name, flags | _SAFE_FLAGS, 0o666, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", name)

@@ -71,7 +71,7 @@ _FACTS = shaped(
     },
 )
 # Muster's files of which every run folder has at least one, no matter who made it and how early the run ended.
-_OF_A_RUN = ("record.json", "outcome.json", "nodes", ".fetched.json")
+_RUN_FILES = ("record.json", "outcome.json", "nodes", ".fetched.json")
 # The names in a record for the backend of real hosts and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
 # Only the owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of all runs. An engine
@@ -321,7 +321,7 @@ def run_dirs(runs: Path, named: str = "*") -> list[Path]:
         raise DeployError(f"{runs}: it is not yours to read", f"ls -ld {runs}")
     folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
     return [
-        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _OF_A_RUN)
+        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _RUN_FILES)
     ]
 
 

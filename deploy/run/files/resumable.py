@@ -23,7 +23,7 @@ from . import folders, record
 from .record import HOSTS, SLURM, Choice
 
 # If script_name returns one of these, the command's words include no file, and all of its words identify the script.
-_NO_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
+_NOT_A_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
 _MOST_NAMED = 3
 
 
@@ -43,12 +43,12 @@ class Asked:
         """Whether a run, as this user recorded it, is a run of what the command specifies."""
         known = record.own(run_dir)
         if self.script:
-            return _is_of(known, self.script) and _lies(known, sent_from(self.folder, run_dir.parent))
+            return _runs_script(known, self.script) and _from_folder(known, sent_from(self.folder, run_dir.parent))
         if self.arguments:
             names_recipe = any(word.partition("=")[0] == "--recipe" for word in self.arguments)
             same = not names_recipe or recipe_name(known.get("arguments", ())) == recipe_name(self.arguments)
             return same and not known.get("script")
-        return not self.folder or not known.get("script") or _lies(known, sent_from(self.folder, run_dir.parent))
+        return not self.folder or not known.get("script") or _from_folder(known, sent_from(self.folder, run_dir.parent))
 
     def named(self) -> str:
         """What the command specifies, as part of a sentence; empty if it specifies nothing."""
@@ -73,7 +73,7 @@ def folder_of(run_dir: Path) -> str:
 def name_of(words: Sequence[str]) -> str:
     """The name that identifies the script of a parsed command: the file, the module, or all of the command's words."""
     name = script_name(words)
-    return typed.as_typed(list(words)) if name in _NO_FILE else os.path.normpath(name)
+    return typed.as_typed(list(words)) if name in _NOT_A_FILE else os.path.normpath(name)
 
 
 def command_of(run_dir: Path) -> str:
@@ -141,9 +141,9 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
     if not known.get("script") or not words:
         return ""
     before = name_of(known.get("arguments", ()))
-    if not _is_of(known, words):
+    if not _runs_script(known, words):
         return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
-    if not _lies(known, sent_from(folder, run_dir.parent)):
+    if not _from_folder(known, sent_from(folder, run_dir.parent)):
         return (
             f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} continues"
         )
@@ -209,10 +209,10 @@ def _newest_here(wanted: Asked) -> Path:
     return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
 
 
-def _is_of(known: Mapping[str, Any], script: Sequence[str]) -> bool:
+def _runs_script(known: Mapping[str, Any], script: Sequence[str]) -> bool:
     return bool(known.get("script")) and name_of(known.get("arguments", ())) == name_of(script)
 
 
-def _lies(known: Mapping[str, Any], place: str) -> bool:
+def _from_folder(known: Mapping[str, Any], place: str) -> bool:
     """Whether a recorded script is from that folder. True for an older record, which does not have the folder."""
     return bool(known.get("sent_from", place) == place)

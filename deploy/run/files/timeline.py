@@ -20,13 +20,13 @@ from . import own_files
 _NAME = "timeline.jsonl"
 _MOST_STORY = 20_000  # lines
 _CUT = f"{_NAME} is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_OF_TROUBLE = {
+_TROUBLE_FIELDS = {
     "node": text(200, r"[\w.:-]*"),
     "rank": optional(whole(1 << 16)),
     "other": text(200),
     "t": real(least=-1e300),
 }
-_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_OF_TROUBLE, "lasting": flag})
+_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_TROUBLE_FIELDS, "lasting": flag})
 _LINE = shaped(
     {"t": real(1e11), "text": text(1 << 16), "grave": flag},
     {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},

@@ -15,7 +15,7 @@ from .findings import findings
 # Ranks that are stuck may move again and get stuck again: the story tells the same finding at most this many times.
 _MOST_TOLD = 3
 # These causes only say that no step is made. They are told again only after a step: an evaluation has many pauses.
-_OF_STEPS = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)
+_NO_STEP_CAUSES = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)
 
 
 @dataclass
@@ -79,6 +79,6 @@ class Case:
 
     def _is_news(self, finding: Finding) -> bool:
         """Whether the story may tell this finding: some causes are told only once between two steps."""
-        known = finding.cause in _OF_STEPS and finding.key in self._since_step
+        known = finding.cause in _NO_STEP_CAUSES and finding.key in self._since_step
         self._since_step.add(finding.key)
         return not known

@@ -40,7 +40,7 @@ def calls(rows: Iterable[Sequence[Any]]) -> tuple[Call, ...]:
 
 
 def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
-    """For each rank, its first call that differs from the others' call of that number and group; empty if none does."""
+    """The ranks' calls with the first number of a group on which they differ, by rank; empty if none differ."""
     by_number: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
     for rank, own in by_rank.items():
         for call in own:

@@ -31,7 +31,7 @@ _TROUBLES = {
     ),
 }
 # The exit codes of a rank that SIGINT or SIGTERM asked to end: the signal itself, or a shell's code for it.
-_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
+_STOP_CODES = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
 
 def findings(evidence: Evidence, now: float) -> list[Finding]:
@@ -63,7 +63,7 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
 def _asked_to_end(evidence: Evidence) -> bool:
     """Whether a signal asked the first ranks to end, as a stop does: each rank then left where it just was."""
     first = min((end.t for end in evidence.ranks.ends.values()), default=0.0)
-    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _ASKED]
+    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _STOP_CODES]
     return bool(asked) and min(asked) - first <= CLOCKS_ALIKE_S
 
 

@@ -22,7 +22,7 @@ from .collectives import Call
 _MOVES_S = 5.0
 # What a rank is doing when it waits for other ranks.
 _WAITS = ("collective", "backward")
-_STANDS = {
+_STUCK_WORDS = {
     "stopped": "is stopped by a signal (SIGSTOP)",
     "traced": "is stopped by a debugger",
     "frozen": "is frozen with its cgroup",
@@ -39,10 +39,10 @@ _STANDS = {
     "unobserved": f"is not observed ({FLAG.no_observe})",
 }
 # The words for a rank that moves.
-_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
-_MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
+_MOVING_WORDS = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
+_REPORTED = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
 _STACK = {"stack": default(array(words(300), 100), list[str]())}
-_READ = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
+_RANK_REPORT = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_REPORTED, **_STACK})
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class RankDoing:
 
 def read(value: object) -> RankDoing:
     """Read an agent's report about a rank. Raises BadAnswer."""
-    fields = _READ(value, "")
+    fields = _RANK_REPORT(value, "")
     known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
     if fields.get("moves") is None:  # an older image does not report it; after less than _MOVES_S no rank is stuck
         known["moves"] = "since_s" in fields and fields.get("doing") != "locked" and fields["since_s"] < _MOVES_S
@@ -139,11 +139,11 @@ def waits(rank: RankDoing) -> bool:
 
 def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
-    if rank.moves and (rank.doing in _IS_IN or waits(rank)):
-        return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
+    if rank.moves and (rank.doing in _MOVING_WORDS or waits(rank)):
+        return _MOVING_WORDS.get(rank.doing, f"is in {_what(rank)}")
     if rank.doing == "unseen":  # it may have just begun, or may never train: nothing has shown that it is stuck
         return "answers no look"
-    return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
+    return f"waits for others in {_what(rank)}" if waits(rank) else _STUCK_WORDS.get(rank.doing, rank.doing)
 
 
 def _missing(rank: RankDoing) -> str:
@@ -154,7 +154,7 @@ def _missing(rank: RankDoing) -> str:
     program = f", {rank.program}, in place of the script" if rank.program else ""
     program += f" ({rank.tracer})" if rank.tracer else f": {rank.disk}," if rank.disk else ""
     after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
-    return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
+    return f"{who} {_STUCK_WORDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 
 
 def _waiters(waiting: Sequence[RankDoing]) -> str:

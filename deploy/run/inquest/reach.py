@@ -32,7 +32,7 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
     for links in evidence.ranks.links.values():
         called = ((own, peer) for own, peer in links.silent if evidence.nodes.node_at(peer) in answering)
         for own, peer in (*links.unanswered, *called):
-            if _is_of_others(evidence.nodes.node_at(peer)):
+            if _is_on_internet(evidence.nodes.node_at(peer)):
                 continue
             ends = sorted({links.node or evidence.nodes.node_at(own), evidence.nodes.node_at(peer)})
             if len(ends) == 2 and not any(evidence.nodes.troubles.get(end, ("",))[0] == "paused" for end in ends):
@@ -41,7 +41,7 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
     return pairs
 
 
-def _is_of_others(end: str) -> bool:
+def _is_on_internet(end: str) -> bool:
     """Whether a link ends at a server on the internet, which is not a node: a script may lose it without harm."""
     try:
         return ipaddress.ip_address(end).is_global

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..events import Event
 
-_OF_RANKS = ("started", "step")
+_RANK_EVENTS = ("started", "step")
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Launchers:
             return {}
         if event.get("launcher"):
             self.numbers.setdefault(node, rank)
-        elif event.get("kind") in _OF_RANKS and node in self.numbers:
+        elif event.get("kind") in _RANK_EVENTS and node in self.numbers:
             self.homes[rank] = node
         else:
             return {}

@@ -210,7 +210,7 @@ class Ranks:
 
     @property
     def step_words(self) -> str:
-        """The step in words."""
+        """The step in words, with a remark if repeated steps are counted twice."""
         return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
 
     @property
@@ -330,7 +330,7 @@ class Ranks:
 
     def _on_ended(self, event: Event, t: float) -> None:
         rank = event["rank"]
-        if self.began.get(rank) != event["node"]:  # it belongs to an earlier start, whose last lines arrived late
+        if self.began.get(rank) != event["node"]:  # the event is from an earlier start, whose last lines arrived late
             return
         self.ends[rank] = end_of(event, t)
         self.called[rank] = calls(event.get("collectives", ()))

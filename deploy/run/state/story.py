@@ -29,7 +29,7 @@ _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
 # Ranks that are stuck for one of these causes may move again.
-_STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
+_MAY_MOVE_AGAIN = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
 # After this many seconds without an old line, no more are expected. The second limit is for a host whose clock is
 # behind: its lines would look old for ever.
 _QUIET_S, _MOST_S = 1.5, 30.0
@@ -95,7 +95,7 @@ class Story(list[Happening]):
         """
         kind = event.get("kind", "")
         if kind == "moves":
-            if finding and finding.cause in _STANDS and finding.rank in (None, event["rank"]):
+            if finding and finding.cause in _MAY_MOVE_AGAIN and finding.rank in (None, event["rank"]):
                 self._tell(event, f"rank {event['rank']} moves again", moves=True)
         elif kind == "ended":
             self._on_ended(event, t, run)
@@ -202,7 +202,7 @@ class Story(list[Happening]):
         self._tell(event, text, True, trouble=Finding(Cause.LEFT_EARLY, text, node, rank))
 
     def _on_members(self, event: Event, run: Evidence) -> None:
-        """Other nodes train from now on (`--min-nodes`)."""
+        """Remember, or tell, that other nodes train from now on (`--min-nodes`)."""
         if changes_nodes(event):
             self._ends, self._explained, self._regroup, self._apart = {}, True, event, {}
             if run.ranks.script:

@@ -12,7 +12,7 @@ from ..events import Event
 CLOCKS_DIFFER_S = 60.0
 _BEGINS = ("began", "started")
 # Events of these kinds do not have a rank's time: the follower makes them, or they come after the end.
-_NO_RANKS_WORD = ("left", "verdict", "on_end")
+_NOT_FROM_RANKS = ("left", "verdict", "on_end")
 
 
 def started(known: Mapping[str, Any]) -> float:
@@ -47,7 +47,7 @@ class Span:
             return
         if kind == "node_up":
             self.up = min(self.up or t, t)
-        if not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+        if not isinstance(event.get("rank"), int) or kind in _NOT_FROM_RANKS:
             return
         self.waited = self.waited or kind == "waits"
         if kind in _BEGINS:
