@@ -47,8 +47,8 @@ Value = dict[str, Any]
 _COLOURS = {"ok": "bold green4", "bad": "bold red", "warn": "dark_orange3", "hint": "turquoise4"}
 THEME = Theme({"node": "bold", "quiet": "dim", **_COLOURS})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint", "failed": "bad", "unfinished": "quiet"}
-# A step that takes longer than the first of these times is shown; a command that has shown nothing yet shows its step
-# after the second.
+# A step that takes longer than _PATIENCE_S is shown. A command that has shown nothing yet shows its step after
+# _OPENING_S.
 _PATIENCE_S, _OPENING_S = 2.0, 1.0
 _LAST_LINES = 100
 

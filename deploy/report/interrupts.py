@@ -142,7 +142,7 @@ class Interrupts:
         self._count, self._come_back = 1, ""
 
     def _suspend(self) -> None:
-        """Handle Ctrl-Z: give the terminal, with its cursor, to the shell until `fg`; what is printed there stays."""
+        """Handle Ctrl-Z: give the terminal, with its cursor, to the shell until `fg`; what appears there stays."""
         with self._console.below():
             # The system's default handling: if no shell can resume this process, the system does not stop it.
             signal.signal(signal.SIGTSTP, self._before[signal.SIGTSTP])

@@ -29,7 +29,7 @@ GAP = 3  # spaces between two cells
 _ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
-# A rank that has reported no step for this many seconds, or for the time of this many steps, is marked as silent.
+# A rank is marked as silent if it has reported no step for this many seconds, or for this many steps if that is longer.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
 

@@ -191,8 +191,8 @@ def _with_cause(result: Result, finding: Finding | None) -> Result:
         return result
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
-        # Both describe one end. What the inquest saw replaces a cause that the rank's words leave open; a finding that
-        # the rank merely left early does not.
+        # Both describe one end. What the inquest saw replaces a cause that the rank's words leave open; LEFT_EARLY does
+        # not, because it only means that no words were seen.
         is_open = result.cause in ("", Cause.EXCEPTION) and finding.cause != Cause.LEFT_EARLY
         return replace(result, cause=finding.cause) if is_open else result
     message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message

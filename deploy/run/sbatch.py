@@ -27,8 +27,8 @@ from ..job.options import FLAG
 from . import sbatch_options
 from .environment import GRACE, MAX_HOURS, RUN_DIR, RUN_ID
 
-# How many seconds before its time limit the job is asked to stop: the first number, or if that is more, the time that
-# its ranks get to save plus the second.
+# The job is asked to stop _BEFORE_LIMIT_S before its time limit, or, if that is earlier, the time that its ranks get to
+# save plus _AFTER_GRACE_S before it.
 _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 # How long the other nodes may take to write their verdicts once the first node has ended.
 _WAIT_S = 120

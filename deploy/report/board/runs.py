@@ -24,7 +24,7 @@ from ..tables import ENDED
 
 # A run without an end is live if its files were written within this time: its agents write every few seconds.
 FRESH_S = 60.0
-# A run that has ended, or whose files have not changed for the first time, is looked at again only after the second.
+# A run that has ended, or whose files have not changed for _STILL_S, is looked at only once in _STILL_EVERY_S.
 _STILL_S, _STILL_EVERY_S = 600.0, 10.0
 # How many runs are listed (the newest); how many characters of a text and how many hosts a row shows.
 MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4

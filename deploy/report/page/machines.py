@@ -18,8 +18,8 @@ from ...run.events import gpu_use
 from .charts import Chart, Drawing, Series, draw
 from .data import Fields
 
-# How many nodes are shown; up to how many nodes the charts also have lines for the lowest and the highest GPU; how many
-# points a measure has over all nodes, and one line. With these limits a page with hundreds of GPUs still opens.
+# At most NODES nodes are shown; with up to FEW nodes, charts also have lines for the lowest and the highest GPU. A
+# measure has at most POINTS points over all nodes, and LINE points in a line. So a page with hundreds of GPUs opens.
 NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
 # How many cells a node's row has, and how many strengths of colour.
 CELLS, LEVELS = 90, 5

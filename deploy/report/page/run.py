@@ -21,7 +21,7 @@ from .data import Fields, RunData, RunReader, column, load
 # The scripts of a page that the board keeps up to date.
 LIVE = ("follow.js", "live.js")
 NOTES = 12
-# A story with more lines than the first number is folded; at most the second number of its lines are shown.
+# A story with more than FOLD_FROM lines is folded; if it has more than LINES, only its first and last lines are shown.
 FOLD_FROM, LINES = 30, 300
 LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6

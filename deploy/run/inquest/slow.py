@@ -18,10 +18,10 @@ from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled
 from .causes import Finding
 
-# A rank is marked as slow if it works at least 1.3 times as long as the others, and at least 5 ms longer.
+# A rank is marked as slow if it works _MARKED times as long as the others, and at least _LEAST_SLOW_MS longer.
 _MARKED, _LEAST_SLOW_MS = 1.3, 5.0
-# A rank holds up all others if it works twice as long and they wait for 40 % of each step, over at least 8 s, 4 steps
-# and 3 reports: a single report may include a pause.
+# A rank holds up all others if it works _SLOWER times as long, and they wait for the share _WAITED of each step, for
+# _SLOW_FOR_S, in _SLOW_STEPS steps and _SLOW_REPORTS reports: a single report may include a pause.
 _SLOWER, _WAITED = 2.0, 0.4
 _SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
 _BUSY_PERCENT = 90.0

@@ -30,8 +30,8 @@ _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
 # Ranks that are stuck for one of these causes may move again.
 _MAY_MOVE_AGAIN = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
-# After this many seconds without an old line, no more are expected. The second limit is for a host whose clock is
-# behind: its lines would look old for ever.
+# After _QUIET_S without an old line, no more are expected. _MOST_S is the limit for a host whose clock is behind: its
+# lines would look old for ever.
 _QUIET_S, _MOST_S = 1.5, 30.0
 
 
