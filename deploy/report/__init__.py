@@ -1,1 +1,1 @@
-"""Everything that a person reads: the terminal, text, tables and HTML pages."""
+"""Everything that a person reads: terminal output, text, tables and HTML pages."""

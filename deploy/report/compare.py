@@ -1,4 +1,4 @@
-"""Compare two to eight runs: what differs, their numbers, their curves. Pure, except for reading the folders.
+"""Compare two to eight runs: their differences, numbers and curves. Pure, except for reading the folders.
 
 Flow: run folders -> page/data.load -> Comparison -> `lines`, or the `page` of the board.
 """
@@ -30,17 +30,17 @@ MOST_RUNS = len(LETTERS)
 SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
 ROWS, LONGEST, BARS = 60, 160, 16
 # Variables that differ in every start.
-_OF_ONE_START = (
+_START_VARIABLES = (
     *("MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_RESUME_COMMAND", "MUSTER_SENT", "MUSTER_SHARE_KEY"),
     *("MUSTER_WORKER", "PET_RDZV_"),
 )
 _BASE = ("python", "torch", "cuda", "driver")
-_FACTS_OF_ONE_START = ("host", "threads", "resume", "run_dir")
+_START_FACTS = ("host", "threads", "resume", "run_dir")
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A value of each run, as text; empty if a run lacks it. `ratio`: of two numbers, the second to the first."""
+    """One value for each run, as text; empty if a run lacks it. `ratio`: for two runs, second number / first."""
 
     name: str
     values: list[str]
@@ -49,7 +49,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class Curve:
-    """One measure of each run, by step, or by seconds since its start; without points of a run that lacks it."""
+    """One measure of each run, by step or by seconds since its start; a run that lacks it has no points."""
 
     name: str
     unit: str
@@ -59,7 +59,10 @@ class Curve:
 
 @dataclass(frozen=True)
 class Comparison:
-    """`differences` by group, each with at least one row; `left_out` rows did not fit. `same`: that there are none."""
+    """The comparison of runs. `differences`: by group, each with at least one row.
+
+    `left_out`: how many rows did not fit. `same`: a sentence if there are no differences; else empty.
+    """
 
     names: list[str]
     numbers: list[Compared]
@@ -70,7 +73,7 @@ class Comparison:
 
 
 def require_number(runs: Sequence[str]) -> None:
-    """Raise UsageError for one run alone, and for more than a person can tell apart."""
+    """Raise UsageError for fewer than two runs, and for more than a person can tell apart."""
     if not 2 <= len(runs) <= MOST_RUNS:
         raise UsageError(
             f"{text.several(len(runs), 'run')} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them"
@@ -78,7 +81,7 @@ def require_number(runs: Sequence[str]) -> None:
 
 
 def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
-    """The differences of run folders. It ignores missing and torn files. `most`: of all runs together."""
+    """Compare run folders, ignoring missing and torn files. `most`: how many bytes to read of all runs together."""
     runs = [load(folder, reader=RunReader(folder, most // len(folders))) for folder in folders]
     groups = [(name, _rows([of(run) for run in runs])) for name, of in GROUPS.items()]
     shown = [(name, rows[:ROWS]) for name, rows in groups if rows]
@@ -93,7 +96,7 @@ def compare(folders: Sequence[Path], most: int = MOST_READ) -> Comparison:
 
 
 def lines(comparison: Comparison) -> list[str]:
-    """The comparison as lines of a terminal."""
+    """The comparison as lines for a terminal."""
     shown = _table([Compared("", comparison.names), *comparison.numbers])
     curves = []
     for curve in comparison.curves:
@@ -121,7 +124,7 @@ def page(comparison: Comparison) -> str:
 
 
 def _chart(curve: Curve, names: Sequence[str]) -> Chart:
-    """Each run has a letter, and a colour, which is dashed where another run has it."""
+    """The chart of a curve. Each run has a letter and a colour; a second run with the same colour gets dashed lines."""
     styles = [*STYLES, *(f"{style} dashed" for style in STYLES)]
     series = [
         Series(f"{letter} {name}", points, style, letter)
@@ -148,7 +151,7 @@ def _numbers(runs: Sequence[RunData]) -> list[Compared]:
 
 
 def _measures(run: RunData) -> dict[str, tuple[Callable[[float], str], float | None]]:
-    """By name: how it is shown, and its value, None where the run has none."""
+    """For each measure's name: how to show its value, and the value, which is None if the run lacks it."""
     end = head.summary(run)
     means = [steps.mean(times) for times in run.times.values()]
     uses = [use / 100 for rows in run.telemetry.values() if (use := mean_use(rows, gpu_use)) is not None]
@@ -191,7 +194,7 @@ def _curves(runs: Sequence[RunData]) -> list[Curve]:
 
 
 def _rows(runs: Sequence[Fields]) -> list[Compared]:
-    """The values that differ, by name."""
+    """A row for each name whose values differ."""
     names = dict.fromkeys(name for run in runs for name in run)
     values = {name: ["" if run.get(name) is None else run[name] for run in runs] for name in names}
     return [
@@ -208,7 +211,7 @@ def _text(value: object) -> str:
 
 def _command(run: RunData) -> Fields:
     words = as_typed(run.record.get("arguments", ()))
-    config = {name: value for name, value in run.config.items() if name not in _FACTS_OF_ONE_START}
+    config = {name: value for name, value in run.config.items() if name not in _START_FACTS}
     return {"script" if run.script else "arguments": words, **config}
 
 
@@ -233,13 +236,13 @@ def _packages(run: RunData) -> Fields:
 def _hosts(run: RunData) -> Fields:
     variables = run.environment.get("variables")
     own = variables if isinstance(variables, dict) else {}
-    others = (*_BASE, "packages", "variables", *_FACTS_OF_ONE_START)
+    others = (*_BASE, "packages", "variables", *_START_FACTS)
     return {
         "backend": backend_of(run.record),
         "hosts": run.record.get("hosts"),
         "nodes": run.record.get("nodes"),
         **{name: value for name, value in run.environment.items() if name not in others},
-        **{str(name): value for name, value in own.items() if not str(name).startswith(_OF_ONE_START)},
+        **{str(name): value for name, value in own.items() if not str(name).startswith(_START_VARIABLES)},
     }
 
 

@@ -1,8 +1,8 @@
 """The only module that writes to the terminal: a live view there, plain lines elsewhere, JSON for programs.
 
-Standard output is data (results, listings, JSON lines), standard error is narration. text.py has the words. Text from
-others is never interpreted as markup, and its control characters are made visible (printable.py): `_VisibleConsole`
-checks every piece of text just before it is written.
+Standard output is for data (results, listings, JSON lines), standard error for messages. text.py has the words. Text
+from hosts, containers and scripts is never interpreted as markup, and its control characters are made visible
+(printable.py): `_VisibleConsole` checks every piece of text just before it is written.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ from .script_lines import RANK_0, ScriptLines, ShownRanks
 
 # A line of --json.
 Value = dict[str, Any]
-# Each is read on a light background as on a dark one (4 to 1, or nearly): yellow and cyan vanish on white.
+# Each colour is readable on a light and on a dark background (a contrast of 4 to 1, or nearly). Yellow and cyan are not
+# readable on white.
 _COLOURS = {"ok": "bold green4", "bad": "bold red", "warn": "dark_orange3", "hint": "turquoise4"}
 THEME = Theme({"node": "bold", "quiet": "dim", **_COLOURS})
 _VERDICT_STYLES = {"done": "ok", "stopped": "warn", "running": "hint", "failed": "bad", "unfinished": "quiet"}
-# A step that takes longer is named; a command has begun for a while when it names its first.
+# A step that takes longer than _PATIENCE_S is shown. A command that has shown nothing yet shows its step after
+# _OPENING_S.
 _PATIENCE_S, _OPENING_S = 2.0, 1.0
 _LAST_LINES = 100
 
@@ -59,13 +61,13 @@ class Console:
         self._out = out or _console(sys.stdout)
         self._err = err or _console(sys.stderr)
         self.gone = self._follows = False
-        self.lost: OSError | None = None  # why its output is not whole, though its reader has not left
+        self.lost: OSError | None = None  # why the output is incomplete although its reader has not left (a full disk)
         self._live: LiveView | Live | None = None
         self._opening, self._due = ExitStack(), 0.0
-        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # of the run's own output
+        self._last_lines: deque[str] = deque(maxlen=_LAST_LINES)  # the last lines that the run's ranks printed
 
     def note(self, text: str) -> None:
-        """Print a message: a step that takes a while, or an unexpected result."""
+        """Print a message, such as a step that takes a while, or an unexpected result."""
         self._say(text, "quiet")
 
     def warn(self, text: str) -> None:
@@ -73,12 +75,12 @@ class Console:
         self._say(text, "warn")
 
     def mute(self) -> None:
-        """Print nothing more: the terminal or the reader of a pipe is gone. Sets `gone`, so that callers can stop."""
+        """Print nothing more: the terminal or a pipe's reader is gone. Sets `gone`, so that callers can stop."""
         self.gone = True
         self._out.file = self._err.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def data(self, value: Value) -> None:
-        """Print a JSON line with --json, otherwise nothing."""
+        """Print a JSON line with --json; otherwise nothing."""
         if self.as_json:
             self._data(value)
 
@@ -95,7 +97,7 @@ class Console:
 
     @contextmanager
     def transferring(self, hosts: Sequence[str], then: str = ", loading") -> Iterator[Tell]:
-        """Show the progress of a push or a fetch, from what it gives. `then`: as in `Transfers`."""
+        """Show the progress of a push or a fetch; yields the function that reports it. `then`: as in `Transfers`."""
         transfers = Transfers(hosts, then)
         with self._passing(transfers.rows, transfers.line):
             yield transfers.note_progress
@@ -113,7 +115,7 @@ class Console:
 
     @contextmanager
     def opening(self, step: Callable[[], str]) -> Iterator[None]:
-        """Name the step of a command that has shown nothing for a while, on a terminal, until it shows something."""
+        """On a terminal, show the current step of a command that has printed nothing for a while, until it does."""
         self._due, began = time.monotonic() + _OPENING_S, time.monotonic()
         with ExitStack() as stack:
             if self._draws() and not self.as_json:
@@ -125,7 +127,7 @@ class Console:
 
     @contextmanager
     def _passing(self, rows: Callable[[int], list[tuple[str, str]]], line: Callable[[], str]) -> Iterator[None]:
-        """Show what lasts: on a terminal, after a while, names and words in so many rows; elsewhere a line."""
+        """Show a long step: on a terminal, after a while, as `rows`; otherwise as a `line` from time to time."""
         self._opening.close()
         if self.as_json or not self._draws():
             with plain_view.ticking(line, self.note):
@@ -149,11 +151,11 @@ class Console:
             timer.cancel()
             timer.join()
             self._live = None
-            with suppress(OSError):  # the next line that is written tells it
+            with suppress(OSError):  # the next line to be written meets the same error and handles it
                 live.stop()
 
     def error(self, fault: DeployError) -> None:
-        """An expected fault, with its hint."""
+        """Print an expected fault, with its hint."""
         self._print(self._err, Text.assemble(("error:", "bad"), f" {lines.set_in(fault.message)}"))
         if fault.hint:
             self.hint(lines.set_in(fault.hint))
@@ -164,7 +166,7 @@ class Console:
     def following(
         self, state: State, recipe: str, why: str, ranks: ShownRanks = RANK_0
     ) -> Iterator[Callable[[list[Event]], None]]:
-        """Show a run while it lasts, and what `ranks` print; yields the function that takes new events."""
+        """Show a run while it lasts, and what `ranks` print; yields the function to call with new events."""
         self._follows = True
         self._opening.close()
         if self.as_json:
@@ -205,7 +207,7 @@ class Console:
             plain.close()
 
     def result(self, result: Result, state: State, outcome: Value, where: str, folder: str, fetch: str = "") -> None:
-        """Show how a run ended, and where everything is. `where` is the page, `folder` the run folder.
+        """Show how a run ended, and where its files are. `where` is the page, `folder` the run folder.
 
         `fetch` is the command that copies the run's files from its hosts.
         """
@@ -222,14 +224,14 @@ class Console:
             self.hint(result.hint)
 
     def values(self, rows: Iterable[Value]) -> None:
-        """Print one JSON object a line."""
+        """Print each object as a line of JSON."""
         for row in rows:
             self._data(row)
 
     def table(self, head: Sequence[str], rows: Sequence[Sequence[str]], values: Iterable[Value] = ()) -> None:
         """Print rows in columns, or `values` with --json.
 
-        A terminal gets a table of its width; elsewhere every row is one whole line.
+        A terminal gets a table that fits its width; elsewhere every row is one whole line.
         """
         if self.as_json:
             self.values(values)
@@ -240,11 +242,11 @@ class Console:
             for line in lines.aligned(rows):
                 self._print(self._out, Text(line))
             return
-        # A column in which nothing stands takes the room of others.
+        # An empty column would take room from the others, so it is left out.
         every = zip(head or [""] * len(rows[0]), *rows, strict=True)
         filled = [column for column in every if any(column[1:])]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(head), header_style="quiet")
-        for column in filled:  # the last one gives way: a long line loses its end
+        for column in filled:  # only the last column shrinks: its long lines lose their ends
             table.add_column(Text(column[0], no_wrap=True), no_wrap=column is not filled[-1])
         for first, *cells in zip(*(column[1:] for column in filled), strict=True):
             styled = [Text(cell, _VERDICT_STYLES.get(cell, ""), no_wrap=True, overflow="ellipsis") for cell in cells]
@@ -252,20 +254,20 @@ class Console:
         self._safely(lambda: self._out.print(table))
 
     def block(self, rows: Sequence[str]) -> None:
-        """Print many lines of data at once, unchanged: there may be millions."""
+        """Print many lines of data in one call, unstyled: there may be millions."""
         self._safely(lambda: print(visible("\n".join(rows)), file=self._out.file, flush=True))
 
     def page(self, text: str) -> None:
-        """Print a page of Markdown: laid out on a terminal, elsewhere as it is written."""
+        """Print a page of Markdown: laid out on a terminal, elsewhere as its source."""
         if not self._out.is_terminal:
             self.block(text.rstrip().splitlines())
             return
-        from rich.markdown import Markdown  # its parser is loaded where a page is shown
+        from rich.markdown import Markdown  # imported here, so that its parser is loaded only for a page
 
         self._safely(lambda: self._out.print(Markdown(text, hyperlinks=False), width=min(self._out.width, 110)))
 
     def hint(self, text: str) -> None:
-        """Print the next command without an error before it."""
+        """Print a hint, such as the next command."""
         self._print(self._err, Text.assemble(("hint:", "hint"), f" {text}"))
 
     @property
@@ -276,7 +278,7 @@ class Console:
     def ask(self, question: str, hint: str = "type the command on a terminal") -> bool:
         """Ask a person on the terminal, below the view of a run; any answer but yes means no.
 
-        Raises UsageError, with the hint, where there is no terminal.
+        Raises UsageError, with the hint, if there is no terminal.
         """
         if not sys.stdin.isatty():
             raise UsageError(f"no terminal to ask on: {question}", hint)
@@ -286,7 +288,7 @@ class Console:
 
     @contextmanager
     def below(self) -> Iterator[None]:
-        """What is printed meanwhile, by whomever, stands below the view, and nothing draws over it."""
+        """Stop the live view during the `with`, so that any output then comes below it and stays."""
         self._opening.close()
         if live := self._live:
             self._safely(live.stop)
@@ -295,8 +297,8 @@ class Console:
             self._safely(live.start)
 
     def _draws(self) -> bool:
-        """Whether there is a terminal for a view, and nobody else writes on it: no `tee`, and no shell before us."""
-        with suppress(OSError, ValueError, AttributeError):  # a file of a program's own may have no number
+        """Whether there is a terminal for a view that no other process writes to: no `tee`, no shell in front of us."""
+        with suppress(OSError, ValueError, AttributeError):  # a program's own file object may have no descriptor
             out, err = (console.file.fileno() for console in (self._out, self._err))
             if stat.S_ISFIFO(os.fstat(out).st_mode) or os.tcgetpgrp(err) != os.getpgrp():
                 return False
@@ -308,43 +310,44 @@ class Console:
     def _data(self, value: Value) -> None:
         try:
             text = json.dumps(value, allow_nan=False)
-        except ValueError:  # JSON has no NaN, as a loss may be, and few readers take one
+        except ValueError:  # a loss may be NaN, which JSON does not have and few readers accept
             text = json.dumps(json.loads(json.dumps(value), parse_constant=lambda word: None))
         self._safely(lambda: print(text, file=self._out.file, flush=True))
 
     def _safely(self, write: Callable[[], None]) -> None:
-        """Write. If the output has gone, become silent instead of failing in the middle of a run."""
+        """Write. If the reader of the output is gone, become silent instead of failing in the middle of a run."""
         self._opening.close()
         self._due = 0.0
         try:
             write()
         except OSError as fault:
-            if fault.errno in FULL and not self._follows:  # the end of a run decides about the code, whoever reads it
+            # While a run is followed, its end alone decides the exit code.
+            if fault.errno in FULL and not self._follows:
                 self.lost = fault
             if self.gone:
                 self.mute()
-            # Most often the reader of a pipe has left, and standard error has one still. If not, the next line fails.
+            # Usually the reader of a pipe has left, and standard error still has a reader. If not, the next line fails.
             self.gone = True
             self._out.file = open(os.devnull, "w")  # noqa: SIM115 (open until the process ends)
 
     def _print(self, console: RichConsole, text: RichText) -> None:
-        # Soft wrap: off a terminal rich would break paths at 80 columns.
+        # Without soft wrap, rich would break paths at 80 columns if there is no terminal.
         self._safely(lambda: console.print(text, soft_wrap=True, highlight=False))
 
 
 class _VisibleConsole(RichConsole):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
-        """rich's output with visible control characters in others' text. rich's own come in control segments."""
+        """rich's output, with control characters in text made visible. rich's own come in control segments."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=visible(segment.text))
 
     def on_broken_pipe(self) -> None:
-        """rich would end the process here, and the run would have no driver."""
+        """Raise. rich would end the process here, and nothing would follow the run any more."""
         raise BrokenPipeError
 
 
 def _console(file: Any) -> RichConsole:
-    # A pipe that FORCE_COLOR colours is no terminal: nothing cuts its lines, or draws over them.
+    # FORCE_COLOR gives a pipe colours, but does not make it a terminal: its lines are not cut or redrawn.
     draws = getattr(file, "isatty", bool)() and os.environ.get("TERM") not in ("dumb", "unknown")
     own: Value = {"force_terminal": draws, "theme": THEME, "markup": False, "emoji": False, "highlight": False}
     if os.environ.get("FORCE_COLOR") and not draws:

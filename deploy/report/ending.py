@@ -1,4 +1,4 @@
-"""The end of a run, now or shown again: write outcome.json and the page; show the result and the next command."""
+"""End a run: write outcome.json and the page, show the result and the next command; or show an earlier end again."""
 
 from __future__ import annotations
 
@@ -28,46 +28,47 @@ from . import packages
 from .console import Console
 from .page import run as page
 
-_HELPS = (
+_WRITE_HINT = (
     "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
     f"{FLAG.mount} /shared:/shared"
 )
-_NO_FOLDER = "hosts share no folder while a run lasts"
-# Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
-_OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
-# The run's own is free: agents look for such a port before they start ranks.
-_OF_OWN_PORT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
-# What a script says that was written for another Python.
-_OF_OTHER_PYTHON = re.compile(
+_NOT_SHARED = "hosts share no folder while a run lasts"
+# The causes of an end that a missing file may explain. Any other cause explains the end by itself.
+_OPEN_CAUSES = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
+# MASTER_PORT is free, because the agents look for a free port before they start ranks.
+_OWN_PORT_HINT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
+# Errors of a script that was written for another version of Python.
+_OTHER_PYTHON_ERRORS = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
 )
-_ALONE = "with `python` before its name it starts as by hand, without torchrun's variables"
-# What argparse says of an option that stands behind the script, and the words that may be ours.
+_SINGLE_RANK_HINT = "with `python` before its name it starts as by hand, without torchrun's variables"
+# argparse's error about an option that was typed after the script, and the options that may be meant for Muster.
 _REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
-_OURS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
-# Logs as the nodes name them. A follower brings the nodes' logs here, and not the ranks'.
+_MUSTER_FLAGS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
+# Logs in the words of the nodes. A follower copies the nodes' logs to this machine, but not the ranks' logs.
 _LOGS = re.compile(r"(?<![\w./-])logs/(?:rank-(?P<rank>\d+)\.log has\b)?")
-# What a script says that takes its path for several ranks. By hand it starts without the variables that lead there.
-_OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
+# Errors of a script that runs its code for several ranks. Without Muster it starts without the variables that lead
+# there.
+_SEVERAL_RANKS_ERRORS = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported with GPUs")
 
 _DEVICE_IDS = re.compile(r"device_ids and output_device arguments only work")
-_NO_DEVICE_IDS = (
+_NO_DEVICE_IDS_HINT = (
     "on CPUs DistributedDataParallel takes no device_ids: give it none where torch.cuda.is_available() is false"
 )
-# A pipe of multiprocessing that ends, and the traceback's line above it.
+# The errors when a multiprocessing pipe ends, and the file in the traceback above them.
 _PIPE_ENDS, _PIPE = (
     re.compile(r": (?:BrokenPipeError|EOFError|ConnectionResetError)\b"),
     "multiprocessing/connection.py",
 )
-_OF_CHILD = (
+_CHILD_ENDED_HINT = (
     "a process that the script started has ended: its own words stand before; a full memory ends one without any"
 )
-# A script that asks for the size of its terminal, by Python or by a program.
+# The error of a script that asks for the size of its terminal, and the program that it may use for that.
 _IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
-_NO_TERMINAL = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
-# What a shell says that does not find a program.
-_PROGRAM = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
-_BRINGS = "put its package among the run's packages, or into the image"
+_NO_TERMINAL_HINT = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
+# What a shell prints when it cannot find a program.
+_PROGRAM_NOT_FOUND = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
+_PROGRAM_HINT = "put its package among the run's packages, or into the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 
 
@@ -81,25 +82,25 @@ def end(
     sent: tuple[Path, Choice] | None = None,
     node_paths: Mapping[str, frozenset[str]] | None = None,
 ) -> int:
-    """Write the end of the run into its folder and show it. `seconds` since its start; returns its exit code.
+    """Write the end of the run into its folder and show it; returns its exit code. `seconds`: since the run's start.
 
-    `fetch` is the command that copies the run's files from its hosts; `sent`: the folder that was sent, and by which
-    choice; `there`: by node, of the paths that the message names, those that its host has.
+    `fetch`: the command that copies the run's files from its hosts. `sent`: the folder that was sent, and the choice of
+    files. `node_paths`: for each node, which paths in the message its host has.
     """
-    result = replace(result, hint=_LOGS.sub(lambda at: _log(run_dir, at["rank"], fetch), result.hint))
+    result = replace(result, hint=_LOGS.sub(lambda at: _log_words(run_dir, at["rank"], fetch), result.hint))
     if result.verdict == "failed":
         result = replace(result, hint=_hint(run_dir, result, state, fetch, sent, node_paths or {}) or result.hint)
     outcome = record.close(run_dir, result, state, seconds)
     try:
         page.write(run_dir)
-    except DeployError as fault:  # how it ended is shown in any case
+    except DeployError as fault:  # how the run ended is shown in any case
         console.warn(f"{fault.message}; {fault.hint}")
     console.result(result, state, outcome, display_path(run_dir / "report.html"), display_path(run_dir), fetch)
     return result.code
 
 
-def _log(run_dir: Path, rank: str | None, fetch: str) -> str:
-    """A rank's log by the command that shows it, a node's by its path from here."""
+def _log_words(run_dir: Path, rank: str | None, fetch: str) -> str:
+    """How to see a log: for a rank, the command that shows it; for a node, the path of the logs on this machine."""
     logs = fetch.replace("fetch", "logs", 1) or command_of("logs", run=run_dir.name)
     return f"{logs} {FLAG.rank} {rank} shows" if rank else f"{display_path(run_dir)}/logs/"
 
@@ -112,22 +113,22 @@ def _hint(
     sent: tuple[Path, Choice] | None,
     node_paths: Mapping[str, frozenset[str]],
 ) -> str:
-    """What brings the file, the module or the variable that a failed rank missed."""
-    words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN, record.facts(run_dir)
+    """The hint for a failed run: how to supply the file, module, library or variable that it lacked, or a fix."""
+    words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN_CAUSES, record.facts(run_dir)
     again: str = record.own(run_dir).get("again", "")
-    if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
-        return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
+    if (rejected := _REJECTED.search(words)) and rejected[1] in _MUSTER_FLAGS:
+        return _join_hints(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):
-        return _with_library(library, facts.get("backend"), again)
+        return _library_hint(library, facts.get("backend"), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
-        return _with(other, result)
+        return _join_hints(other, result)
     if sent is None:
         return ""
     folder, choice = sent
     lists = [name for name in requirements.DEFAULT_FILES if (folder / name).is_file()]
     named = read_again(again).requirements
     needs = named if named and (folder / named).is_file() else ""
-    with suppress(UsageError):  # a pyproject.toml that is no TOML, say of a template
+    with suppress(UsageError):  # a pyproject.toml that is not TOML, such as that of a template
         needs = needs or requirements.find(folder, "", lists)[0]
     # On this machine the nodes share the run's folder.
     own = [path for path in named_paths.all_of(words, run) if os.path.lexists(run_dir / path)]
@@ -135,40 +136,40 @@ def _hint(
         own = [*node_paths.get(result.node, ())]
     if how := missed.hint(words, folder, choice, needs, run, own):
         return how
-    if open_end and _OF_OTHER_PYTHON.search(words):
+    if open_end and _OTHER_PYTHON_ERRORS.search(words):
         python = str(record.read_json(run_dir / "environment.json").get("python") or "")
         if re.fullmatch(r"3(?:\.[0-9]{1,3}){2}", python) and (other := packages.other_python(folder, python)):
             return other
     alone = len(facts.get("nodes", ())) == len(state.ranks.began) == 1 and not facts.get("bare")
-    if open_end and alone and _OF_SEVERAL.search(words.partition("\n")[0]):
-        return _with(_ALONE, result)
+    if open_end and alone and _SEVERAL_RANKS_ERRORS.search(words.partition("\n")[0]):
+        return _join_hints(_SINGLE_RANK_HINT, result)
     if open_end and shows("port-busy", words):
-        return _with(_OF_OWN_PORT, result)
-    if result.cause == Cause.LEFT_EARLY and (program := _PROGRAM.search(words)):
-        return _with(
-            missed.not_installed(folder, needs, program[1]) or f"the run has no {program[1]}: {_BRINGS}", result
+        return _join_hints(_OWN_PORT_HINT, result)
+    if result.cause == Cause.LEFT_EARLY and (program := _PROGRAM_NOT_FOUND.search(words)):
+        return _join_hints(
+            missed.not_installed(folder, needs, program[1]) or f"the run has no {program[1]}: {_PROGRAM_HINT}", result
         )
-    if open_end and (how := _of_words(*words.partition("\n")[::2])):
-        return _with(how, result)
+    if open_end and (how := _exception_hint(*words.partition("\n")[::2])):
+        return _join_hints(how, result)
     if fetch and open_end and shows("download", words):
-        return _with(missed.of_download(folder, choice), result)
+        return _join_hints(missed.of_download(folder, choice), result)
     return missed.of_hosts(words, again) if fetch else ""
 
 
-def _of_words(error: str, traceback: str) -> str:
-    """What an exception means that says too little by itself; empty for any other."""
+def _exception_hint(error: str, traceback: str) -> str:
+    """The meaning of an exception that says too little by itself; empty for any other exception."""
     if _DEVICE_IDS.search(error):
-        return _NO_DEVICE_IDS
+        return _NO_DEVICE_IDS_HINT
     if _IOCTL in error or _STTY in traceback:
-        return _NO_TERMINAL
+        return _NO_TERMINAL_HINT
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
-        return _OF_CHILD
+        return _CHILD_ENDED_HINT
     asserted = _ASSERTS.findall(traceback) if error.endswith(": AssertionError") else []
     return f"what does not hold: {asserted[-1]}" if asserted else ""
 
 
-def _with_library(library: str, backend: str | None, again: str) -> str:
-    """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
+def _library_hint(library: str, backend: str | None, again: str) -> str:
+    """How to install a system library where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
         return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
     of_system = f"{library} is in Debian's and Ubuntu's {own}"
@@ -186,35 +187,35 @@ def _with_library(library: str, backend: str | None, again: str) -> str:
     return f"{of_system}; {how}"
 
 
-def _with(hint: str, result: Result) -> str:
-    """The hint, joined with that of the result: the next start copies to each host what it lacks, which helps some."""
+def _join_hints(hint: str, result: Result) -> str:
+    """Join this hint with the result's own, which may help, too: the next start copies missing files to each host."""
     return "; ".join(filter(None, (hint, result.hint)))
 
 
 def known_elsewhere(
     words: str, run: str, node: str, node_paths: Mapping[str, frozenset[str]], open_end: bool = True
 ) -> str:
-    """What helps where another node has what these `words` of a rank of `node` miss; empty if none has it.
+    """The hint if another node has the path that the rank on `node` lacks, by its `words`; empty if none has it.
 
-    `node_paths`: the paths of the words that each node has. If the node is unknown, one that lacks it is named.
-    `open_end`: the run's end has no other cause, so that a path in the words may be what it misses.
+    `node_paths`: which of the paths in the words each node has. If `node` is unknown, the hint is about a node that
+    lacks the path. `open_end`: the run's end has no other cause, so it may lack a path in the words.
     """
     for path in named_paths.all_of(words, run) if open_end else ():
         having = [name for name, paths in node_paths.items() if path in paths]
         lacking = [node] if node in node_paths else [name for name in node_paths if name not in having]
         if having and lacking and lacking[0] not in having:
-            return f"{having[0]} has {_as_the_script_has(path)}, and {lacking[0]} does not: {_NO_FOLDER}; {_HELPS}"
+            return f"{having[0]} has {_path_for_script(path)}, and {lacking[0]} does not: {_NOT_SHARED}; {_WRITE_HINT}"
     return ""
 
 
-def _as_the_script_has(path: str) -> str:
-    """A path as the script has it, seen from where it works."""
+def _path_for_script(path: str) -> str:
+    """A path as the script would write it: relative to its working folder, or below its home."""
     of_home = path.startswith(named_paths.HOME)
     return f"~/{path.removeprefix(named_paths.HOME)}" if of_home else path.removeprefix(named_paths.WORK)
 
 
 def show_again(run_dir: Path, console: Console, fetch: str) -> int:
-    """Show an end that was written earlier, from its outcome.json; returns the run's exit code."""
+    """Show the end that is recorded in outcome.json; returns the run's exit code."""
     outcome, known = ends.end_of(run_dir), record.facts(run_dir)
     verdict, step = outcome.get("verdict"), outcome.get("step", 0)
     message, hint, node = (outcome.get(name, "") for name in ("message", "hint", "node"))

@@ -1,4 +1,4 @@
-"""Prints what send/folder/ decided of the folder and data that are sent: what stays, is large, odd or a secret."""
+"""Print what send/folder/ decided about a folder and data to send: what is left out, large, odd or secret."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ _SHOWN = 5
 
 
 def tell_sent(code: FolderLook, console: Console, words: Iterable[str] = (), targets: Iterable[str] = ()) -> None:
-    """Say what is found in a folder that goes to hosts, where a link to the rest of its repository leads nowhere, and
-    one to a disk too, if the script's `words` name it and none of `targets` brings it."""
+    """Print what a look found in a folder that is sent to hosts, and a hint about a link that leads nowhere there.
+
+    Such a link leads to the rest of the folder's repository; or to a disk, if the script's `words` have the link and
+    none of the `targets`, which the hosts get, contains the place.
+    """
     look = code.result()
     links = [entry.path for entry in look.entries if entry.issym() and not entry.linkname.startswith("/")]
     named = (word.rpartition("=")[2] for word in words)
@@ -27,22 +30,22 @@ def tell_sent(code: FolderLook, console: Console, words: Iterable[str] = (), tar
 
 
 def _is_below(path: Path, targets: Iterable[str]) -> bool:
-    """Whether the path is in one of these places, its links followed."""
+    """Whether the path, with its links followed, is in one of these places."""
     return any(Path(os.path.realpath(path)).is_relative_to(target) for target in targets)
 
 
 def tell(look: Look, console: Console) -> None:
-    """Say what a look at a folder has found."""
+    """Print what a look at a folder found."""
     for note in look.notes:
         console.note(note)
-    # Nobody misses a repository: where git says what is sent, it stays without a word.
+    # Nobody misses a repository on the hosts: if git decides what is sent, .git is left out without a note.
     if staying := [credential for credential in look.credentials if Path(credential.path).name != ".git"]:
         console.note(left_out.describe(staying))
         console.data({"kind": "not sent", "paths": [credential.path for credential in staying]})
 
 
 def tell_data(looks: Iterable[FolderLook], console: Console) -> None:
-    """Say what of data is odd. Its credentials are sent: who names a folder of data means all of it."""
+    """Print what is odd about data folders. Credentials in them are sent: the user asked for the whole folder."""
     for look in looks:
         where, seen = look.folder, look.result()
         for note in seen.notes:

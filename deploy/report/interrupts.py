@@ -1,9 +1,9 @@
 """Count Ctrl-C (a second one within two seconds asks whether to end the run), SIGTERM and closed terminals.
 
 Before a run has started, the first signal ends the command: it undoes what it made, and a second Ctrl-C does not
-interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count. Then a run on this
-machine stops by Ctrl-C, and one on hosts is left: it goes on, and only a clear answer stops it. Ctrl-Z frees the
-terminal.
+interrupt that. After `hold`, signals are only counted, and the follower of the run reads the count. Then Ctrl-C stops a
+run on this machine, but only leaves a run on hosts: that run continues, and stops only if the user answers yes. Ctrl-Z
+returns the terminal to the shell.
 """
 
 from __future__ import annotations
@@ -20,21 +20,23 @@ from ..core.text import in_seconds
 from .console import Console
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# A scheduler above sends these to ask a script for a checkpoint. They would end this command, and with it the run.
-_OF_SCRIPTS, _MOST_PASSED = (signal.SIGUSR1, signal.SIGUSR2), 16
+# A scheduler that started this command sends these to ask a script for a checkpoint. Unhandled, they would end this
+# command, and with it the run.
+_SCRIPT_SIGNALS, _MOST_PASSED = (signal.SIGUSR1, signal.SIGUSR2), 16
 # A second Ctrl-C within this time asks whether to stop the run.
 _AGAIN_S = 2.0
 CONTINUES = "the run continues"
 
 
 class Detached(Exception):
-    """The user left, or the terminal is gone: the run continues without us."""
+    """The user left the run, or the terminal is gone: the run continues without this command."""
 
 
 class Interrupts:
-    """Counts the requests to stop while it is entered. `doing`: the current step; `left`: what a stop leaves behind.
+    """Counts requests to stop within its `with`. `doing`: the current step; `left`: what a stop leaves behind.
 
-    `detaches`: the run continues if the terminal goes away. Otherwise that asks the run to stop, as Ctrl-C does.
+    `detaches`: the run continues if the terminal closes. Otherwise a closed terminal asks the run to stop, as Ctrl-C
+    does.
     """
 
     def __init__(self, console: Console, doing: str = "", left: str = "", detaches: bool = True) -> None:
@@ -49,10 +51,10 @@ class Interrupts:
         self._opening = ExitStack()
 
     def __enter__(self) -> Interrupts:
-        # Only the main thread may set handlers; in another one of a program, signals are that program's.
+        # Only the main thread may set handlers. If a program calls this from another thread, it handles its signals.
         if threading.current_thread() is threading.main_thread():
-            numbers = {*_SIGNALS, *_OF_SCRIPTS, signal.SIGTSTP}
-            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # as nohup asks: nothing ends with the terminal
+            numbers = {*_SIGNALS, *_SCRIPT_SIGNALS, signal.SIGTSTP}
+            if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # under nohup, a closed terminal ends nothing
                 numbers.remove(signal.SIGHUP)
             self._before = {number: signal.signal(number, self._handle) for number in numbers}
         self._opening.enter_context(self._console.opening(lambda: self.doing))
@@ -70,15 +72,15 @@ class Interrupts:
         self.doing, self.left = doing, left or self.left
 
     def hold(self) -> None:
-        """From now on signals interrupt nothing: they are only counted."""
+        """From now on, only count signals: they interrupt nothing."""
         self._raises = False
 
     def leave_by_ctrl_c(self, come_back: str, stop: str, left: Callable[[], str] = lambda: CONTINUES) -> None:
-        """From now on Ctrl-C leaves the run. The message says how it is `left`, and names `come_back` and `stop`."""
+        """From now on, Ctrl-C leaves the run. The message has how it is `left`, `come_back` and `stop`."""
         self._come_back, self._stop, self._how_left = come_back, stop, left
 
     def tell_way_back(self) -> None:
-        """Say how the run was left: below the view, or to whom only the reader of the output has gone."""
+        """Print how the run was left and how to come back, if a person can answer or the output's reader is gone."""
         if self._console.asks or self._console.gone:
             self._console.warn(self._way_back())
 
@@ -86,18 +88,18 @@ class Interrupts:
         return f"{self._how_left()}\n  to come back: {self._come_back}\n  to stop it:   {self._stop}"
 
     def ask(self) -> None:
-        """Act as if Ctrl-C had come once, for a command that exists to stop a run."""
+        """Act as if Ctrl-C was pressed once, for a command whose purpose is to stop a run."""
         self._count += 1
 
     def take_passed(self) -> list[signal.Signals]:
-        """The signals that came since the last call and are meant for the ranks; says so."""
+        """The signals for the ranks that arrived since the last call; prints a note about each."""
         passed, self._passed = self._passed, []
         for number in passed:
             self._console.note(f"{number.name} goes to the ranks")
         return passed
 
     def requests(self) -> int:
-        """How often a stop was requested; warns what each does. Raises Detached if the user leaves the run."""
+        """How often a stop was requested; prints what each request does. Raises Detached if the user leaves the run."""
         gone = self._gone or self._console.gone
         if gone and self._detaches:
             raise Detached
@@ -114,7 +116,7 @@ class Interrupts:
         return count
 
     def _leave(self) -> None:
-        """Raise Detached after a Ctrl-C. If a second one follows soon and the user says yes, stop the run instead."""
+        """Raise Detached soon after a Ctrl-C. If a second one follows in time and the user says yes, stop the run."""
         if self._count > self._left:
             first, self._left = not self._left, self._count
             if first:
@@ -139,22 +141,22 @@ class Interrupts:
             raise Detached
         self._count, self._come_back = 1, ""
 
-    def _rest(self) -> None:
-        """Ctrl-Z: leave the terminal to the shell until `fg`, with its cursor; what is typed there stays."""
+    def _suspend(self) -> None:
+        """Handle Ctrl-Z: give the terminal, with its cursor, to the shell until `fg`; what appears there stays."""
         with self._console.below():
-            # As without us: where no shell can bring us back, the system does not stop us.
+            # The system's default handling: if no shell can resume this process, the system does not stop it.
             signal.signal(signal.SIGTSTP, self._before[signal.SIGTSTP])
             signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
             signal.signal(signal.SIGTSTP, self._handle)
 
     def _handle(self, number: int, _: FrameType | None) -> None:
         if number == signal.SIGTSTP:
-            self._rest()
+            self._suspend()
             return
-        if number in _OF_SCRIPTS:
+        if number in _SCRIPT_SIGNALS:
             self._passed = [*self._passed, signal.Signals(number)][:_MOST_PASSED]
             return
-        if number == signal.SIGHUP:  # the terminal has gone; writing would raise in the middle of something
+        if number == signal.SIGHUP:  # the terminal is gone; writing would raise in the middle of something
             self._gone = True
             self._console.mute()
         if number == signal.SIGTERM and self._come_back:

@@ -1,6 +1,6 @@
 """The live view of a run on a terminal: its nodes, its numbers and its story, redrawn in place.
 
-Text from others stands in `Text`, whose control characters are visible.
+Text from hosts, containers and scripts is wrapped in `Text`, which makes its control characters visible.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from ..run.state.story import Happening
 from . import text as lines
 
 _REFRESH_S = 0.125
-# A terminal echoes `^C` behind the last line: on a line of its own, the next view would be drawn a line too low.
+# A terminal echoes `^C` after the last line. The view leaves room for it: if it wrapped onto a new line, the next view
+# would be drawn one line too low.
 _ECHO = len("^C")
 _STORY_LINES = 4
-# Lines of the view besides the nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
-_LINES_BESIDE_NODES = 7 + _STORY_LINES
+# The lines of the view that are not nodes: headline, heads, bar, metrics, a line for hidden nodes, and the story.
+_OTHER_LINES = 7 + _STORY_LINES
 
 
 class Text(RichText):
@@ -46,15 +47,15 @@ class Text(RichText):
 def view(
     state: State, recipe: str, why: str, width: int, height: int, moving: str = "", whole: bool = False
 ) -> RenderableType:
-    """The live view of one moment, as something that rich can print (the docs make their picture of it).
+    """The live view at one moment, as something that rich can print (the docs' picture is made from it, too).
 
-    `moving` is the line that a script redraws, such as its progress bar. `whole`: nobody draws over its story again,
-    whose lines are as long as they are.
+    `moving` is the line that a script redraws, such as its progress bar. `whole`: this is the last view, so the lines
+    of its story are not cut.
     """
     head, *rest = lines.headline(state, recipe, why)
     words = ("   ".join(rest), "quiet")
     title = Text.assemble(("muster", "node"), "   ", head, "   ", words, overflow="ellipsis", no_wrap=True)
-    room = max(3, height - _LINES_BESIDE_NODES)
+    room = max(3, height - _OTHER_LINES)
     marks = lines.marks(state)
     ranks = _shown_ranks(state, marks)
     shown = _shown_nodes(state, room, {name for name, view in ranks.items() if view.rank not in marks})
@@ -68,7 +69,7 @@ def view(
         for name, row in zip(shown, cells, strict=True)
     ]
     table = Table.grid(padding=(0, lines.GAP, 0, 0))
-    # Where a rank trains: its node, its number and its step.
+    # If a rank trains, at least these cells stay: its node, its number and its step.
     for row in lines.fitted(heads * (most > 2) + rows, width, min(3, most)):
         table.add_row(*row)
     parts: list[RenderableType] = [title, table]
@@ -86,7 +87,7 @@ def view(
 
 
 class LiveView:
-    """The view, redrawn in place on a terminal."""
+    """Draws the view on a terminal, again and again in the same place."""
 
     def __init__(self, console: RichConsole, state: State, recipe: str, why: str) -> None:
         self._console, self._state, self._recipe, self._why = console, state, recipe, why
@@ -100,7 +101,7 @@ class LiveView:
         )
 
     def tell(self, lines_above: Sequence[str] = (), moving: str = "") -> None:
-        """Draw the view again if that is due, after the lines that the script has printed."""
+        """Print the script's lines above the view, and draw the view again if that is due."""
         now, self._moving = time.monotonic(), moving
         for line in lines_above:
             self._console.print(Text(line), soft_wrap=True, highlight=False)
@@ -109,11 +110,11 @@ class LiveView:
             self._live.update(self._view(), refresh=True)
 
     def stop(self) -> None:
-        """What is printed next stands below the view, and nothing draws over it."""
+        """Stop drawing: what is printed next comes below the view and stays."""
         self._live.stop()
 
     def start(self) -> None:
-        """Below what was printed meanwhile: what stands above is not drawn over."""
+        """Start a new view below what was printed in the meantime, which stays."""
         self._live = self._new()
         self._live.start()
 
@@ -128,7 +129,7 @@ class LiveView:
 
 
 def _shown_ranks(state: State, marks: Mapping[int, str]) -> dict[str, RankView]:
-    """By node, the rank that its row is about: the first that is marked, else the first."""
+    """For each node, the rank that its row shows: the first marked rank, or else the first rank."""
     ranks = dict[str, RankView]()
     for _, view in sorted(state.ranks.views.items(), key=lambda pair: (pair[0] not in marks, pair[0])):
         ranks.setdefault(view.node, view)
@@ -136,7 +137,7 @@ def _shown_ranks(state: State, marks: Mapping[int, str]) -> dict[str, RankView]:
 
 
 def _shown_nodes(state: State, room: int, as_usual: Collection[str]) -> list[str]:
-    """As many nodes as there is room for, in their order: those of which there is news go before those `as_usual`."""
+    """As many nodes as there is room for, in their order. Nodes with news have priority over those `as_usual`."""
 
     def is_usual(name: str) -> bool:
         return name in as_usual and name not in state.nodes.troubles and not lines.is_lost(name, state)
@@ -155,7 +156,7 @@ def _node_row(name: str, state: State, view: RankView | None, marks: Mapping[int
 
 
 def _story(happenings: Sequence[Happening], whole: bool, roomy: bool) -> Table:
-    """The lines with their times: `whole`, or cut at the edge; where it is `roomy`, the grave ones are whole."""
+    """The lines with their times: `whole`, or cut at the edge. With `roomy`, grave lines are whole in any case."""
     table = Table.grid(Column(width=len("  00:00:00  "), no_wrap=True), "")
     for line in happenings:
         at = time.strftime("  %H:%M:%S", time.localtime(line.t))

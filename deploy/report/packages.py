@@ -1,4 +1,4 @@
-"""A project's packages, as a command asks for them and says what was done: the same on hosts and on this machine."""
+"""Find and install a project's packages for a command, and print what was done: on hosts and on this machine alike."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .console import Console
 
 
 def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
-    """The requirements of the folder, which this says; `wanted` as --requirements has it. Raises UsageError."""
+    """Read the folder's requirements and print which they are. `wanted`: value of --requirements. Raises UsageError."""
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
@@ -54,10 +54,10 @@ def bring(
     foreseen: Foreseeing | None = None,
     each: Each = at_once,
 ) -> Installed:
-    """Install the packages at every place and say what was done. `source`: the folder that is sent.
+    """Install the packages at every place and print what was done. `source`: the folder that is sent.
 
-    `torch`: the build of torch that is among them (`cu126`), where the base has none. `resolved`, `foreseen`,
-    `each`: as install.PackageRequest has them.
+    `torch`: the build of torch to install with them (`cu126`), if the base has no torch. `resolved`, `foreseen`,
+    `each`: as in install.PackageRequest.
     """
     here = all(isinstance(place, ProcessPlace) for place in places)
     own = settings.of_user(far=not here)
@@ -71,7 +71,7 @@ def bring(
         if own.left:
             console.warn(left)
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
-        if here and needs.by_itself:  # the script starts without them, and a warning says why
+        if here and needs.by_itself:  # the script starts without its packages, and a warning says why
             faults = []
         for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed) and cause.words):
             console.note(words)
@@ -94,19 +94,22 @@ def bring(
 def foresee(
     places: Sequence[Place], needs: Requirements, source: Path, torch: str, coming: Base | None
 ) -> Foreseen | None:
-    """The lock of the packages before their time, in silence: as install.foresee has it."""
+    """Resolve the packages early, without printing anything; see install.foresee."""
     needs, own = _from(needs, settings.of_user(), torch)
     return install.foresee(places, install.PackageRequest(needs, own, lambda *_: None, source), coming)
 
 
 def _from(needs: Requirements, own: Settings, torch: str) -> tuple[Requirements, Settings]:
-    """The requirements and the settings with the indexes of both; without any, `torch` is a build of PyTorch's own."""
+    """The requirements, without indexes and logins, and the settings with both.
+
+    Without any index, the settings take the build `torch` from PyTorch's own index.
+    """
     needs, own = requirements.take_out_logins(needs, own)
     return needs, own.with_torch(torch) if torch and not own.indexes else own
 
 
 def other_python(folder: Path, python: str) -> str:
-    """What to say where the folder's pyproject.toml asks for another Python than the one that runs its script."""
+    """The warning if the folder's pyproject.toml asks for another Python than the one that runs its script."""
     with suppress(OSError, UnicodeDecodeError):
         text = plain_file.read(folder / "pyproject.toml", project_file.MOST, folder).decode()
         if asked := project_file.other_python(text, python):

@@ -1,4 +1,4 @@
-"""The how-to pages and the tutorial, for a terminal: they come with the program, and need no network."""
+"""The how-to pages and the tutorial, for a terminal: they are installed with the program, and need no network."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core.errors import DeployError, UsageError
 from ..core.near import near
 
-# In the checkout below docs/, in a wheel below `deploy` (setup.py).
+# In a checkout, the pages are below docs/; in a wheel, below `deploy` (setup.py).
 _ABOVE = Path(__file__).resolve().parents[2]
 _PLACES = {"Tutorial": ("docs/tutorial", "deploy/tutorial"), "How to": ("docs/how-to", "deploy/pages")}
 _LINK = re.compile(r"!?\[([^\]]*)\]\(([^)\s]+)\)")
@@ -17,7 +17,7 @@ _ANCHOR = re.compile(r'<a id="[^"]*"></a>\n?')
 
 
 def find_pages() -> dict[str, list[Path]]:
-    """The pages of each section. Raises DeployError if they did not come with the program."""
+    """The pages of each section. Raises DeployError if they were not installed with the program."""
     pages = {title: _pages_of(places) for title, places in _PLACES.items()}
     if not all(pages.values()):
         raise DeployError("the pages are not beside the program", "install it again: pip install /path/to/the/checkout")
@@ -40,7 +40,7 @@ def list_pages() -> list[str]:
 
 
 def read_page(words: tuple[str, ...]) -> str:
-    """The page that these words name, for a terminal. Raises UsageError with the one that may be meant."""
+    """The page that the user's words name, for a terminal. Raises UsageError, with the page that may be meant."""
     named = {path.stem: path for paths in find_pages().values() for path in paths}
     name = "-".join(words).lower().removesuffix(".md").rpartition("/")[2]
     if name not in named:
@@ -50,7 +50,7 @@ def read_page(words: tuple[str, ...]) -> str:
 
 
 def _meant(name: str, named: Mapping[str, Path]) -> str:
-    """The page with a name like this one, else the one that speaks most of it; empty if none does."""
+    """The page with a similar name, or else the one that mentions the name most often; empty if none does."""
     if close := near(name, named):
         return close
     words = name.replace("-", " ")
@@ -61,7 +61,7 @@ def _meant(name: str, named: Mapping[str, Path]) -> str:
 
 
 def plain_links(text: str, named: Mapping[str, object]) -> str:
-    """The text of a page for a terminal: a link to a page is the command that prints it, another link is its words."""
+    """A page's text for a terminal: a link to a page becomes the command that prints it, any other link its words."""
 
     def shown(link: re.Match[str]) -> str:
         words, target = link.groups()

@@ -1,6 +1,6 @@
-"""What is shown in a log, a pipe, a CI job, where no terminal is: lines of a run, a word while a step takes long.
+"""Output without a terminal (a log, a pipe, a CI job): lines about a run, and a line now and then during a long step.
 
-`Transfers` has the words of a push for a terminal, too.
+`Transfers` also has the words about a push for a terminal.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from . import text as lines
 FIRST_S, THEN_S = 10.0, 30.0
 _EVERY_S = 2.0
 _IN_A_LINE = 4  # hosts
-_TELLING = 64 << 10  # bytes; below this, a rate means nothing
+_RATE_FROM = 64 << 10  # bytes; with fewer, a rate means nothing
 
 
 class PlainView:
-    """The run's story as it happens, and a line of numbers every two seconds; before that, now and then, the nodes."""
+    """Prints the run's story as it happens, and numbers every 2 s; before the first step, the nodes now and then."""
 
     def __init__(self, say: Callable[[str, str], None], state: State, recipe: str, why: str) -> None:
         self._say, self._state = say, state
@@ -37,7 +37,7 @@ class PlainView:
         """Show what is new."""
         story = self._state.story
         for line in story[self._lines_shown :]:
-            at = clock_time(line.t) if story.late and line.t < self._opened else ""  # it is no news
+            at = clock_time(line.t) if story.late and line.t < self._opened else ""  # an old line gets its time
             self._say(f"{at}{line.text}", "warn" if line.grave else "")
         self._lines_shown = len(self._state.story)
         now = time.monotonic()
@@ -49,7 +49,7 @@ class PlainView:
             self._tell_nodes(now - self._began)
 
     def close(self) -> None:
-        """The last numbers, where newer ones have come since the last line."""
+        """Print the last numbers, if they are newer than the last line."""
         if self._state.step:
             self._tell_numbers()
 
@@ -68,14 +68,14 @@ class PlainView:
 
 
 def clock_time(t: float) -> str:
-    """When something was, in front of what it was; with the day, if that is not today."""
+    """A time to put in front of a line; with the day, if that is not today."""
     day = "" if time.localtime(t)[:3] == time.localtime()[:3] else "%Y-%m-%d "
     return time.strftime(f"{day}%H:%M:%S  ", time.localtime(t))
 
 
 @dataclass
 class _Transfer:
-    """The bytes so far and in total; `began` and `ended` on the monotonic clock, None before."""
+    """The bytes so far and in total; `began` and `ended` by the monotonic clock, None until then."""
 
     sent: int = 0
     total: int = 0
@@ -85,7 +85,7 @@ class _Transfer:
 
 
 class Transfers:
-    """The transfers to or from each of `hosts`; another name (this machine, which reads) comes first.
+    """The transfers to or from each of `hosts`. A name that is not among them (this machine, which reads) comes first.
 
     `then`: what a host does after its last byte.
     """
@@ -108,7 +108,7 @@ class Transfers:
             if transfer.began is None or sent < transfer.sent:
                 transfer.began, transfer.ended = now, None
             transfer.sent, transfer.total, transfer.source = sent, total, source
-            # Of what is pulled, the total grows as it becomes known.
+            # The total of a pull grows as more of it becomes known.
             transfer.ended = None if sent < total else transfer.ended or now
 
     def rows(self, room: int) -> list[tuple[str, str]]:
@@ -131,7 +131,7 @@ class Transfers:
     def _words(self, transfer: _Transfer) -> str:
         if transfer.began is None or not transfer.total:
             return "waiting"
-        if transfer.sent < min(_TELLING, transfer.total):
+        if transfer.sent < min(_RATE_FROM, transfer.total):
             return f"{amount(transfer.total)} to go"
         words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
         if transfer.ended is not None:
@@ -143,7 +143,7 @@ class Transfers:
 def ticking(
     words: Callable[[], str], say: Callable[[str], None], first_s: float = FIRST_S, then_s: float = THEN_S
 ) -> Iterator[None]:
-    """Say `words()` and the seconds so far, after `first_s` and then every `then_s`, from a thread of its own."""
+    """Say `words()` and the seconds so far, after `first_s` and then every `then_s`, from a separate thread."""
     over, began = threading.Event(), time.monotonic()
 
     def tick() -> None:

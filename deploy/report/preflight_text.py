@@ -18,12 +18,12 @@ from .text import aligned
 MARKS = {"ok": "✓", FAULT: "✗", WARNING: "!", UNKNOWN: "?"}
 SHADES = ((0.7, "░"), (0.4, "▒"), (0.15, "▓"), (-1.0, "█"))
 INDENT = " " * 8
-# So many findings are told whole.
+# How many findings are printed in full.
 MOST_WHOLE = 8
 
 
 def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
-    """The lines of a verdict; `backend`: the library whose choices it predicts."""
+    """The lines of a verdict. `backend`: the communication library whose choices the verdict predicts."""
     hosts = several(len(verdict.hosts_examined), "host")
     yield f"muster preflight   {hosts}   {duration(verdict.seconds)}   {backend}   {verdict.where}"
     shown = (f"{group} {MARKS.get(level, level)}" for group, level in verdict.groups.items() if level)
@@ -43,7 +43,7 @@ def lines_of(verdict: Verdict, backend: str) -> Iterator[str]:
 
 
 def readiness(verdict: Verdict) -> tuple[str, str]:
-    """What a verdict without a fault says, as a title and a sentence: what was not rehearsed is not promised."""
+    """A title and a sentence for a verdict without a fault: they promise only what was rehearsed."""
     warned = ", with warnings" if verdict.warnings else ""
     if verdict.not_rehearsed:
         return f"ready, not rehearsed{warned}", verdict.not_rehearsed
@@ -57,7 +57,7 @@ def _ready(verdict: Verdict) -> str:
 
 
 def _counted(word: str, findings: Sequence[Finding]) -> Iterator[str]:
-    """What is not told of so many findings: how many of each cause."""
+    """A line that counts, by cause, the findings that are not printed in full."""
     if left := Counter(finding.cause for finding in findings[MOST_WHOLE:]):
         causes = ", ".join(f"{cause} ({count})" for cause, count in left.items())
         yield f"{word:<8}{left.total()} more, which --json has: {causes}"
@@ -82,7 +82,7 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
 
 
 def heat(answers: Answers) -> list[str]:
-    """Every pair's rate as a picture: darker is slower, against the median."""
+    """Every pair's rate as a picture: the darker, the slower compared with the median."""
     known = bandwidth.rates(answers)
     middle = statistics.median(known.values() or [0])
 
@@ -95,7 +95,7 @@ def heat(answers: Answers) -> list[str]:
 
 
 def matrix(answers: Answers) -> list[str]:
-    """What `nc -vz` would say from each host to each: the rendezvous port, and a port of the data range."""
+    """What `nc -vz` would print from each host to each other: for the rendezvous port, and for the data ports."""
 
     def cell(kinds: Sequence[str], row: str, column: str) -> str:
         tried = [link for kind in kinds for link in answers.between(row, column, kind)]
@@ -106,7 +106,7 @@ def matrix(answers: Answers) -> list[str]:
 
 
 def _grid(answers: Answers, title: str, cell: Callable[..., str]) -> list[str]:
-    """A row for each host that calls, a column for each that is called."""
+    """A row for each calling host, a column for each called host."""
     hosts = answers.hosts_with_facts
     rows = ([f"from {row}", *(cell(row, column) for column in hosts), ""] for row in hosts)
     return aligned([[title, *hosts, "(to)"], *rows])

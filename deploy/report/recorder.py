@@ -1,6 +1,6 @@
-"""A console for a program that calls Muster: it hands every event on as a value, and prints only if asked to.
+"""A console for a program that calls Muster: it passes every event on as a value, and prints only if asked to.
 
-What a command would tell a person goes to the logger `muster`: notes as INFO, warnings as WARNING.
+Messages that a command would print for a person go to the logger `muster`: notes as INFO, warnings as WARNING.
 """
 
 from __future__ import annotations
@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from .console import Console, Value
 
 _LOG = logging.getLogger("muster")
-# A warning is printed only if the program asks for it.
+# Without this handler, Python would print warnings even if the program has not set up logging.
 _LOG.addHandler(logging.NullHandler())
 
 
 class Recorder(Console):
-    """`tell` gets what `--json` would print, from the thread that works. show: print as a command does.
+    """A console that calls `tell` with what `--json` would print, from the working thread.
 
-    `over`: whether the caller no longer waits; a follower then leaves the run, which continues.
+    `show`: also print, as a command does. `over`: whether the caller no longer waits; a follower then leaves the run,
+    which continues.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Recorder(Console):
         self._gone = value
 
     def data(self, value: Value) -> None:
-        """Hand an event on."""
+        """Pass an event on."""
         self._tell(value)
 
     def block(self, rows: Sequence[str]) -> None:

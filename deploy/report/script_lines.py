@@ -1,4 +1,4 @@
-"""The lines that ranks print, for a person: which ranks to show, and the line of a progress bar. Pure."""
+"""Show a person the lines that ranks print: of which ranks, with progress bars, without victims' tracebacks. Pure."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from ..run.progress import State
 
 @dataclass(frozen=True)
 class ShownRanks:
-    """The ranks whose lines are shown; None: all."""
+    """The ranks whose lines are shown (`numbers`; None: all)."""
 
     numbers: frozenset[int] | None
 
     def have(self, rank: int | None) -> bool:
-        """Whether to show a line of this rank; None: a line that no rank printed."""
+        """Whether to show a line from this rank; None: a line that no rank printed."""
         return self.numbers is None or rank in self.numbers
 
 
-# A traceback waits so long for the verdict, and so many lines of it do.
+# How many seconds a traceback is held back until it is known whether its rank is a victim; and how many of its lines.
 _VERDICT_S, _MOST_HELD = 8.0, 300
-# torch marks a rank's lines where it reports its end.
-_SPEAKER = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
+# The marks at the beginning of a line: Muster's, and torch's where it reports a rank's end.
+_RANK_MARK = re.compile(r"^(?:rank \d+  )?(?:\[rank\d+\]: ?)?")
 _BEGINS = re.compile(r"(?:\[rank\d+\]: ?)?Traceback \(most recent call last\)")
 _CHAIN = re.compile(r"During handling of the above exception|The above exception was the direct cause|Traceback \(most")
-# What torch says behind it, in the ranks that end.
-_MORE = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \d\d:")
+# What torch prints after a traceback, in the ranks that end.
+_AFTER_TRACEBACK = re.compile(rf"(?:{_CHAIN.pattern})|\[?rank\d+\]?:\[[WE]|\[?[WE]\d{{4}} \d\d:")
 
-# What gloo says in a rank that lost another one.
+# What gloo prints in a rank that has lost another rank.
 _LOST = re.compile(r"Connection (?:closed|reset) by (?:remote )?peer")
 
 _SPAN = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
@@ -43,7 +43,7 @@ RANK_0 = ShownRanks(frozenset({0}))
 
 
 def shown_ranks(text: str) -> ShownRanks:
-    """The ranks of `--rank`, also as messages have them (`0-2, 5`); rank 0 by default. Raises UsageError."""
+    """The ranks given with `--rank`, also in the form that messages use (`0-2, 5`); default 0. Raises UsageError."""
     if text == "all":
         return ShownRanks(None)
     spans = [_SPAN.fullmatch(part.strip()) for part in (text or "0").split(",")]
@@ -55,19 +55,19 @@ def shown_ranks(text: str) -> ShownRanks:
 
 @dataclass
 class _Traceback:
-    """The lines of a traceback that a rank has printed, since `t`; `whole`: with the exception below its frames."""
+    """The lines of a traceback that a rank began to print at `t`; `whole`: the exception below the frames has come."""
 
     t: float
     lines: list[str]
     whole: bool = False
 
     def has(self, line: str) -> bool:
-        """Whether a line belongs to it, which is added then: a frame, its exception, or the next one of a chain."""
-        bare = _SPEAKER.sub("", line)
+        """Add a line if it belongs to the traceback: a frame, the exception, or a chained one. False if it does not."""
+        bare = _RANK_MARK.sub("", line)
         if len(self.lines) >= _MOST_HELD:
             return False
         is_within = not bare or bare.startswith((" ", "\t"))
-        if self.whole and not is_within and not _MORE.match(bare):
+        if self.whole and not is_within and not _AFTER_TRACEBACK.match(bare):
             return False
         self.whole = (self.whole or not is_within) and not _CHAIN.match(bare)
         self.lines.append(line)
@@ -75,9 +75,10 @@ class _Traceback:
 
 
 class ScriptLines:
-    """Gathers the lines of `shown` ranks from events. `moving` is the line that a script redraws now.
+    """Gathers the lines of `shown` ranks from events. `moving` is the line that a script is redrawing.
 
-    A traceback waits until the `state` tells whose it is: that of a rank which only lost another one is a line.
+    A traceback is held back until the `state` knows how its rank ended: if the rank only lost another rank, a single
+    line replaces the traceback.
     """
 
     def __init__(self, shown: ShownRanks, state: State) -> None:
@@ -87,9 +88,9 @@ class ScriptLines:
         self.moving, self._size = "", 0
 
     def add_events(self, events: Sequence[Event], now: float = 0.0) -> None:
-        """Take the output from new events."""
+        """Add the output from new events."""
         ranks, numbers = self._state.ranks, self._shown.numbers
-        # What a launcher or a role counts as its world is not the run's.
+        # The world size of a launcher's or a role's ranks is not that of the run.
         began = [event for event in events if event["kind"] == "began" and not (event.get("launcher") or ranks.roles)]
         size = max((int(event.get("world", 0)) for event in began), default=0 if ranks.script else ranks.size)
         if numbers and size not in (0, self._size) and min(numbers) >= size:
@@ -113,7 +114,7 @@ class ScriptLines:
         return lines
 
     def close(self) -> None:
-        """The run is over: what still waits has no better time."""
+        """Show the tracebacks that are still held back, because the run is over."""
         for rank in [*self._held]:
             self._settle(rank, float("inf"))
 
@@ -121,7 +122,7 @@ class ScriptLines:
         held = None if rank is None else self._held.get(rank)
         if held and held.has(line):
             return
-        if held and rank is not None:  # it goes on after its traceback: it lives
+        if held and rank is not None:  # the rank prints more after its traceback, so it lives
             self._lines += self._held.pop(rank).lines
         if rank is not None and _BEGINS.match(bare):
             self._held[rank] = _Traceback(now, [line])
@@ -129,10 +130,10 @@ class ScriptLines:
             self._lines.append(line)
 
     def _settle(self, rank: int, now: float) -> None:
-        """Show the traceback of a rank that waits, or say in a line that it is a victim's."""
+        """Show a rank's held traceback, or replace it with a line that the rank is a victim; or keep holding it."""
         held, state = self._held[rank], self._state
         end = state.ranks.ends.get(rank)
-        # A launcher that another node's end has ended tells of no end of its own.
+        # A launcher that ends because another node ended does not report its own end.
         is_victim = end.victim if end else any(_LOST.search(line) for line in held.lines)
         why = _why_lost(state, rank) if is_victim else ""
         if why:
@@ -148,7 +149,7 @@ class ScriptLines:
 
 
 def _why_lost(state: State, rank: int) -> str:
-    """Why a rank that lost others is not at fault, as far as it is known."""
+    """Why a rank that lost others is not at fault; empty if that is not known."""
     if state.case.finding and state.case.finding.cause == Cause.MISMATCH:
         return "waited in vain"
     blame = state.blame()

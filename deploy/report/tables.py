@@ -20,22 +20,22 @@ from ..run.files.ends import RUNNING, UNFINISHED
 
 # An object of JSON.
 Value = dict[str, Any]
-# By host.
+# The status of each host, by its name.
 Statuses = Mapping[str, HostStatus]
-# Cells, by row.
+# The cells of each row.
 Rows = list[tuple[str, ...]]
 STATUS_HEAD = ("host", "run", "state", "step", "rate", "GPU", "last line")
 RUNS_HEAD = ("run", "state", "hosts", "checkpoint", "size", "last change")
 FOLDERS_HEAD = ("run", "state", "accuracy", "step", "time", "size")
 GPUS_HEAD = ("host", "GPU", "name", "memory", "busy", "held by")
-# Above this age, a step or a line shows its age: the run may hang.
+# A step or a line that is older than this is shown with its age, because the run may hang.
 QUIET_S = 30
 _WORST_FIRST = (RUNNING, "refused", "failed", "stopped", UNFINISHED, "done")
 ENDED = frozenset(_WORST_FIRST[1:])
 
 
 def status_rows(statuses: Statuses, run: str = "") -> Rows:
-    """A row for each node, or one for a host where nothing runs (of `run`, if given)."""
+    """A row for each node (of `run`, if given), or one for a host that has none; and one for each starting run."""
     batches, rows = _batches(statuses), Rows()
     for host, status, nodes, claims in _of(statuses, run):
         gpu = gpu_words(status.gpus)
@@ -51,7 +51,7 @@ def status_rows(statuses: Statuses, run: str = "") -> Rows:
 
 
 def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
-    """What a node waits for, since when, and in which place: `run r1 has GPU 0; since ..., place 1`; empty: nothing."""
+    """Why a node waits, since when, its place in the queue: `run r1 has GPU 0; since ..., place 1`. Empty: no wait."""
     own = (claim for claim in claims if claim.run == node.run and claim.state in (RESTS, WAITS_THERE, HOLDS))
     if not node.runs or (claim := next(own, None)) is None:
         return ""
@@ -63,7 +63,7 @@ def _waits(node: NodeStatus, claims: Sequence[Claim]) -> str:
 
 
 def _of(statuses: Statuses, run: str) -> Iterator[tuple[str, HostStatus, list[NodeStatus], list[Claim]]]:
-    """Each host with the nodes of `run`; of no run: all, and the claims of commands at work."""
+    """Each host with the nodes of `run`; if `run` is empty, with all nodes and the claims of commands at work."""
     for host, status in statuses.items():
         nodes = [node for node in status.nodes if run in ("", node.run)]
         yield host, status, nodes, [claim for claim in status.gpus.claims if claim.state == DEPLOYS and not run]
@@ -74,7 +74,7 @@ def _batches(statuses: Statuses) -> dict[str, int]:
 
 
 def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
-    """The numbers of the GPUs that a node was given, if these are not all of the host's."""
+    """The numbers of the GPUs that a node was given, if these are not all GPUs of the host."""
     later = (claim.gpus for claim in gpus.claims if claim.run == node.run and claim.state == RUNS)
     given = node.gpus or next(later, ())
     own = [str(gpu.index) for gpu in gpus.gpus if gpu.uuid in given] if node.runs else []
@@ -82,7 +82,7 @@ def _own_gpus(node: NodeStatus, gpus: Gpus) -> str:
 
 
 def status_values(statuses: Statuses, run: str = "") -> list[Value]:
-    """The statuses for programs: one object for each node."""
+    """The statuses for programs: one object for each node, idle host and starting run."""
     batches, values = _batches(statuses), []
     for host, status, nodes, claims in _of(statuses, run):
         gpus = gpu_value(status.gpus)
@@ -99,7 +99,7 @@ def status_values(statuses: Statuses, run: str = "") -> list[Value]:
 
 
 def folder_rows(runs: Iterable[RunFacts]) -> Rows:
-    """A row for each run of this machine."""
+    """A row for each run on this machine."""
     return [
         (
             run.id,
@@ -124,7 +124,7 @@ def run_rows(runs: Mapping[str, Sequence[HostRun]]) -> Rows:
 
 
 def run_values(by_host: Mapping[str, Sequence[HostRun]]) -> list[Value]:
-    """The runs on all hosts, each once, the newest last, with its worst node's state."""
+    """The runs on all hosts, each once, newest last, with the state of its worst node."""
     runs: dict[str, dict[str, HostRun]] = {}
     for host, host_runs in by_host.items():
         for run in host_runs:
@@ -146,7 +146,7 @@ def _run_value(run_id: str, hosts: list[str], parts: Sequence[HostRun]) -> Value
 
 
 def fault_rows(faults: Mapping[str, DeployError]) -> list[tuple[str, str]]:
-    """A line for each host that did not answer: its name and the cause."""
+    """A row for each host that did not answer: its name and the cause."""
     return [(host, " ".join(fault.message.split()).removeprefix(f"{host}: ")) for host, fault in faults.items()]
 
 
@@ -156,7 +156,7 @@ def fault_values(faults: Mapping[str, DeployError]) -> list[Value]:
 
 
 def state_word(node: NodeStatus) -> str:
-    """The state of a node in a word: running, done, stopped, failed, ..."""
+    """The state of a node in one word: running, done, stopped, failed, ..."""
     if node.code is None:
         return WAITS if node.runs and node.last_line.startswith(WAITS) else node.state
     by_code = {DONE: "done", STOPPED: "stopped"}.get(node.code, "failed")

@@ -24,17 +24,17 @@ _MOST_DRAWN = 1e100  # sums and differences of larger numbers are not finite
 _EVALUATED = re.compile(r"(?:^|[_/.-])(?:val|valid|validation|eval|test|acc|accuracy)(?:$|[_/.-])", re.IGNORECASE)
 _COST = re.compile(r"runtime|per_second|samples|steps")
 _MOST_OWN = 3
-GAP = 3  # between two cells
-# The row of a node that reports no rank any more.
-_GONE = {"exited": "ended", "lost": "lost"}
+GAP = 3  # spaces between two cells
+# The words for a node whose ranks no longer report.
+_ENDED_WORDS = {"exited": "ended", "lost": "lost"}
 Cell = TypeVar("Cell", bound=Sized)
 HEADS = ("node", "rank", "step", "ms/step", "data", "compute", "waiting")
-# A rank that tells nothing for so long is marked.
+# A rank is marked as silent if it has reported no step for this many seconds, or for this many steps if that is longer.
 _SILENT_S, _SILENT_STEPS = 10.0, 20
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """`values` as `width` bars, each the mean of its share; with few values, bars repeat, so the width stays."""
+    """`values` as `width` bars, each the mean of its share; with fewer values, bars repeat to fill the width."""
     finite = [value for value in values if abs(value) < _MOST_DRAWN]
     if not finite or width < 1:
         return ""
@@ -50,14 +50,14 @@ NO_FILES = "it wrote no files into its folder or its home"
 
 
 def headline(state: State, recipe: str, why: str) -> list[str]:
-    """What trains on which nodes: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
+    """The parts of the headline: `master + 2 workers`, `gloo`, `digits`, `local processes (...)`."""
     workers = len(state.names) - 1
     crew = "master" if not workers else f"master + {several(workers, 'worker')}"
     return [part for part in (crew, state.ranks.backend, recipe, why) if part]
 
 
 def rank_cells(view: RankView, state: State) -> list[str]:
-    """A rank's cells of the live view, below HEADS: rank, step, ms a step, data, compute, waiting."""
+    """A rank's cells in the live view, below HEADS: rank, step, ms per step, data, compute, waiting."""
     cells = [f"{view.rank}"]
     if not view.training:
         return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
@@ -69,7 +69,7 @@ def rank_cells(view: RankView, state: State) -> list[str]:
 
 
 def marks(state: State) -> dict[int, str]:
-    """What is to be seen of ranks beside the others: `slow`, or `silent`."""
+    """The marks of ranks that stand out from the others: `slow` or `silent`."""
     seen = {rank: each for rank, each in state.ranks.views.items() if each.training}
     newest = max((each.stepped for each in seen.values()), default=0.0)
     own = {rank: each.data_ms + each.compute_ms for rank, each in seen.items()}
@@ -84,7 +84,7 @@ def marks(state: State) -> dict[int, str]:
 
 
 def bar(state: State, width: int) -> str:
-    """How much of the steps is done: `━━━━━╌╌╌╌╌ 50 %`; empty where the whole is not known."""
+    """A bar for the steps that are done: `━━━━━╌╌╌╌╌ 50 %`; empty if the total is not known."""
     if not state.ranks.steps:
         return ""
     share = min(1.0, state.step / state.ranks.steps)
@@ -93,39 +93,39 @@ def bar(state: State, width: int) -> str:
 
 
 def fitted(rows: Sequence[Sequence[Cell]], width: int, least: int) -> Sequence[Sequence[Cell]]:
-    """Rows of cells that a terminal of that width shows whole: if it is too narrow for all, the first ones, `least`."""
+    """The rows with as many of their first cells as fit into the terminal's width, but at least `least`."""
     if len(rows[0]) > least and sum(max(map(len, column)) + GAP for column in zip(*rows, strict=True)) - GAP > width:
         return fitted([row[:-1] for row in rows], width, least)
     return rows
 
 
 def machine_cell(name: str, state: State) -> str:
-    """What a node's machine does: `gpu 93 %  61 GB`, the mean of its GPUs and the fullest; without GPUs its CPU.
+    """A machine's load: `gpu 93 %  61 GB` (mean use of its GPUs, memory of the fullest); without GPUs, the CPU's.
 
-    Empty if that is unknown, and once the node has ended.
+    Empty if it is not known, and once the node has ended.
     """
     seen, node = state.nodes.telemetry.get(name, {}), state.nodes.states.get(name)
-    if node and node.state in _GONE:
+    if node and node.state in _ENDED_WORDS:
         return ""
     if (use := gpu_use(seen)) is not None:
         what, memory = "gpu", max(gpu.get("memory_bytes", 0) for gpu in seen["gpus"])
     else:
         what, use, memory = "cpu", seen.get("cpu_percent"), 0
-    # A GPU that shares the machine's memory has none of its own.
+    # A GPU that shares the machine's memory reports none, so the machine's memory is shown.
     return "" if use is None else f"{what} {use:2.0f} %  {amount(memory or seen.get('memory_bytes', 0))}"
 
 
 def is_lost(name: str, state: State) -> bool:
-    """Whether the node's host is lost: what its ranks did last says nothing of now."""
+    """Whether the node's host is lost, so that its ranks' last reports no longer hold."""
     node = state.nodes.states.get(name)
     return bool(node and node.state == "lost")
 
 
 def node_word(name: str, state: State) -> str:
-    """A node without a reporting rank, in a word or two."""
+    """The state of a node whose ranks report nothing, in a few words."""
     node = state.nodes.states.get(name)
-    if node and node.state in _GONE:
-        return _GONE[node.state]
+    if node and node.state in _ENDED_WORDS:
+        return _ENDED_WORDS[node.state]
     ranks = sorted(rank for rank, place in state.ranks.began.items() if place == name)
     if state.script and ranks:
         between = "to" if len(ranks) > 2 else "and"
@@ -136,7 +136,7 @@ def node_word(name: str, state: State) -> str:
 
 
 def metric_line(state: State, width: int) -> str:
-    """The line under the nodes: loss, throughput, time left, last checkpoint; as much sparkline as `width` leaves."""
+    """The line below the nodes: loss (with a sparkline if `width` has room), throughput, time left, checkpoint."""
     parts = _pace_parts(state)
     if losses := state.training.losses:
         beside = state.ranks.views[0].step if 0 in state.ranks.views else state.step
@@ -156,7 +156,7 @@ def progress_line(state: State) -> str:
 
 
 def result_parts(result: Result, state: State, seconds: float, where: str) -> list[str]:
-    """The last line: `done`, the result, how long it took, where the files are."""
+    """The parts of the last line: `done`, the result, how long it took, where the files are."""
     parts = [result.verdict]
     evaluated = state.training.evaluated
     values, samples = evaluated.get("values", {}), evaluated.get("samples", 0)
@@ -176,18 +176,18 @@ def result_parts(result: Result, state: State, seconds: float, where: str) -> li
 
 
 def left_line(state: State, folder: str, fetch: str) -> str:
-    """What the run left, and where. `fetch`: the command that copies it; empty if it is in `folder`."""
+    """What the run left, and where. `fetch`: the command that copies it here; empty if it is in `folder`."""
     if not state.script:
         return f"checkpoints, metrics and logs in {folder}/"
     remains = state.nodes.remains
     left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
-    # On hosts, each node has files of its own; on this machine they share a folder.
+    # On hosts, each node has its own files; on this machine, all nodes share a folder.
     unsaid = untold(state) if fetch else []
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid
         wrote = f"what it wrote: {fetch or f'{folder}/work'}"
-        if none:  # a script that found nothing to do ends well, too
+        if none:  # a script that found nothing to do also ends as done
             wrote = NO_FILES if state.step else f"no training step was seen, and {NO_FILES}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
@@ -200,7 +200,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
 
 
 def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
-    """What a fetch leaves on the hosts: the bytes, and the option that brings them."""
+    """The downloads that a fetch leaves on the hosts: their bytes, and the option that copies them."""
     if not by_node:
         return ""
     only = shlex.quote(glob.escape(next(iter(by_node.values()))[1] or "*"))
@@ -215,7 +215,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def set_in(text: str) -> str:
-    """The words of an error or a hint, whose further lines are indented: others wrote them."""
+    """The text of an error or a hint, with all lines but the first indented: those are from a script or a host."""
     first, *more = text.split("\n")
     return "\n".join([first, *(line if line.startswith("    ") else f"    {line}" for line in more)])
 
@@ -232,16 +232,17 @@ def _pace_parts(state: State) -> list[str]:
 
 
 def checkpoint_words(step: float, pause_ms: float | None) -> str:
-    """When the last checkpoint was, and for how long the training paused for it."""
+    """The step of the last checkpoint, and for how long the training paused for it."""
     return f"at step {step:.0f}" + ("" if pause_ms is None else f" ({_milliseconds(pause_ms)} ms pause)")
 
 
 def _own_parts(state: State) -> list[str]:
-    """What a script's own files say of its evaluations; of its training where the watcher sees no loss.
+    """A script's numbers from its own files: evaluations, and a training loss if the watcher sees no loss.
 
-    Then what `muster.Training` logged: somebody wants to see that. Its loss is the watcher's, where there is one.
+    Then what the script logged with `muster.Training`, because the user wants to see that; but not its `loss`, which
+    the watcher sees.
     """
-    # The Trainer's eval_loss is eval/loss in its TensorBoard file.
+    # The Hugging Face Trainer's eval_loss is called eval/loss in its TensorBoard file.
     scalars = state.training.scalars
     plain = {name.replace("/", "_"): name for name in scalars}
     names = [name for name in plain.values() if _EVALUATED.search(name) and not _COST.search(name)]
@@ -253,9 +254,10 @@ def _own_parts(state: State) -> list[str]:
 
 
 def _last_loss(state: State, shown: int) -> str:
-    """The newest loss, with its step where that is not the `shown` one.
+    """The newest loss, with its step if that is not the `shown` step.
 
-    The watcher reads few losses of a fast script; and it is rank 0's, which may be beyond the slowest rank.
+    The watcher reads only some losses of a fast script; and the loss is rank 0's, which may be ahead of the slowest
+    rank.
     """
     step, loss = state.training.losses[-1]
     return figure(loss) if step == shown else f"{figure(loss)} at step {step}"
@@ -266,14 +268,14 @@ def _milliseconds(value: float) -> str:
 
 
 def fault_text(result: Result) -> str:
-    """The fault, with its place in front unless the message names it."""
+    """The fault, with the node and rank in front unless the message's first line has the node."""
     named = result.node and result.node not in result.message.partition("\n")[0]
     place = f"{result.node} (rank {result.rank}): " if result.rank is not None else f"{result.node}: "
     return f"{place if named else ''}{result.message}"
 
 
 def without_traceback(message: str, shown: Iterable[str]) -> str:
-    """The message's first line alone, if the traceback below it was just shown as the script printed it."""
+    """The message; only its first line, if the user has just seen the traceback in the script's output."""
     head, *traceback = message.splitlines() or [""]
     last = traceback[-1].strip() if traceback else ""
     return head if last and last in head and any(line.rstrip().endswith(last) for line in shown) else message

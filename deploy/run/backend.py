@@ -1,7 +1,7 @@
 """The one interface between a run and the place where its nodes run: processes, compose services, containers on hosts.
 
-All code above it, which starts, follows, ends and records a run, is the same for all backends. A new backend is a
-folder with one class that inherits from Backend; tests/unit/run/memory_backend.py is the smallest.
+The code that starts, follows, ends and records a run is the same for all backends. A new backend is a folder with one
+class that inherits from Backend; tests/unit/run/memory_backend.py is the smallest example.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from .progress import State
 
 
 class Backend(Protocol):
-    """The nodes of one run. The methods stand in the order in which a run calls them (start.py, follow.py).
+    """The nodes of one run. The methods are listed in the order in which a run calls them (start.py, follow.py).
 
-    A method that is not abstract has a default, which a backend may keep. `look_s`: seconds between two looks at it.
+    A method that is not abstract has a default, which a backend may keep. `look_s`: seconds between two looks at the
+    nodes.
     """
 
     look_s: float = 0.1
@@ -33,15 +34,15 @@ class Backend(Protocol):
         return
 
     def prepare(self) -> None:
-        """Provide what every node needs, and clear what an earlier start of the run left. Raises DeployError."""
+        """Provide what every node needs, and remove what an earlier start of the run left. Raises DeployError."""
         return
 
     @abstractmethod
     def start(self) -> None:
-        """Start every node. Raises DeployError; `undo` then removes what has started."""
+        """Start every node. Raises DeployError; `undo` then removes the nodes that have started."""
 
     def undo(self) -> None:
-        """Remove what a failed or interrupted start made. Raises DeployError if something may be left."""
+        """Remove what a failed or interrupted start created. Raises DeployError if something may be left."""
         self.clean()
 
     @abstractmethod
@@ -64,7 +65,7 @@ class Backend(Protocol):
         """End every node now. Its console can still be read."""
 
     def output(self, state: State) -> list[Event]:
-        """What the ranks have printed since the last call, for the person who watches (output.py)."""
+        """Return what the ranks have printed since the last call, for the person who watches (output.py)."""
         return []
 
     def collect_logs(self) -> None:

@@ -1,4 +1,4 @@
-"""The name, variables, memory and threads (OMP_NUM_THREADS) of each node, on any backend; the nodes here. Pure.
+"""The name, variables, memory and threads (OMP_NUM_THREADS) of each node, on any backend; local nodes. Pure.
 
 The names below are the control side's half of contract.md; tests/unit/test_contract.py compares them with the
 trainer's half.
@@ -24,7 +24,7 @@ from ..job.values import VISIBLE
 
 RUN_ID, RUN_DIR, NODE, STOP_ON_EOF = "MUSTER_RUN_ID", "MUSTER_RUN_DIR", "MUSTER_NODE", "MUSTER_STOP_ON_EOF"
 RESTARTED_BY_HOST, RESUME_COMMAND, SECRETS = "MUSTER_RESTARTED_BY_HOST", "MUSTER_RESUME_COMMAND", "MUSTER_SECRET_NAMES"
-# In a container: what scripts download and compile, kept on the host across runs.
+# The folder in a container for what scripts download and compile. The host keeps it across runs.
 CACHE = "/muster/cache"
 SECRET_FILES, SECRETS_PRESENT = "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
 PLAIN_TORCHRUN, SEPARATE = "MUSTER_PLAIN_TORCHRUN", "MUSTER_SEPARATE"
@@ -32,7 +32,7 @@ SENT, SAVE_CHANGES, OBSERVE = "MUSTER_SENT", "MUSTER_SAVE_CHANGES", "MUSTER_OBSE
 SENT_DIGEST, CODE_DIGEST, DATA = "MUSTER_SENT_DIGEST", "MUSTER_CODE_DIGEST", "MUSTER_DATA"
 LAUNCHER_RANKS, MAX_HOURS, ON_END = "MUSTER_LAUNCHER_RANKS", "MUSTER_MAX_HOURS", "MUSTER_ON_END"
 SHARE_KEY = "MUSTER_SHARE_KEY"
-# The option of a node's agent before the words of a script.
+# The agent's option that precedes the words of a script.
 SCRIPT = "--script"
 STYLE, STYLES, BARE_RANK = "MUSTER_STYLE", ("slurm", "mpi"), "MUSTER_BARE_RANK"
 CLAIM, WAIT, GROUP = "MUSTER_CLAIM", "MUSTER_WAIT", "MUSTER_GROUP"
@@ -54,13 +54,13 @@ RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,
 
 # The image's user, who must be able to write into a run folder that root makes.
 IMAGE_USER = 1000
-# The trainer package in Muster's own image; in others it lies in a folder that was sent.
+# Where Muster's own image has the trainer package; with another image it is in a folder that was sent.
 TRAINER_HOME = "/muster"
 RUNS_IN_CONTAINER = "/muster/runs"
-# In the run folder: what a path of --keep is, below this folder.
+# The subfolder of the run folder that holds the paths given with --keep.
 KEEP = "keep"
 DEFAULT_RECIPE = "digits"
-# A run's name is the minute, the recipe and perhaps a number: names.LONGEST in all.
+# A run's name consists of the minute, the recipe and perhaps a number, and may be names.LONGEST characters long.
 _LONGEST_RECIPE = 75
 LOOPBACK = {"Linux": "lo", "Darwin": "lo0"}
 
@@ -69,7 +69,7 @@ _RESERVE_SHARE, _RESERVE_LEAST, _RESERVE_MOST = 20, 1 << 30, 16 << 30
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """The rendezvous of one start: `address:port`, and an id of its own, because a closed rendezvous stays closed."""
+    """The rendezvous of one start: `address:port`, and an id for this start only: a closed rendezvous stays closed."""
 
     endpoint: str
     id: str
@@ -77,7 +77,7 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Placement:
-    """One node among `nodes`: its name, its node rank, its number of processes, their interface and threads."""
+    """One node among `nodes`: its name, its node rank, its number of processes, their interface, threads for each."""
 
     name: str
     rank: int
@@ -88,15 +88,15 @@ class Placement:
 
 
 def threads(cores: int, ranks: int) -> int:
-    """How many threads OpenMP gets in each of the ranks that share these cores."""
+    """How many OpenMP threads each of the ranks gets that share these cores."""
     return max(1, cores // ranks)
 
 
 @dataclass(frozen=True)
 class NodeSpec:
-    """One node: its name, its place (from 0), and its variables besides those of this shell.
+    """One node: its name, its place (from 0), and its variables in addition to those of this shell.
 
-    `arguments`, `restarts`, `role`: of its role, in a run of several.
+    `arguments`, `restarts`, `role`: those of the node's role, in a run of several roles.
     """
 
     name: str
@@ -107,13 +107,13 @@ class NodeSpec:
     role: str = ""
 
 
-# A run's container has its packages here, below what is the image's own. Packages hold this path.
+# Where a run's container has its packages, within the image's own /muster. Installed packages contain this path.
 PACKAGES = "/muster/packages"
 
 
 @dataclass(frozen=True)
 class Packages:
-    """A project's packages here: the environment's folder, or its volume for containers; the variables that use it."""
+    """A project's packages on this machine: their folder, or volume for containers, and the variables to use them."""
 
     name: str
     variables: Mapping[str, str] = field(hash=False)
@@ -121,14 +121,14 @@ class Packages:
 
 @dataclass(frozen=True)
 class Script:
-    """How a script of the user's runs on this machine: the folder that was sent, and the GPUs that its nodes share.
+    """How a user's script runs on this machine: the folder that was sent, and the GPUs that its nodes share.
 
-    `asked`: how many ranks the user wants on each node. `observe`: its ranks are watched from inside. `restarts`: how
-    often it is started again if it fails. `keep`: paths in its containers that are folders of the run folder. `uuids`:
-    of these GPUs, if they are not all of the machine's. `packages`: what was installed for it.
-    `secrets`: variables that are secret; those in `secret_files` are files of /run/secrets instead. `cache`: the folder
-    of this machine where its containers keep downloads. `own`: more variables of its nodes. `bare`: typed so that its
-    only rank has none of torchrun's variables. `data`: where its containers see which folder of this machine.
+    `asked`: how many ranks the user wants on each node. `observe`: whether its ranks are watched from inside.
+    `restarts`: how often it starts again if it fails. `keep`: container paths that are folders in the run folder.
+    `uuids`: the ids of these GPUs, if they are not all GPUs of the machine. `packages`: what was installed for it.
+    `secrets`: secret variables; those in `secret_files` are files in /run/secrets instead. `cache`: the folder on this
+    machine where its containers keep downloads. `own`: more variables for its nodes. `bare`: the command asks for no
+    torchrun, so an only rank gets none of its variables. `data`: container paths, with the local folders mounted there.
     """
 
     sent: str
@@ -149,15 +149,15 @@ class Script:
 
     @property
     def ranks(self) -> int:
-        """Ranks of each node: as asked; else one for each of its GPUs, or one on the CPU."""
+        """The number of ranks on each node: as asked, or else one for each of its GPUs, or one on the CPU."""
         return self.asked or self.gpus // self.nodes or 1
 
     def variables(self, node: int, nodes: int) -> dict[str, str]:
-        """What a node gets beside what every node gets. Two ranks never meet on one GPU: with too few, none has one."""
+        """The script's variables for one node. Ranks never share a GPU: if there are too few, no node gets any."""
         return self.given(shares([-1] * nodes, self.gpus)[node], nodes)
 
     def given(self, share: range, nodes: int) -> dict[str, str]:
-        """What a node of `nodes` gets with these of the run's GPUs."""
+        """The script's variables for one of `nodes` nodes that gets this share of the run's GPUs."""
         own = (self.uuids or tuple(map(str, range(self.gpus))))[share.start : share.stop]
         given = self.gpus and (nodes > 1 or self.uuids)
         shared = {VISIBLE: ",".join(own)} if given else {}
@@ -165,7 +165,7 @@ class Script:
 
 
 def shares(asked: Sequence[int], gpus: int) -> list[range]:
-    """Of this machine's `gpus` those of each node: as many as it asks for, or (-1) its part of what is left."""
+    """Which of this machine's `gpus` each node gets: as many as it asks for, or (-1) an equal part of the rest."""
     rest = gpus - sum(count for count in asked if count > 0)
     counts = [max(0, rest // asked.count(-1)) if count < 0 else count for count in asked]
     ends = accumulate(counts)
@@ -174,9 +174,9 @@ def shares(asked: Sequence[int], gpus: int) -> list[range]:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One start of a run: `start` counts from 1 and grows with each resume. `script`: of the user's, if it is one.
+    """One start of a run: `start` counts from 1 and grows with each resume. `script`: set if a user's script runs.
 
-    `least`: so many nodes train on without the others; 0: all are needed.
+    `least`: the run continues while this many nodes are left; 0: it needs all of them.
     """
 
     run_id: str
@@ -189,18 +189,18 @@ class RunSpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Node names by place."""
+        """The nodes' names, by place."""
         return tuple(node.name for node in self.nodes)
 
     def with_variables(self, more: Mapping[str, str]) -> RunSpec:
-        """Return a copy of the run whose nodes have more variables."""
+        """Return a copy of the run whose nodes have these variables, too."""
         nodes = tuple(replace(node, environment={**node.environment, **more}) for node in self.nodes)
         return replace(self, nodes=nodes)
 
     def grouped(self, least: int, where: Sequence[tuple[str, int, int]], key: str) -> RunSpec:
         """Return a copy of the run that continues while at least `least` nodes are left.
 
-        `where`: for each node its address, and the two ports on which the others reach it. `key`: that of this start.
+        `where`: for each node its address, and the two ports on which the other nodes reach it. `key`: for this start.
         """
         more = group_variable(least, key, dict(zip(self.names, where, strict=True)))
         return replace(self.with_variables(more), least=least)
@@ -216,9 +216,9 @@ def local_spec(
     system: str,
     script: Script | None = None,
 ) -> RunSpec:
-    """The nodes of one start on local processes, meeting on `port` of the loopback interface.
+    """The nodes of one start as local processes, with their rendezvous on `port` of the loopback interface.
 
-    A node of the trainer has one rank. `script`: `arguments` are a script of the user's.
+    A node of Muster's own trainer has one rank. With `script`, `arguments` are the words of a user's script.
     """
     names = node_names(workers)
     rendezvous = Rendezvous(f"127.0.0.1:{port}", f"{run_dir.name}-{start}")
@@ -242,7 +242,7 @@ def local_spec(
 
 
 def restarts_of(variables: Mapping[str, str]) -> int:
-    """How often a node's variables let its script start again; 0 for what torchrun would not take for a number."""
+    """How often a node's variables let its script start again; 0 if torchrun would not accept the number."""
     text = variables.get(MAX_RESTARTS_NAME, "")
     return int(text) if re.fullmatch(r"[0-9]{1,9}", text) else 0
 
@@ -250,7 +250,7 @@ def restarts_of(variables: Mapping[str, str]) -> int:
 def node_environment(
     node: Placement, rendezvous: Rendezvous, run_id: str, run_dir: str, max_restarts: int = MAX_RESTARTS
 ) -> dict[str, str]:
-    """The variables that contract.md promises a node. `run_dir` is the run folder as the node sees it.
+    """The variables that contract.md promises a node. `run_dir` is the path of the run folder on the node.
 
     docker-compose.yml sets the same variables; tests/unit/test_contract.py compares the two.
     """
@@ -276,7 +276,7 @@ def node_environment(
 
 
 def bare_rank(typed: bool, nodes: int, processes: int) -> dict[str, str]:
-    """What makes the only rank of a run start as it does by hand; `typed`: its command asks for no torchrun."""
+    """The variable that starts a run's only rank as without torchrun; `typed`: the command asks for no torchrun."""
     return {BARE_RANK: "1"} if typed and nodes == processes == 1 else {}
 
 
@@ -288,9 +288,9 @@ def group_variable(
     spares: Sequence[str] = (),
     arbiter: str = "",
 ) -> dict[str, str]:
-    """What a node has to know of the others where `least` train on. `apart`: each has a run folder of its own.
+    """The variable that tells a node of the others, in a run that continues while `least` nodes are left.
 
-    `spares`: nodes that wait until another one is lost. `arbiter`: one that only votes.
+    `apart`: each node has its own run folder. `spares`: nodes that wait until another is lost. `arbiter`: only votes.
     """
     given = {"apart": apart, "spares": list(spares), "arbiter": arbiter}
     more = {name: value for name, value in given.items() if value}
@@ -298,7 +298,7 @@ def group_variable(
 
 
 def asked_style(text: str) -> dict[str, str]:
-    """--style as a node's variable; empty if not given. Raises UsageError for an unknown style."""
+    """--style as a variable for the nodes; empty if not given. Raises UsageError for an unknown style."""
     if text and text not in STYLES:
         style = near(text, STYLES, 0.5) or STYLES[0]
         raise UsageError(
@@ -310,10 +310,10 @@ def asked_style(text: str) -> dict[str, str]:
 def asked_least(
     text: str, nodes: int, arguments: Sequence[str], script: bool, spares: bool = False, arbiter: bool = False
 ) -> int:
-    """--min-nodes as a number; 0 where it is not given. Raises UsageError where the nodes could not go on.
+    """--min-nodes as a number; 0 if it is not given. Raises UsageError if the nodes could not continue with it.
 
-    Fewer than a majority must not train on: the others could, too, and the run would be trained twice. `spares`: others
-    wait for a place; they are none of the `nodes`. `arbiter`: one more votes, so half of them may train on.
+    Fewer than a majority must not continue: the other nodes could continue, too, and the run would be trained twice.
+    `spares`: more hosts wait for a free place; `nodes` excludes them. `arbiter`: one more host votes, so half suffices.
     """
     majority = nodes // 2 + (not arbiter)
     if not text:
@@ -348,9 +348,10 @@ def asked_least(
 
 
 def memory_limit(total: int) -> int:
-    """The bytes that a container may use of a machine's `total`: all but a twentieth, at least 1 GiB, at most 16 GiB.
+    """The bytes of a machine's `total` memory that a container may use: all but a reserve, and at least half.
 
-    The reserve makes sure that a run that eats memory dies alone, without the machine's SSH server.
+    The reserve is a twentieth of `total`, at least 1 GiB and at most 16 GiB. With it, a run that uses up its memory
+    dies alone, without the machine's SSH server.
     """
     reserve = min(_RESERVE_MOST, max(_RESERVE_LEAST, total // _RESERVE_SHARE))
     return max(total // 2, total - reserve)
@@ -362,7 +363,7 @@ def node_names(workers: int) -> tuple[str, ...]:
 
 
 def script_name(words: Sequence[str]) -> str:
-    """The script that a command starts: train.py, pkg.train after -m, or the one behind `accelerate launch`."""
+    """The script that a command starts: train.py, pkg.train after -m, or the script after `accelerate launch`."""
     names = [word for word in words if not word.startswith("-")]
     if names and Path(names[0]).name in ("accelerate", "deepspeed", "bash", "sh", "muster.ray"):
         return next((word for word in names[1:] if word.endswith((".py", ".sh", ".sbatch", ".slurm"))), names[0])
@@ -370,7 +371,7 @@ def script_name(words: Sequence[str]) -> str:
 
 
 def recipe_name(arguments: Sequence[str]) -> str:
-    """The recipe in the trainer's arguments, as part of a folder name: `my_recipe` for `--recipe lib/my_recipe.py`."""
+    """The recipe in the trainer's arguments, as part of a folder name: `my_recipe` from `--recipe lib/my_recipe.py`."""
     recipe = DEFAULT_RECIPE
     for position, argument in enumerate(arguments):
         if argument == "--recipe" and position + 1 < len(arguments):
@@ -382,14 +383,14 @@ def recipe_name(arguments: Sequence[str]) -> str:
 
 
 def what_runs(words: Sequence[str], script: bool) -> str:
-    """The name of what a run's words start: a script, or a recipe of Muster's own trainer."""
+    """The name of the script, or of the recipe of Muster's own trainer, that a run's words start."""
     return script_name(words) if script else recipe_name(words)
 
 
 def mounted(arguments: Sequence[str], here: Path) -> tuple[list[str], list[Path]]:
     """The trainer's arguments for a container: existing paths, relative to `here`, become absolute.
 
-    Returns the arguments and the paths to mount. `--recipe text` names a recipe even if a folder `text` exists.
+    Returns the arguments and the paths to mount. `--recipe text` means a recipe even if a folder `text` exists.
     """
     words = []
     paths = []
@@ -417,15 +418,16 @@ def secrets_folder(user: str) -> str:
 
 
 def finding_muster(variables: Mapping[str, str], home: str = TRAINER_HOME) -> dict[str, str]:
-    """These variables of the user's: a PYTHONPATH would replace the image's own, by which Python finds the agent."""
+    """The user's variables, with `home` before their PYTHONPATH, which replaces the image's: it leads to the agent."""
     theirs = variables.get("PYTHONPATH")
     return {**variables, **({} if theirs is None else {"PYTHONPATH": f"{home}:{theirs}".rstrip(":")})}
 
 
 def mounts_file(paths: Sequence[Path], run: RunSpec, user: str = "") -> dict[str, Any]:
-    """A compose file (JSON is YAML): in every node `paths` at the same paths and data, read-only; and what `run` keeps.
+    """A compose file (JSON is YAML) with the mounts and variables of every node.
 
-    `user`: of the containers, `uid:gid`. A read-only cover lies over what is kept: a container could put links there.
+    `paths` (at the same paths) and data are read-only. The folders that `run` keeps are writable, but within the run
+    folder a read-only mount covers them: a container could put links there. `user`: the containers' user, `uid:gid`.
     """
     script = run.script or Script("")
     keep = run.run_dir / KEEP

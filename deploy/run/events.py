@@ -1,6 +1,6 @@
-"""A line that a rank or a node wrote into a run folder (contract.md) becomes a checked event. Pure.
+"""Turn a line that a rank or a node wrote into a run folder (contract.md) into a checked event. Pure.
 
-Containers write these files, and a user's script may write into them too. A line that cannot be read raises BadAnswer;
+Containers write these files, and a user's script may write into them, too. A line that cannot be read raises BadAnswer;
 the reader of the file skips the line, counts it, and reports the count as an event `unread`.
 """
 
@@ -39,7 +39,7 @@ _STEP = whole(10**15)
 _MOST_NODES = 1024
 _MS = default(real(1e15), 0.0)
 _RANK = whole(65535)
-# One of causes/end_causes.py; a newer trainer may know more of them.
+# A cause of causes/end_causes.py; a newer trainer may know more causes.
 _CAUSE = default(text(40, r"[a-z-]*"), "")
 _NODE = default(node_name, "")
 
@@ -50,12 +50,14 @@ def _measured(value: object, what: str) -> float:
 
 
 _TIMED: Shape = {"t": real(1e11), "kind": text(50)}
-# A collective of a waiting rank: group, number in it, name, size, and the script's file, line and function.
+# A collective of a waiting rank: its group, its number in the group, its name and size, and the script's file, line and
+# function.
 COLLECTIVES = array(row(words(40), _STEP, words(40), words(40), words(200), _STEP, words(100)), 64)
 # The addresses of both ends of connections.
 _PAIRS = array(row(text(64), text(64)), 64)
 _OF_RANK: Shape = {"rank": _RANK, "node": _NODE}
-# What a rank does, beside the word for it: as its agent tells it while it is stuck, and where `muster why` asks.
+# What a rank is doing, in addition to the word for it (`doing`). Its agent reports it while the rank is stuck, and when
+# `muster why` asks.
 DOING: Shape = {
     **{name: default(words(most), "") for name, most in (("file", 200), ("function", 100), ("op", 40), ("disk", 300))},
     **{name: default(words(most), "") for name, most in (("error", 300), ("thread_error", 300))},
@@ -65,7 +67,7 @@ DOING: Shape = {
     "collectives": default(COLLECTIVES, list[list[Any]]()),
 }
 _TIMES = dict.fromkeys(("data_ms", "compute_ms", "wait_ms", "step_ms"), _MS)
-# By kind: the fields that an event must have besides its time and kind, and those that it may have.
+# For each kind: the fields that an event must have in addition to its time and kind, and those that it may have.
 _KINDS: Mapping[str, tuple[Shape, Shape]] = {
     "started": (
         {"rank": _RANK, "node": node_name},
@@ -139,9 +141,9 @@ _KINDS: Mapping[str, tuple[Shape, Shape]] = {
 _READERS = {
     kind: record({**_TIMED, **must}, {**_OF_RANK, **may}, others=scalar) for kind, (must, may) in _KINDS.items()
 }
-# A newer trainer may write more kinds of events, but never the kinds that the control side makes itself.
-_OTHER = record(_TIMED, _OF_RANK, others=scalar)
-_OWN = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
+# A newer trainer may write more kinds of events, but never the kinds that the control side itself makes.
+_OTHER_KIND = record(_TIMED, _OF_RANK, others=scalar)
+_OWN_KINDS = ("node_up", "node", "metrics", "telemetry", "scalars", "verdict", "left", "unread")
 _METRICS = record(
     {"step": _STEP},
     {"t": real(1e11), "loss": _measured, "samples_per_s": _MS, "eval": table(text(100), _measured, 100)},
@@ -203,18 +205,18 @@ _VERDICT = record(
 
 
 def react(of: object, event: Event, *more: object) -> None:
-    """Call what an object does at an event of this kind, if it does anything then."""
+    """Call the object's method for this kind of event, `_on_<kind>`, if it has one."""
     if (reaction := getattr(of, f"_on_{event.get('kind')}", None)) is not None:
         reaction(event, *more)
 
 
 def changes_nodes(members: Event) -> bool:
-    """Whether other nodes train from now on, as an event `members` says; else a rank is started again on its node."""
+    """Whether an event `members` changes which nodes train; if not, a rank is started again on its node."""
     return set(members["members"]) != set(members["before"])
 
 
 def gpu_use(telemetry: Mapping[str, Any]) -> float | None:
-    """The mean use of a node's GPUs in percent, in an event of its telemetry; None if that is not known."""
+    """The mean use of a node's GPUs in percent, from a telemetry event; None if no GPU reports it."""
     uses = [gpu["use_percent"] for gpu in telemetry.get("gpus", ()) if "use_percent" in gpu]
     return sum(uses) / len(uses) if uses else None
 
@@ -224,37 +226,40 @@ def of_rank(value: object, now: float) -> Event:
     if not isinstance(value, dict):
         raise BadAnswer("an event", "an object", value)
     kind = text(50)(value.get("kind"), "kind")
-    if kind in _OWN:
+    if kind in _OWN_KINDS:
         raise BadAnswer("kind", "one that ranks may write", kind)
-    return _READERS.get(kind, _OTHER)({"t": now, "node": "", **value}, "")
+    return _READERS.get(kind, _OTHER_KIND)({"t": now, "node": "", **value}, "")
 
 
 def _reader(kind: str, fields: Reader[dict[str, Any]]) -> Callable[[object, float], Event]:
-    """What reads a line or a document of one kind; what says no time gets `now`. It raises BadAnswer."""
+    """Make a reader of lines or documents of one kind, which adds `now` if they have no time and raises BadAnswer."""
     return lambda value, now: {"t": now, **fields(value, ""), "kind": kind}
 
 
-# A line of `metrics.jsonl`, of `telemetry/<node>.jsonl`, of `scalars/<node>.jsonl`.
+# These read a line of `metrics.jsonl`, `telemetry/<node>.jsonl` and `scalars/<node>.jsonl`.
 of_metrics, of_telemetry = _reader("metrics", _METRICS), _reader("telemetry", _TELEMETRY)
 of_scalars = _reader("scalars", _SCALARS)
-# The documents `nodes/<node>.json` and `outcome/<node>-<local rank>.json`.
+# These read the documents `nodes/<node>.json` and `outcome/<node>-<local rank>.json`.
 node_up, verdict = _reader("node_up", _NODE_UP), _reader("verdict", _VERDICT)
 
 
 def verdict_of_host(value: object, now: float) -> Event:
-    """Read the same of another machine. Its hint is in quotation marks: what we tell to type is of our own tables."""
+    """Read a verdict that another machine wrote, and put its hint in quotation marks.
+
+    A command that Muster itself suggests to type comes only from Muster's own tables.
+    """
     event = verdict(value, now)
     hint = one_line(event.get("hint", "")).replace('"', "'")
     return {**event, "hint": f'{event.get("node") or "a host"} says: "{hint}"' if hint else ""}
 
 
 def unread(count: int, where: str, now: float, why: str = "") -> list[Event]:
-    """The event that reports skipped lines; empty if there were none. `why`: if not that they cannot be read."""
+    """The event that reports skipped lines; empty if there were none. `why`: a reason other than bad content."""
     return [{"t": now, "kind": "unread", "count": count, "where": where, "why": why}] if count else []
 
 
 def last_words(answer: str, now: float) -> list[Event]:
-    """Read what `host_commands.last_words` answers: verdicts and events, and an event `unread` for other lines."""
+    """Read the answer to `host_commands.last_words`: verdicts and events, and an event `unread` for other lines."""
     events, bad = list[Event](), 0
     for line in answer.split("\n"):
         if not line.strip():

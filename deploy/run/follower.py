@@ -1,6 +1,7 @@
-"""What is new in the files of a run, for who follows it and for its page; of very long ones, which lines are read.
+"""Read what is new in the files of a run, for its follower and its page; choose which lines of very long files to read.
 
-Others write these files: nothing of one raises, and an event `unread` says what is left out.
+Containers, hosts and scripts write these files, so their content never raises an error; an event `unread` reports what
+was left out.
 """
 
 from __future__ import annotations
@@ -22,24 +23,24 @@ from . import events as run_events
 from .events import Event
 from .files import apart, own_files
 
-# Of all files together. The events of all ranks are put in the order of their times, so this is more than a reader may
-# hold otherwise. More documents wait for the next look.
+# For all files together. The events of all ranks are sorted by time, so this is more than other readers may hold.
+# Documents beyond this limit wait for the next look.
 _MOST_AT_ONCE, _MOST_FILES, _MOST_DOCUMENT = 32 << 20, 10_000, 128 << 10
-# The bytes that a line counts at least: an event of a few letters takes as much memory as a long one.
-_LINE = 200
-# The bytes by which a file that has grown is known again.
-_END = 200
-# The rank of a file: a line that names none, which a script may write, is of it.
-_OF_RANK = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
+# A line counts as at least this many bytes: an event of a few letters takes as much memory as a long one.
+_LEAST_LINE = 200
+# How many of the last bytes read are kept, to check later that a file has only grown.
+_END_BYTES = 200
+# The rank in a file's name. A script may write a line without a rank; the line then belongs to this rank.
+_RANK_IN_NAME = re.compile(r"ranks/rank-([0-9]{1,5})\.jsonl")
 _NO_STEP = re.compile(rb'"kind":\s*"(?!step")')
 _READERS = {"ranks": run_events.of_rank, "telemetry": run_events.of_telemetry, "scalars": run_events.of_scalars}
 
 
 @dataclass
 class _Place:
-    """How far a file is read: `size` bytes, which end with `end`; where that is empty, they may end within a line.
+    """How far a file has been read: its first `size` bytes, which end with `end`.
 
-    `torn`: when it was read, its last line had no end.
+    If `end` is empty, the `size` bytes may end within a line. `torn`: the last line was incomplete when it was read.
     """
 
     size: int
@@ -50,9 +51,10 @@ class _Place:
 class Follower:
     """Reads the new lines of the run folder's files: those written from now on, or all of them (`from_start`).
 
-    `tail`: so many bytes at the end of each file as well. What is older than `since` is of earlier starts of the run.
-    `of_hosts`: other machines wrote them. `most`: so much is read of all that came at once; of longer files lines at
-    even distances, but of a rank all that is no step. `quick`: no long file is read as a whole, for that either.
+    `tail`: also read this many bytes at the end of each file. Events older than `since` belong to earlier starts of the
+    run and are skipped. `of_hosts`: other machines wrote the files. `most`: how many new bytes one call reads; of
+    longer files it reads lines at even distances, but from a rank's file also every line that is not a step. `quick`:
+    never read a long file as a whole, not even for those lines.
     """
 
     def __init__(
@@ -73,11 +75,11 @@ class Follower:
         self._stamps: dict[str, int] = {}
 
     def read(self, untimed: float | None = None) -> list[Event]:
-        """The events since the last call, in the order of time. A line without a time is of `untimed`, else of now."""
+        """The events since the last call, sorted by time. A line without a time gets `untimed`, or the time now."""
         now, events, budget = time.time() if untimed is None else untimed, list[Event](), Budget()
         new = {}
         for name, size in self._line_files().items():
-            if size < self._places.setdefault(name, _Place(0)).size:  # it was made anew
+            if size < self._places.setdefault(name, _Place(0)).size:  # the file was created anew
                 self._places[name] = _Place(0)
             if size != self._places[name].size:
                 new[name] = size
@@ -90,7 +92,7 @@ class Follower:
 
     @property
     def goes_on(self) -> bool:
-        """Whether its files are no longer than what it reads at once, and have only grown."""
+        """Whether all files together still fit into one call of `read`, and each has only grown since it was read."""
         sizes = self._line_files()
         with suppress(OSError):
             return sum(sizes.values()) <= self._most and all(
@@ -103,11 +105,11 @@ class Follower:
         return own_files.read_at(self._dir, name, place.size - len(place.end), len(place.end)) == place.end
 
     def unfinished(self) -> list[str]:
-        """The files whose last line had no end when they were read."""
+        """The files whose last line was incomplete when they were read."""
         return [name for name, place in self._places.items() if place.torn]
 
     def _line_files(self) -> dict[str, int]:
-        """The files of events and numbers, by their names from the run folder on, with the size of each."""
+        """The files of events and numbers: their paths relative to the run folder, with the size of each."""
         files = []
         for folder in apart.folders(self._dir):
             files += _files(folder / "ranks", ".jsonl", "rank-")
@@ -117,14 +119,14 @@ class Follower:
         return {path.removeprefix(f"{self._dir}/"): stat.st_size for path, stat in files[:_MOST_FILES]}
 
     def _new_events(self, name: str, size: int, most: int, budget: Budget, now: float) -> list[Event]:
-        """The events of a file; where more than `most` bytes have come, those of some lines."""
+        """The new events of a file; if more than `most` bytes are new, only the events of some lines."""
         place, (folder, _, shown) = self._places[name], name.rpartition("/")
         events, bad, taken, why, new = list[Event](), 0, 0, "", size - place.size
         if new > most:
             why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
         read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
-        rank = _OF_RANK.search(name)
+        rank = _RANK_IN_NAME.search(name)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
@@ -132,15 +134,15 @@ class Follower:
                     why = f"its end is left out: it {too_much}"
                     break
                 if line and not line.isspace():
-                    taken += max(len(line), _LINE)
+                    taken += max(len(line), _LEAST_LINE)
                     try:
                         value = document(line.decode(errors="replace"), shown, run_events.MOST_LINE)
                         if rank and isinstance(value, dict):
                             value.setdefault("rank", int(rank[1]))
                         events.append(read(value, now))
-                    except BadAnswer:  # a kill cut it, or a script wrote it; the next line is whole
+                    except BadAnswer:  # a kill cut the line off, or a script wrote it; the next line is whole
                         bad += 1
-        except OSError as fault:  # somebody removed or replaced it while we looked, or lets only himself read it
+        except OSError as fault:  # somebody removed or replaced the file meanwhile, or took away the right to read it
             why = f"cannot be read: {fault.strerror}"
         if why:
             place.size, place.end, place.torn = max(place.size, size), b"", False
@@ -148,36 +150,36 @@ class Follower:
         return [*events, *run_events.unread(bad, shown, at), *run_events.unread(int(bool(why)), shown, at, why)]
 
     def _all(self, name: str, place: _Place, budget: Budget) -> Iterator[bytes]:
-        """The new whole lines of a file: one that is still being written comes with the next call. Raises OSError."""
+        """Yield the new whole lines of a file; the next call yields a line still being written. Raises OSError."""
         inside = place.size > 0 and not place.end
         rest, at = b"", place.size - inside
         for block in own_files.blocks(self._dir, name, run_events.MOST_LINE, at):
             budget.add(len(block))
-            yield rest  # of a line that is longer than any of ours
+            yield rest  # part of a line that is longer than any line that Muster writes
             *lines, rest = block.split(b"\n")
-            if (lines or not inside) and _is_whole(rest):  # only its newline is still to come, or never does
+            if (lines or not inside) and _is_whole(rest):  # only its newline is missing, and may never come
                 lines, rest = [*lines, rest], b""
             yield from lines[inside:]
             inside, at = inside and not lines, at + len(block)
-            place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END:]
+            place.size, place.end = at - len(rest), (place.end + block.removesuffix(rest))[-_END_BYTES:]
         place.torn = bool(rest)
 
     def _some(self, name: str, place: _Place, size: int, most: int, budget: Budget) -> Iterator[bytes]:
-        """New lines at even distances: of a rank's file, which is read as a whole, and those that are about no step."""
+        """Yield new lines at even distances. A rank's file is read as a whole: its lines that are no step come, too."""
         if self._quick or "ranks/rank-" not in name:
             budget.add(size - place.size)
             beginning = next(own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size), b"")
-            usual = max(_LINE, len(beginning) // max(1, beginning.count(b"\n")))
+            usual = max(_LEAST_LINE, len(beginning) // max(1, beginning.count(b"\n")))
             yield from own_files.sample(self._dir, name, 1 + most // usual, run_events.MOST_LINE, place.size)
             return
-        every, due = 1 + (size - place.size) * _LINE // (most + 1), 0
+        every, due = 1 + (size - place.size) * _LEAST_LINE // (most + 1), 0
         for block in own_files.blocks(self._dir, name, run_events.MOST_LINE, place.size):
             budget.add(len(block))
             places = [*range(due, len(block), every), *(at.start() for at in _NO_STEP.finditer(block))]
             due = (due - len(block)) % every
             for start in sorted({block.rfind(b"\n", 0, place) + 1 for place in places}):
                 yield block[start : block.find(b"\n", start) % (len(block) + 1)]
-            yield b""  # for the reader to look at the time
+            yield b""  # lets the reader check its time limit
 
     def _new_documents(self, folder: str, read: Callable[[object, float], Event], now: float) -> Iterator[Event]:
         left = _MOST_AT_ONCE
@@ -189,14 +191,14 @@ class Follower:
             try:
                 content = own_files.read(Path(path), _MOST_DOCUMENT)
                 yield read(document(content, Path(path).name, _MOST_DOCUMENT), now)
-            except FileNotFoundError:  # somebody removed it while we looked
+            except FileNotFoundError:  # somebody removed it meanwhile
                 continue
             except (OSError, BadAnswer):
                 yield from run_events.unread(1, f"{folder}/{Path(path).name}", time.time())
 
 
 def _is_whole(line: bytes) -> bool:
-    """Whether it is an object to its end: the beginning of a longer line is none."""
+    """Whether the line is a complete JSON object; the beginning of a longer line is not."""
     try:
         return line.endswith(b"}") and isinstance(document(line, "", run_events.MOST_LINE), dict)
     except BadAnswer:
@@ -204,7 +206,7 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _share(sizes: Iterable[int], most: int) -> int:
-    """How much of each file is read: what short ones leave is for the long ones."""
+    """How many bytes to read of each file: the long files share what the short ones leave of `most`."""
     ordered, share = sorted(sizes), most
     for at, size in enumerate(ordered):
         share, most = most // (len(ordered) - at), max(0, most - size)
@@ -214,15 +216,16 @@ def _share(sizes: Iterable[int], most: int) -> int:
 
 
 def _files(folder: Path, suffix: str, prefix: str = "") -> list[tuple[str, os.stat_result]]:
-    """The files of a folder with such a name, in order; none if it is not there yet.
+    """The files of a folder with this suffix and prefix, sorted; empty if the folder does not exist yet.
 
-    A run is looked at ten times a second, and with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
+    Muster looks at a run ten times a second; with Path.glob each look takes twice as long (0.4 ms instead of 0.2).
     """
     files = []
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in islice(entries, _MOST_FILES):
             if entry.name.endswith(suffix) and entry.name.startswith(prefix) and not entry.name.startswith("."):
-                with suppress(OSError):  # somebody removed it while we looked
-                    if entry.is_file(follow_symlinks=False) or entry.is_symlink():  # which its reader refuses in words
+                with suppress(OSError):  # somebody removed it meanwhile
+                    # A symlink is listed, so that its reader refuses it with a message.
+                    if entry.is_file(follow_symlinks=False) or entry.is_symlink():
                         files.append((entry.path, entry.stat(follow_symlinks=False)))
     return sorted(files)

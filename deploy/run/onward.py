@@ -1,4 +1,4 @@
-"""The next start of a run, on the hosts that are left: which of its options still hold. Pure."""
+"""Which options of a run still apply to its next start on the hosts that are left. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..job.again import read_again, words_again
 
 
 def options(known: dict[str, Any], left: int) -> str:
-    """The options of a run, as its record has them, for a start on `left` of its hosts."""
+    """The options for a start on `left` hosts of a run, from the run's record."""
     again: str = known.get("again") or ""
     if left >= len(known.get("hosts", ())):
         return again
     given = read_again(again)
-    # Of fewer than three none can be lost, and of all that are left one must be allowed to.
+    # With fewer than three hosts none can be lost. With more, it must be allowed to lose one of those that are left.
     least = min(int(given.min_nodes), left - 1) if given.min_nodes.isdecimal() and left >= 3 else 0
-    # This start needs no host to wait, or to vote alone.
+    # This start needs no spare host, and no arbiter.
     return shlex.join(words_again(replace(given, min_nodes=str(least or ""), spare="", arbiter="")))

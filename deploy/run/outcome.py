@@ -1,4 +1,4 @@
-"""When a run is over, also while ranks live, how it ended and with which exit code. Pure: a State in, a Result out.
+"""Decide when a run is over (even if ranks still live), how it ended, and with which exit code. Pure: State to Result.
 
 A rank's verdict decides if there is one. If there is none (a rank killed by SIGKILL leaves none), the control side
 decides within 30 s and names the node and rank.
@@ -21,24 +21,24 @@ from .lost_host import ends_run
 from .own_run import by_words
 from .progress import State
 
-START_SPREAD_S = 25.0  # from the first node that is up to the last
-FIRST_NODE_S = 60.0  # from the start to the first node: starting Python on a cold disk takes long
+START_SPREAD_S = 25.0  # the longest time from the first node that is up to the last
+FIRST_NODE_S = 60.0  # the longest time from the start to the first node: Python starts slowly from a cold disk
 # A node that ended is "exited" for an instant before its backend restarts it.
 EXIT_SETTLES_S = 2.0
-# Ranks watch their collectives themselves (the trainer's timeouts); these limits catch runs that hang in spite of that.
+# The ranks themselves watch their collectives (the trainer's timeouts); these limits catch runs that hang all the same.
 SILENCE_BEFORE_STEPS_S = 600.0
 SILENCE_AT_LEAST_S = 120.0
 SILENCE_FACTOR = 20.0
 # Ranks seldom end at the same moment: one writes the last checkpoint while the others are done.
 LEFT_AFTER_S = 10.0
-# The trainer gives up by itself after five; this limit is for one that cannot even say so.
+# The trainer itself gives up after five restarts without a step; this limit is for a trainer that cannot even do that.
 MOST_BARREN_RESTARTS = 8
 
-# So long the ranks of a script may wait for one that has ended.
+# How long the ranks of a script may wait for a rank that has ended.
 ENDED_AFTER_S = 45.0
 
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
-# What a run's end says that somebody asked to kill.
+# The message for a run that somebody asked to kill.
 AT_ONCE = "killed at once, as asked"
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
@@ -48,8 +48,8 @@ _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 class Result:
     """How a run ended: the verdict's fields (contract.md); `from_ranks`: a rank gave the verdict.
 
-    `cause`: why it failed, one of causes/end_causes.py; `by_inquest`: it and the message are the inquest's already.
-    `hosts_left`: those that the next start is to name, where one is lost.
+    `cause`: why it failed, a cause of causes/end_causes.py; `by_inquest`: cause and message already come from the
+    inquest. `hosts_left`: if a host is lost, the hosts that the next start should use.
     """
 
     verdict: str
@@ -83,7 +83,7 @@ def judge(state: State, started_at: float, now: float) -> Result | None:
 
 
 def all_ended(state: State) -> bool:
-    """Whether every planned node has ended; one that the others have finished without may be out of sight."""
+    """Whether every planned node has ended, apart from silent ones that the others have continued without."""
     nodes = state.nodes
     away = {
         name
@@ -94,9 +94,10 @@ def all_ended(state: State) -> bool:
 
 
 def from_verdicts(verdicts: Sequence[Event]) -> Result:
-    """The end of a run, as the verdict that counts says it: the worst one.
+    """The end of a run from its worst verdict.
 
-    Among equals that of a node that trained alone, that says something, or that failed first.
+    Among equally bad verdicts, that of a node that trained alone comes first, then one with a message, then the
+    earliest.
     """
 
     def order(each: Event) -> tuple[float, bool, bool, float]:
@@ -122,12 +123,15 @@ def _cause_in(verdict: Event) -> Cause | None:
 
 
 def _is_alone(verdict: Event) -> bool:
-    """Whether a node has trained without the others: what they miss of it afterwards is no news."""
+    """Whether the node trained without the others, so that a failure to reach it later explains nothing."""
     return _cause_in(verdict) == Cause.ALONE
 
 
 def _weight(verdict: Event) -> int:
-    """How much a verdict counts. A kill that was asked for counts as an error: who fails then has only lost others."""
+    """How a verdict ranks; the lowest decides.
+
+    A kill that a user asked for counts as an error, because nodes that fail after it have only lost others.
+    """
     word = "failed" if verdict.get("at_once") is True else verdict.get("verdict", "")
     return _WEIGHT.get(word, 1)
 
@@ -135,7 +139,7 @@ def _weight(verdict: Event) -> int:
 def final(state: State) -> Result:
     """The result once all nodes have ended and the ranks gave a verdict.
 
-    A node whose rank ended with 0 says "done" for itself. The run is done only if no other rank or node failed.
+    A node whose rank ended with 0 reports "done" for itself. The run is done only if no other rank or node failed.
     """
     result = from_verdicts(state.verdicts)
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
@@ -145,7 +149,8 @@ def final(state: State) -> Result:
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
-    # In a run of several roles each node says how its own has ended: one that missed the others may not be at fault.
+    # In a run of several roles each node reports how its own role ended: a rank that lost the others may not be at
+    # fault.
     if not state.ranks.roles and (blame := state.blame()):
         return _blamed(blame, state)
     members = state.nodes.members or state.nodes.states.keys()
@@ -154,19 +159,19 @@ def final(state: State) -> Result:
             who = state.ranks.node_name(node.node)
             how = f"{who} {ended_how(node.code)}"
             return _failed(state, node.node, how, f"see logs/{node.node}.log", _cause_of_node(node))
-    # A node says that its ranks were not seen to train: true of the run if all nodes do, and nobody wrote a file. With
-    # a message it says that an end is not known.
+    # A hint in a "done" verdict means that the node's ranks were not seen to train. It holds for the run if all nodes
+    # report it and no rank wrote a file or made a step. A message means that how a rank ended is not known.
     idle = all(verdict.get("hint") for verdict in state.verdicts) and not may_have_written(state) and not state.step
     return result if idle or result.message else replace(result, hint="")
 
 
 def concluded(result: Result, finding: Finding | None) -> Result:
-    """The result of a failed run with its cause, the first in time, and with what the words of an exception mean."""
+    """The result of a failed run with its first cause in time, and with the meaning of an exception's message."""
     return _with_meaning(_with_cause(result, finding))
 
 
 def _with_meaning(result: Result) -> Result:
-    """An exception that the table of causes knows: `muster explain` would say it of the same words."""
+    """Add the meaning of an exception that the table of causes knows, as `muster explain` would print it."""
     if result.cause != Cause.EXCEPTION or not result.from_ranks:
         return result
     words = by_words(Finding(Cause.EXCEPTION, result.message, result.node, result.rank))
@@ -178,15 +183,16 @@ def _with_meaning(result: Result) -> Result:
 def _with_cause(result: Result, finding: Finding | None) -> Result:
     if result.verdict != "failed":
         return replace(result, cause="")
-    # Nodes of different worlds end at different times: none of them has lost another.
+    # Nodes that trained in separate worlds end at different times, so none of them has lost another.
     is_alone = result.from_ranks and result.cause == Cause.ALONE
     if finding is None or finding.lasting or is_alone or result.by_inquest:
         return result
-    if finding.cause == Cause.ENDED and not result.from_ranks:  # by our own stop: we had judged the run before
+    if finding.cause == Cause.ENDED and not result.from_ranks:  # Muster's own stop ended it, after the judgement
         return result
     same = finding.rank is not None and finding.rank == result.rank
     if result.from_ranks and (same or finding.cause == Cause.NOT_KNOWN):
-        # Of one end, what was seen says more than what its words leave open; that no words were seen does not.
+        # Both describe one end. What the inquest saw replaces a cause that the rank's words leave open; LEFT_EARLY does
+        # not, because it only means that no words were seen.
         is_open = result.cause in ("", Cause.EXCEPTION) and finding.cause != Cause.LEFT_EARLY
         return replace(result, cause=finding.cause) if is_open else result
     message = f"{finding.message}\nthen: {result.message}" if result.from_ranks else finding.message
@@ -194,30 +200,30 @@ def _with_cause(result: Result, finding: Finding | None) -> Result:
 
 
 def conclude(state: State, now: float) -> Result:
-    """How a run ended whose ranks gave a verdict, and why: for one that nobody follows any more."""
+    """How and why a run ended whose ranks gave a verdict: for a run that no command follows any more."""
     state.inquire(now)
     return concluded(final(state), state.case.finding)
 
 
 def untold(state: State) -> list[str]:
-    """The nodes that have not said what a script left there: a node says it at its end, unless it was killed."""
+    """The nodes that have not reported what a script left there: a node reports it when it ends, unless killed."""
     return [name for name in state.names if name not in state.nodes.remains]
 
 
 def downloads(state: State) -> dict[str, tuple[int, str]]:
-    """By node, what a script left that can be had again: the bytes, and the folder of all of it."""
+    """For each node, the downloads that a script left, which can be repeated: their bytes, and their folder."""
     remains = state.nodes.remains.items()
     return {node: (event["downloads"], event.get("place", "")) for node, event in remains if event.get("downloads")}
 
 
 def may_have_written(state: State) -> bool:
-    """Whether a script left files, as far as anybody knows."""
+    """Whether a script left files, or may have left files on a node that has not reported it."""
     written = any(event["files"] for event in state.nodes.remains.values())
     return written or bool(state.script and state.ranks.began and untold(state))
 
 
 def may_continue(state: State) -> bool:
-    """Whether there is something to continue with, as far as anybody knows."""
+    """Whether the run has a checkpoint, or its script may have left files to continue with."""
     return bool(state.training.checkpoint) or may_have_written(state)
 
 
@@ -228,7 +234,7 @@ def stopped(state: State) -> Result:
 
 
 def killed(state: State, waited_s: float | None = None) -> Result:
-    """The end of a run that was killed: at once, as asked, or after `waited_s` for its stop."""
+    """The end of a run that was killed: immediately, as the user asked, or after it had `waited_s` to stop."""
     if waited_s is None:
         return Result("stopped", f"{AT_ONCE}{_checkpoint_text(state)}", step=state.step)
     why = f"killed: still running {in_seconds(waited_s)} after the stop"
@@ -236,14 +242,14 @@ def killed(state: State, waited_s: float | None = None) -> Result:
 
 
 def _checkpoint_text(state: State) -> str:
-    if state.script:  # only the script knows what it saved
+    if state.script:  # only the script itself knows what it saved
         return ""
     saved = state.training.checkpoint.get("step")
     return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
 
 
 def _folded(message: str, others: list[str]) -> str:
-    """The message of the first node to fail, with the names of the others after its first line."""
+    """The message of the first node to fail, with the names of the other failed nodes after its first line."""
     if not others:
         return message
     head, newline, rest = message.partition("\n")
@@ -251,7 +257,7 @@ def _folded(message: str, others: list[str]) -> str:
 
 
 def may_restart(node: NodeState, verdicts: list[Event], stopping: bool) -> bool:
-    """Whether a backend should restart a node: it died, and no verdict says that the run is over."""
+    """Whether a backend should restart a node: it died, no stop was asked for, and no verdict has ended the run."""
     return not stopping and not verdicts and node.code is not None and (node.code < 0 or node.code == FAILED)
 
 
@@ -266,7 +272,7 @@ def _blamed(blame: Finding, state: State) -> Result:
 
 
 def _cause_of_node(node: NodeState) -> Cause:
-    """Why a node ended of whose ranks nothing is known."""
+    """Why a node ended, if nothing is known about its ranks."""
     return Cause.KILLED if _killed(node) else Cause.NOT_KNOWN
 
 
@@ -275,7 +281,7 @@ def _node_gone(state: State, now: float) -> Result | None:
     ended = sorted((t, name) for name, t in exited_at.items() if now - t >= EXIT_SETTLES_S)
     fresh = [states[name] for name, t in exited_at.items() if now - t < EXIT_SETTLES_S]
     if any(node.state == "lost" or _killed(node) for node in fresh):
-        return None  # it may be the cause: without it, those that missed it would be judged alone
+        return None  # this node may be the cause: wait for it, or only the nodes that lost it would be judged
     if not ended or not ends_run(len(state.names) - len(ended), ranks.least):
         return None
     # A lost node, or one killed by a signal, comes before nodes that ended because they missed it.
@@ -298,21 +304,22 @@ def _node_gone(state: State, now: float) -> Result | None:
 
 
 def _before_any_rank(state: State) -> str:
-    """Words for nodes that ended before any rank began: who still runs may be the one that they waited for."""
+    """Words for nodes that ended before any rank began. A node that is still running may be the one they waited for."""
     rest = [state.ranks.node_name(name) for name in state.names if name not in state.nodes.exited_at]
     still = f"; {', '.join(rest)} still {'runs' if len(rest) == 1 else 'run'}" if rest else ""
     return f" before any rank began{still}"
 
 
 def _killed(node: NodeState) -> bool:
-    """Whether a signal killed the node itself: engines report a signal as 128 + its number."""
+    """Whether a signal killed the node itself. Engines report a signal as 128 + its number."""
     return node.code is not None and (node.code < 0 or node.code > SIGNALLED)
 
 
 def left_early(state: State, now: float, followed_since: float = 0.0) -> list[int]:
-    """Ranks that ended with 0 a while ago while others still run, and that were not reported yet.
+    """The ranks that ended with 0 a while ago while others still run, and that were not reported yet.
 
-    A late follower gets the ends of the ranks one by one: meanwhile no rank counts as having left early.
+    A follower that comes late (`followed_since`) gets the ends of the ranks one by one; until it has had time for that,
+    no rank counts as having left early.
     """
     ranks = state.ranks
     if state.verdicts or state.nodes.exited_at or len(ranks.ends) == len(ranks.began) or ranks.roles:
@@ -328,7 +335,7 @@ def _node_missing(state: State, started_at: float, now: float) -> Result | None:
     up = state.nodes.up
     missing = [name for name in state.names if name not in up]
     if not missing or (state.ranks.least and state.ranks.began):
-        return None  # they train without it: it may have joined a moment ago
+        return None  # the others train without it; it may have joined only a moment ago
     if up:
         waited, limit = now - max(started_at, min(up.values())), START_SPREAD_S
     else:
@@ -351,9 +358,10 @@ def _no_headway(state: State) -> Result | None:
 
 
 def _beyond_repair(state: State, now: float) -> Result | None:
-    """The result for a link or a disk that did not come back in time, or ranks that only wait for one that has ended.
+    """The result if a link or a disk did not come back in time, or if ranks only wait for a rank that has ended.
 
-    gloo notices the end of a rank at once, NCCL after ten minutes. A trainer of Muster's starts again over a cut link.
+    gloo notices the end of a rank immediately, NCCL after ten minutes. Muster's own trainer starts again after a link
+    was cut.
     """
     if (cut := state.case.cut.finding) and now - state.case.cut.t >= state.wait_lost_s:
         return _end_by(cut, "repair the link", state)
@@ -369,13 +377,13 @@ def _beyond_repair(state: State, now: float) -> Result | None:
 
 
 def _end_by(finding: Finding, hint: str, state: State) -> Result:
-    """The end that a finding of the inquest is."""
+    """The failed result that a finding of the inquest stands for."""
     about = finding.message, hint, finding.node, finding.rank, state.step
     return Result("failed", *about, cause=finding.cause, by_inquest=True)
 
 
 def _too_silent(state: State, now: float) -> Result | None:
-    """The end of a run of Muster's trainer that hangs. A script may evaluate, save or download for hours."""
+    """The result if a run of Muster's own trainer hangs. A script may evaluate, save or download for hours."""
     ranks = state.ranks
     if state.script or not ranks.last_sign:
         return None
@@ -384,5 +392,5 @@ def _too_silent(state: State, now: float) -> Result | None:
     if now - ranks.last_sign < limit:
         return None
     message = f"no sign of life from any rank for {in_seconds(now - ranks.last_sign)}"
-    where = "logs/ has what each rank said last"  # that we end them then explains nothing
+    where = "logs/ has what each rank said last"  # that Muster then ends the ranks explains nothing
     return Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN, by_inquest=True)

@@ -1,7 +1,7 @@
-"""What ranks print, as events of the kind `output`: from a node's console, or from the ranks' logs on this machine.
+"""Turn what ranks print into events of the kind `output`: from a node's console, or the ranks' logs on this machine.
 
-This is for a person who watches, so a flood is cut here; the logs have every line. contract.md has the marks that
-an agent puts in front of a line.
+These events are for a person who watches, so a flood is cut here; the logs have every line. contract.md describes the
+marks that an agent puts in front of a line.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .events import Event
 from .files import own_files
 from .state.ranks import by_node
 
-# Between two looks; a person does not read faster.
+# How many lines are shown between two looks; a person does not read faster.
 MOST_LINES = 200
-# So much of a log is read in one look: what came before is in the log.
+# How much of a log one look reads at most; what came before is still in the log.
 _MOST_BYTES = 64 << 10
 _LINE_MOST = 16 << 10
 _TORCHRUN = "torchrun: "
@@ -30,20 +30,20 @@ _MARK = re.compile(r"\[rank([0-9]{1,9})\]: ?")
 
 
 class ConsoleLines:
-    """Lines of consoles, kept until the next look. Any thread may put them."""
+    """Lines from the nodes' consoles, kept until the next look. Any thread may add lines."""
 
     def __init__(self) -> None:
         self._lines = deque[tuple[str, str, float]](maxlen=MOST_LINES)
         self._put, self._lock = 0, threading.Lock()
 
     def put(self, node: str, words: str, t: float) -> None:
-        """Take one line of a node's console, which was printed at `t`."""
+        """Add one line from a node's console, which was printed at `t`."""
         with self._lock:
             self._lines.append((node, words, t))
             self._put += 1
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
-        """The lines since the last call; `began` names the node of each rank. Lines of other nodes wait for theirs."""
+        """The lines since the last call. `began`: each rank's node. A node's lines wait until a rank of it begins."""
         ranks = by_node(began)
         with self._lock:
             lines, missing = list(self._lines), self._put - len(self._lines)
@@ -55,7 +55,7 @@ class ConsoleLines:
 
 
 class RankLogs:
-    """The ends of logs/rank-<r>.log in a run folder on this machine, from where they stand now."""
+    """Reads what is appended from now on to logs/rank-<r>.log in a run folder on this machine."""
 
     def __init__(self, run_dir: Path) -> None:
         self._dir = run_dir
@@ -63,7 +63,7 @@ class RankLogs:
         self._drawn = dict[str, str]()
 
     def take(self, began: Mapping[int, str]) -> list[Event]:
-        """What came since the last call: whole lines, and a progress bar that is drawn again."""
+        """The output since the last call: whole lines, and the latest state of a progress bar."""
         new_events = []
         for rank, node in sorted(began.items()):
             path = self._dir / "logs" / f"rank-{rank}.log"
@@ -89,7 +89,7 @@ class RankLogs:
             return [_event(node, f"\r{drawn}", [rank], now)] if moved else []
         self._offsets[path.name] = size - len(rest) if end else size
         lines = [_last_drawn(line) for line in (whole if end else rest).split("\n")]
-        if start > offset:  # what is before was not counted, and the first line begins somewhere
+        if start > offset:  # the lines before `start` were not counted, and the first line here may be cut
             left_out, lines = _left_out(None, now), lines[1:]
         else:
             left_out = _left_out(len(lines[:-MOST_LINES]), now)
@@ -97,9 +97,9 @@ class RankLogs:
 
 
 def rank_of(words: str, ranks: Sequence[int]) -> tuple[int | None, str]:
-    """Whose a line of a console is, and the line without its mark; None: no rank's. `ranks` are those of the node.
+    """The rank that printed a console line (None: no rank), and the line without its mark.
 
-    The agent marks each line, but for those of a rank that is alone on its node.
+    `ranks`: the ranks of the node. The agent marks every line, unless the node has only one rank.
     """
     mark = _MARK.match(words)
     if mark and int(mark[1]) in ranks:
@@ -114,7 +114,7 @@ def _event(node: str, words: str, ranks: Sequence[int], now: float) -> Event:
 
 
 def _left_out(count: int | None, now: float) -> list[Event]:
-    """The event that says how many lines are not shown; None: nobody has counted them."""
+    """The event that reports how many lines are not shown; `count` None: they were not counted."""
     return [] if count == 0 else [{"kind": "output_left_out", "t": now, "lines": count}]
 
 

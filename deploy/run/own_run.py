@@ -1,7 +1,7 @@
-"""A run of Muster's own: its outcome and its story say how it ended, and its logs add lines and words. Pure.
+"""Explain how a run of Muster ended, from its outcome and its story; its logs add lines and details. Pure.
 
-A log has the end of each start of a script, and does not say which of them ended the run. A rank that is killed or that
-hangs writes nothing. Those who followed the run saw all of it.
+A log has the end of each start of a script, but does not tell which of them ended the run. A rank that is killed or
+that hangs writes nothing. The command that followed the run saw all of it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from ..explain.words import compiled
 from .inquest.causes import Finding
 from .state.story import Happening
 
-# Of these the logs may know more than the verdict: which exception it was, or what went wrong before it.
-_OPEN = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
-_SHOWN = 6
-# Before the words of an exception: who ended, and how.
-_HOW = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
+# With these causes, the logs may show more than the verdict: which exception it was, or what went wrong before it.
+_OPEN_CAUSES = (Cause.EXCEPTION, Cause.NOT_KNOWN, Cause.SET_UP)
+_MOST_LINES = 6
+# The part of a message before the words of an exception: who ended, and how.
+_WHO_ENDED = compiled(r"^.{0,300}?\bended with code -?\d+(?: at step [^:]{0,60})?: ")
 
 
 @dataclass(frozen=True)
 class OwnRun:
-    """What a run folder has. outcome: empty where no end is recorded; story: of its last start."""
+    """What a run folder has. `outcome` is empty if no end is recorded; `story` is that of the last start."""
 
     name: str
     outcome: Mapping[str, Any] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class OwnRun:
 
 
 def of_run(shown: Explanation, run: OwnRun) -> Explanation:
-    """The explanation of a run from its verdict and its story; `shown` is what its logs alone say."""
+    """The explanation of a run from its verdict and its story; `shown` is the explanation from its logs alone."""
     grave = tuple(line for line in run.story if line.grave)
-    shown = replace(shown, story=grave[-_SHOWN:], silent=())
+    shown = replace(shown, story=grave[-_MOST_LINES:], silent=())
     verdict = run.outcome.get("verdict")
     page = f"muster report --run {run.name}"
     if verdict == "done":
@@ -45,17 +45,17 @@ def of_run(shown: Explanation, run: OwnRun) -> Explanation:
         after = f", after {several(restarts, 'restart')}" * bool(restarts)
         what = f"the run ended well{after} (the run's own verdict)"
         good = Explanation("", what, next=page, story=shown.story, ended_well=True)
-        return replace(good, contradicted=_against(shown, good, run))
+        return replace(good, contradicted=_contradiction(shown, good, run))
     if verdict == "stopped" or run.outcome.get("cause") == Cause.ENDED:
         return _ended_by_somebody(shown, run, page)
     end = _verdict(run.outcome) if run.outcome else _trouble(run.story)
-    if end is None or (not end.node and end.cause in _OPEN and (shown.cause or not run.outcome)):
+    if end is None or (not end.node and end.cause in _OPEN_CAUSES and (shown.cause or not run.outcome)):
         return shown
     return _failed(shown, run, end)
 
 
 def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanation:
-    """A person or a scheduler ended the run: what it did before that may be why."""
+    """The explanation if a person or a scheduler ended the run: trouble before that may be the reason."""
     words = str(run.outcome.get("message") or "stopped").partition("\n")[0]
     before = trouble_before(run.story)
     tail = f"; before that: {before.message}" if before else ""
@@ -64,12 +64,12 @@ def _ended_by_somebody(shown: Explanation, run: OwnRun, page: str) -> Explanatio
 
 
 def trouble_before(story: Sequence[Happening]) -> Finding | None:
-    """What was wrong when somebody ended a run: the last trouble that no restart had mended."""
+    """What was wrong when somebody ended a run: the last trouble that no restart had resolved."""
     return _trouble(story, lasting=True)
 
 
 def _verdict(outcome: Mapping[str, Any]) -> Finding:
-    """The end as outcome.json has it; the cause comes first in its message, and then what followed from it."""
+    """The end recorded in outcome.json; in its message, the cause comes first, and then what followed from it."""
     rank = outcome.get("rank")
     message = str(outcome.get("message") or outcome.get("verdict") or "").split("\nthen: ")[0]
     cause = Cause.of_slug(outcome.get("cause")) or Cause.NOT_KNOWN
@@ -77,21 +77,21 @@ def _verdict(outcome: Mapping[str, Any]) -> Finding:
 
 
 def _logs(end: Finding) -> tuple[str, ...]:
-    """The names of the logs that have the words of who failed, the rank's own first."""
+    """The names of the logs with the words of the rank or node that failed, the rank's own log first."""
     return tuple(filter(None, ("" if end.rank is None else f"rank-{end.rank}", end.node)))
 
 
 def _who(end: Finding) -> str:
-    """The rank and its node, as far as they are known."""
+    """The rank and its node, or the one that is known."""
     if end.rank is None:
         return end.node
     return f"rank {end.rank} on {end.node}" if end.node else f"rank {end.rank}"
 
 
 def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | None:
-    """The last trouble that the story tells; that all ranks started again is none, only why.
+    """The last trouble in the story. A restart of all ranks is no trouble itself, but the reason for it is.
 
-    lasting: not one that a restart has mended, and not the end by the stop itself.
+    `lasting`: leave out trouble that a restart has resolved, and an end that the stop itself caused.
     """
     for line in reversed(story):
         if lasting and line.trouble and line.trouble.cause == Cause.ENDED:
@@ -104,19 +104,19 @@ def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | Non
 
 
 def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
-    """The explanation of this end: its cause, or that of its exception's words, or of the same rank's log."""
+    """The explanation of this end, by its cause, by the words of its exception, or by the log of the same rank."""
     again = "all ranks started again since, and " * bool(_restarted(run))
     by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of it is recorded"
     at_end = any(line.node in _logs(end) for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
     more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
-    is_open = end.cause in _OPEN or (end.cause == Cause.LEFT_EARLY and at_end)
-    if alone and more and is_open:  # its log says more than the verdict, of the same end
+    is_open = end.cause in _OPEN_CAUSES or (end.cause == Cause.LEFT_EARLY and at_end)
+    if alone and more and is_open:  # the rank's log shows more about the same end than the verdict
         return replace(shown, first=_who(end) or shown.first)
     head, _, _ = end.message.partition("\n")
     what = f"{head} ({by})"
     base = Explanation(end.cause.entry, what)
-    if end.cause in _OPEN:
+    if end.cause in _OPEN_CAUSES:
         words = by_words(end)
         if words.cause:
             base = replace(words, what=f"{words.what} ({by})")
@@ -127,18 +127,18 @@ def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     quoted = _logs(end) if base.evidence else ()
     base = replace(base, evidence=lines, first=_who(end), story=shown.story, victims=shown.victims, quoted=quoted)
     hint = str(run.outcome.get("hint") or "")
-    return replace(base, hint=hint, next=_next(run, base), contradicted=_against(shown, base, run))
+    return replace(base, hint=hint, next=_next(run, base), contradicted=_contradiction(shown, base, run))
 
 
 def by_words(end: Finding) -> Explanation:
-    """What the words of an exception say, without the line about who ended with it."""
+    """The explanation from the words of an exception, without the line about the rank that ended with it."""
     head, *rest = [line.strip() for line in end.message.splitlines()] or [""]
-    words = "\n".join(rest) if rest else _HOW.sub("", head)
+    words = "\n".join(rest) if rest else _WHO_ENDED.sub("", head)
     return explain({end.node or "the run": words})
 
 
 def _next(run: OwnRun, explanation: Explanation) -> str:
-    """What to type: what helps with an exception; else the run's page, or where each rank is now if it may go on."""
+    """The command to type next: `muster why` if no end is recorded, else a fix for the error, or the run's page."""
     if explanation.cause == "host-memory":
         return "free -h; dmesg -T | grep -i oom"
     if not run.outcome:
@@ -151,9 +151,9 @@ def _restarted(run: OwnRun) -> int:
     return max(restarts if isinstance(restarts, int) else 0, sum(line.restart for line in run.story))
 
 
-def _against(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
-    """How the logs alone contradict the run's verdict; empty where they do not."""
-    well = explanation.ended_well and shown.cause == "loss-nan"  # that ends no run
+def _contradiction(shown: Explanation, explanation: Explanation, run: OwnRun) -> str:
+    """How the logs alone contradict the run's verdict; empty if they do not."""
+    well = explanation.ended_well and shown.cause == "loss-nan"  # a loss of NaN ends no run
     if well or not shown.cause or end_of(shown.cause) == end_of(explanation.cause):
         return ""
     line = shown.evidence[0] if shown.evidence else None

@@ -1,9 +1,9 @@
 """The state of a run: three reducers of its events (state/), the numbers of its training, and what the inquest finds.
 
-Events are the ranks' own (contract.md) and those that follow.py makes of what else it sees:
+Ranks write some of the events (contract.md); the control side makes the others from what it reads and sees:
 `node_up` (nodes/<node>.json), `node` (the backend's NodeState), `metrics` (metrics.jsonl), `telemetry` and `scalars`
 (<node>.jsonl in folders of these names), `verdict` (outcome/*.json), `left` (a rank ended with 0 while others still
-run), `unread` (lines that could not be read). events.py has checked all of them. Pure: follow.py brings the events.
+run), `unread` (lines that could not be read). events.py has checked all of them. Pure: follow.py passes the events in.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from .state.story import Story
 from .state.times import Span
 from .state.training import Training
 
-# How an event that passes the readers may still be one that no record takes.
-_ODD = (BadAnswer, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+# The errors that may come from applying an event that has passed the readers but does not make sense.
+_APPLY_ERRORS = (BadAnswer, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class State(Evidence):
-    """A run as its events describe it. `names` are the planned nodes by place; times `t` are unix seconds.
+    """A run as its events describe it. `names` are the planned nodes by place; times `t` are Unix seconds.
 
-    `script`: a user's, which reports no checkpoints. `least`: so many nodes train on without the others; 0: all are
-    needed. `wait_lost_s`: how long a lost host or link is waited for. What is older than `since` is of earlier starts.
-    `roles`: the role of each node, in a run of several.
+    `script`: a user's script runs, which reports no checkpoints. `least`: the run continues while this many nodes are
+    left; 0: it needs all. `wait_lost_s`: how long the run waits for a lost host or link. Events older than `since`
+    belong to earlier starts. `roles`: the role of each node, in a run of several roles.
     """
 
     def __init__(
@@ -46,13 +46,14 @@ class State(Evidence):
         self.wait_lost_s, self.training, self.story, self.case = wait_lost_s, Training(), Story(), Case()
 
     def apply(self, event: Event, now: float = 0.0) -> list[Event]:
-        """Apply one event, which arrives at `now` (0: nobody knows). An older control side may meet unknown kinds.
+        """Apply one event, which arrives at `now` (0: not known). An older control side may meet unknown kinds.
 
-        Ranks write events, and one that cannot be applied ends no reader: an event `unread` tells of it.
+        Ranks write events, so an event that cannot be applied raises nothing: an event `unread` reports it. Returns
+        such reports.
         """
         try:
             self._apply(event, now)
-        except _ODD:
+        except _APPLY_ERRORS:
             t = event.get("t")
             at = now or (float(t) if isinstance(t, int | float) else 0.0)
             skipped = unread(1, f"an event `{event.get('kind')}`", at)
@@ -66,14 +67,14 @@ class State(Evidence):
         if not self.ranks.take_world(event):
             return
         t = self.nodes.align(event, now)
-        # The story tells what an event changes: it is asked first.
+        # The story tells what an event changes, so it must see the event before the records do.
         self.story.apply(event, t, self, self.case.finding)
         self.training.apply(event, self.ranks.starts_again(event))
         self.case.apply(event)
         self.record(event, t, now)
 
     def inquire(self, now: float) -> None:
-        """Tell what the inquest finds."""
+        """Add what the inquest finds to the story."""
         self.case.look(self, self.story, now)
 
     @property
@@ -83,10 +84,10 @@ class State(Evidence):
 
     @property
     def script(self) -> bool:
-        """Whether it is a user's script that runs."""
+        """Whether a user's script runs, and not Muster's own trainer."""
         return self.ranks.script
 
     @property
     def step(self) -> int:
-        """The step the run has reached: the slowest rank's."""
+        """The step that the run has reached: the step of the slowest rank."""
         return self.ranks.step

@@ -1,7 +1,7 @@
 """The nodes of a run of several roles: their worlds (`separate`: one for each node), ranks, and what each knows. Pure.
 
-A role is planned like a run of its own: its nodes have torchrun's variables among themselves, so a trainer beside
-servers is the trainer that it is alone. This module only puts such plans beside each other.
+A role is planned like a separate run: its nodes have torchrun's variables among themselves, so a trainer next to
+servers behaves as it does alone. This module only combines such plans into one run.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from . import environment
 from .environment import NodeSpec, RunSpec
 
 ROLES = "MUSTER_ROLES"
-# What a pod knows of itself (trainer/node/agent/pods.py), and the key of the run, in a Secret of the cluster.
+# What a pod knows about itself (trainer/node/agent/pods.py), and the run's key, which is in a Secret of the cluster.
 ROLE, ROLE_INDEX, POD_KEY = "MUSTER_ROLE", "MUSTER_ROLE_INDEX", "MUSTER_ROLES_KEY"
 Door = tuple[str, int, int]
 
 
 @dataclass(frozen=True)
 class Acted:
-    """A role and its command as it is read; or a world of it (`worlds`). `processes`: ranks of each of its nodes."""
+    """A role, or one of its worlds (`worlds`), with its parsed command. `processes`: the ranks on each of its nodes."""
 
     role: Role
     words: tuple[str, ...]
@@ -42,18 +42,18 @@ class Acted:
     bare: bool
 
     def ranks_on(self, gpus: int) -> int:
-        """How many ranks a node with so many GPUs has: as asked, or one for each of them."""
+        """How many ranks a node with `gpus` GPUs has: as asked, or one for each GPU."""
         return max(1, gpus) if self.processes == "auto" else self.processes
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The names of its nodes, where they are not those of hosts."""
+        """The names of the role's nodes, if they are not named after hosts."""
         name, count = self.role.name, self.role.nodes
         return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
 
 
 class Where(NamedTuple):
-    """A node as the others reach it: its name, its address, its port for questions; and how many GPUs it has."""
+    """How other nodes reach a node: its name, its address, its port for their questions; and its number of GPUs."""
 
     name: str
     address: str
@@ -62,9 +62,9 @@ class Where(NamedTuple):
 
 
 def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = "auto") -> tuple[Acted, ...]:
-    """The roles in the order in which they start; none where the run has one command. Raises UsageError.
+    """The roles in the order in which they start; none if the run has one command. Raises UsageError.
 
-    `ranks`: of each node, as cluster.toml has them for the first that ends the run.
+    `ranks`: the ranks on each node, from cluster.toml; they apply to the first role that ends the run.
     """
     if not options.role:
         return ()
@@ -74,7 +74,7 @@ def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = 
         command = typed.read(role.command, folder, f"{FLAG.role} {role.name}")
         beside = options if role is first else Options()
         asked = command.asked_ranks(role.processes or beside.nproc) or str(ranks) * (role is first and ranks != "auto")
-        # A program that nobody asked to start once for each GPU would do so, and its port is one program's.
+        # By default a program starts once for each GPU, but only one program can have the role's port.
         processes = read_text("nproc", asked or ("1" if command.python and role.port else "auto"))
         restarts = role.restart or command.restarts or int(beside.restarts or 0)
         acted.append(Acted(role, command.words, processes, restarts, command.bare and not asked))
@@ -83,7 +83,7 @@ def read(options: Options, hosts: Sequence[str], ranks: Literal["auto"] | int = 
 
 @contextmanager
 def named(role: str) -> Iterator[None]:
-    """What is wrong with the command of a role is said with the role's name."""
+    """Add the role's name to a UsageError about the role's command."""
     try:
         yield
     except UsageError as fault:
@@ -91,7 +91,7 @@ def named(role: str) -> Iterator[None]:
 
 
 def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]:
-    """The roles with free ports for those that take any."""
+    """The roles, with free ports for those that accept any port."""
     return tuple(
         replace(each, role=replace(each.role, port=next(free))) if each.role.port == ANY_PORT else each
         for each in acted
@@ -99,9 +99,9 @@ def with_ports(acted: Sequence[Acted], free: Iterator[int]) -> tuple[Acted, ...]
 
 
 def worlds(acted: Sequence[Acted]) -> Iterator[Acted]:
-    """The worlds of all roles, in the order in which they start: nodes that train together.
+    """The worlds of all roles (nodes that train together), in the order in which they start.
 
-    That is a whole role, or one node of a role whose nodes are separate.
+    A world is a whole role, or one node of a role whose nodes are separate.
     """
     for each in acted:
         role, size = each.role, 1 if each.role.separate else each.role.nodes
@@ -110,7 +110,7 @@ def worlds(acted: Sequence[Acted]) -> Iterator[Acted]:
 
 
 def with_gpus(hosts: Sequence[Host], acted: Sequence[Acted]) -> tuple[Host, ...]:
-    """The hosts, each with as many GPUs as its role asks for; of GPUs that a host names, the first ones."""
+    """The hosts, each with as many GPUs as its role asks for: the first ones, if the host lists its GPUs."""
     asked = {name: each.role.gpus for each in acted for name in each.role.hosts}
     return tuple(
         replace(host, gpus=(host.gpus[:count] or 0) if isinstance(host.gpus, tuple) else count)
@@ -127,9 +127,9 @@ def on_this_machine(
     key: str,
     make: Callable[[Acted, int, int], RunSpec],
 ) -> tuple[NodeSpec, ...]:
-    """All nodes of a run on this machine. For each: `doors`, its address and two ports; `shares`, its GPUs.
+    """All nodes of a run on this machine. For each node, `doors` has its address and two ports, `shares` its GPUs.
 
-    `make`: plans one world that meets on a port, and whose nodes have so many ranks.
+    `make` plans one world, given its rendezvous port and the number of ranks on each of its nodes.
     """
     names = [name for each in acted for name in each.nodes]
     where = [Where(name, *door[:2], len(share)) for name, door, share in zip(names, doors, shares, strict=True)]
@@ -146,10 +146,10 @@ def on_this_machine(
 def variables(
     acted: Sequence[Acted], where: Sequence[Where], key: str, shared: bool = False, within: int = 0
 ) -> dict[str, str]:
-    """What every node is told of all roles (docs/develop/contract.md). `where`: all nodes, in the roles' order.
+    """The variable that tells every node about all roles (docs/develop/contract.md).
 
-    `shared`: on one machine, where the nodes of a role cannot have the same port. `within`: what a node may take, in
-    seconds, until it answers for the first time.
+    `where`: all nodes, in the roles' order. `shared`: all nodes are on one machine, where the nodes of a role cannot
+    have the same port. `within`: how many seconds a node may take until it answers for the first time.
     """
     rest, rows, first_rank = iter(where), dict[str, Any](), 0
     own = {each.role.name: tuple(islice(rest, each.role.nodes)) for each in acted}
@@ -167,5 +167,5 @@ def variables(
 
 
 def by_node(run: RunSpec) -> dict[str, str]:
-    """The role of each node, by its name; empty where the run has one command."""
+    """The role of each node, by the node's name; empty if the run has one command."""
     return {node.name: node.role for node in run.nodes if node.role}

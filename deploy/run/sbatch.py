@@ -1,15 +1,16 @@
 """A run as a batch script for Slurm's sbatch. Pure: `muster export` prints it, and `muster deploy --slurm` submits it.
 
-A user's own lines of #SBATCH are read by nobody.
+Muster does not read #SBATCH lines in a user's script.
 
-What it does beside `srun` is what the job's life needs:
-- SIGTERM comes to the batch script, 90 s before the time limit or `--grace` and a minute, and goes on to the step by
-  scancel: one to srun would kill the step without a checkpoint.
-- Only code 75, stopped with a checkpoint, requeues the job, and only while Slurm lets it run: a cancelled job ends,
-  and so does one that has reached its --max-hours.
-- The output is appended and the run folder is named by the job, so a requeued job continues both.
-- The step gets the CPUs of the job's task: since Slurm 22.05 srun does not take --cpus-per-task from the job.
-- A line of --setup that fails ends the job: without its environment, the run would end with words that hide the cause.
+In addition to calling `srun`, the batch script does what the job needs from start to end:
+- Slurm sends SIGTERM to the batch script 90 s, or `--grace` and a minute, before the time limit. The script passes it
+  to the step with scancel: a SIGTERM to srun would kill the step without a checkpoint.
+- Only code 75 (stopped with a checkpoint) requeues the job, and only while Slurm lets it run: a cancelled job ends,
+  and so does a job that has reached its --max-hours.
+- The output is appended and the run folder is named after the job, so a requeued job continues both.
+- The step gets the CPUs of the job's task: since Slurm 22.05 srun does not inherit --cpus-per-task from the job.
+- A --setup line that fails ends the job: without its environment, the run would fail with an error that hides the
+  cause.
 """
 
 from __future__ import annotations
@@ -26,28 +27,29 @@ from ..job.options import FLAG
 from . import sbatch_options
 from .environment import GRACE, MAX_HOURS, RUN_DIR, RUN_ID
 
-# How long before its time limit the job is asked to stop: so long, and at least what its ranks get to save and this.
+# The job is asked to stop _BEFORE_LIMIT_S before its time limit, or, if that is earlier, the time that its ranks get to
+# save plus _AFTER_GRACE_S before it.
 _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
-# So long the other nodes may take to leave their verdicts once the first has ended.
+# How long the other nodes may take to write their verdicts once the first node has ended.
 _WAIT_S = 120
 
-# For whoever reads the file alone: `muster export` and `muster deploy` say it too.
+# For somebody who reads only the batch script; `muster export` and `muster deploy` print it, too.
 _NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 
-# Whether a node of this job has reached its limit (trainer/node/agent/limit.py). A pipe of that name is skipped.
+# Whether a node of this job has reached its --max-hours (trainer/node/agent/limit.py). A pipe of that name is skipped.
 _REACHED = f'grep -qsD skip "^job-$SLURM_JOB_ID .* reached " "${{{RUN_DIR}:-runs/slurm-$SLURM_JOB_ID}}"/nodes/.*.limit'
-# It lies beside this module, where shellcheck sees it.
+# The end of the batch script is a file next to this module, so that shellcheck checks it.
 _LIFE = Path(__file__).with_name("scripts") / "batch_life.sh"
 
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """What sbatch is asked for. `agent`: the words that each host runs; `options`: the user's own words, for sbatch.
+    """What sbatch is asked for. `agent`: the command that each host runs; `options`: the user's own options for sbatch.
 
-    `gpus`: of each host (0: as `options` say). `setup`: lines of a shell before it, such as `module load cuda`.
+    `gpus`: for each host (0: as `options` say). `setup`: shell lines that run first, such as `module load cuda`.
     `container`: pyxis or apptainer with its `image`, or empty. `mounts`: `/source:/target`. `run`: the run folder's
-    name in runs/ of the job's folder (empty: slurm-JOB). `stop`: a file; if it is there, the job is not requeued.
+    name in runs/ of the job's folder (empty: slurm-JOB). `stop`: a file; if it exists, the job is not requeued.
     """
 
     name: str
@@ -67,7 +69,7 @@ class SlurmJob:
 
 
 def batch_script(job: SlurmJob) -> str:
-    """The text of the batch script. Raises UsageError for a time limit that is over when the job begins."""
+    """The text of the batch script. Raises UsageError for a time limit at which the job would stop immediately."""
     before = max(_BEFORE_LIMIT_S, ceil(float(job.variables.get(GRACE) or 0)) + _AFTER_GRACE_S)
     sbatch_options.refuse_short(job.options, before)
     own = (
@@ -94,13 +96,16 @@ def batch_script(job: SlurmJob) -> str:
 
 
 def _or_end(setup: str) -> str:
-    """The line that ends the job if the line of --setup before it failed: that may end in a comment."""
+    """The line that ends the job if the --setup line before it failed.
+
+    It is a separate line, because the --setup line may end in a comment.
+    """
     words = shlex.quote(f"error: this line of {FLAG.setup} failed: {setup}")
     return f"[ $? = 0 ] || {{ printf '%s\\n' {words} >&2; exit 1; }}"
 
 
 def _life(job: SlurmJob) -> str:
-    """The step, and what the job does with its signal and its code."""
+    """The end of the batch script: it runs the step, passes signals to it, and acts on its exit code."""
     text = _LIFE.read_text(encoding="utf-8")
     unless = f" && [ ! -e {shlex.quote(job.stop)} ]" if job.stop else ""
     unless += f" && ! {_REACHED}" if MAX_HOURS in job.variables else ""
@@ -109,18 +114,19 @@ def _life(job: SlurmJob) -> str:
 
 
 def _srun(job: SlurmJob) -> str:
-    """One task a host, with the variables of this script whatever of a shell's the job has (--export).
+    """The command that starts one task on each host, with all variables of this script.
 
-    `--kill-on-bad-exit=0`: the others name the host that failed, and end by themselves.
+    `--export=ALL`: whatever variables of a shell the job was submitted with. `--kill-on-bad-exit=0`: the other hosts
+    report which host failed, and end by themselves.
     """
     words = ["srun", "--ntasks-per-node=1", "--export=ALL", "--kill-on-bad-exit=0", f"--wait={_WAIT_S}", _CPUS]
     return " ".join([*words, *_container(job), *map(shlex.quote, job.agent)])
 
 
 def _container(job: SlurmJob) -> Sequence[str]:
-    """Words of pyxis for srun, or the command of Apptainer: the folder of the job is the same in the container.
+    """pyxis options for srun, or the Apptainer command. The job's folder has the same path in the container.
 
-    `--nv` says no more than a line where there are no GPUs, and options of the user's may ask for some.
+    Without GPUs, `--nv` only prints a line; it is always given, because the user's own options may ask for GPUs.
     """
     if job.container == "pyxis":
         mounts = "".join(f",{shlex.quote(mount)}" for mount in job.mounts)

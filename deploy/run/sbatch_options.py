@@ -1,4 +1,4 @@
-"""The user's own options for sbatch: each beside its value, and none that Muster's batch script sets. Pure."""
+"""Read the user's own options for sbatch, each with its value, and refuse those that Muster's script sets. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from collections.abc import Mapping, Sequence
 from ..core.errors import UsageError
 from ..job.options import FLAG
 
-# They take no value, or only one in the same word (`--exclusive=user`): the next word is not theirs.
+# These options take no value, or only one in the same word (`--exclusive=user`), so the next word is not their value.
 _WITHOUT_VALUE = frozenset(
     {"--contiguous", "--exclusive", "--get-user-env", "--hold", "-H", "--nice", "--no-kill", "-k", "--no-requeue"}
     | {"--overcommit", "-O", "--oversubscribe", "-s", "--propagate", "--quiet", "-Q", "--reboot", "--spread-job"}
     | {"--use-min-nodes", "--verbose", "-v"}
 )
-# Each of them asks for CPUs, or for whole nodes.
+# Each of these options asks for CPUs, or for whole nodes.
 _FOR_CPUS = frozenset(("--cpus-per-task", "-c", "--cpus-per-gpu", "--mincpus", "--exclusive"))
-# The value of the option, in words with a NUL between them.
+# The time limit in words that are joined with NUL.
 _TIME = re.compile(r"(?:^|\0)(?:-t|--time)[=\0]?([0-9][0-9:-]*)")
-# What the batch script sets, or what would make several jobs, or none, of one run; and what to do instead.
+# Options that the batch script itself sets, or that would make several jobs, or no job, out of one run; each with what
+# to do instead.
 _OWN = {
     **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),
     **dict.fromkeys(("--nodes", "-N"), f"Muster's own {FLAG.nodes} says how many"),
@@ -34,9 +35,9 @@ _OWN = {
 
 
 def directives(words: Sequence[str]) -> list[tuple[str, ...]]:
-    """One entry for each option, with its value beside it: `-p a100 --mem=4g` is `-p a100` and `--mem=4g`.
+    """One entry for each option, together with its value: `-p a100 --mem=4g` becomes `-p a100` and `--mem=4g`.
 
-    A word that belongs to no option is an entry of its own.
+    A word that belongs to no option becomes a separate entry.
     """
     made: list[tuple[str, ...]] = []
     for word in words:
@@ -48,9 +49,10 @@ def directives(words: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] | None = None) -> None:
-    """Raise UsageError for a word of Muster's `option` that belongs to no option of sbatch, or that the job has itself.
+    """Raise UsageError for a word in Muster's `option` that belongs to no sbatch option, or that the job itself sets.
 
-    `gpus`: those that Muster's --gpus asks for. `own`: options that the job has besides, with what to do instead.
+    `gpus`: how many GPUs Muster's --gpus asks for. `own`: more options that the job itself sets, each with what to do
+    instead.
     """
     refused = {
         **_OWN,
@@ -61,7 +63,7 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
         raise UsageError(f"{option}: a job of several parts (:) is not one run", "start each part by itself")
     for first, *_ in directives(words):
         name = _name(first)
-        # sbatch takes the beginning of a name for the whole; --gpus is one of its own.
+        # sbatch accepts the beginning of a name for the whole name; but --gpus is a separate option.
         if name not in refused and name.startswith("--") and name != "--gpus":
             name = next((own for own in refused if own.startswith(name)), name)
         if name in refused:
@@ -71,7 +73,7 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
 
 
 def refuse_short(words: Sequence[str], before_s: int) -> None:
-    """Raise UsageError for a time limit below `before_s`: the job would be asked to stop, and start again, for ever."""
+    """Raise UsageError for a time limit up to `before_s`: the job would stop and start again for ever."""
     text = (_TIME.findall("\0".join(words)) or [""])[-1]
     if 0 < _seconds(text) <= before_s:
         what = (
@@ -81,7 +83,7 @@ def refuse_short(words: Sequence[str], before_s: int) -> None:
 
 
 def _seconds(limit: str) -> int:
-    """A time limit as sbatch reads it; 0 for none, and for other text."""
+    """A time limit in seconds, as sbatch reads it; 0 for no limit, and for text that is no limit."""
     match = re.fullmatch(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?", limit)
     if not match:
         return 0
@@ -92,17 +94,17 @@ def _seconds(limit: str) -> int:
 
 
 def names_of(words: Sequence[str]) -> frozenset[str]:
-    """The options among the words, without their values."""
+    """The names of the options among the words, without their values."""
     return frozenset(_name(first) for first, *_ in directives(words))
 
 
 def asks_for_cpus(words: Sequence[str]) -> bool:
-    """Whether one of the options says how many CPUs a node's only task gets."""
+    """Whether one of the options determines how many CPUs a node's only task gets."""
     return bool(names_of(words) & _FOR_CPUS)
 
 
 def note_of_cpus(option: str, words: Sequence[str]) -> str:
-    """A sentence for a job that asks for no CPUs, with what to add to Muster's `option`; else empty."""
+    """A warning for a job that asks for no CPUs, with what to add to Muster's `option`; empty if it asks for some."""
     if asks_for_cpus(words):
         return ""
     few = "no option asks for CPUs: many clusters then give all ranks of a node, and their loaders, one CPU"

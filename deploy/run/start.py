@@ -1,7 +1,8 @@
-"""The one spine of a run that a command starts, on any backend: load, look, plan, launch, follow, end.
+"""The sequence of steps for a run that a command starts, on any backend: load, look, plan, launch, follow, end.
 
-A backend gives what differs, as a Start. What --dry-run prints is the plan that would be launched: both come from the
-same look. Until its nodes run, any failure and any Ctrl-C undoes everything; after that follow.py follows the run.
+Each backend supplies the steps that differ, as a Start. --dry-run prints the plan that would be launched: both come
+from the same look at the machines. Until the nodes run, any failure and any Ctrl-C undoes everything; after that
+follow.py follows the run.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ B = TypeVar("B", bound=Backend)
 
 
 class Start(ABC, Generic[B]):
-    """What a backend gives of a run that a command starts. The methods stand in the order in which it is asked.
+    """The steps that a backend supplies for a run that a command starts, in the order in which they are called.
 
-    `resumed`: the run's folder holds earlier starts. `code`: the commit of its script's folder, once `reach` knows it.
-    With `dry_run` the plan is shown, and with `detach` nobody follows.
+    `resumed`: the run's folder holds earlier starts. `code`: the commit of the script's folder, once `reach` knows it.
+    With `dry_run` the plan is only shown. With `detach` the command does not follow the run.
     """
 
     dry_run = detach = resumed = False
@@ -34,27 +35,27 @@ class Start(ABC, Generic[B]):
 
     @abstractmethod
     def reach(self) -> AbstractContextManager[object]:
-        """Load what was asked, connect and look, and plan: nothing is changed. What it opens is open until the end."""
+        """Load the user's options, connect, look, and plan, without changes. Connections stay open until the end."""
 
     def show_plan(self) -> None:
-        """Print the plan. A backend whose command has no --dry-run is not asked."""
+        """Print the plan. Never called for a backend whose command has no --dry-run."""
         raise NotImplementedError
 
     @abstractmethod
     def choose_folder(self) -> Path:
-        """The run's folder on this machine: a new one, or that of the run that goes on."""
+        """The run's folder on this machine: a new one, or the folder of the run that is resumed."""
 
     @abstractmethod
     def open_backend(self, run_dir: Path) -> AbstractContextManager[B]:
-        """The backend that runs the plan, with what is held for it until its nodes run."""
+        """Open the backend that runs the plan, and whatever must be held (such as locks) until its nodes run."""
 
     @abstractmethod
     def record_start(self, backend: B) -> dict[str, bytes]:
-        """Write this start into the run's folder. Returns what record.undo_start needs."""
+        """Write this start into the run's folder. Returns the files that record.undo_start needs."""
 
     @abstractmethod
     def tell_started(self, backend: B) -> None:
-        """Say that the run runs, and where."""
+        """Tell the user that the run has started, and where."""
 
     @abstractmethod
     def follow(self, backend: B) -> int:
@@ -62,9 +63,9 @@ class Start(ABC, Generic[B]):
 
 
 def start_run(start: Start[B], hold: Callable[[], None]) -> int:
-    """Start a run and follow it; returns the exit code. Raises DeployError, and has undone everything then.
+    """Start a run and follow it; returns the exit code. If it raises DeployError, it has undone everything.
 
-    From the call of `hold` on, nothing may be interrupted.
+    It calls `hold` at the point from which nothing may be interrupted.
     """
     with start.reach():
         if start.dry_run:
@@ -87,8 +88,9 @@ def launch(
 ) -> dict[str, bytes]:
     """Start every node of a run, or undo everything and raise the failure or the interruption.
 
-    `open_record` writes this start into the run folder and returns what record.undo_start needs; so does this function.
-    From the call of `hold` on, nothing may be interrupted. `resumed`: the run folder holds earlier starts and stays.
+    `open_record` writes this start into the run folder and returns the files that record.undo_start needs; this
+    function returns them, too. It calls `hold` at the point from which nothing may be interrupted. `resumed`: the run
+    folder holds earlier starts, so it stays.
     """
     before, undone = dict[str, bytes](), True
     try:
@@ -107,7 +109,8 @@ def launch(
                 raise
     except BaseException:
         hold()
-        # Without a record there is no start to undo. If nodes may be left, the folder stays and leads the user to them.
+        # Without a record there is no start to undo. If nodes may be left, the folder stays, so that the user finds
+        # them.
         if undone and (before or not resumed):
             with suppress(OSError):
                 record.undo_start(run_dir, before)
@@ -116,6 +119,6 @@ def launch(
 
 
 def asked_ends(grace_s: float | None, restart_with: str | None) -> dict[str, str]:
-    """How a script ends and starts again, for its node, as asked for."""
+    """The variables that tell a node how its script ends and starts again, if the user asked for that."""
     given = {environment.GRACE: f"{grace_s:g}" if grace_s else "", environment.RESTART_WITH: restart_with or ""}
     return {name: value for name, value in given.items() if value}

@@ -1,1 +1,1 @@
-"""`muster board`: one local page for all runs of a folder, live where a run is live. server.py is its only door."""
+"""`muster board`: a local page for all runs in a folder, with live pages for live runs. server.py is its only door."""

@@ -1,11 +1,11 @@
-"""What the board answers to a request that has passed its door: pages, and JSON for them.
+"""Answer requests to the board that have passed its door (server.py): pages, and JSON for them.
 
     /                    the list of runs            /runs.json       its rows
-    /compare/?run=       two to eight runs           /run/ID/         the page of a run, as report.html
-    /run/ID/FILE         the end of a file of it, as plain text
+    /compare/?run=       two to eight runs           /run/ID/         the page of a run, like report.html
+    /run/ID/FILE         the end of one of its files, as plain text
 
-A page of a run is made again when its files have changed, and never so often that it costs more than MOST_SHARE of a
-core. Browsers send the mark of what they have, and get an empty answer while it stands.
+A run's page is made again when its files have changed, but not so often that it takes more than MOST_SHARE of a core.
+Browsers send the mark of the answer that they have, and get an empty answer while it is current.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..page import render, run
 from ..page.data import MOST_READ, RunReader
 from .runs import FRESH_S, Elsewhere, Runs, Signature, newest, newest_first, whole_signature
 
-# What a live page may take of a core, and of a run's lines; what is shown of a file, and each second of a log;
-# how many pages are kept.
+# The share of a core that a live page may take, and the bytes of a run's lines that it reads; the bytes that are shown
+# of a file, and, each second, of a log; how many pages are kept.
 MOST_SHARE, MOST_LIVE, MOST_FILE, MOST_LOOK, MOST_PAGES = 0.012, MOST_READ // 4, 1 << 20, 256 << 10, 4
 _EVERY_S, _LIST_EVERY_S, _LARGE = 0.8, 0.5, 32 << 20
 _JSON, _HTML, _TEXT = (f"{kind}; charset=utf-8" for kind in ("application/json", "text/html", "text/plain"))
@@ -40,7 +40,7 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.(?:log|jsonl?|diff)"
 
 @dataclass(frozen=True)
 class Reply:
-    """A status, a body and its kind; `policy`: what the page may do, empty: nothing."""
+    """A status, a body and its content type; `policy`: what the page may do (empty: nothing)."""
 
     code: int
     body: bytes = b""
@@ -49,7 +49,7 @@ class Reply:
 
     @cached_property
     def mark(self) -> str:
-        """What tells this body from another one."""
+        """A digest that distinguishes this body from others."""
         return hashlib.sha256(self.body).hexdigest()[:16]
 
 
@@ -65,24 +65,24 @@ class _Page:
 
 
 class Board:
-    """The answers for one folder of runs. One request at a time lists it, and one reads runs."""
+    """The answers for one folder of runs. Only one request at a time lists the folder, and only one reads runs."""
 
     def __init__(self, folder: Path, elsewhere: Elsewhere | None = None) -> None:
         self._elsewhere = elsewhere
         self.runs, self._listing, self._reading = Runs(folder), threading.Lock(), threading.Lock()
         self._pages: dict[str, _Page] = {}
-        # Of the run whose page was made last: what was read of several large ones would take much memory.
+        # Only the reader of the run whose page was made last is kept: readers of several large runs need much memory.
         self._newest: RunReader | None = None
         self._list, self._list_at = Reply(200), 0.0
 
     def prepare(self) -> None:
-        """Read the runs, and the templates, while the browser is being opened."""
+        """Read the runs and the templates while the browser opens."""
         render.environment().get_template("run.html")
         while self.answer(["runs.json"], {}, time.time()) and self.runs.unread:
             pass
 
     def answer(self, path: Sequence[str], asked: Mapping[str, list[str]], now: float) -> Reply | None:
-        """The answer to an address below the token; None if nothing is there."""
+        """Answer a request for this path (without the token); None if there is no such page."""
         if self._elsewhere:
             self._elsewhere.looked_at = time.monotonic()
         reply = self._reply(path, asked, now)
@@ -127,13 +127,13 @@ class Board:
         return None
 
     def _page(self, run_dir: Path, now: float) -> Reply:
-        """The page of a run, as old as its cost asks for."""
+        """The page of a run. The more it costs to make, the older it may be."""
         known, at = self._pages.get(run_dir.name), time.monotonic()
         if not known or at >= known.next_at:
             seen = whole_signature(run_dir)
             going_on = abs(now - newest(seen)) < FRESH_S
             if not known or (seen, going_on) != (known.seen, known.going_on):
-                # Of a very large run a page comes at once, and a second later the one that has all of it.
+                # For a very large run, an incomplete page comes immediately, and the complete one a second later.
                 quick = not known and sum(size for _, size in seen) > _LARGE
                 if not self._newest or self._newest.folder != run_dir or self._newest.quick:
                     self._newest = RunReader(run_dir, MOST_LIVE // 4 if quick else MOST_LIVE, quick)
@@ -144,13 +144,13 @@ class Board:
 
 
 def page_of_list() -> Reply:
-    """The page of the list, which browsers fill from runs.json."""
+    """The page with the list of runs, which browsers fill from runs.json."""
     scripts = ("follow.js", "board.js")
     return _html(render.page("board.html", "Runs", scripts, "board.css"), scripts)
 
 
 def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
-    """A page with these scripts, which no other page may frame."""
+    """A reply with a page that has these scripts, and that no other page may frame."""
     return Reply(200, markup.encode(), _HTML, f"{render.policy_of(scripts)}; frame-ancestors 'none'")
 
 
@@ -162,7 +162,7 @@ def _made(reader: RunReader, seen: Signature, going_on: bool) -> _Page:
 
 
 def _file(run_dir: Path, parts: Sequence[str], most: int) -> Reply | None:
-    """The end of a file at the top of a run's folder, or in a folder there; None if it is none of those we show."""
+    """The end of a file in a run's folder or a subfolder; None if it is not one of the files that the board shows."""
     if len(parts) > 2 or not _FOLDERS.issuperset(parts[:-1]) or not _FILE_NAME.fullmatch(parts[-1]):
         return None
     with suppress(OSError):

@@ -1,7 +1,7 @@
-"""The rows of the board: what each run folder says of its run, from the ends of its files. No file is read whole.
+"""The rows of the board: what each run folder has about its run, from the ends of its files. No file is read whole.
 
-Flow: runs/ -> `Runs.rows` -> JSON -> templates/board.js. Containers and hosts write these files: each is read without
-following a link, and so is the folder of a run.
+Flow: runs/ -> `Runs.rows` -> JSON -> templates/board.js. Containers and hosts write these files, so each file, and each
+run's folder, is read without following links.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from ..page.data import number
 from ..page.head import state_of
 from ..tables import ENDED
 
-# A run without an end whose files were written within this time goes on: its agents write every few seconds.
+# A run without an end is live if its files were written within this time: its agents write every few seconds.
 FRESH_S = 60.0
-# A run that has ended, or that nobody has written to for so long, is looked at again after a while.
+# A run that has ended, or whose files have not changed for _STILL_S, is looked at only once in _STILL_EVERY_S.
 _STILL_S, _STILL_EVERY_S = 600.0, 10.0
-# The runs that are listed, the newest ones, and what one is listed with.
+# How many runs are listed (the newest); how many characters of a text and how many hosts a row shows.
 MOST_RUNS, MOST_WORDS, MOST_HOSTS = 2000, 200, 4
-# The points of a sparkline; the end of a file.
+# The points of a sparkline; the bytes read at the end of a file; the files looked at in each folder.
 _POINTS, _TAIL, _LOOKED_AT = 12, 16 << 10, 200
 _FILES = ("record.json", "outcome.json", "code.json", "metrics.jsonl", "ranks/rank-0.jsonl")
-_MOST_S = 0.4  # of a look, for runs that were never read: the next look goes on
-_OF_NODES = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
+_MOST_S = 0.4  # the time that a look spends on runs that were never read; the next look continues with them
+_NODE_FOLDERS = ("ranks", "telemetry", "nodes", "logs", "scalars", "outcome")
 Row = dict[str, Any]
 Signature = tuple[tuple[int, int], ...]
 
 
 class Elsewhere(Protocol):
-    """Runs that lie on hosts; `faults` says what of them is not known. `looked_at`: when somebody last looked."""
+    """Runs that are on hosts. `faults`: why some are not known. `looked_at`: when a browser last asked the board."""
 
     faults: list[str]
     looked_at: float
 
     def rows(self) -> list[Row]:
-        """A row for each."""
+        """A row for each run on the hosts."""
 
 
 class Runs:
-    """The runs of a folder. What is known of a run is read again when its files have changed.
+    """The runs in a folder. A run's row is read again when its files have changed.
 
-    `unread`: the older runs that the last look had no time for.
+    `unread`: how many older runs the last look had no time for.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -58,14 +58,14 @@ class Runs:
         self._known: dict[str, tuple[Signature, float, Row]] = {}
 
     def rows(self, now: float) -> list[Row]:
-        """A row for each run, the newest first."""
+        """A row for each run, newest first."""
         names, until = self._names(), time.monotonic() + _MOST_S
         known = {str(name): self._row(name, now) for name in names if name in self._known or time.monotonic() < until}
         self._known, self.unread = known, len(names) - len(known)
         return newest_first(_with_state(row, now) for _, _, row in known.values())
 
     def find(self, name: str) -> Path | None:
-        """The folder of a run that lies here; None if there is none, or if it is a link."""
+        """The folder of a run here; None if there is no such run, or if it is a link."""
         path = self.folder / name
         return path if run_ids([name]) and path.is_dir() and not path.is_symlink() else None
 
@@ -94,12 +94,12 @@ def _with_state(row: Row, now: float) -> Row:
 
 
 def newest_first(rows: Iterable[Row]) -> list[Row]:
-    """The rows in the order of the list."""
+    """The rows in the order of the list: newest first."""
     return sorted(rows, key=lambda row: (-(row["started"] or 0.0), row["id"]))
 
 
 def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
-    """The row of a run that lies on hosts alone, as tables.run_values has it; `command` brings it here."""
+    """The row of a run that is only on hosts, from its tables.run_values; `command` copies it here."""
     ended, live = value["state"] in ENDED - {ends.UNFINISHED}, value["state"] not in ENDED
     verdict = value["state"] if ended else ""
     row: Row = dict.fromkeys(("seconds", "steps", "loss")) | dict.fromkeys(
@@ -121,24 +121,24 @@ def row_elsewhere(value: Mapping[str, Any], command: str) -> Row:
 
 
 def signature(run_dir: Path) -> Signature:
-    """When the files of a run that the board reads were written, and how long they are."""
+    """When the files that the board's list reads of a run were written, and how long they are."""
     return tuple(_stat(run_dir / name) for name in _FILES)
 
 
 def whole_signature(run_dir: Path) -> Signature:
-    """The same of all files that the page of a run reads."""
+    """When all files that a run's page reads were written, and how long they are."""
     return (*signature(run_dir), *map(_stat, _files_of_nodes(run_dir)))
 
 
 def _files_of_nodes(run_dir: Path) -> Iterator[str]:
-    for folder in _OF_NODES:
+    for folder in _NODE_FOLDERS:
         with suppress(OSError), os.scandir(run_dir / folder) as entries:
             yield from (entry.path for _, entry in zip(range(_LOOKED_AT), entries, strict=False))
     yield str(run_dir / "timeline.jsonl")
 
 
 def newest(seen: Signature) -> float:
-    """When anything of these was written last, in unix seconds; 0 if nothing is there."""
+    """When the newest of these files was written, in Unix seconds; 0 if there are none."""
     return max((moment for moment, _ in seen), default=0) / 1e9
 
 
@@ -192,7 +192,7 @@ def _commit(run_dir: Path) -> str:
 
 
 def _losses(run_dir: Path) -> list[tuple[float, float]]:
-    """Step and loss at some places of metrics.jsonl, the last one among them; not what a later start repeated."""
+    """Step and loss at some places in metrics.jsonl, including the last; without steps that a later start repeated."""
     rows = []
     with suppress(OSError):
         rows = [*map(_row_of, own_files.sample(run_dir, "metrics.jsonl", _POINTS, _TAIL))]
@@ -207,7 +207,7 @@ def _losses(run_dir: Path) -> list[tuple[float, float]]:
 
 
 def _last(run_dir: Path, name: str, field: str) -> Row:
-    """The last line of a file about a step that has a number of that name; empty if there is none near its end."""
+    """The last line about a step that has a number in `field`; empty if there is none near the file's end."""
     with suppress(OSError):
         end, before = own_files.read_end(run_dir, name, _TAIL)
         lines = end.split(b"\n")[1 if before else 0 : -1]

@@ -1,9 +1,10 @@
-"""The door of the board: an HTTP server on 127.0.0.1 alone, which answers GET to whoever has the token of its address.
+"""The door of the board: an HTTP server on 127.0.0.1 only, which answers GET requests that have its address's token.
 
-Where the kernel says who asks, on Linux, other users of this machine are refused even with it.
+On Linux, where the kernel tells which user asks, other users of this machine are refused even with the token.
 
-What a browser may send for another site is refused before anything is read: a foreign Host (rebinding), Origin or
-Sec-Fetch-Site. A request has few bytes and little time, an answer has an end, and what a page may do is in its policy.
+A request that a browser may send for another site is refused before anything is read: a foreign Host (rebinding),
+Origin or Sec-Fetch-Site. A request's size and time are limited, an answer's size is limited, and a policy limits what
+each page may do.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from .answers import Board, Reply
 from .runs import Elsewhere
 
 HERE = "127.0.0.1"
-# A request's head, and how long one may take to come, or to be taken. So many are answered at once.
+# The most bytes of a request's head; how long it may take to arrive, or its answer to be read; how many requests are
+# answered at the same time.
 _MOST_HEAD, _MOST_S, _AT_ONCE = 16 << 10, 5.0, 16
 _REFUSED, _NOT_HERE, _NO_METHOD = Reply(403, b"refused\n"), Reply(404, b"not here\n"), Reply(405, b"only GET\n")
 _HEADERS = {
@@ -45,13 +47,14 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-# In the kernel's tables: the ports of an end and of the other one, and after four columns whose this end is.
+# A row in the kernel's tables of connections: the port of one end, the port of the other, and after four columns the
+# user of the first end.
 _CONNECTION = r":%04X \w+:%04X(?: +\S+){4} +(\d+)"
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; sandbox"
 
 
 class Server(TCPServer):
-    """Listens from its making on; `url` is the address with its token. HTTPServer would ask a name server."""
+    """Listens as soon as it is made; `url` is the address with the token. (HTTPServer would ask a name server.)"""
 
     allow_reuse_address = True
     request_queue_size = 64
@@ -66,11 +69,11 @@ class Server(TCPServer):
 
     @property
     def url(self) -> str:
-        """What to open."""
+        """The address to open, with the token."""
         return f"http://{HERE}:{self.server_address[1]}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Reply in a thread of its own; where too many are open, not at all."""
+        """Reply in a separate thread; if too many requests are open, close this one without a reply."""
         if not self._free.acquire(blocking=False):
             self.shutdown_request(request)
             return
@@ -78,7 +81,7 @@ class Server(TCPServer):
 
     def _answer(self, request: Any, client_address: Any) -> None:
         try:
-            with suppress(OSError, ValueError):  # a reader that goes away or is too slow, an address that is none
+            with suppress(OSError, ValueError):  # the reader goes away or is too slow, or the address is invalid
                 self.finish_request(request, client_address)
         finally:
             self.shutdown_request(request)
@@ -100,7 +103,7 @@ def serve(folder: Path, port: int, opens: bool, console: Console, elsewhere: Els
 
 
 def _has_screen() -> bool:
-    """Whether a browser can show itself: without a screen, a text browser would take this terminal."""
+    """Whether a browser can open a window: without a screen, a text browser would take over this terminal."""
     return sys.platform == "darwin" or any(map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER")))
 
 
@@ -114,22 +117,22 @@ class _Request(BaseHTTPRequestHandler):
         self.connection.settimeout(_MOST_S)
 
     def handle(self) -> None:
-        """Reply one request: then the connection is closed."""
+        """Reply to one request, then close the connection."""
         self.handle_one_request()
 
     def do_GET(self) -> None:
-        """Reply, where all of the door is passed."""
+        """Reply to a GET request."""
         self.close_connection = True
         self._send(self._answer())
 
     def __getattr__(self, name: str) -> Any:
-        """Each method but GET is refused."""
+        """Refuse every method but GET."""
         if name.startswith("do_"):
             return lambda: self._send(_NO_METHOD)
         raise AttributeError(name)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Keep no log: an address has the token in it."""
+        """Keep no log, because the address contains the token."""
 
     def _answer(self) -> Reply:
         if not self._is_own():
@@ -142,7 +145,7 @@ class _Request(BaseHTTPRequestHandler):
         return self.server.board.answer([part for part in rest if part], asked, time.time()) or _NOT_HERE
 
     def _is_own(self) -> bool:
-        """Whether a page of ours, or somebody who typed the address, asks."""
+        """Whether the request comes from a page of the board, or from a user who typed the address."""
         given, port = self.headers.get_all, self.server.server_address[1]
         hosts = given("Host", [])
         return (
@@ -162,16 +165,16 @@ class _Request(BaseHTTPRequestHandler):
 
 
 def _users(theirs: int, ours: int) -> set[int]:
-    """Whose the other end of a connection is: all users see the address where a browser is started with it.
+    """The user ids at the other end of a connection, because all users see the address with which a browser is started.
 
-    Empty where the kernel does not say it. Of an end that is closed already it says root.
+    Empty if the kernel does not tell. For an end that is already closed, the kernel tells root.
     """
     row = _CONNECTION % (theirs, ours)
     return {int(user) for table in Path("/proc/net").glob("tcp*") for user in re.findall(row, table.read_text())}
 
 
 def _head(connection: socket.socket) -> bytes:
-    """The head of a request; what came of one that is too long or too slow, which nothing will answer."""
+    """The head of a request; empty if it is too long or too slow, and then there is no answer."""
     head, end = b"", time.monotonic() + _MOST_S
     with suppress(OSError):
         while len(head) <= _MOST_HEAD and (left := end - time.monotonic()) > 0:

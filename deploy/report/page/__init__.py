@@ -1,1 +1,1 @@
-"""The HTML pages: one of a run, one of a preflight."""
+"""The HTML pages: one for a run, one for a preflight."""

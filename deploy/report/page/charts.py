@@ -1,7 +1,7 @@
-"""One chart of any series: what page.js draws, and a plain drawing where no script runs. run.py says of what.
+"""One chart of any series: the data that page.js draws, and a plain drawing for browsers that run no scripts.
 
-Flow: series -> `draw` -> templates/chart.html. The plain drawing is a line a series, with the ends of both axes. It
-stretches to its frame (its strokes do not). Pure.
+Flow: series (from run.py and others) -> `draw` -> templates/chart.html. The plain drawing has one line for each series,
+and the ends of both axes. It stretches to its frame (its strokes do not). Pure.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from operator import itemgetter
 from typing import Any
 
 Point = tuple[float, float]
-# Of several lines in one chart: classes of page.css.
+# The styles of several lines in one chart: classes in page.css.
 STYLES = ("line", "other", "third", "fourth")
 COLUMNS = 250
-SIDE = 1000  # of the drawing, in chart.html and page.js as well
+SIDE = 1000  # the width and height of the drawing, also in chart.html and page.js
 
 
 @dataclass(frozen=True)
 class Series:
-    """Points in x order. `style` is a class of page.css: line, faint, mean or dots. `letter`: stands at its end."""
+    """Points in x order. `style` is a class in page.css: line, faint, mean or dots. `letter`: a label at the end."""
 
     name: str
     points: list[Point]
@@ -33,10 +33,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """What one figure shows. `zero` and `top` fix the ends of the vertical axis. `smooth`: a mean over it, if long.
+    """What one figure shows. `zero` and `top` fix the ends of the vertical axis. `smooth`: add a mean, if it is long.
 
-    `log`: on a logarithmic axis, if the values are far apart. `steps` is the range of the horizontal axis where charts
-    are to be compared; else it is that of the points. `axis` says what its values are.
+    `log`: use a logarithmic axis, if the values are far apart. `steps`: the range of the horizontal axis, for charts to
+    be compared; without it, the range of the points. `axis`: what the values on the horizontal axis are.
     """
 
     title: str
@@ -54,13 +54,13 @@ class Chart:
     axis: str = "step"
 
 
-# What chart.html writes: the chart, also as JSON, the ends of its axes, and its plain drawing.
+# The values for chart.html: the chart, also as JSON, the ends of its axes, and its plain drawing.
 Drawing = dict[str, Any]
 Ends = tuple[float, float]
 
 
 def draw(chart: Chart) -> Drawing:
-    """The drawing of a chart; empty where no series has a point."""
+    """The drawing of a chart; empty if no series has a point."""
     series = [
         replace(each, points=[(_short(x, 7), _short(y, 4)) for x, y in thin(each.points)])
         for each in chart.series
@@ -84,25 +84,25 @@ def draw(chart: Chart) -> Drawing:
 
 
 def _ends(values: Sequence[float]) -> Ends:
-    """The least and the most, which are never the same."""
+    """The lowest and the highest value; the lowest is moved down if both are the same."""
     low, high = min(values), max(values)
     return (low if low < high else low - (abs(low) / 10 or 1.0)), high
 
 
 def _path(series: Series, across: Ends, up: Ends) -> str:
-    """A line from point to point; of dots, a line of no length at each, whose ends are round."""
+    """An SVG path: a line from point to point; for dots, a line of no length at each point, with round ends."""
     x_scale, y_scale = (SIDE / (high - low) for low, high in (across, up))
     corners = [f"{(x - across[0]) * x_scale:.0f} {(up[1] - y) * y_scale:.0f}" for x, y in series.points]
     return f"M{('h.01M' if series.style == 'dots' else 'L').join(corners)}h.01"
 
 
 def _short(value: float, digits: int) -> float:
-    """A whole number, such as a step, as it is."""
+    """A value rounded to `digits` significant digits; a whole number, such as a step, unchanged."""
     return int(value) if value % 1 == 0 and abs(value) <= 1e15 else float(f"{value:.{digits}g}")
 
 
 def thin(points: list[Point], columns: int = COLUMNS) -> list[Point]:
-    """At most 4 points a column: the first, lowest, highest and last of each, so that no spike is lost.
+    """At most 4 points in each column: the first, lowest, highest and last, so that no spike is lost.
 
     Points come in x order. Source: U. Jugel et al., "M4: a visualization-oriented time series data aggregation",
     VLDB 2014.

@@ -1,7 +1,7 @@
 """Read a run folder for the page. Missing or torn files become a note, never an error.
 
-Flow: runs/<id>/ (contract.md) -> `load` -> RunData -> the page's sections. run/follower.py reads its lines, as for
-who follows the run.
+Flow: runs/<id>/ (contract.md) -> `load` -> RunData -> the page's sections. run/follower.py reads the lines, as it does
+for a command that follows the run.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ from ...run.follower import Follower
 from ...run.progress import State
 from ...run.state.story import Happening
 
-# Of all files of lines together. A page has the numbers of a whole run, and takes fifteen times as much memory.
+# The bytes read of all files with lines together. A page has the numbers of a whole run, and needs fifteen times as
+# much memory.
 MOST_READ = 16 << 20
 # Beyond this, differences and products are no longer finite floats.
 MOST = 1e100
 STILL_READ = "its long files are still being read"
 _MISSING = ": missing"
 _TOO_SLOW = "reading all takes too much time, so the head and the story lack the last ones"
-# The bytes that an event counts beside those read: the time for them is ten times what one usually takes.
+# An event counts as this many bytes in addition to those read; the time that the budget allows for them is ten times
+# what an event usually takes.
 _EVENT = 50
 _MOST_OBJECT, _MOST_FILES = 8 << 20, 10_000
 Events = list[Event]
@@ -43,7 +45,7 @@ Fields = dict[str, Any]
 
 @dataclass(frozen=True)
 class StepTime:
-    """The parts of a step in milliseconds, the mean of the `count` steps that end at `step`, at `t` (unix seconds).
+    """The parts of a step in milliseconds: the mean of the `count` steps that end with `step`, at `t` (Unix seconds).
 
     `wait` is 0 if it is not known; `compute` then includes it.
     """
@@ -60,11 +62,11 @@ class StepTime:
 
 @dataclass(frozen=True)
 class RunData:
-    """The data of the page. `metrics` and `evaluations` have the last value for a step, in step order.
+    """The data for the page. `metrics` and `evaluations` have the last value for each step, in step order.
 
-    `events`: all that are neither steps nor numbers, in order of time. `script`: the run of a user's script, which has
-    no config.json, and no metrics if the watcher saw no loss. `story`: of its last start. `state`: as its
-    followers have it, but for its steps.
+    `events`: all events that are neither steps nor numbers, sorted by time. `script`: the run of a user's script, which
+    has no config.json, and no metrics if the watcher saw no loss. `story`: that of the last start. `state`: the state
+    that a follower of the run has, but without steps.
     """
 
     folder: Path
@@ -94,15 +96,15 @@ def number(value: object) -> float | None:
 
 
 def column(rows: list[Fields], name: str) -> list[tuple[float, float]]:
-    """The points of a metric, without lines that lack it or have no finite value."""
+    """The points of a metric, without lines that lack it or whose value is not finite."""
     return [(row["step"], value) for row in rows if (value := number(row.get(name))) is not None]
 
 
 class RunReader:
-    """What is read of a run folder, to which each `load` adds what is new.
+    """What has been read from a run folder; each `load` adds what is new.
 
-    `most`: so much is taken of all files of lines together. `quick`: no long file is read as a whole, so that events of
-    ranks are missing.
+    `most`: how many bytes to read of all files with lines together. `quick`: no long file is read as a whole, so events
+    of ranks are missing.
     """
 
     def __init__(self, folder: Path, most: int = MOST_READ, quick: bool = False) -> None:
@@ -117,11 +119,11 @@ class RunReader:
         self.steps: dict[int, list[StepTime]] = {}
 
     def look(self) -> None:
-        """Take what is new; all of it again where files are no longer those that were read, or too long."""
+        """Read what is new; read everything again if files are not the same any more, or have become too long."""
         if not self._follower.goes_on or self.record != facts(self.folder):
             self._begin()
         events = self._follower.read(0.0)
-        budget = Budget()  # the follower has one of its own
+        budget = Budget()  # separate from the follower's budget
         for event in events:
             budget.add(_EVENT)
             if event["kind"] == "step":
@@ -142,12 +144,12 @@ class RunReader:
         self._unread[event["where"], event["why"]] += event["count"]
 
     def rows(self, kind: str = "") -> Events:
-        """The lines of files of numbers, or all events but these and steps, in order of time."""
+        """The lines of this kind of numbers, or (empty) all events that are neither numbers nor steps, by time."""
         placed = self.state.ranks.launchers.placed
         return sorted((placed(row) for row in self._rows.get(kind, ())), key=itemgetter("t"))
 
     def by_node(self, kind: str) -> dict[str, Events]:
-        """The lines of each node, without those that tell no time."""
+        """The lines of each node, without lines that have no time."""
         by_node: dict[str, Events] = {}
         for row in self.rows(kind):
             if row["t"]:
@@ -155,7 +157,7 @@ class RunReader:
         return by_node
 
     def notes(self) -> list[str]:
-        """What is left out."""
+        """Sentences about what is left out."""
         unread = [
             f"{where}: {why or several(count, 'line') + ' cannot be read, left out'}"
             for (where, why), count in self._unread.items()
@@ -167,9 +169,9 @@ class RunReader:
 
 
 def load(folder: Path, own: Fields | None = None, reader: RunReader | None = None) -> RunData:
-    """Read a run folder. It does not raise for missing, partial or torn files: `notes` names them.
+    """Read a run folder. Missing, partial or torn files raise nothing: `notes` lists them.
 
-    `own`: as in page.build. `reader`: what an earlier page has read.
+    `own`: as in run.build. `reader`: what has been read for an earlier page.
     """
     reader = reader or RunReader(folder)
     reader.look()
@@ -235,7 +237,7 @@ def _noting(path: Path, notes: list[str]) -> Iterator[None]:
 
 
 def children(folder: Path) -> list[Path]:
-    """The paths in a folder, by name; empty if it is a link or no folder, or cannot be read."""
+    """The paths in a folder, sorted by name; empty if it is a link, is not a folder, or cannot be read."""
     try:
         return [] if folder.is_symlink() else sorted(islice(folder.iterdir(), _MOST_FILES))
     except OSError:
@@ -243,7 +245,7 @@ def children(folder: Path) -> list[Path]:
 
 
 def _metrics(rows: Iterable[Event]) -> tuple[Events, Events]:
-    """Training lines and evaluation lines, each with the last value for a step, in step order."""
+    """Training lines and evaluation lines, each with the last value for every step, in step order."""
     training = {}
     evaluations = {}
     for row in rows:
@@ -256,7 +258,10 @@ def _metrics(rows: Iterable[Event]) -> tuple[Events, Events]:
 
 
 def _staying(rewinds: Iterable[tuple[float, float]]) -> Callable[[float, float], bool]:
-    """Whether no later start repeats a step that was told of then. `rewinds`: when each began, and after which step."""
+    """A function that tells whether no later start repeats a step that was reported at a time.
+
+    `rewinds`: when each start began, and after which step.
+    """
     ordered = sorted(rewinds)
     times = [at for at, _ in ordered]
     lowest = [MOST, *accumulate((step for _, step in reversed(ordered)), min)]
@@ -268,7 +273,7 @@ def _times(steps: list[StepTime], rewinds: Iterable[tuple[float, float]]) -> lis
     stays = _staying(rewinds)
     last = {each.step: each for each in sorted(steps, key=lambda each: each.t) if stays(each.t, each.step)}
     ordered = [last[step] for step in sorted(last)]
-    # The watcher of a script measures the first wait after some steps, and these would lower the mean.
+    # A script's watcher measures no waits in the first steps, which would lower the mean; they are left out.
     return [each for each in ordered if each.wait_known] or ordered
 
 

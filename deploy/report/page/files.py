@@ -1,7 +1,7 @@
-"""The files of a run on its page: the last lines that ranks printed, and the list of all.
+"""The files of a run on its page: the last lines that ranks printed, and the list of all files.
 
-A rank's own log is read where it is here; else its node's console, of which `muster attach` has a copy. Both may hold
-anything: the lines are cut, and the page makes their control characters visible.
+A rank's own log is read if it is on this machine; otherwise its node's console, of which `muster attach` makes a copy.
+Both may contain anything: the lines are cut, and the page makes their control characters visible.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ LISTED = (
 
 
 def last_lines(run: RunData) -> list[dict[str, Any]]:
-    """The end of what a rank that failed printed, and rank 0 of a script; without ranks that printed nothing.
+    """The last lines of the rank that failed, and of a script's rank 0; ranks that printed nothing are left out.
 
-    `source`: the file in the run folder that has all of it.
+    `source`: the file in the run folder that has all lines.
     """
     failed = run.outcome.get("verdict") == "failed"
     ranks = dict.fromkeys([run.outcome.get("rank") if failed else None, 0 if run.script else None])
@@ -74,13 +74,13 @@ def _tail(run: RunData, name: str) -> list[str]:
 
 
 def _readable(lines: list[str]) -> list[str]:
-    """The last lines, shortened if too long; of a progress bar only its last state."""
+    """The last lines, shortened if they are too long; for a progress bar only its last state."""
     readable = [line for line in map(console_line, lines) if line]
     return [words.shortened(line, WIDEST) for line in readable[-LINES:]]
 
 
 def listed(folder: Path) -> list[tuple[str, str, str]]:
-    """The files and folders of the run that a page may link: name, link and size."""
+    """The files and folders of the run that a page may link to: name, link and size."""
     logs = _names(folder / "logs", lambda path: path.suffix == ".log")
     ranks = _names(folder / "ranks", lambda path: path.suffix == ".jsonl")
     wanted = [*LISTED, *(f"logs/{name}" for name in logs), *(f"ranks/{name}" for name in ranks)]
@@ -88,7 +88,7 @@ def listed(folder: Path) -> list[tuple[str, str, str]]:
 
 
 def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
-    """What its nodes left on their hosts, and the command that brings it here, if this machine recorded the hosts."""
+    """What the nodes left on their hosts, and the command that copies it here, if this machine recorded the hosts."""
     rows = [
         (node, f"{words.several(each['files'], 'file')}, {words.amount(each['bytes'])}")
         for node, each in run.outcome.get("kept", {}).items()
@@ -99,12 +99,12 @@ def on_hosts(run: RunData) -> tuple[list[tuple[str, str]], str]:
 
 
 def _names(folder: Path, wanted: Callable[[Path], bool]) -> list[str]:
-    """The names in a folder, rank-2 before rank-10."""
+    """The `wanted` names in a folder, shorter names first, so that rank-2 comes before rank-10."""
     return sorted((path.name for path in children(folder) if wanted(path)), key=lambda name: (len(name), name))
 
 
 def _size(path: Path) -> str:
-    """How much is in it; empty if it does not exist (a running run removes old checkpoints)."""
+    """The size of a file or folder; empty if it does not exist (a running run removes old checkpoints)."""
     try:
         size = path.stat().st_size
     except OSError:

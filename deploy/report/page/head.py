@@ -28,16 +28,17 @@ from ...run.own_run import trouble_before
 from ..text import checkpoint_words
 from .data import Fields, RunData, column, number
 
-# A number, where the folder has it.
+# A number, or None if the folder lacks it.
 Known = float | None
 _MARKS = {"done": "✓", "stopped": "■", "failed": "✕", "refused": "✕", ends.RUNNING: "●"}
 
 
 @dataclass(frozen=True)
 class Summary:
-    """The values of the head, None if the folder lacks them. Seconds, samples a second, unix seconds.
+    """The values for the head, None if the folder lacks them.
 
-    loss_step: the step of a training loss. finite: the newest loss is a number, so `loss` is the newest.
+    `seconds`: a duration; `speed`: samples per second; `start`: in Unix seconds. `loss_step`: the step of the last
+    finite training loss. `finite`: the newest training loss is finite.
     """
 
     verdict: str
@@ -57,13 +58,13 @@ class Summary:
 
 
 def state_of(verdict: str, going_on: bool) -> dict[str, str]:
-    """The state of a run, for its page and the list of runs: the word, its mark, and a class of page.css."""
+    """The state of a run, for its page and the list of runs: the word, its mark, and a class in page.css."""
     word = verdict or (ends.RUNNING if going_on else ends.UNFINISHED)
     return {"state": word, "mark": _MARKS.get(word, "…"), "badge": word if word in _MARKS else "unknown"}
 
 
 def summary(run: RunData) -> Summary:
-    """The end of the run from outcome.json; without that, from the ranks' verdicts and the metrics."""
+    """The values for the head: from outcome.json, or without it from the ranks' verdicts; and from the metrics."""
     end = run.outcome if run.outcome.get("verdict") else _end_by_ranks(run) or run.outcome
     last: Fields = run.evaluations[-1] if run.evaluations else {}
     values = last.get("values", {})
@@ -89,9 +90,9 @@ def summary(run: RunData) -> Summary:
 
 
 def _end_by_ranks(run: RunData) -> Fields:
-    """The end by what the ranks and nodes said since their last start, once one gives up or all have; else nothing.
+    """The end by the verdicts since the last start, once one rank or node gives up or all have reported; else empty.
 
-    A rank has its verdict among its events, too: that counts where the file of its node did not come.
+    A rank's verdict is among its events, too: that one counts if its node's file did not arrive.
     """
     began = max((event["t"] for event in run.events if event["kind"] == "started"), default=0.0)
     state = copy(run.state)
@@ -106,7 +107,7 @@ def _end_by_ranks(run: RunData) -> Fields:
 
 
 def _verdicts_in(event: Event) -> list[Event]:
-    """The verdict in an event `outcome`: about the rank and the node that it names, `by` the node that wrote it."""
+    """The verdict in an event `outcome`: about the rank and node in it, written `by` the event's node."""
     whom = {"rank": event.get("culprit"), "node": event.get("culprit_node") or event["node"], "by": event["node"]}
     with suppress(BadAnswer):
         return [run_events.verdict({**event, **whom}, event["t"])]
@@ -118,13 +119,13 @@ def _times(run: RunData) -> list[float]:
 
 
 def _before(run: RunData, end: Fields) -> str:
-    """What was wrong when somebody stopped the run, as `muster explain` says it."""
+    """What was wrong when somebody stopped the run, in the words of `muster explain`."""
     before = trouble_before(run.story) if end.get("verdict") == "stopped" else None
     return f"; before that: {before.message}" if before else ""
 
 
 def _set_left(message: str) -> str:
-    """A message whose further lines, which others wrote, begin at the left."""
+    """The message, with the common indentation of all lines but the first removed."""
     first, newline, rest = message.partition("\n")
     return first + newline + dedent(rest)
 
@@ -151,7 +152,7 @@ def _spent(run: RunData, start: Known) -> Known:
 
 
 def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """What to type next, each with what it is for; nothing where this machine did not record the run."""
+    """The commands to type next, each after its purpose; empty if this machine did not record the run."""
     rank, cause, rows = run.outcome.get("rank"), Cause.of_slug(run.outcome.get("cause")), []
     if end.verdict == "stopped":
         before = trouble_before(run.story)
@@ -166,7 +167,7 @@ def commands(run: RunData, end: Summary) -> list[tuple[str, str]]:
 
 
 def again(record: Fields) -> str:
-    """The command that repeats the run on its backend; empty if the record does not say."""
+    """The command that repeats the run on its backend; empty if the record lacks the arguments."""
     if "arguments" not in record:
         return ""
     if backend_of(record) == SLURM:
@@ -182,7 +183,7 @@ def again(record: Fields) -> str:
 
 
 def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
-    """The large numbers of the page that the run has, each with its caption."""
+    """The large numbers on the page, as far as the run has them, each with its caption."""
     on = "" if end.samples is None else f" of {words.count(end.samples)} samples"
     times, until = len(run.record.get("starts", ())), "the end" if end.verdict else "its last sign of life"
     took = f"in the last of {times} starts" if times > 1 else f"from the first rank to {until}"
@@ -199,7 +200,7 @@ def figures(run: RunData, end: Summary) -> list[tuple[str, str]]:
 
 
 def _loss_name(run: RunData, end: Summary, reached: int) -> str:
-    """What loss the page shows. The watcher reads few of a fast script: one that is not of the last step is dated."""
+    """The caption of the loss. The watcher reads only some losses of a fast script, so an older loss has its step."""
     if end.held_out:
         return "held-out loss"
     name = "rank 0’s last" if run.script else "training"
@@ -208,7 +209,7 @@ def _loss_name(run: RunData, end: Summary, reached: int) -> str:
 
 
 def facts(run: RunData, end: Summary) -> list[tuple[str, object]]:
-    """Where the run was, and what it was: name and value, empty where it is not known."""
+    """What ran and where: names and values, which are empty if they are not known."""
     plan, saved = run.state.ranks.plan, run.state.training.checkpoint
     backend, why = backend_of(run.record) or "", run.record.get("why", "")
     return [

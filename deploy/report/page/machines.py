@@ -1,7 +1,7 @@
-"""What each node's machine did while the run lasted, from telemetry/<node>.jsonl: a row of cells, and charts. Pure.
+"""What each node's machine did during the run, from telemetry/<node>.jsonl: a row of cells, and charts. Pure.
 
-Flow: the lines of a node -> how busy it was, and one chart a measure -> templates/run.html. Rows that are not as
-contract.md has them were left out before (data.py reads them as run/events.py does).
+Flow: the lines of a node -> how busy it was, and one chart for each measure -> templates/run.html. data.py has already
+left out rows that do not follow contract.md (it reads them with run/events.py).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ...run.events import gpu_use
 from .charts import Chart, Drawing, Series, draw
 from .data import Fields
 
-# The most nodes, and those whose GPUs have a line for the least and the most; the points of all lines of a measure, and
-# of one line: a page of hundreds of GPUs still opens.
+# At most NODES nodes are shown; with up to FEW nodes, charts also have lines for the lowest and the highest GPU. A
+# measure has at most POINTS points over all nodes, and LINE points in a line. So a page with hundreds of GPUs opens.
 NODES, FEW, POINTS, LINE = 256, 16, 1920, 240
-# The cells of a node's row, and how many strengths of colour they have.
+# How many cells a node's row has, and how many strengths of colour.
 CELLS, LEVELS = 90, 5
 _GIGA, _MEGA = 1e9, 1e6
-# A chart each, of GPUs or of the node: its title, its unit, the field, what one is in that unit, the upper end.
+# One chart for each measure of the GPUs or the node: title, unit, field, factor to that unit, upper end of the axis.
 MEASURES = (
     ("GPU use", "%", "use_percent", 1.0, 100.0),
     ("GPU memory", "GB", "memory_bytes", 1 / _GIGA, None),
@@ -34,17 +34,20 @@ MEASURES = (
     ("CPU", "%", "cpu_percent", 1.0, 100.0),
     ("Memory", "GB", "memory_bytes", 1 / _GIGA, None),
 )
-# When it was written, in the unit of the charts, and what it says.
+# A line of telemetry: when it was written, in the charts' unit of time, and its fields.
 Line = tuple[float, Fields]
 
 
 def kinds(names: Sequence[str]) -> str:
-    """Names, each once with how often it is there: `8 × A100, 2 × T4`."""
+    """Each name once, with how often it occurs: `8 × A100, 2 × T4`."""
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names) if name)
 
 
 def seconds_of(rows: Sequence[Fields]) -> list[float]:
-    """How long each line of a node counts: a long run has ever fewer. A line beside a pause does not count for it."""
+    """How many seconds each line of a node counts for: in a long run, lines get rarer.
+
+    A line before or after a pause does not count for the pause.
+    """
     between = [max(1e-3, after["t"] - row["t"]) for row, after in pairwise(rows)]
     if not between:
         return [1.0] * len(rows)
@@ -52,7 +55,7 @@ def seconds_of(rows: Sequence[Fields]) -> list[float]:
 
 
 def mean_use(rows: Sequence[Fields], use: Callable[[Fields], float | None]) -> float | None:
-    """The mean over the time of a node's lines; None if none of them knows it."""
+    """The mean of a value over the time of a node's lines; None if no line has the value."""
     known = [
         (value, seconds) for row, seconds in zip(rows, seconds_of(rows), strict=True) if (value := use(row)) is not None
     ]
@@ -60,9 +63,9 @@ def mean_use(rows: Sequence[Fields], use: Callable[[Fields], float | None]) -> f
 
 
 def section(telemetry: dict[str, list[Fields]], start: float | None) -> Fields:
-    """The nodes that the page shows, and how many others there are; empty if no node wrote two lines.
+    """The nodes that the page shows, and how many it leaves out; empty if no node wrote two lines.
 
-    `start`: the unix second where time begins.
+    `start`: where the time axis begins, in Unix seconds.
     """
     lines = {node: rows for node, rows in sorted(telemetry.items()) if len(rows) > 1}
     if not lines:
@@ -98,7 +101,10 @@ def section(telemetry: dict[str, list[Fields]], start: float | None) -> Fields:
 
 
 def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> Fields:
-    """A row of cells as one path a strength, from shares of the time and percent. An empty cell takes the last."""
+    """A row of cells, as one path for each strength of colour; an empty cell repeats the one before it.
+
+    `points`: pairs of a share of the run's time (0 to 1) and a percentage.
+    """
     by_cell, paths = defaultdict[int, list[float]](list), defaultdict[int, str](str)
     for at, value in points:
         if value is not None:
@@ -111,14 +117,14 @@ def _heat(points: Sequence[tuple[float, float | None]], cells: int) -> Fields:
 
 
 def _charts(lines: Sequence[Line], unit: str, means_alone: bool) -> list[Drawing]:
-    """One node's charts, those that have points."""
+    """One node's charts, leaving out charts without points."""
     charts = (*_of_measures(lines, means_alone), *_of_network(lines))
     steps = (lines[0][0], lines[-1][0])
     return [drawing for chart in charts if (drawing := draw(replace(chart, axis=unit, steps=steps)))]
 
 
 def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
-    """One chart a measure. Of several GPUs: their mean, with the least and the most faint behind it."""
+    """One chart for each measure. For several GPUs: their mean, and faint behind it the lowest and the highest."""
     limit = max(row.get("memory_limit_bytes", 0) for _, row in lines)
     for title, unit, name, scale, top in MEASURES:
         parts = [(t, row.get("gpus", ()) if title.startswith("GPU") else [row]) for t, row in lines]
@@ -138,7 +144,7 @@ def _of_measures(lines: Sequence[Line], means_alone: bool) -> Iterator[Chart]:
 
 
 def _of_network(lines: Sequence[Line]) -> Iterator[Chart]:
-    """What went over the busiest interface."""
+    """A chart of the traffic on the busiest network interface."""
     moved = Counter[str]()
     for _, row in lines:
         moved.update({name: sum(rates) for name, rates in row.get("network", {}).items()})
@@ -149,7 +155,7 @@ def _of_network(lines: Sequence[Line]) -> Iterator[Chart]:
 
 
 def _facts(rows: Sequence[Fields]) -> list[tuple[str, str]]:
-    """The GPUs by name, why and how often they slowed down, or why Muster cannot see them; empty if not."""
+    """Facts about a node, some empty: its GPUs, what slowed them down and how often, why Muster cannot see them."""
     last = rows[-1]
     names = [gpu.get("name", "") for gpu in last.get("gpus", [])]
     throttled = [{reason for gpu in row.get("gpus", []) for reason in gpu.get("throttled", [])} for row in rows]

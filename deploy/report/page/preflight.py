@@ -1,4 +1,4 @@
-"""The page of a preflight: one HTML file that needs no network and no JavaScript. Pure.
+"""The page for a preflight: one HTML file that needs no network and no JavaScript. Pure.
 
 Flow: (Answers, Verdict) -> grids of all pairs -> templates/preflight.html, which has the words.
 """
@@ -22,12 +22,12 @@ from ..preflight_text import MARKS, readiness
 from . import render
 from .machines import kinds
 
-# `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`; a fix with several such commands stays one text.
+# A fix with one command: `on gpu-b: sudo ufw allow ...   (or the same elsewhere)`. A fix with several stays one text.
 ONE_COMMAND = re.compile(r"(on [^:]+): ((?:(?!; on ).)+?)(?: {3}\((.+)\))?")
-# With more hosts, a cell is a square with its words in its title.
+# With more hosts than this, a cell is a square, and its words are in its title.
 WORDED = 16
 Pair = tuple[str, str]
-# Of a pair of hosts: its words, its class, and how strong its colour is, from 0 to 1.
+# The cell for a pair of hosts: its words, its class, and the strength of its colour, from 0 to 1.
 Cell = tuple[str, str, str]
 
 
@@ -41,7 +41,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         style="preflight.css",
         answers=answers,
         verdict=verdict,
-        # Where the cause alone is not sure, what was seen is.
+        # If the cause is not certain, the page shows what was seen, which is.
         seen=first and bool(verdict.faults or first.or_else),
         ready=readiness(verdict),
         meets=f"{endpoint}:{answers.request.port} ({answers.meeting})",
@@ -55,13 +55,16 @@ def build(answers: Answers, verdict: Verdict) -> str:
 
 
 def fix_of(finding: Finding) -> tuple[str, str, str]:
-    """Where to type the command of a fix, the command, and a note; of any other fix the whole text."""
+    """A fix as: where to type its command, the command, and a note. A fix without one command is a whole text."""
     known = ONE_COMMAND.fullmatch(finding.fix)
     return (known[1], known[2], known[3] or "") if known else ("", finding.fix, "")
 
 
 def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
-    """Rows call columns; empty if no pair was tried. `faulty`: a fault keeps training from starting."""
+    """The grid of which host reaches which (rows call columns); empty if no pair was tried.
+
+    `faulty`: a fault keeps training from starting.
+    """
     known, bad = reachability.table(answers), "fault" if faulty else "warning"
     fastest = dict[Pair, float]()
     for link in answers.links:
@@ -81,7 +84,7 @@ def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
 
 
 def heat(answers: Answers) -> dict[str, Any]:
-    """The rate of every pair, in a stronger colour the slower it is; empty if preflight measured none."""
+    """The grid of every pair's rate: the slower, the stronger the colour. Empty if preflight measured none."""
     rates = bandwidth.rates(answers)
     if not rates:
         return {}
@@ -98,7 +101,7 @@ def heat(answers: Answers) -> dict[str, Any]:
 
 
 def _grid(answers: Answers, cell: Callable[[Pair], Cell], note: str) -> dict[str, Any]:
-    """Each host with each: a row for each calling host; None where a host would call itself."""
+    """A grid of all pairs of hosts: a row for each calling host; None in the cell where a host would call itself."""
     hosts = answers.hosts_with_facts
     rows = [(row, [None if row == column else (column, *cell((row, column))) for column in hosts]) for row in hosts]
     return {"hosts": hosts, "rows": rows, "small": len(hosts) > WORDED, "note": note}

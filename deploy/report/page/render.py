@@ -1,4 +1,4 @@
-"""Fill a template of templates/ with values: Jinja2 escapes each of them, and control characters become visible."""
+"""Fill a template from templates/ with values: Jinja2 escapes each value, and control characters become visible."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def page(template: str, title: str, scripts: Sequence[str] = (), style: str = "", **values: Any) -> str:
-    """A whole page in one file; no browser lets it load or run anything else.
+    """A whole page in one file; its policy keeps browsers from loading or running anything else.
 
-    `scripts` and `style` are files beside the template: before page.js, behind page.css.
+    `scripts` and `style` are files next to the template: scripts come before page.js, the style after page.css.
     """
     look = "".join(map(_read, filter(None, ("page.css", style))))
     about = {"title": title, "policy": policy_of(scripts), "style": look, "script": _code(scripts), "words": words}
     markup = environment().get_template(template).render(values, **about)
-    # Plain ASCII is right in any encoding, and a lone surrogate from a node cannot stop the page.
+    # Plain ASCII is correct in any encoding, and a lone surrogate from a node then raises no error.
     return markup.encode("ascii", "xmlcharrefreplace").decode()
 
 
 def policy_of(scripts: Sequence[str]) -> str:
-    """The policy of a page with these scripts, which are known by their digest. One that follows may ask the board."""
+    """The policy for a page with these scripts, which it allows by digest. A page with follow.js may ask the board."""
     proof = base64.b64encode(hashlib.sha256(_code(scripts).encode()).digest()).decode()
     board = "connect-src 'self'; " * ("follow.js" in scripts)
     allowed = f"style-src 'unsafe-inline'; script-src 'sha256-{proof}'; {board}"
@@ -44,7 +44,7 @@ def _code(scripts: Sequence[str]) -> str:
 
 @cache
 def environment() -> Environment:
-    """The templates. Commands that write no page do not wait for the import of Jinja2."""
+    """The templates. Jinja2 is imported here, so that commands that write no page do not wait for it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     return Environment(
@@ -58,7 +58,7 @@ def environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Text with visible control characters, before escaping. The markup of a template stays as it is."""
+    """Make control characters in text visible, before it is escaped. A template's own markup stays as it is."""
     return value if hasattr(value, "__html__") else visible(str(value))
 
 

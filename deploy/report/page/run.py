@@ -1,4 +1,4 @@
-"""The report of a run: one HTML page that needs no network; where no script runs, its charts are plain lines.
+"""The report of a run: one HTML page that needs no network; in a browser without scripts, its charts are plain lines.
 
 Flow: the run folder -> data.load -> head, charts, steps, story, tables -> templates/run.html -> report.html.
 """
@@ -18,10 +18,10 @@ from . import files, head, machines, render, scalars, steps
 from .charts import Chart, Drawing, Point, Series, draw
 from .data import Fields, RunData, RunReader, column, load
 
-# Of a page that the board keeps up to date.
+# The scripts of a page that the board keeps up to date.
 LIVE = ("follow.js", "live.js")
 NOTES = 12
-# The story: longer than so many lines it is folded, and so many are shown.
+# A story with more than FOLD_FROM lines is folded; if it has more than LINES, only its first and last lines are shown.
 FOLD_FROM, LINES = 30, 300
 LONGEST, FOLDED_LINES = 400, 2000
 METRIC_CHARTS = 6
@@ -38,10 +38,10 @@ UNSEEN_NAMES = {
 
 
 def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, going_on: bool = False) -> str:
-    """The page for a run folder. It never raises for missing, partial or torn files: the page names them.
+    """The page for a run folder. Missing, partial or torn files raise nothing: the page lists them.
 
-    `own`: what this machine itself recorded of the run; only this makes the command on the page. `reader`: of the
-    board, which makes it again as the run goes on; `going_on`: its nodes still write.
+    `own`: what this machine itself recorded about the run; the commands on the page come only from this. `reader`: the
+    board's, which makes the page again while the run continues. `going_on`: the run's nodes still write.
     """
     run = load(run_dir, own, reader)
     end = head.summary(run)
@@ -79,9 +79,10 @@ def _held_out(run: RunData, name: str) -> list[Point]:
 
 
 def _charts(run: RunData) -> list[Drawing]:
-    """The loss, large, then held-out measures, learning rate and throughput, over the same steps.
+    """The loss (large), then held-out measures, learning rate and throughput, over the same steps.
 
-    For a script, whose samples are not counted, the time of a step instead. Without data there is no chart.
+    If samples are not counted, as with a script, the step time replaces the throughput. Charts without data are left
+    out.
     """
     names = list(dict.fromkeys(name for row in run.evaluations for name in row["values"] if name != "loss"))
     names.sort(key=lambda name: name != "accuracy")
@@ -99,9 +100,9 @@ def _charts(run: RunData) -> list[Drawing]:
 
 
 def _unseen(run: RunData) -> list[tuple[str, str]]:
-    """What the watcher of a script could not see, and on which ranks: each reason once.
+    """What a script's watcher could not see, and on which ranks: each reason once.
 
-    A program before the one that trains may have ended without a step: that is no news of the rank.
+    A program that ran before the one that trains may have ended without a step: that is not reported for its rank.
     """
     trains = {event["rank"]: event["t"] for event in run.events if event["kind"] == "started"}
     ranks: dict[tuple[str, str], list[int]] = {}
@@ -124,7 +125,7 @@ def _measure(name: str, points: list[Point]) -> Chart:
 
 
 def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
-    """The charts over the same range of steps, with the steps at which the run was resumed."""
+    """The charts, all with the same range of steps and with marks at the steps from which the run was resumed."""
     xs = [x for chart in charts for series in chart.series for x, _ in series.points]
     if not xs:
         return charts
@@ -132,15 +133,15 @@ def _aligned(charts: list[Chart], run: RunData) -> list[Chart]:
     again = ("started", "resumed") if run.script else ("resumed",)
     resumed = {event.get("step", -1) for event in run.events if event["kind"] in again and not event.get("rank")}
     over = (event for event in run.events if event["kind"] == "continues" and event["step"] == 0)
-    resumed -= {event["before"] for event in over}  # a start over is no resume
+    resumed -= {event["before"] for event in over}  # starting over from the beginning is not a resume
     marks = [(step, "resumed") for step in sorted(resumed) if low <= step <= high]
     return [replace(chart, marks=marks[-MARKS:], steps=(low, high)) for chart in charts]
 
 
 def _story(run: RunData, start: float | None) -> Fields:
-    """The story as the view told it, or would have told it of a run that nobody followed. `start`: where time begins.
+    """The story as the live view told it, or would have told it if nobody followed the run. `start`: where time begins.
 
-    Of a long one the grave lines stand above it.
+    A long story is folded, below its grave lines.
     """
     story = timeline.read(run.folder, 0) or run.state.story
     return {
@@ -152,7 +153,7 @@ def _story(run: RunData, start: float | None) -> Fields:
 
 
 def _shortened(lines: list[Happening]) -> list[Happening]:
-    """The first and the last of very many lines."""
+    """The lines; if there are very many, only the first and the last of them."""
     if len(lines) <= LINES:
         return lines
     half = LINES // 2
@@ -161,7 +162,7 @@ def _shortened(lines: list[Happening]) -> list[Happening]:
 
 
 def _code(known: code.Code | None) -> list[tuple[str, str]]:
-    """The code of the run, as names and values."""
+    """Which code ran, as names and values."""
     if known is None:
         return []
     not_shown = (*known.left_out, *["further or large files"] * known.cut)
@@ -171,7 +172,7 @@ def _code(known: code.Code | None) -> list[tuple[str, str]]:
 
 
 def _folded_texts(run: RunData, known: code.Code | None) -> dict[str, str]:
-    """What few readers open, by its title: as many lines as a page bears, none of them long."""
+    """Folded texts, which few readers open, by their titles; their number of lines and line lengths are limited."""
     sent = {
         host: ", ".join(f"{words.amount(size)} from {source}" for source, size in sources.items())
         for host, sources in run.record.get("sources", {}).items()
@@ -195,7 +196,7 @@ def _cut(text: str) -> str:
 
 
 def write(run_dir: Path) -> Path:
-    """Build report.html from the run folder; returns its path. Raises DeployError where it cannot be written."""
+    """Build report.html from the run folder; returns its path. Raises DeployError if it cannot be written."""
     path = run_dir / "report.html"
     try:
         own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())

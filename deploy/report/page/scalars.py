@@ -1,7 +1,7 @@
-"""The numbers that a script wrote into files of its own, as charts: scalars/<node>.jsonl. Pure.
+"""Charts of the numbers that a script wrote into its own files, from scalars/<node>.jsonl. Pure.
 
-TensorBoard takes the event files of one folder for one series; so does this page. Numbers of one name from several
-folders or nodes share a chart. A name that has one number and no course is written out.
+Like TensorBoard, this page treats all event files in one folder as one series. Numbers with the same name from several
+folders or nodes share a chart. A name with only one number has no chart; the page shows the number.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Courses = dict[str, Values]
 
 
 def section(scalars: dict[str, list[Fields]]) -> Fields:
-    """The charts, the numbers without a course, how many of both are left out, and the files all came from."""
+    """The charts, the single numbers, how many of both are left out, and the files that they came from."""
     courses = _courses(scalars)
     tags = dict.fromkeys(tag for values in courses.values() for tag in values)
     charts, facts = list[Chart](), list[tuple[str, str]]()
@@ -43,7 +43,7 @@ def section(scalars: dict[str, list[Fields]]) -> Fields:
 
 
 def _courses(scalars: dict[str, list[Fields]]) -> Courses:
-    """By label the last value of each name for each step. A copy that another host has is left out."""
+    """By label, the last value of each name for each step, without series that are copies of another host's."""
     sources: dict[str, Courses] = {}
     for node, rows in sorted(scalars.items()):
         for row in rows:
@@ -59,7 +59,7 @@ def _courses(scalars: dict[str, list[Fields]]) -> Courses:
 
 
 def _source(path: str) -> str:
-    """What a series is called: its file, or its folder where that is TensorBoard's, without the place of all."""
+    """The name of a series: its file, or for TensorBoard's event files their folder, without the leading `work/`."""
     return _EVENTS.sub("", _CHECKPOINT.sub("", path)).removeprefix("work/")
 
 

@@ -1,7 +1,7 @@
-"""Where the time of a step went, by rank, and which rank is slow. Pure.
+"""Where the time of a step went, by rank, and which ranks are slow. Pure.
 
-Flow: step times by rank -> means -> bars and a sentence -> templates/run.html. run/inquest/slow.py decides who is slow;
-under FEWEST_STEPS steps, in FEWEST_REPORTS reports, nobody is called so.
+Flow: step times by rank -> means -> bars and a sentence -> templates/run.html. run/inquest/slow.py decides which rank
+is slow; below FEWEST_STEPS steps or FEWEST_REPORTS reports, no rank is called slow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from ...run.inquest.slow import Works
 from .data import StepTime
 
-# By the field of a time: its name, as the live view has it.
+# The fields of a StepTime, with their names in the live view.
 NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
 WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of what it computes."
 WAITING = "Waiting is the time of communication: who is slow waits least, and the others wait for it."
@@ -22,7 +22,7 @@ FEWEST_STEPS, FEWEST_REPORTS = 20, 3
 
 
 def mean(times: Sequence[StepTime]) -> StepTime:
-    """The mean over all steps, each line counting as many steps as it covers. `times` is not empty."""
+    """The mean over all steps; each entry counts for as many steps as it covers. `times` is not empty."""
     weight = sum(time.count for time in times)
     data, compute, wait, whole = (
         sum(getattr(time, part) * time.count for time in times) / weight for part in (*NAMES, "whole")
@@ -31,7 +31,7 @@ def mean(times: Sequence[StepTime]) -> StepTime:
 
 
 def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[int, str]:
-    """The slow ranks, each with a sentence: at what, and how long the others take."""
+    """The slow ranks, each with a sentence: at what it is slow, and how long the others take."""
     own = {rank: mean.data + mean.compute for rank, mean in means.items()}
     works, sentences = Works(own, {rank: mean.data for rank, mean in means.items()}), {}
     for rank, mean in means.items():
@@ -42,9 +42,9 @@ def slow_ranks(means: Mapping[int, StepTime], nodes: Mapping[int, str]) -> dict[
 
 
 def section(times: Mapping[int, Sequence[StepTime]], nodes: Mapping[int, str]) -> dict[str, Any]:
-    """What templates/run.html writes of the steps; empty if no rank wrote step times.
+    """The values about steps for templates/run.html; empty if no rank wrote step times.
 
-    Where ranks do not know how long they wait, none is slow.
+    If it is not known how long the ranks wait, no rank is called slow.
     """
     if not times:
         return {}
@@ -69,7 +69,7 @@ def section(times: Mapping[int, Sequence[StepTime]], nodes: Mapping[int, str]) -
 
 
 def _bar(mean: StepTime, longest: float, names: Mapping[str, str]) -> dict[str, Any]:
-    """A mean step: its parts, whose widths are shares of the longest bar, and its numbers."""
+    """The bar for a mean step: its parts, with widths as shares of the longest bar, and its numbers."""
     values = {part: getattr(mean, part) for part in names}
     pieces = [(part, f"{ms / longest:.3%}", f"{names[part]} {ms:,.1f} ms") for part, ms in values.items()]
     return {"pieces": pieces, "cells": [f"{ms:,.1f}" for ms in (*values.values(), mean.whole)]}

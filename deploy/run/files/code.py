@@ -1,6 +1,7 @@
-"""Which code a run started with: code.json and code.diff in its folder, sealed as its record is (provenance.py).
+"""The code that a run started with: code.json and code.diff in its folder, sealed like its record (provenance.py).
 
-send/folder/repository.py asks git. A container could replace both files: only what this machine's user wrote is shown.
+send/folder/repository.py asks git. A container could replace both files, so only what this machine's user wrote is
+shown.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _LISTS = ("changed", "new", "left_out")
 
 @dataclass(frozen=True)
 class Code:
-    """A git commit and how the folder differed from it: paths of `changed` and of `new` files, as seen from the folder.
+    """A git commit and how the folder differed from it: `changed` and `new` files, as paths relative to the folder.
 
-    `diff`: of the changed files that were sent; `left_out` are those among them that hold a credential, `cut` says
-    that the diff was too long.
+    `diff`: the diff of the changed files that were sent, except `left_out`, which hold a credential. `cut`: the diff
+    was too long.
     """
 
     commit: str
@@ -36,12 +37,12 @@ class Code:
 
     @property
     def dirty(self) -> bool:
-        """Whether the folder held anything else than the commit."""
+        """Whether the folder differed from the commit."""
         return bool(self.changed or self.new)
 
 
 def write(run_dir: Path, code: Code | None) -> None:
-    """Replace what an earlier start wrote. None: nothing is known of the code, as after this on a full disk."""
+    """Replace what an earlier start wrote. With None, or on a full disk, nothing about the code is kept."""
     for name in (_FACTS, _DIFF):
         with suppress(OSError):
             (run_dir / name).unlink()
@@ -50,13 +51,13 @@ def write(run_dir: Path, code: Code | None) -> None:
     diff = code.diff.encode(errors="surrogateescape")
     facts = {name: value for name, value in asdict(code).items() if name != "diff"}
     digest = hashlib.sha256(diff).hexdigest()
-    with suppress(OSError):  # the nodes run already
+    with suppress(OSError):  # the nodes are already running
         own_files.write(run_dir, _DIFF, diff)
         write_json(run_dir / _FACTS, provenance.sealed({**facts, "run": run_dir.name, "sha256": digest}))
 
 
 def read(run_dir: Path, whole: bool = True) -> Code | None:
-    """What this user wrote for this run on this machine, without the diff if not `whole`; None for anything else."""
+    """What this user recorded for this run on this machine (without the diff if not `whole`); else None."""
     stored = read_json(run_dir / _FACTS)
     if not provenance.is_ours(stored) or stored.get("run") != run_dir.name:
         return None

@@ -1,4 +1,4 @@
-"""How the runs of a folder ended, as outcome.json says it: ranks may have written that file, too."""
+"""How the runs of a folder ended, from outcome.json, which ranks may have written, too."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ _OUTCOME = shaped(
 )
 
 
-# What lists and pages call a run without a verdict: its nodes still write, or nobody recorded its end.
+# What lists and pages call a run without a verdict: its nodes still write, or its end was not recorded.
 RUNNING, UNFINISHED = "running", "unfinished"
 
 
 def end_of(run_dir: Path) -> dict[str, Any]:
     """The readable fields of outcome.json, which ranks may have written; {} if there is none.
 
-    Without the hint where this user has not recorded the run: it would say what to type in our words.
+    Without the hint if this user has not recorded the run: somebody else's hint would look like advice from Muster on
+    what to type.
     """
     fields = _OUTCOME(record.read_json(run_dir / "outcome.json"), "")
     return {
@@ -43,7 +44,7 @@ def end_of(run_dir: Path) -> dict[str, Any]:
 
 
 def listing(runs: Path, going_on: Collection[str], named: str = "*") -> list[RunFacts]:
-    """All runs that are `named` so, newest last."""
+    """All runs whose names match `named`, newest last."""
     return [_listed(path, going_on) for path in sorted(record.run_dirs(runs, named), key=record.started)]
 
 

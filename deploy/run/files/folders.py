@@ -1,4 +1,4 @@
-"""The folder of this machine's runs, its user, the trainer's package beside this code, and a path in messages."""
+"""The folder of this machine's runs, the user's name, where the package `muster` is, and paths in messages."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from .locks import cache_folder as cache_folder
 from .locks import own_folder
 
 CHECKOUT = Path(__file__).resolve().parents[3]
-# In a wheel this half is within the package `muster`, in a checkout beside it.
+# In a wheel, `deploy` is inside the package `muster`; in a checkout it is next to it.
 INSTALLED = (CHECKOUT / "__init__.py").is_file()
 PACKAGE = CHECKOUT if INSTALLED else CHECKOUT / "muster"
-# Runs lie in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
+# Runs are in the current folder; for a command typed anywhere in a checkout, in the checkout's top folder.
 IN_CHECKOUT = (CHECKOUT / "fabfile.py").is_file() and Path.cwd().is_relative_to(CHECKOUT)
 RUNS = (CHECKOUT if IN_CHECKOUT else Path.cwd()) / "runs"
 
 
 def user_name() -> str:
-    """This user's name; the number, on a machine that has no name for it."""
+    """This user's name, or the user's number if the machine has no name for it."""
     with suppress(KeyError):
         return pwd.getpwuid(os.geteuid()).pw_name
     return str(os.geteuid())
 
 
 def with_muster(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` in which a Python started with -P finds the package `muster`, and no other name of ours.
+    """`environment`, changed so that a Python started with -P finds the package `muster`, and no other name of Muster.
 
-    The top of a checkout has more names, and so has the folder of an environment's libraries: they may be the user's.
+    The top folder of a checkout and a folder of installed libraries have more names, which the user's own code may use.
     """
     others = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path not in ("", str(CHECKOUT))]
     return {**environment, "PYTHONPATH": os.pathsep.join([str(_only_muster()), *others])}
 
 
 def _only_muster() -> Path:
-    """A folder with a link to the package and nothing else. It stays: what we start may outlive us.
+    """A folder with a link to the package and nothing else. It is never removed: nodes may outlive this command.
 
-    Not in a run folder: what is imported from here runs as us, and scripts write there. Raises DeployError.
+    It is not in a run folder, where scripts may write: Python imports code from it as this user. Raises DeployError.
     """
     place = own_folder(cache_folder() / "path" / hashlib.sha256(str(PACKAGE).encode()).hexdigest()[:16])
     link, new = place / PACKAGE.name, place.parent / f".{place.name}-{os.getpid()}"
@@ -59,7 +59,7 @@ def _only_muster() -> Path:
 
 
 def ask_link(runs: Path) -> None:
-    """Ask before runs are written through a link that may have come with the folder. Raises UsageError."""
+    """Ask before runs are written through a link that may have come with a cloned folder. Raises UsageError."""
     if runs.is_symlink() and (real := outside(runs, runs.parent)):
         consent.require(
             runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
@@ -67,11 +67,11 @@ def ask_link(runs: Path) -> None:
 
 
 def runs_of(folder: str) -> Path:
-    """The runs of a project, of this folder of runs, or beside this run. Raises UsageError if there is no folder."""
+    """The folder of runs, from a project's folder, that folder itself, or a run in it. Raises UsageError if missing."""
     path = Path(os.path.expanduser(folder)).absolute()
     if not os.path.isdir(path):
         raise UsageError(f"{folder}: there is no such folder", "muster board")
-    beside = [] if (path / "runs").is_dir() else [path.parent]  # a project may lie in a folder of that name
+    beside = [] if (path / "runs").is_dir() else [path.parent]  # a project may be in a folder that is called `runs`
     return next((each for each in (path, *beside) if each.name == "runs"), path / "runs")
 
 

@@ -1,8 +1,9 @@
 """Locks between commands on this machine: files held with flock, which the kernel releases when their holder dies.
 
 Each run folder has one, so that two commands never drive one run. Each rendezvous port has one, so that two runs that
-start at the same moment never take the same port. They lie in folders of the user's: whoever may open a file can keep
-it locked. No wait for one is without an end, or without a word about who has it. host/lock.py has the locks of hosts.
+start at the same moment never take the same port. The files are in the user's own folders, because anybody who may
+open a file can keep it locked. Every wait for a lock has a limit and reports who holds it. host/lock.py has the locks
+of hosts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _POLL_S = 0.1
 
 
 class Lock:
-    """A lock that we hold, until `release`, which also removes its file."""
+    """A lock that this process holds until `release`, which also removes its file."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path, self._descriptor = path, descriptor
@@ -39,7 +40,7 @@ class Lock:
 
 
 def hold(path: Path) -> Lock | None:
-    """Take the lock at `path`; None if somebody holds it."""
+    """Take the lock at `path`; None if another process holds it."""
     while True:
         descriptor = -1
         try:
@@ -50,7 +51,7 @@ def hold(path: Path) -> Lock | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except OSError as fault:  # a link in its place, or an NFS without locks
+        except OSError as fault:  # a link in the file's place, or an NFS without locks
             if descriptor >= 0:
                 os.close(descriptor)
             raise DeployError(f"{path}: cannot be locked: {fault.strerror}", f"look at it: ls -l {path}") from fault
@@ -63,14 +64,17 @@ def hold_run(run_dir: Path) -> Lock | None:
 
 
 def hold_followed(run_dir: Path) -> Lock | None:
-    """Take the same lock to say that this command follows the run. None where that cannot be: nothing depends on it."""
-    with suppress(DeployError):  # whoever writes into the folder may have put a link there
+    """Take the same lock to show that this command follows the run; None if it cannot, which does no harm."""
+    with suppress(DeployError):  # a container or host that writes into the folder may have put a link there
         return hold_run(run_dir)
     return None
 
 
 def keeps(file: BinaryIO) -> bool:
-    """Whether this command keeps a file: of several that write it, the first does until it ends; without locks, all."""
+    """Whether this command should write a file: only the first of several does, until it ends.
+
+    On a disk without locks, all of them do.
+    """
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -81,21 +85,26 @@ def keeps(file: BinaryIO) -> bool:
 
 
 def hold_port(port: int) -> Lock | None:
-    """Take the lock of a port here: a run holds it from its choice until its end. None if another run holds it."""
-    # Machines may share a home.
+    """Take the lock of a port on this machine: a run holds it from when it chooses the port until its end.
+
+    None if another run holds it.
+    """
+    # Several machines may share a home, so the name has the machine's name.
     return hold(own_folder(cache_folder() / "ports") / f"{platform.node()}-{port}.lock")
 
 
 def cache_folder() -> Path:
-    """What this user keeps from one command to the next: below $XDG_CACHE_HOME, else ~/.cache. It may lead to another
-    disk by a link, and is named without: what is written there is written through no link. Raises DeployError."""
-    with suppress(RuntimeError):  # a number without a name has no home of its own
+    """The folder for what one command keeps for the next: below $XDG_CACHE_HOME, or else ~/.cache. Raises DeployError.
+
+    The path may contain a link to another disk. The result is the real path, so that writes go through no link.
+    """
+    with suppress(RuntimeError):  # a user number without a name has no home
         return Path(os.path.realpath(Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "muster"))
     raise DeployError("this user has no home", "set HOME to a folder of yours")
 
 
 def own_folder(folder: Path) -> Path:
-    """Make a folder that only this user may enter, or close one that others may enter. Raises DeployError."""
+    """Make a folder that only this user may enter; if it exists, take the rights of others away. Raises DeployError."""
     try:
         folder.mkdir(0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -106,9 +115,9 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock at `path` until the end of the `with`. `say` gets who has it, in words.
+    """Hold the lock at `path` until the end of the `with`. If it must wait, `say` gets a text about who holds it.
 
-    Raises DeployError if that process still has it after `most_s`.
+    Raises DeployError if that process still holds it after `most_s`.
     """
     end, named = time.monotonic() + most_s, False
     while (lock := hold(path)) is None:
@@ -126,7 +135,7 @@ def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[
 
 
 def keeper(path: Path) -> str:
-    """Who keeps a file locked, in words, as far as this machine says."""
+    """The process that keeps a file locked, in words; `another process` if this machine does not show it."""
     with suppress(OSError, ValueError):
         inode = str(path.stat().st_ino)
         for row in Path("/proc/locks").read_text().splitlines():
@@ -138,7 +147,7 @@ def keeper(path: Path) -> str:
 
 
 def _still_there(path: Path, descriptor: int) -> bool:
-    """Whether the file we locked is the one at `path`: its last holder may have removed it under us."""
+    """Whether the locked file is still the one at `path`: its last holder may have removed it in the meantime."""
     try:
         return os.stat(path).st_ino == os.fstat(descriptor).st_ino
     except FileNotFoundError:

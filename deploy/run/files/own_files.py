@@ -1,7 +1,8 @@
 """Read and write files in a run folder without following links: containers and hosts write there as well.
 
-A link planted there could make us write to, or show, any file of our user; a pipe would block us. So we open each file
-folder by folder. A link in the place of a file that we write is replaced; one in the place of a folder is an error.
+A link planted there could make Muster write to, or show, any file of its user; a pipe would block it. So this module
+opens each file folder by folder. It replaces a link in the place of a file that it writes; a link in the place of a
+folder is an error.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from typing import BinaryIO
 from ...core import plain_file
 from ...core.errors import DeployError
 
-# The bytes of a file that is read as a whole.
+# The most bytes of a file that is read as a whole.
 MOST = 64 << 20
 _BLOCK, _LOOK = 256 << 10, 4 << 10
-_OTHERWISE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_SAFE_FLAGS = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
-    """A descriptor of the folder below `root`, which is made if it is missing. Raises OSError for a link or a file."""
+    """Open the folder below `root`; make it if it is missing. Raises OSError if a link or a file is in its place."""
     folder = os.dup(root)
     for name in names:
         above = folder
@@ -40,7 +41,7 @@ def open_folder(root: int, names: Sequence[str], mode: int = 0o777) -> int:
 
 
 def write(run_dir: Path, name: str, data: bytes) -> None:
-    """Replace a whole file of the run folder; `name` is a path like `logs/a.log`."""
+    """Replace a whole file in the run folder; `name` is a path like `logs/a.log`."""
     with _folder(run_dir, name) as (folder, last):
         aside = f".{last}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
@@ -54,7 +55,7 @@ def write(run_dir: Path, name: str, data: bytes) -> None:
 
 
 def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
-    """Open a file of the run folder, unbuffered, at its end; `empty`: truncate it first."""
+    """Open a file in the run folder, unbuffered, at its end; `empty`: truncate it first."""
     with _folder(run_dir, name) as (folder, last):
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | (os.O_TRUNC if empty else 0)
         try:
@@ -62,13 +63,13 @@ def open_to_append(run_dir: Path, name: str, empty: bool = False) -> BinaryIO:
         except OSError as fault:
             if fault.errno not in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
                 raise
-            os.unlink(last, dir_fd=folder)  # a link or a pipe in the place of a file of ours
+            os.unlink(last, dir_fd=folder)  # a link or a pipe is in the place of Muster's file
             descriptor = _opened(last, flags, folder)
         return os.fdopen(descriptor, "ab", buffering=0)
 
 
 def clear(run_dir: Path, folder: str, ending: str = "") -> None:
-    """Make a folder in the run folder, and remove the files in it whose names have the ending, if one is given."""
+    """Make a folder in the run folder. If an ending is given, remove the files in it whose names end with it."""
     with _folder(run_dir, f"{folder}/") as (opened, _):
         for name in os.listdir(opened) if ending else ():
             if name.endswith(ending):
@@ -76,13 +77,13 @@ def clear(run_dir: Path, folder: str, ending: str = "") -> None:
 
 
 def replace_folder(run_dir: Path, name: str, source: Path) -> None:
-    """Move the folder `source`, on the same disk, to `name` of the run folder, in the place of whatever is there."""
+    """Move the folder `source`, on the same disk, to `name` in the run folder, and replace whatever is there."""
     with _folder(run_dir, name) as (folder, last):
         try:
             os.unlink(last, dir_fd=folder)
         except FileNotFoundError:
             pass
-        except (IsADirectoryError, PermissionError):  # Linux says the one, POSIX and macOS the other
+        except (IsADirectoryError, PermissionError):  # Linux raises the first, POSIX and macOS the second
             shutil.rmtree(last, dir_fd=folder)
         os.rename(source, last, dst_dir_fd=folder)
 
@@ -93,20 +94,23 @@ def read(path: Path, most: int = MOST) -> bytes:
 
 
 def read_end(run_dir: Path, name: str, most: int) -> tuple[bytes, int]:
-    """The last bytes of a file of the run folder, and how many are before them. Raises as `open_to_read` does."""
+    """The last `most` bytes of a file in the run folder, and how many come before. Raises as `open_to_read` does."""
     with open_to_read(run_dir, name) as file:
         start = file.seek(max(0, os.fstat(file.fileno()).st_size - most))
         return file.read(most), start
 
 
 def read_at(run_dir: Path, name: str, place: int, size: int) -> bytes:
-    """So many bytes of a file from a place on. Raises as `open_to_read` does."""
+    """The `size` bytes of a file from `place` on. Raises as `open_to_read` does."""
     with open_to_read(run_dir, name) as file:
         return os.pread(file.fileno(), size, place)
 
 
 def blocks(run_dir: Path, name: str, most: int, start: int = 0) -> Iterator[bytes]:
-    """A file from a place on, in pieces of whole lines, of about `most` bytes at most. Raises as `open_to_read`."""
+    """Yield a file from `start` on, in pieces that end with a whole line. Raises as `open_to_read` does.
+
+    Beyond _BLOCK, a piece has at most `most` bytes: a longer line is cut.
+    """
     with open_to_read(run_dir, name) as file:
         file.seek(start)
         while piece := file.read(_BLOCK):
@@ -114,9 +118,9 @@ def blocks(run_dir: Path, name: str, most: int, start: int = 0) -> Iterator[byte
 
 
 def sample(run_dir: Path, name: str, number: int, most: int, start: int = 0) -> Iterator[bytes]:
-    """About so many lines of a long file from a place on, at even distances, and the last one; no others are read.
+    """Yield about `number` lines of a long file from `start` on, at even distances, and the last one; read no others.
 
-    A line of more than `most` bytes is left out, as an empty one. Raises as `open_to_read` does.
+    A line of more than `most` bytes comes out empty. Raises as `open_to_read` does.
     """
     with open_to_read(run_dir, name) as file:
         size, after = os.fstat(file.fileno()).st_size, 0
@@ -129,7 +133,7 @@ def sample(run_dir: Path, name: str, number: int, most: int, start: int = 0) -> 
 
 
 def _line_at(descriptor: int, place: int, most: int) -> tuple[bytes, int]:
-    """The first line that begins at a place or behind it, and where the next one does."""
+    """The first line that begins at or after a place, and the place where the next line begins."""
     at, width = max(0, place - 1), _LOOK
     while True:
         piece = os.pread(descriptor, width, at)
@@ -143,9 +147,9 @@ def _line_at(descriptor: int, place: int, most: int) -> tuple[bytes, int]:
 
 
 def open_to_read(run_dir: Path, name: str) -> BinaryIO:
-    """A regular file of the run folder at its beginning; `name` is a path like `logs/a.log`.
+    """Open a regular file in the run folder at its beginning; `name` is a path like `logs/a.log`.
 
-    Raises OSError where it, or a folder on the way to it, is a link.
+    Raises OSError if the file, or a folder on the way to it, is a link.
     """
     *folders, last = name.split("/")
     folder = os.open(run_dir, os.O_RDONLY | os.O_DIRECTORY)
@@ -160,7 +164,7 @@ def open_to_read(run_dir: Path, name: str) -> BinaryIO:
 
 
 def _opened(name: str, flags: int, folder: int) -> int:
-    descriptor = os.open(name, flags | _OTHERWISE, 0o666, dir_fd=folder)
+    descriptor = os.open(name, flags | _SAFE_FLAGS, 0o666, dir_fd=folder)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "it is not a regular file", name)
@@ -173,7 +177,7 @@ def _folder(run_dir: Path, name: str) -> Iterator[tuple[int, str]]:
     root = os.open(run_dir.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         folder = open_folder(root, (run_dir.name, *folders))
-    except NotADirectoryError as fault:  # O_NOFOLLOW gives this for a link as well
+    except NotADirectoryError as fault:  # with O_NOFOLLOW the kernel reports ENOTDIR for a link as well
         what = f"{run_dir}: {fault.filename} in it is a link or a file instead of a folder"
         raise DeployError(what, f"look at it: ls -l {run_dir}") from fault
     finally:

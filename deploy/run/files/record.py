@@ -1,4 +1,4 @@
-"""The run folder runs/<id>/: make it, find it, list it, close it with outcome.json. Its formats: contract.md."""
+"""The run folder runs/<id>/: make it, find it, list it, close it with outcome.json. contract.md has its formats."""
 
 from __future__ import annotations
 
@@ -70,14 +70,15 @@ _FACTS = shaped(
         "gpus": optional(table(text(300), array(whole(10_000)), 10_000)),
     },
 )
-# What a run's folder has of Muster's, whoever made it and however early it ended.
-_OF_A_RUN = ("record.json", "outcome.json", "nodes", ".fetched.json")
-# A record names the backend of real hosts so, and that of a Slurm cluster.
+# Muster's files of which every run folder has at least one, no matter who made it and how early the run ended.
+_RUN_FILES = ("record.json", "outcome.json", "nodes", ".fetched.json")
+# The names in a record for the backend of real hosts and that of a Slurm cluster.
 HOSTS, SLURM = "hosts", "slurm"
-# Only its owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of the runs. An engine
-# mounts a run's own folder into its container, so nobody has to pass through.
+# Only the owner may enter a run folder, with its checkpoints, logs and arguments, or the folder of all runs. An engine
+# mounts the run's own folder into its container, so no other user has to pass through the folder of all runs.
 OWNERS = 0o700
-# A plain `docker compose up` lets its containers make their run folders. The text: in a folder that Muster made.
+# The mode of a folder of runs in which a plain `docker compose up` lets its containers make their run folders; and the
+# .gitignore in a folder of runs that Muster made.
 _OPENED_BY_COMPOSE, _IGNORED = 0o1777, "# Muster's runs\n*\n"
 
 
@@ -85,8 +86,8 @@ _OPENED_BY_COMPOSE, _IGNORED = 0o1777, "# Muster's runs\n*\n"
 class Choice:
     """What to run: with `run_dir`, resume in that folder; without it, `arguments` start a new run.
 
-    `script`: the arguments are a script of the user's and its own, not the trainer's. `bare`: it was typed for one rank
-    without torchrun's variables.
+    `script`: the arguments are a user's script and its arguments, not those of Muster's own trainer. `bare`: the user
+    typed the script to run as one rank without torchrun's variables.
     """
 
     run_dir: Path | None
@@ -98,9 +99,9 @@ class Choice:
 
 
 def make_runs(runs: Path) -> None:
-    """Make this machine's folder of runs: git ignores it, no other user enters.
+    """Make this machine's folder of runs, which git ignores and no other user may enter.
 
-    Raises as folders.ask_link does, and DeployError where it cannot be made.
+    Raises as folders.ask_link does, and DeployError if the folder cannot be made.
     """
     folders.ask_link(runs)
     if _made(runs):
@@ -122,15 +123,15 @@ def _made(folder: Path) -> bool:
 
 
 def _close(runs: Path) -> None:
-    """Close a folder of runs that is ours; a link leads to a folder that may serve for more."""
+    """Close this user's folder of runs to other users, unless it is a link: its target may have other uses, too."""
     about = runs.lstat()
     if stat.S_ISDIR(about.st_mode) and about.st_uid == os.geteuid() and about.st_mode & 0o7777 != _OPENED_BY_COMPOSE:
-        with suppress(OSError):  # on a disk that takes nothing, the run's own folder says so
+        with suppress(OSError):  # on a disk that accepts no writes, making the run's own folder reports it
             runs.chmod(OWNERS)
 
 
 def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collection[str] = (), mark: str = "") -> Path:
-    """A new run folder, `<minute>-<recipe>`; mkdir decides who gets the name when two start at once.
+    """Make a new run folder, `<minute>-<recipe>`; if two commands start together, mkdir decides which gets the name.
 
     `taken` are ids to avoid: on one engine, runs of another checkout may have the same name. `mark` is appended, so
     that a command on another machine cannot choose the same name at the same moment.
@@ -145,9 +146,9 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
 
 
 def new_folder(name: str, words: Sequence[str], script: bool, taken: Collection[str] = (), mark: str = "") -> Path:
-    """The folder of a new run: of that name, or named by the minute and what `words` start; as `make_folder` says.
+    """Make the folder of a new run: with this name, or else one from `make_folder`, named after what `words` start.
 
-    Raises UsageError for a name that is taken.
+    Raises UsageError if the name is taken.
     """
     if not name:
         named = ("--recipe", script_name(words)) if script else words
@@ -171,12 +172,12 @@ def open_start(
 ) -> dict[str, bytes]:
     """Write this start into record.json, and remove what the last start wrote about its nodes.
 
-    `fields`: what the backend adds to the record; `is_latest`: a command may mean this run by `latest`.
-    Returns what `undo_start` needs to restore the folder.
+    `fields`: what the backend adds to the record; `is_latest`: make `latest` mean this run.
+    Returns the files that `undo_start` needs to restore the folder.
     """
     earlier = {}
     for path in (path for pattern in ("", "nodes/", "outcome/") for path in run_dir.glob(f"{pattern}*.json")):
-        with suppress(OSError):  # no file of ours is a link, or a pipe
+        with suppress(OSError):  # skip links and pipes: none of Muster's files is one
             earlier[str(path.relative_to(run_dir))] = own_files.read(path)
     with suppress(PermissionError):  # after an earlier start as root, the folder belongs to the image's user
         run_dir.chmod(OWNERS)
@@ -196,7 +197,7 @@ def open_start(
         **({} if fields is None else fields),
     }
     try:
-        write_record(run_dir, record)  # first: a full disk changes nothing
+        write_record(run_dir, record)  # this comes first, so that a full disk changes nothing
         for folder, stale in (("nodes", ".json"), ("outcome", ".json"), ("ranks", ""), ("logs", "")):
             own_files.clear(run_dir, folder, stale)
         (run_dir / "outcome.json").unlink(missing_ok=True)
@@ -204,7 +205,7 @@ def open_start(
             point_latest(run_dir)
     except BaseException as fault:
         with suppress(OSError):
-            if earlier:  # what is known of an earlier start stays
+            if earlier:  # what is known about an earlier start stays
                 undo_start(run_dir, earlier)
         if not isinstance(fault, OSError):
             raise
@@ -221,7 +222,7 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
         return
     shutil.rmtree(run_dir)
     if not point_to_newest(run_dir.parent):
-        with suppress(OSError):  # it holds other files
+        with suppress(OSError):  # rmdir fails if the folder holds other files
             ignore = run_dir.parent / ".gitignore"
             if [*run_dir.parent.iterdir()] == [ignore] and own_files.read(ignore) == _IGNORED.encode():
                 ignore.unlink()
@@ -229,7 +230,7 @@ def undo_start(run_dir: Path, earlier: dict[str, bytes]) -> None:
 
 
 def point_to_newest(runs: Path) -> bool:
-    """Make runs/latest point to the newest run that is left; false if none is."""
+    """Make runs/latest point to the newest run that is left; false if no run is left."""
     if left := run_dirs(runs):
         point_latest(max(left, key=started))
     else:
@@ -238,16 +239,16 @@ def point_to_newest(runs: Path) -> bool:
 
 
 def give_to_image_user(run_dir: Path) -> None:
-    """Give a folder that root made to the image's user, who could not write into it."""
+    """Give a folder that root made to the image's user, who could not write into it otherwise."""
     if os.geteuid() == 0:
         for path in (run_dir, *run_dir.rglob("*")):
             os.chown(path, IMAGE_USER, IMAGE_USER, follow_symlinks=False)
 
 
 def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[str, Any]:
-    """Write outcome.json and timeline.jsonl, where the disk has room; returns the outcome. `seconds`: since this start.
+    """Write outcome.json and timeline.jsonl, if the disk has room; returns the outcome. `seconds`: since this start.
 
-    Who shows the end writes its page, too, and says what cannot be written.
+    The code that shows the end (report/) also writes the run's page, and reports what cannot be written.
     """
     values, remains = state.training.evaluated.get("values", {}), state.nodes.remains.items()
     more = {
@@ -261,7 +262,7 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
         "verdict": result.verdict,
         "code": result.code,
         **{name: getattr(result, name) for name in ("node", "rank", "message", "hint", "cause")},
-        # A stop's words have the step of the ranks' verdict; elsewhere people see that of the slowest rank.
+        # A stop's message has the step of the ranks' verdict; everywhere else, users see the step of the slowest rank.
         "step": (result.verdict == "stopped" and result.step) or state.step or result.step,
         "seconds": round(seconds, 1),
         "samples_per_s": round(statistics.median(state.training.rates), 1) if state.training.rates else None,
@@ -278,13 +279,13 @@ def close(run_dir: Path, result: Result, state: State, seconds: float) -> dict[s
 
 
 def story_of(run_dir: Path) -> list[Happening]:
-    """The story of the last start, as timeline.read has it. An older record does not say where it begins."""
+    """The story of the last start, from timeline.read. An older record does not have the place where it begins."""
     start = (facts(run_dir).get("starts") or [{}])[-1]
     return timeline.read(run_dir, start.get("story") or 0)
 
 
 def find(name: str) -> Path:
-    """The run folder that `latest`, an id or a path names. A path has a slash in it, or names a folder and no run here.
+    """The run folder for `latest`, an id or a path: a name with a slash, or of a folder if no run here has that id.
 
     Raises UsageError if there is no such run.
     """
@@ -300,40 +301,40 @@ def find(name: str) -> Path:
 
 
 def path_of(run: RunId) -> Path:
-    """Where a run that this user names lies on this machine, on whichever backend; it need not be there."""
+    """Where a run with this id is, or would be, on this machine, on any backend."""
     return folders.RUNS / run
 
 
 def latest() -> Path:
-    """Where the latest run on this machine lies; if there is none, a path that is no run."""
+    """The folder of the latest run on this machine; if there is none, a path that is not a run."""
     link = folders.RUNS / "latest"
     return link.resolve() if is_run(link) else link
 
 
 def run_dirs(runs: Path, named: str = "*") -> list[Path]:
-    """The runs in a folder that are `named` so: no link is one, nor what has a name that no run can have.
+    """The runs in a folder whose names match `named`. Links, and names that no run can have, are left out.
 
-    Others keep theirs in a folder `runs` too, such as TensorBoard: those have nothing of a run of Muster's in them.
-    Raises DeployError for a folder that this user may not read.
+    Other programs, such as TensorBoard, use a folder `runs`, too; their folders have none of Muster's files in them.
+    Raises DeployError if this user may not read the folder.
     """
     if os.path.isdir(runs) and not os.access(runs, os.R_OK | os.X_OK):
         raise DeployError(f"{runs}: it is not yours to read", f"ls -ld {runs}")
     folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
     return [
-        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _OF_A_RUN)
+        each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _RUN_FILES)
     ]
 
 
 def is_run(path: Path) -> bool:
-    """Whether a run lies there: a link that came with a folder of runs leads to none elsewhere."""
+    """Whether a path is a run. A link to a folder elsewhere, which may have come with a folder of runs, is not."""
     return os.path.isdir(path) and path.resolve().parent == path.parent.resolve()
 
 
 def folder_of(run: RunId) -> Path:
-    """The local folder of a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
+    """The local folder for a run on real hosts, which may not exist yet. All paths from a host's answer come from here.
 
     Raises DeployError if a run of this machine, or another file, has that name, because a host must not write there;
-    UsageError if a newer Muster wrote it.
+    UsageError if a newer Muster wrote the folder.
     """
     folder = path_of(run)
     refuse_newer(folder)
@@ -352,17 +353,17 @@ def refuse_newer(run_dir: Path) -> None:
 
 
 def newest(backend: str) -> Path | None:
-    """The run that was started last on that backend, of those that this user recorded."""
+    """The run that was started last on that backend, among those that this user recorded."""
     return max(on(backend), key=started, default=None)
 
 
 def without_end(backend: str) -> list[Path]:
-    """The runs on that backend whose end this folder does not have, the newest first."""
+    """The runs on that backend whose end is not recorded here, newest first."""
     return sorted((path for path in on(backend) if not (path / "outcome.json").exists()), key=started, reverse=True)
 
 
 def on(backend: str) -> list[Path]:
-    """The runs on that backend, of those that this user recorded."""
+    """The runs on that backend, among those that this user recorded."""
     return [path for path in run_dirs(folders.RUNS) if own(path).get("backend") == backend]
 
 
@@ -372,9 +373,9 @@ def has_checkpoint(run_dir: Path) -> bool:
 
 
 def point_latest(run_dir: Path) -> None:
-    """Make runs/latest point to this run; a reader always sees the old or the new link.
+    """Make runs/latest point to this run; a reader always sees either the old or the new link.
 
-    Raises DeployError where a folder has that name.
+    Raises DeployError if a folder is called `latest`.
     """
     link, aside = run_dir.parent / "latest", run_dir.parent / f".latest.{os.getpid()}"
     if link.is_dir() and not link.is_symlink():
@@ -397,7 +398,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def backend_of(record: Mapping[str, Any]) -> Any:
-    """The backend that a record names, None where it names none. Format 1 calls it `ground`."""
+    """The backend in a record, or None. Format 1 calls the field `ground`."""
     return record.get("backend", record.get("ground"))
 
 
@@ -409,12 +410,12 @@ def facts(run_dir: Path) -> dict[str, Any]:
 
 
 def write_record(run_dir: Path, value: dict[str, Any]) -> None:
-    """Replace and seal record.json. `foreign` in it names the fields that others told us, which are never run."""
+    """Replace and seal record.json. `foreign` in it lists the fields from other machines, which are never run."""
     write_json(run_dir / "record.json", provenance.sealed({**value, "format": formats.RUN_FOLDER}))
 
 
 def own(run_dir: Path) -> dict[str, Any]:
-    """The fields of record.json that this machine's user wrote: only these may be run, or named in a command.
+    """The fields of record.json that this machine's user wrote: only these may be run, or used in a command.
 
     Empty if somebody else wrote or changed the file: a container, a host, another machine.
     """
@@ -426,13 +427,13 @@ def own(run_dir: Path) -> dict[str, Any]:
 
 
 def started(run_dir: Path) -> tuple[float, str]:
-    """When the run was started last (0: nobody recorded it), and its id: a key that sorts runs."""
+    """A key to sort runs: when the run was started last (0: not recorded), and its id."""
     starts = facts(run_dir).get("starts") or [{}]
     return starts[-1].get("t", 0.0), run_dir.name
 
 
 def contents(folder: Path) -> tuple[int, int]:
-    """How many files are below a folder, and how many bytes they have. Links count as themselves."""
+    """How many files are below a folder, and how many bytes they have. A link counts as itself, not as its target."""
     sizes = []
     for path in folder.rglob("*"):
         with suppress(OSError):  # a running run removes its old checkpoints, and a script closes folders

@@ -1,7 +1,6 @@
-"""Which run `--resume` or `--run` means, by this machine's records; one nobody knows is refused, with those like it.
+"""Find the run that `--resume` or `--run` means in this machine's records; refuse an unknown id, suggest similar ones.
 
-`latest` is the newest run of what the command names: this script in this folder, or Muster's own trainer. An id that no
-run has is refused, with those that may be meant.
+`latest` is the newest run of what the command starts: this script in this folder, or Muster's own trainer.
 """
 
 from __future__ import annotations
@@ -23,16 +22,17 @@ from ..environment import recipe_name, script_name
 from . import folders, record
 from .record import HOSTS, SLURM, Choice
 
-# What a launcher's or a shell's command starts is in its words, if no file is.
-_NO_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
+# If script_name returns one of these, the command's words include no file, and all of its words identify the script.
+_NOT_A_FILE = ("accelerate", "deepspeed", "bash", "sh", "the script")
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
 class Asked:
-    """What a command names beside the run that it resumes; empty: it does not say.
+    """What a command specifies in addition to the run that it resumes; an empty field is not specified.
 
-    `script`: its words, as they are read. `folder`: where it lies. `arguments`: options of Muster's own trainer.
+    `script`: the parsed words of the script. `folder`: the script's folder. `arguments`: options of Muster's own
+    trainer.
     """
 
     script: tuple[str, ...] = ()
@@ -40,30 +40,30 @@ class Asked:
     arguments: tuple[str, ...] = ()
 
     def matches(self, run_dir: Path) -> bool:
-        """Whether that run, as this user recorded it, is one of what the command names."""
+        """Whether a run, as this user recorded it, is a run of what the command specifies."""
         known = record.own(run_dir)
         if self.script:
-            return _is_of(known, self.script) and _lies(known, sent_from(self.folder, run_dir.parent))
+            return _runs_script(known, self.script) and _from_folder(known, sent_from(self.folder, run_dir.parent))
         if self.arguments:
             names_recipe = any(word.partition("=")[0] == "--recipe" for word in self.arguments)
             same = not names_recipe or recipe_name(known.get("arguments", ())) == recipe_name(self.arguments)
             return same and not known.get("script")
-        return not self.folder or not known.get("script") or _lies(known, sent_from(self.folder, run_dir.parent))
+        return not self.folder or not known.get("script") or _from_folder(known, sent_from(self.folder, run_dir.parent))
 
     def named(self) -> str:
-        """What it names, for a sentence; empty: nothing."""
+        """What the command specifies, as part of a sentence; empty if it specifies nothing."""
         if self.script:
             return f" of {name_of(self.script)} in {Path(self.folder or '.').resolve()}"
         return " of Muster's own trainer" if self.arguments else ""
 
 
 def sent_from(folder: str, runs: Path) -> str:
-    """For record.json: a script's folder, seen from the one that the runs are in: both may be moved together."""
+    """A script's folder for record.json, relative to the folder that `runs` is in: both may be moved together."""
     return os.path.relpath(os.path.realpath(os.path.expanduser(folder)), runs.parent.resolve())
 
 
 def folder_of(run_dir: Path) -> str:
-    """The folder of a recorded script, as the user could type it here; empty: this one, or it is not recorded."""
+    """The folder of a recorded script, as the user could type it here; empty: the current folder, or not recorded."""
     if not (place := record.own(run_dir).get("sent_from")):
         return ""
     folder = (run_dir.parent.parent / place).resolve()
@@ -71,9 +71,9 @@ def folder_of(run_dir: Path) -> str:
 
 
 def name_of(words: Sequence[str]) -> str:
-    """The script that a read command starts, by which its runs are known: the file, the module, or all of its words."""
+    """The name that identifies the script of a parsed command: the file, the module, or all of the command's words."""
     name = script_name(words)
-    return typed.as_typed(list(words)) if name in _NO_FILE else os.path.normpath(name)
+    return typed.as_typed(list(words)) if name in _NOT_A_FILE else os.path.normpath(name)
 
 
 def command_of(run_dir: Path) -> str:
@@ -83,12 +83,12 @@ def command_of(run_dir: Path) -> str:
 
 
 def newest(backend: str, wanted: Asked) -> Path | None:
-    """The run on that backend that was started last, of those that this user recorded and the command may mean."""
+    """The run on that backend that was started last, among those that this user recorded and the command may mean."""
     return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
 
 
 def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
-    """Runs as options that name them, each with its script."""
+    """The first few runs as options to type, each with its script."""
     scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
     return ", ".join(
         f"{flag} {name}" + (f" ({name_of(known.get('arguments', ()))})" if known.get("script") else "")
@@ -97,7 +97,7 @@ def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
 
 
 def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
-    """Raise UsageError: `latest` names none of the runs; `others` could be gone on with by their ids."""
+    """Raise UsageError because `latest` matches no run; the user could resume the `others` by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
     instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
@@ -107,10 +107,10 @@ def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
 
 
 def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLAG.resume) -> NoReturn:
-    """Raise UsageError for an id that no run here has, nor any on the hosts (`elsewhere`), with those that are near."""
+    """Raise UsageError for an id that no run has, here or on the hosts (`elsewhere`), and suggest similar ids."""
     here = sorted(record.run_dirs(folders.RUNS), key=record.started)
     known = {str(run): record.path_of(run) for run in run_ids(elsewhere)} | {path.name: path for path in here}
-    begun = [name for name in known if name.startswith(wanted)]  # a day, say: the newest of it
+    begun = [name for name in known if name.startswith(wanted)]  # such as a date: suggest the newest runs of that day
     names = begun[::-1][:_MOST_NAMED] or difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)
     near = [known[name] for name in names]
     meant = f"did you mean {described(near, flag)}? " if near else ""
@@ -120,7 +120,7 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
 
 
 def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
-    """Raise UsageError for a run whose files are not on the backend `here`; empty: on one of this machine."""
+    """Raise UsageError if the run's files are not on the backend `here` (empty: on any backend of this machine)."""
     known = record.own(run_dir)
     backend = known.get("backend")
     if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
@@ -136,14 +136,14 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
 
 
 def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
-    """What differs where a run goes on with another script, or with one of another folder; empty: nothing."""
+    """What differs if a run continues with another script, or with one from another folder; empty: nothing."""
     known = record.own(run_dir)
     if not known.get("script") or not words:
         return ""
     before = name_of(known.get("arguments", ()))
-    if not _is_of(known, words):
+    if not _runs_script(known, words):
         return f"{run_dir.name} ran {before}; {name_of(words)} continues in its files"
-    if not _lies(known, sent_from(folder, run_dir.parent)):
+    if not _from_folder(known, sent_from(folder, run_dir.parent)):
         return (
             f"{run_dir.name} ran {before} of {folder_of(run_dir) or 'this folder'}; that of {folder or '.'} continues"
         )
@@ -151,7 +151,7 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
 
 
 def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
-    """Raise UsageError for --run with the name of a run of another script: their files would be mixed."""
+    """Raise UsageError if --run names a run of another script: the files of both would be mixed."""
     if other := other_than(run_dir, words, folder):
         raise UsageError(
             f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
@@ -160,9 +160,10 @@ def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
 
 
 def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
-    """What RESUME names for this machine: nothing, `latest`, a run of this checkout, or another checkpoint.
+    """What to run for RESUME on this machine: empty, `latest`, a run of this checkout, or the path of a checkpoint.
 
-    A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the script is typed for one rank.
+    A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the user typed the script to run as
+    one rank without torchrun's variables.
     """
     script, arguments, flag = wanted.script, wanted.arguments, f"{FLAG.resume} {resume}"
     if not resume:
@@ -197,7 +198,7 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
 
 
 def _newest_here(wanted: Asked) -> Path:
-    """The newest run of this machine that the command may mean: one of a script, or one with a checkpoint."""
+    """The newest run of this machine that the command may mean, and that has a script or a checkpoint."""
     here = [
         path for path in record.run_dirs(folders.RUNS) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)
     ]
@@ -208,10 +209,10 @@ def _newest_here(wanted: Asked) -> Path:
     return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
 
 
-def _is_of(known: Mapping[str, Any], script: Sequence[str]) -> bool:
+def _runs_script(known: Mapping[str, Any], script: Sequence[str]) -> bool:
     return bool(known.get("script")) and name_of(known.get("arguments", ())) == name_of(script)
 
 
-def _lies(known: Mapping[str, Any], place: str) -> bool:
-    """Whether a recorded script is of that folder; an older record does not say."""
+def _from_folder(known: Mapping[str, Any], place: str) -> bool:
+    """Whether a recorded script is from that folder. True for an older record, which does not have the folder."""
     return bool(known.get("sent_from", place) == place)

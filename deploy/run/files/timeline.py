@@ -20,13 +20,13 @@ from . import own_files
 _NAME = "timeline.jsonl"
 _MOST_STORY = 20_000  # lines
 _CUT = f"{_NAME} is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
-_OF_TROUBLE = {
+_TROUBLE_FIELDS = {
     "node": text(200, r"[\w.:-]*"),
     "rank": optional(whole(1 << 16)),
     "other": text(200),
     "t": real(least=-1e300),
 }
-_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_OF_TROUBLE, "lasting": flag})
+_TROUBLE = shaped({"cause": text(40, "[a-z-]+"), "message": text(1 << 16)}, {**_TROUBLE_FIELDS, "lasting": flag})
 _LINE = shaped(
     {"t": real(1e11), "text": text(1 << 16), "grave": flag},
     {"trouble": optional(_TROUBLE), "restart": flag, "moves": flag},
@@ -34,16 +34,17 @@ _LINE = shaped(
 
 
 def size(run_dir: Path) -> int:
-    """The bytes of it: where the next start begins."""
+    """The size of timeline.jsonl in bytes, where the lines of the next start begin."""
     with suppress(OSError):
         return own_files.read_end(run_dir, _NAME, 0)[1]
     return 0
 
 
 def keep(run_dir: Path, story: Story, is_ours: bool = True) -> None:
-    """Append to timeline.jsonl what is new: who follows the run may be killed, and some of it only he has seen.
+    """Append the new lines to timeline.jsonl now: the follower may be killed, and only it has seen some of them.
 
-    `is_ours`: no other command, which follows the run as well, does it. Of a full disk the run's own end tells.
+    `is_ours`: this command, and no other follower of the run, writes the file. A full disk is reported when the run
+    ends.
     """
     if not is_ours:
         story.written = len(story)
@@ -58,9 +59,10 @@ def keep(run_dir: Path, story: Story, is_ours: bool = True) -> None:
 
 
 def read(run_dir: Path, begin: int) -> list[Happening]:
-    """What of it stands behind so many bytes. Of a very long one the end, below a line that says so.
+    """The lines of timeline.jsonl from the byte `begin` on; if there are too many, the last ones and a line about it.
 
-    Its place tells a start's lines from those of earlier ones: each has the time of its own host's clock.
+    A place in the file separates the lines of a start from earlier ones; a time could not, because each line has the
+    time of its own host's clock.
     """
     lines, rows, is_cut = list[Happening](), [b""], False
     with suppress(OSError):

@@ -1,1 +1,1 @@
-"""Who broke a run first, and why: decided from the records of its ranks and nodes."""
+"""Decide which rank or node broke a run first, and why, from the records of the ranks and nodes."""

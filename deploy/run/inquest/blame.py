@@ -1,6 +1,6 @@
-"""Name the rank that caused the end of a run, and the cause that the words of its error show. Pure.
+"""Find the rank that caused the end of a run, and the cause that the words of its error show. Pure.
 
-Only the first cause is named; its victims are listed by number. If that cause is unknown, the message says so and why.
+Only the first cause is reported; its victims are listed by number. If it is unknown, the message says so and why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ...core.text import ranks_in_words
 from .causes import Finding
 from .collectives import MISMATCH_WORDS
 
-# What exceptions say, of Python, torch, CUDA and the system.
+# Words in exceptions from Python, torch, CUDA and the system, by cause.
 _TEXTS = (
     (
         Cause.DISK_FULL,
@@ -37,7 +37,7 @@ _TEXTS = (
 class End:
     """How a rank ended, as its node's agent reports it: `how` in words. A `victim` lost a peer; `error` says how.
 
-    `cause`: where the agent knows it, and no exception says it. `place`: where in the script it was.
+    `cause`: set if the agent knows it without an exception. `place`: where in the script the rank was.
     """
 
     rank: int
@@ -66,7 +66,7 @@ def cause_of_error(error: str) -> Cause:
 
 
 def cause_of_end(end: End) -> Cause:
-    """Why a rank ended that is not a victim."""
+    """The cause of the end of a rank that is not a victim."""
     if end.cause:
         return end.cause
     if end.code < 0:
@@ -75,18 +75,18 @@ def cause_of_end(end: End) -> Cause:
 
 
 def first_culprit(ends: Sequence[End]) -> End | None:
-    """The first rank that failed without being a victim, and without being stopped after a victim had ended."""
+    """The first rank that failed, leaving out victims and ranks that were stopped after a victim had ended."""
     own = [end for end in ends if end.code and not end.victim and not was_stopped(end, ends)]
     return min(own, key=by_time, default=None)
 
 
 def was_stopped(end: End, ends: Sequence[End]) -> bool:
-    """Whether a rank ran until the run was stopped, since another one had lost somebody: nobody knows of what."""
+    """Whether the rank ran until the run was stopped because another rank had lost a peer: it has no cause itself."""
     return end.cause is Cause.ENDED and any(other.victim and other.t < end.t for other in ends)
 
 
 def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
-    """Who is to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
+    """The rank to blame; None if no rank failed. `began`: the node of each rank; `ends`: the last end of each rank."""
     if first := first_culprit(ends):
         error = f": {first.error}" if first.error else ""
         return Finding(cause_of_end(first), f"{first.who} {first.how}{error}", first.node, first.rank)
@@ -101,7 +101,7 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
         early = min(left, key=by_time)
         text = f"left early, with code 0, while the others waited; {lost} lost it ({first.error})"
         return Finding(Cause.LEFT_EARLY, f"{early.who} {text}", early.node, early.rank)
-    # The rank that notices another size may be the odd one itself, and one that still ran is not to blame for that.
+    # The rank that notices a different size may itself be the odd one; a rank that still ran is not to blame for it.
     if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
         text = f"the ranks do not agree on a collective: {odd.who} {odd.how} ({odd.error.strip()})"
         text = f"{text}; could not tell which of them is wrong"

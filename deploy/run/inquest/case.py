@@ -1,4 +1,4 @@
-"""What the inquest holds against a run while it lasts: the first cause in time, and the link that is cut. Pure."""
+"""Keep what the inquest finds while a run lasts: the first cause in time, and the link that is cut. Pure."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ..state.story import Story
 from .causes import Finding
 from .findings import findings
 
-# Ranks that are stuck may move again, and stop again: the story has room for so many times.
+# Ranks that are stuck may move again and get stuck again: the story tells the same finding at most this many times.
 _MOST_TOLD = 3
-# ... and what only says that no step is made is no news before one was: an evaluation has many pauses.
-_OF_STEPS = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)
+# These causes only say that no step is made. They are told again only after a step: an evaluation has many pauses.
+_NO_STEP_CAUSES = (Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN)
 
 
 @dataclass
 class CutLink:
-    """The first cut link, since when it is cut, and how often ranks had begun by then. Without `finding`: none.
+    """The first cut link, since when it is cut, and how often ranks had begun by then. No link is cut: no `finding`.
 
-    It lasts while the ranks end and start again over it; a step shows that it is mended.
+    It stays recorded while the ranks end and start again because of it; a step shows that the link works again.
     """
 
     finding: Finding | None = None
@@ -30,9 +30,10 @@ class CutLink:
     starts: int = 0
 
     def look(self, finding: Finding | None, run: Evidence, now: float) -> None:
-        """Take what the inquest says of links at `now`.
+        """Record what the inquest finds about links at `now`.
 
-        A cut lasts until it is well again under the same ranks. A server that is not a node may be lost without harm.
+        A cut is over once the inquest no longer finds it while the same ranks run. A cut link to a server that is not a
+        node does no harm, and is left out.
         """
         starts = sum(run.ranks.starts.values())
         if finding and not {finding.node, finding.other or finding.node} <= set(run.nodes.names):
@@ -45,7 +46,7 @@ class CutLink:
 
 @dataclass
 class Case:
-    """The first cause in time of the present attempt, `found_at` when; and the link that nobody has mended."""
+    """The first cause in time in the current attempt, when it was found, and the link that is still cut."""
 
     finding: Finding | None = None
     found_at: float = 0.0
@@ -56,17 +57,17 @@ class Case:
     def apply(self, event: Event) -> None:
         """Apply an event."""
         if event.get("kind") == "step":
-            self.cut.finding = None  # the links serve
+            self.cut.finding = None  # the links work
             self._since_step.clear()
         elif event.get("kind") == "members" and changes_nodes(event):
             self.finding = None
 
     def look(self, run: Evidence, story: Story, now: float) -> None:
-        """Tell what the inquest finds: of each attempt the first cause in time, and what lasts beside the training."""
+        """Tell the story what the inquest finds: each attempt's first cause, and findings that do not end a run."""
         known = findings(run, now)
         self.cut.look(next((each for each in known if each.cause == Cause.CUT_OFF), None), run, now)
         if self.finding and self.finding.key not in {each.key for each in known if not each.lasting}:
-            self.finding = None  # it is over, or more is known by now
+            self.finding = None  # the trouble is over, or more is known by now
         for finding in known:
             if not finding.lasting:
                 if self.finding is not None:
@@ -77,7 +78,7 @@ class Case:
                 story.tell_finding(finding, run, now)
 
     def _is_news(self, finding: Finding) -> bool:
-        """Whether it was not told already since the last step."""
-        known = finding.cause in _OF_STEPS and finding.key in self._since_step
+        """Whether the story may tell this finding: some causes are told only once between two steps."""
+        known = finding.cause in _NO_STEP_CAUSES and finding.key in self._since_step
         self._since_step.add(finding.key)
         return not known

@@ -1,4 +1,4 @@
-"""What an inquest finds: a cause of the list in causes/end_causes.py, its culprit and a sentence about it. Pure."""
+"""What an inquest finds: a cause from causes/end_causes.py, its culprit and a sentence about it. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ...causes.end_causes import Cause
 
 @dataclass(frozen=True)
 class Finding:
-    """A cause, its culprit and a sentence about it. `other`: of a link that fails the other node.
+    """A cause, its culprit and a sentence about it. `other`: the node at the other end of a failing link.
 
-    `lasting`: the run can go on in spite of it. `t`: since when, by this machine's clock.
+    `lasting`: the run can continue in spite of it. `t`: since when it holds, by this machine's clock.
     """
 
     cause: Cause
@@ -24,5 +24,5 @@ class Finding:
 
     @property
     def key(self) -> tuple[Cause, str, int | None, str]:
-        """What is the same in two findings of one thing."""
+        """Two findings with the same key are about the same trouble."""
         return self.cause, self.node, self.rank, self.other

@@ -1,6 +1,6 @@
-"""Where ranks that wait for each other called different collectives: the first on which they do not agree. Pure.
+"""Find the first collective on which ranks that wait for each other do not agree. Pure.
 
-The rows are those of torch's flight recorder (contract.md: the event `stuck`).
+The rows come from torch's flight recorder (contract.md: the event `stuck`).
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-# What gloo, NCCL and torch say of ranks that disagree.
+# The words of gloo, NCCL and torch about ranks that disagree.
 MISMATCH_WORDS = r"collective mismatch|mismatch between collectives|op\.preamble\.length <= op\.nbytes"
-# Of these all ranks must give as much: another size is another collective.
+# In these collectives all ranks must pass the same size: a different size is a different collective.
 _SAME_SIZE = ("all_reduce", "broadcast", "reduce")
 
 
 @dataclass(frozen=True)
 class Call:
-    """A collective that a rank called: its number in its group, its name, its size, and the script's own line."""
+    """A collective that a rank called: its number in its group, its name, its size, and the line in the script."""
 
     group: str
     number: int
@@ -40,12 +40,12 @@ def calls(rows: Iterable[Sequence[Any]]) -> tuple[Call, ...]:
 
 
 def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
-    """For each rank, its first call that differs from the others' call of that number and group; empty if none does."""
+    """The ranks' calls with the first number of a group on which they differ, by rank; empty if none differ."""
     by_number: dict[tuple[str, int], dict[int, Call]] = defaultdict(dict)
     for rank, own in by_rank.items():
         for call in own:
             by_number[call.group, call.number][rank] = call
-    # A group's numbers grow, and the first that differs is the cause of all later ones.
+    # A group's numbers grow, so the first difference is the cause of all later ones.
     for _, of in sorted(by_number.items(), key=lambda pair: pair[0][1]):
         if len({call.what for call in of.values()}) > 1:
             return of
@@ -53,7 +53,7 @@ def disagreement(by_rank: Mapping[int, Sequence[Call]]) -> dict[int, Call]:
 
 
 def alike(of: Mapping[int, Call]) -> list[tuple[list[int], Call]]:
-    """The ranks that made the same call, each with one of theirs; the fewest first."""
+    """Groups of ranks that made the same call, each with one such call; the smallest group first."""
     groups: dict[tuple[str, str], list[int]] = defaultdict(list)
     for rank, call in sorted(of.items()):
         groups[call.what].append(rank)

@@ -1,8 +1,8 @@
-"""Who broke a run first, or left it early, and why: one decision from the records of all (state/). Pure.
+"""Decide who broke a run first, or left it early, and why, from the records of all ranks and nodes (state/). Pure.
 
-Facts come before patterns: how a process ended, what the engine and the kernel say, which packets were not
-acknowledged. What a rank wrote counts for its cause only after these. Ranks that lost another one are victims, and are
-never named first. Among several causes the first in time is the verdict.
+Facts come before patterns: how a process ended, what the engine and the kernel report, which packets were not
+acknowledged. Only after these does a rank's own error message decide its cause. Ranks that lost another rank are
+victims, and are never named first. Among several causes the first in time decides.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .causes import Finding
 
 _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
-# What a node's trouble is, and what to do.
+# For each trouble of a node: its cause, and the words that describe it and tell what to do.
 _TROUBLES = {
     "paused": (Cause.STOPPED, " is paused: its container is frozen until somebody runs `docker unpause` there"),
     "gone": (Cause.NODE_LOST, ": its container is gone; somebody removed it"),
@@ -30,19 +30,19 @@ _TROUBLES = {
         "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back",
     ),
 }
-# How a rank ends that SIGINT or SIGTERM asked to: by the signal itself, or by a shell's code for it.
-_ASKED = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
+# The exit codes of a rank that SIGINT or SIGTERM asked to end: the signal itself, or a shell's code for it.
+_STOP_CODES = frozenset(code for number in (signal.SIGINT, signal.SIGTERM) for code in (-number, SIGNALLED + number))
 
 
 def findings(evidence: Evidence, now: float) -> list[Finding]:
-    """All causes that are known at `now`, the first in time first; what only follows from one of them is left out."""
+    """All causes that are known at `now`, sorted by time, without those that only follow from another cause."""
     ending = [*_ended(evidence, now), *_paused(evidence), *reach.cut_off(evidence, now), *reach.unseen(evidence, now)]
     ending += _stopped(evidence) or ([] if ending else _stuck(evidence, now))
     return [*sorted(ending, key=lambda finding: finding.t), *lasting.findings(evidence, now)]
 
 
 def _ended(evidence: Evidence, now: float) -> list[Finding]:
-    """The rank that ended first by itself."""
+    """The finding about the rank that ended first by itself."""
     asked = _asked_to_end(evidence)
     called = {rank: of for rank, of in evidence.ranks.called.items() if rank in evidence.ranks.ends and not asked}
     if differ := collectives.disagreement(called):
@@ -61,14 +61,14 @@ def _ended(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _asked_to_end(evidence: Evidence) -> bool:
-    """Whether the first rank that ended was asked to by a signal, as at a stop: each rank then left where it was."""
+    """Whether a signal asked the first ranks to end, as a stop does: each rank then left where it just was."""
     first = min((end.t for end in evidence.ranks.ends.values()), default=0.0)
-    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _ASKED]
+    asked = [end.t for end in evidence.ranks.ends.values() if end.code in _STOP_CODES]
     return bool(asked) and min(asked) - first <= CLOCKS_ALIKE_S
 
 
 def _sizes(evidence: Evidence, now: float) -> Finding | None:
-    """A finding that ranks sent each other unexpected sizes; the culprit is at another place than the other ranks."""
+    """A finding that ranks sent each other unexpected sizes. The culprit is the rank at another place than the rest."""
     words = [end for end in evidence.ranks.ends.values() if cause_of_error(end.error) == Cause.MISMATCH]
     if not words:
         return None
@@ -76,7 +76,7 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     if now - since < _SIZES_SETTLE_S and not all_ended:
         return None
     calls = {rank: _last_call(rank, evidence) for rank in sorted(evidence.ranks.ends)}
-    if len({place for place, _ in calls.values()}) > 1:  # what they gave is another thing at another place
+    if len({place for place, _ in calls.values()}) > 1:  # at different places their sizes cannot be compared
         calls = {rank: (place, "") for rank, (place, _) in calls.items()}
     ranks: dict[str, list[int]] = {}
     for rank, (place, size) in calls.items():
@@ -93,7 +93,7 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
 
 
 def _last_call(rank: int, evidence: Evidence) -> tuple[str, str]:
-    """Where a rank that ended last called a collective, and how much it gave; empty where nothing says so."""
+    """Where a rank that has ended called its last collective, and with which size; empty if not known."""
     if called := evidence.ranks.called.get(rank):
         return f"{called[-1].file}:{called[-1].line}", called[-1].size
     return evidence.ranks.ends[rank].place, ""
@@ -109,7 +109,7 @@ def _of_end(end: End, evidence: Evidence) -> Finding:
 def _left(evidence: Evidence) -> list[Finding]:
     ends = [end for end in evidence.ranks.ends.values() if evidence.ranks.trains(end.node)]
     left = sorted((end for end in ends if end.code == DONE), key=by_time)
-    # A rank of the trainer's that leaves a verdict ends with 0.
+    # A rank of Muster's own trainer ends with 0 if it leaves a verdict.
     if not left or len(left) == len(evidence.ranks.began) or evidence.gives_up:
         return []
     first, others = left[0], evidence.living
@@ -155,12 +155,12 @@ def _stopped(evidence: Evidence) -> list[Finding]:
 
 
 def _stuck(evidence: Evidence, now: float) -> list[Finding]:
-    """Ranks that are stuck while nothing else explains it. One that moves may be evaluating, and nothing is wrong."""
+    """Ranks that are stuck, if nothing else explains it. While a rank moves, it may be evaluating: nothing is wrong."""
     living = evidence.living
     if not living or not living.keys() <= evidence.ranks.still.keys() or evidence.nodes.troubles:
         return []
     if evidence.gives_up or any(links.unanswered for links in evidence.ranks.links.values()):
-        return []  # a rank has said why, or the links explain it, or will once both ends have told
+        return []  # a rank has said why, or the links explain it, or will once both ends have reported
     doing = [evidence.ranks.still[rank].doing for rank in living]
     missing = [rank for rank in doing if not hang.waits(rank)]
     if not any(_needs_nobody(rank) for rank in doing):
@@ -170,7 +170,7 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
         of, node = evidence.ranks.alone[alone[0]], living[alone[0]]
         who = f"rank {alone[0]} ({node}) waits where no other joins it: {of.why}"
         text = f"no rank has made a step: {who}. {of.hint}"
-        # Where all of them wait so, that is told by itself (lasting.py).
+        # If all of them wait like this, lasting.py reports it.
         return [Finding(Cause.ALONE, text, node, alone[0], t=t)] if len(alone) < len(living) else []
     what, disagree = hang.judge_stuck(doing)
     reached = max(rank.step for rank in doing)
@@ -192,9 +192,9 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _needs_nobody(rank: hang.RankDoing) -> bool:
-    """Whether a rank's being stuck is a fault even where no other waits for it.
+    """Whether it is a fault that this rank is stuck, even if no other rank waits for it.
 
-    A loop of its own may be work that no step counts, and so may a pause before the first step.
+    A busy rank may do work that no step counts, and so may a rank that pauses before its first step.
     """
     return rank.doing not in ("computes", "polls", "unseen") and (rank.doing != "script" or rank.step > 0)
 

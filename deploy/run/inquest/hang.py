@@ -1,6 +1,6 @@
-"""Who is missing while a run is stuck: what each rank does, compared. Pure.
+"""Find which rank is missing while a run is stuck, by comparing what each rank does. Pure.
 
-The agents say what their ranks do (contract.md: the event `stuck`, and trainer/node/ending/doing_now.py).
+The agents report what their ranks do (contract.md: the event `stuck`, and trainer/node/ending/doing_now.py).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from .collectives import Call
 
 # docs/explanation/watching.md: a rank that is stuck has made no step for longer than this.
 _MOVES_S = 5.0
-# What a rank does that waits for others.
+# What a rank is doing when it waits for other ranks.
 _WAITS = ("collective", "backward")
-_STANDS = {
+_STUCK_WORDS = {
     "stopped": "is stopped by a signal (SIGSTOP)",
     "traced": "is stopped by a debugger",
     "frozen": "is frozen with its cgroup",
@@ -38,20 +38,21 @@ _STANDS = {
     "unseen": "is stuck and answers no look",
     "unobserved": f"is not observed ({FLAG.no_observe})",
 }
-# The same of a rank that moves.
-_IS_IN = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
-_MORE = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
+# The words for a rank that moves.
+_MOVING_WORDS = {"data": "is in its DataLoader", "lock": "is in a lock", "script": "runs", "backward": "is in backward"}
+_REPORTED = {"doing": default(text(20, "[a-z]+"), "unseen"), "moves": optional(flag)}
 _STACK = {"stack": default(array(words(300), 100), list[str]())}
-_READ = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_MORE, **_STACK})
+_RANK_REPORT = record({"rank": whole(65535), "node": default(node_name, "")}, {**DOING, **_REPORTED, **_STACK})
 
 
 @dataclass(frozen=True)
 class RankDoing:
-    """What one rank does: in words of the agent, at which line of the script, and for how long it has made no step.
+    """What one rank does, in the agent's words; at which line of the script; for how long it has made no step.
 
-    `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: the exception of its
-    main thread, that did not end it; `thread_error`: of another thread. `program`: what runs in place of the script.
-    `tracer`: the debugger that holds it. `disk`: the file and the file system that it waits for.
+    `moves`: its last step is not unusually long ago, so it is not to blame for anything. `error`: an exception of its
+    main thread after which the process did not end; `thread_error`: the exception of another thread. `program`: the
+    program that runs in place of the script. `tracer`: the debugger that holds the rank. `disk`: the file and the file
+    system that it waits for.
     """
 
     rank: int
@@ -74,27 +75,27 @@ class RankDoing:
 
     @property
     def place(self) -> str:
-        """`train.py:88 forward()`, or nothing where no line is known."""
+        """`train.py:88 forward()`, or empty if the line is not known."""
         return _place(self)
 
 
 def read(value: object) -> RankDoing:
-    """What an agent says of a rank. Raises BadAnswer."""
-    fields = _READ(value, "")
+    """Read an agent's report about a rank. Raises BadAnswer."""
+    fields = _RANK_REPORT(value, "")
     known: dict[str, Any] = {name: fields[name] for name in RankDoing.__dataclass_fields__ if name in fields}
-    if fields.get("moves") is None:  # an older image does not say; no rank is stuck so soon
+    if fields.get("moves") is None:  # an older image does not report it; after less than _MOVES_S no rank is stuck
         known["moves"] = "since_s" in fields and fields.get("doing") != "locked" and fields["since_s"] < _MOVES_S
     known |= {"doing": fields.get("doing", "unseen"), "stack": tuple(fields.get("stack", ()))}
     return RankDoing(**{**known, "collectives": collectives.calls(fields.get("collectives", ()))})
 
 
 def verdict(ranks: Iterable[RankDoing]) -> str:
-    """Who is missing, and who waits for it, in a sentence."""
+    """A sentence about which rank is missing, and which ranks wait for it."""
     return judge_stuck(ranks)[0]
 
 
 def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
-    """Who is missing, and who waits for it, in a sentence; and whether the ranks do not agree on what they call."""
+    """A sentence about which rank is missing and which wait for it; and whether the ranks disagree on their calls."""
     ranks = sorted(ranks, key=lambda rank: rank.rank)
     absent = [rank for rank in ranks if rank.doing not in _WAITS]
     waiting = [rank for rank in ranks if rank.doing in _WAITS]
@@ -120,14 +121,14 @@ def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
 
 
 def missing(ranks: Sequence[RankDoing]) -> str:
-    """The verdict on living ranks; empty while one of them moves, or if none waits for others."""
+    """The verdict on the living ranks; empty while one of them moves, or if none waits for others."""
     living = [rank for rank in ranks if rank.doing not in ("ended", "unseen", "unobserved")]
     stands = len(living) > 1 and any(map(waits, living)) and not any(rank.moves for rank in living)
     return verdict(living) if stands else ""
 
 
 def is_unlooked(rank: RankDoing) -> bool:
-    """Whether the user has switched off what looks at the rank."""
+    """Whether the user has switched off the observation of the rank."""
     return rank.doing == "unobserved"
 
 
@@ -138,11 +139,11 @@ def waits(rank: RankDoing) -> bool:
 
 def words_of(rank: RankDoing) -> str:
     """What one rank does, in a few words."""
-    if rank.moves and (rank.doing in _IS_IN or waits(rank)):
-        return _IS_IN.get(rank.doing, f"is in {_what(rank)}")
-    if rank.doing == "unseen":  # it may have just begun, or never train: that it is stuck, no look has shown
+    if rank.moves and (rank.doing in _MOVING_WORDS or waits(rank)):
+        return _MOVING_WORDS.get(rank.doing, f"is in {_what(rank)}")
+    if rank.doing == "unseen":  # it may have just begun, or may never train: nothing has shown that it is stuck
         return "answers no look"
-    return f"waits for others in {_what(rank)}" if waits(rank) else _STANDS.get(rank.doing, rank.doing)
+    return f"waits for others in {_what(rank)}" if waits(rank) else _STUCK_WORDS.get(rank.doing, rank.doing)
 
 
 def _missing(rank: RankDoing) -> str:
@@ -153,7 +154,7 @@ def _missing(rank: RankDoing) -> str:
     program = f", {rank.program}, in place of the script" if rank.program else ""
     program += f" ({rank.tracer})" if rank.tracer else f": {rank.disk}," if rank.disk else ""
     after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
-    return f"{who} {_STANDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
+    return f"{who} {_STUCK_WORDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 
 
 def _waiters(waiting: Sequence[RankDoing]) -> str:
@@ -172,7 +173,7 @@ def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
 
 
 def disagreement(differ: Mapping[int, Call]) -> str:
-    """Who called what, in place of one collective of all."""
+    """A sentence about which ranks called what, instead of all calling the same collective."""
     groups = collectives.alike(differ)
     sized = len({call.name for _, call in groups}) < len(groups)
     parts = []

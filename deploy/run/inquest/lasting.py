@@ -1,7 +1,7 @@
-"""What lasts beside the training, and ends no run. Pure; the inquest (findings.py) asks.
+"""Findings that last while the run trains, and do not end it. Pure; called by the inquest (findings.py).
 
 A rank or a link that holds up all others, ranks that no process group joins, replicas whose weights differ, a clock
-that jumped.
+that jumped, a stopped process that watches ranks.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from . import slow
 from .causes import Finding
 
 _CLOCK_JUMP_S = 10.0
-# One rank may train something for itself while the others wait; and agents tell of their ranks one after the other.
+# A single rank may train something alone while the others wait; and the agents report their ranks one after the other.
 _FEWEST_ALONE, _ALONE_SETTLES_S = 2, 5.0
 
 
 def findings(evidence: Evidence, now: float) -> list[Finding]:
-    """All of it that is known at `now`."""
+    """All lasting findings that are known at `now`."""
     return [
         *slow.held_up(evidence),
         *_corrupt(evidence),
@@ -31,7 +31,7 @@ def findings(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def trained_alone(evidence: Evidence, now: float) -> list[Finding]:
-    """A finding that ranks train alone, once several do. The run continues: it may be intended, or they join later."""
+    """Find ranks that train alone, once several do. The run continues: they may do it on purpose, or join later."""
     living = evidence.living
     loners = {rank: of for rank, of in sorted(evidence.ranks.alone.items()) if rank in living}
     all_told = len(loners) == len(living)
@@ -41,14 +41,14 @@ def trained_alone(evidence: Evidence, now: float) -> list[Finding]:
     hint = f". {of.hint}" if of.hint else ""
     who, waits = ranks_in_words(loners), all(each.waits for each in loners.values())
     if waits and not all_told:
-        return []  # a rank that has joined nobody yet may be on its way to them
+        return []  # a rank that has joined no group yet may still join them
     does = "wait for others where none of them comes" if waits else "train alone so far, and such a run ends as failed"
     text = f"{who} {does}: {of.why}{hint}"
     return [Finding(Cause.ALONE, text, t=min(of.t for of in loners.values()), lasting=True)]
 
 
 def _halted(evidence: Evidence) -> list[Finding]:
-    """Nodes of which a process that only watches the ranks is stopped: they train on, and nobody hears of it."""
+    """Nodes where a process that only watches the ranks is stopped: their ranks may train, but nothing reports it."""
     return [
         Finding(Cause.STOPPED, f"{node}: {words}; its ranks may keep training, unheard", node, t=t, lasting=True)
         for node, (words, t) in evidence.nodes.halted.items()
@@ -56,7 +56,7 @@ def _halted(evidence: Evidence) -> list[Finding]:
 
 
 def _corrupt(evidence: Evidence) -> list[Finding]:
-    """The replica whose weights differ, once they have been alike: processors may differ in rounding."""
+    """The replica whose weights differ, if all were alike before: different processors may round differently."""
     if not evidence.ranks.alike:
         return []
     for step, of in sorted(evidence.ranks.digests.items()):
@@ -77,7 +77,7 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
 
 
 def _clocks(evidence: Evidence) -> list[Finding]:
-    """The nodes whose clock jumped; where those of all did, it was this machine's own."""
+    """The nodes whose clock jumped. If the clocks of all nodes jumped, it was this machine's clock."""
     lags = {node: lag for node, lag in evidence.nodes.lags.items() if lag.first is not None}
     jumps = {node: (lag.first or 0.0) - lag.now for node, lag in lags.items()}
     own = min(jumps.values(), key=abs) if len(jumps) > 1 else 0.0

@@ -1,4 +1,4 @@
-"""Nodes that another node, or this machine, cannot reach while the run lasts. Pure; the inquest (findings.py) asks."""
+"""Find nodes that another node, or this machine, cannot reach during a run. Pure; called by findings.py."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from ..lost_host import BLAME_S, NOTICED_S
 from ..state.evidence import Evidence
 from .causes import Finding
 
-# Others report the same link some seconds later, and SSH needs some to notice a lost host.
+# Other nodes report the same link some seconds later, and SSH needs some seconds to notice a lost host.
 _LINKS_SETTLE_S = 6.0
-# A moment before the node counts as lost, so that the story knows why. Others may have started again a little before
-# its host fell silent.
+# The finding comes a moment before the node counts as lost, so that the story knows why. Other nodes may have started
+# again a little before its host fell silent.
 _LOST_S, _AGAIN_S = BLAME_S - 1.0, 3.0
-# Hosts fall silent together, as far as anybody can tell.
+# Hosts whose silences began within this time count as having fallen silent together.
 _TOGETHER_S = 2.0
 
 
 def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
     """The pairs of nodes of which one does not acknowledge what the other sends, and since when.
 
-    Who sends nothing to a node misses no answer of it, so a call counts, too: to a machine that answers somebody else.
+    A node that sends nothing to another does not notice that its answers are missing. So an unanswered call counts,
+    too, if the called machine answers some other node.
     """
     pairs: dict[tuple[str, str], float] = {}
     answering = {evidence.nodes.node_at(peer) for links in evidence.ranks.links.values() for _, peer in links.answering}
     for links in evidence.ranks.links.values():
         called = ((own, peer) for own, peer in links.silent if evidence.nodes.node_at(peer) in answering)
         for own, peer in (*links.unanswered, *called):
-            if _is_of_others(evidence.nodes.node_at(peer)):
+            if _is_on_internet(evidence.nodes.node_at(peer)):
                 continue
             ends = sorted({links.node or evidence.nodes.node_at(own), evidence.nodes.node_at(peer)})
             if len(ends) == 2 and not any(evidence.nodes.troubles.get(end, ("",))[0] == "paused" for end in ends):
@@ -40,8 +41,8 @@ def _pairs(evidence: Evidence) -> dict[tuple[str, str], float]:
     return pairs
 
 
-def _is_of_others(end: str) -> bool:
-    """Whether a link ends at a server on the internet that is not a node: a script may lose one without harm."""
+def _is_on_internet(end: str) -> bool:
+    """Whether a link ends at a server on the internet, which is not a node: a script may lose it without harm."""
     try:
         return ipaddress.ip_address(end).is_global
     except ValueError:  # a node's name
@@ -49,7 +50,7 @@ def _is_of_others(end: str) -> bool:
 
 
 def cut_off(evidence: Evidence, now: float) -> list[Finding]:
-    """Links on which nothing that is sent is acknowledged; the node that is at one end of all of them."""
+    """The links on which nothing that is sent is acknowledged, or the one node that all of these links lead to."""
     pairs = _pairs(evidence)
     if not pairs or now - (since := min(pairs.values())) < _LINKS_SETTLE_S:
         return []
@@ -72,13 +73,13 @@ def cut_off(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def unseen(evidence: Evidence, now: float) -> list[Finding]:
-    """Hosts that do not answer, where the others wait for them or have lost them.
+    """The hosts that do not answer and that the other ranks wait for or have lost.
 
-    A host whose engine alone is silent is none of them: its node may train, and has no trouble then.
+    A host of which only the engine is silent is not among them: its node may train, and then it has no trouble.
     """
     away = {n: t - NOTICED_S[trouble] for n, (trouble, t) in evidence.nodes.troubles.items() if trouble in NOTICED_S}
     lost = sorted((node for node, t in away.items() if now - t >= _LOST_S), key=lambda node: (away[node], node))
-    # If no host answers, this machine is cut off; and what else is known of a node explains more.
+    # If no host answers, this machine is cut off. Another trouble of a node explains more than a silence.
     if not lost or set(evidence.ranks.began.values()) <= away.keys() or away.keys() < evidence.nodes.troubles.keys():
         return []
     who = _who_miss(evidence, away[lost[0]], lost)
@@ -93,7 +94,7 @@ def unseen(evidence: Evidence, now: float) -> list[Finding]:
 
 
 def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str]) -> str:
-    """For how long the lost hosts have been silent, in words; of several the shortest silence."""
+    """For how long the lost hosts have been silent, in words; if there are several, the shortest silence."""
     since = in_seconds(min(silent_s))
     if len(lost) > 1:
         longer = " or longer" if max(silent_s) - min(silent_s) > _TOGETHER_S else ""
@@ -104,11 +105,12 @@ def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str])
 
 
 def _who_miss(evidence: Evidence, since: float, lost: Sequence[str]) -> str:
-    """The ranks that miss the hosts that do not answer, in words; empty if none is known to."""
+    """The ranks or nodes that miss the lost hosts, in words; empty if none is known to miss them."""
     victims = [end for end in evidence.ranks.ends.values() if end.victim]
-    if evidence.nodes.troubles[lost[0]][0] == "lifeless":  # while it still wrote, they lost another one
+    if evidence.nodes.troubles[lost[0]][0] == "lifeless":  # ranks that failed while it still wrote lost another node
         victims = [end for end in victims if end.node in lost or end.t >= since - _AGAIN_S]
-    # A node whose own rank has lost another one is not what the others lost: it ended, and nothing starts it again.
+    # If a rank of the lost node is itself a victim, the others did not lose that node: its rank ended, and nothing
+    # starts it again.
     if not {*lost} <= {end.node for end in victims} and (ranks := [e.rank for e in victims if e.node not in lost]):
         return f"{ranks_in_words(ranks)} lost"
     others = evidence.living

@@ -1,6 +1,6 @@
-"""Who is slow: the one rule for a rank beside the others; and the rank or the link that holds up all. Pure.
+"""Find slow ranks: the rule that compares a rank with the others, and the rank or link that holds up all. Pure.
 
-lasting.py asks for the latter; the view and the page of a run mark who is slow by the same rule.
+lasting.py calls the latter; the live view and the page of a run mark slow ranks by the same rule.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ..state.evidence import Evidence
 from ..state.ranks import Pace, Throttled
 from .causes import Finding
 
-# A rank is marked as slow if it works for so many times as long as the others, and so much longer.
+# A rank is marked as slow if it works _MARKED times as long as the others, and at least _LEAST_SLOW_MS longer.
 _MARKED, _LEAST_SLOW_MS = 1.3, 5.0
-# It holds up all where it is so many times as slow, and they wait so much of each step, for so long, in so many steps
-# and reports: one report alone may hold a pause.
+# A rank holds up all others if it works _SLOWER times as long, and they wait for the share _WAITED of each step, for
+# _SLOW_FOR_S, in _SLOW_STEPS steps and _SLOW_REPORTS reports: a single report may include a pause.
 _SLOWER, _WAITED = 2.0, 0.4
 _SLOW_FOR_S, _SLOW_STEPS, _SLOW_REPORTS = 8.0, 4, 3
 _BUSY_PERCENT = 90.0
@@ -29,27 +29,27 @@ _BUSY_PERCENT = 90.0
 
 @dataclass(frozen=True)
 class Slow:
-    """A rank works for `own_ms` of each step, the others for `usual_ms`; `by_data`: most of that is its data."""
+    """A rank works `own_ms` in each step, the others `usual_ms`; `by_data`: it waits for data in most of the rest."""
 
     own_ms: float
     usual_ms: float
     by_data: bool
 
     def sentence(self, who: str, steps: str) -> str:
-        """Who is slow at what, in which `steps`."""
+        """A sentence about how slow `who` is at what, in which `steps`."""
         what = "waits for its data" if self.by_data else "computes"
         often = f"{self.own_ms:.0f} ms of each of {steps}"
         return f"{who} is slow: it {what} for {often}, the others for {self.usual_ms:.0f} ms"
 
 
 class Works:
-    """What each of many ranks works for a step, of it for its data, in milliseconds: each beside all the others."""
+    """Compares ranks by how many milliseconds each works in a step, and how many of these it waits for its data."""
 
     def __init__(self, own_ms: Mapping[int, float], data_ms: Mapping[int, float]) -> None:
         self._own, self._data = ((of, sorted(of.values())) for of in (own_ms, data_ms))
 
     def slow(self, rank: int, times: float = _MARKED) -> Slow | None:
-        """How slow a rank is; None: it is not, or alone."""
+        """How slow a rank is; None if it is not slow, or if there is no other rank."""
         (own, ordered), (data, _) = self._own, self._data
         if len(ordered) < 2:
             return None
@@ -61,24 +61,24 @@ class Works:
 
 
 def _usual_of_others(value: float, every: Sequence[float]) -> float:
-    """The median of sorted values without one of them."""
+    """The median of the sorted values in `every`, leaving out `value`."""
     at, middle = bisect_left(every, value), len(every) - 2
     low, high = (every[place + (place >= at)] for place in (middle // 2, (middle + 1) // 2))
     return (low + high) / 2
 
 
 def held_up(evidence: Evidence) -> list[Finding]:
-    """Who holds up all others; where nobody does, the ranks that a CPU limit holds back."""
+    """The rank or link that holds up all others; if there is none, the ranks that a CPU limit holds back."""
     return _slow(evidence) or _throttled(evidence)
 
 
 def _slow(evidence: Evidence) -> list[Finding]:
-    """The rank for which the others wait at each step, or the link, where all wait alike."""
+    """The rank for which the others wait at each step, or the slow link if all ranks wait alike."""
     living = evidence.living
     recent = {rank: _recent(paces) for rank, paces in evidence.ranks.paces.items() if rank in living}
     if len(recent) < 2 or any(not of for of in recent.values()):
         return []
-    # Of ranks that wait little, one alone is to blame: of the others nothing has to be known.
+    # Only if at most one rank waits little can it be to blame; otherwise the other medians are not needed.
     hurried = (rank for rank, of in recent.items() if _usual(of, "wait_ms") < _WAITED * _usual(of, "step_ms"))
     if len([*islice(hurried, 2)]) > 1:
         return []
@@ -104,7 +104,7 @@ def _slow(evidence: Evidence) -> list[Finding]:
 
 
 def _throttled(evidence: Evidence) -> list[Finding]:
-    """The ranks that a CPU limit holds back, where it does not hold back all."""
+    """The ranks that a CPU limit holds back, if not all ranks are held back."""
     living = evidence.living
     held = {rank: of for rank, of in evidence.ranks.throttled.items() if rank in living}
     if len(held) == len(living):
@@ -146,12 +146,12 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
 
 
 def _usual(paces: Sequence[Pace], name: str) -> float:
-    """The median of a time of these reports."""
+    """The median of the time `name` in these reports."""
     return float(median(getattr(pace, name) for pace in paces))
 
 
 def _recent(paces: Sequence[Pace]) -> list[Pace]:
-    """The last reports, if they are enough of time, steps and reports to judge."""
+    """The last reports that cover enough time and steps to judge; empty if there are too few."""
     recent = []
     seconds, steps = 0.0, 0
     for pace in reversed(paces):

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The end of a job's batch script, from the line after this comment on. sbatch.py writes the step's command for @STEP@,
-# the code of a stop for @STOPPED@, and tests of files that forbid the requeue, or nothing, for @UNLESS@.
+# The end of a job's batch script, from the line after this comment on. sbatch.py replaces @STEP@ with the step's
+# command, @STOPPED@ with the exit code of a stop, and @UNLESS@ with tests for files that forbid a requeue, or nothing.
 
 # The step gets the signal: srun itself would kill the step, without a checkpoint.
 asked=0

@@ -1,1 +1,1 @@
-"""What the events of a run say: of its ranks, of its nodes, of its training; and the story that is told of it."""
+"""What a run's events show about its ranks, its nodes and its training; and the run's story."""

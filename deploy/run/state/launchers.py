@@ -1,8 +1,9 @@
-"""The numbers of commands that start their ranks themselves (`bash run.sh`, with torchrun in it). Pure.
+"""The rank numbers of commands that start their ranks themselves (`bash run.sh`, with torchrun in it). Pure.
 
-For its node's agent such a command is one rank, by the node's place. Its own ranks count anew: with two on each of two
-nodes, rank 1 is on the first node, and the second node's command had been called rank 1. So a command goes by the
-lowest number of its node's ranks once these have told of themselves, and until then by none that another node's has.
+For its node's agent such a command is a single rank, with the number of the node's place. The ranks that it starts have
+other numbers: with two ranks on each of two nodes, rank 1 is on the first node, but the second node's command is called
+rank 1, too. So a command gets the lowest number of its node's ranks once these have reported, and until then a number
+that no rank of another node has.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..events import Event
 
-_OF_RANKS = ("started", "step")
+_RANK_EVENTS = ("started", "step")
 
 
 @dataclass
@@ -23,13 +24,13 @@ class Launchers:
     numbers: dict[str, int] = field(default_factory=dict)
 
     def meet(self, event: Event) -> dict[int, int]:
-        """Take what an event says of ranks and commands; returns the numbers that have changed, by the one before."""
+        """Record an event's ranks and commands. Returns the commands' changed numbers: each old number with the new."""
         node, rank = event.get("node"), event.get("rank")
         if not isinstance(rank, int) or not isinstance(node, str):
             return {}
         if event.get("launcher"):
             self.numbers.setdefault(node, rank)
-        elif event.get("kind") in _OF_RANKS and node in self.numbers:
+        elif event.get("kind") in _RANK_EVENTS and node in self.numbers:
             self.homes[rank] = node
         else:
             return {}
@@ -46,11 +47,11 @@ class Launchers:
         return now if now not in taken else next(number for number in itertools.count() if number not in taken)
 
     def ranks_of(self, node: str) -> list[int]:
-        """The ranks that the command of a node has started."""
+        """The ranks that a node's command has started."""
         return sorted(rank for rank, home in self.homes.items() if home == node)
 
     def placed(self, event: Event) -> Event:
-        """The event of a command with its number; a verdict about several ranks names none of them."""
+        """The event with the command's number as its rank; a verdict about several ranks gets no rank."""
         node, rank = str(event.get("node", "")), event.get("rank")
         if event.get("launcher") and (number := self.numbers.get(node, rank)) != rank:
             return {**event, "rank": number}

@@ -1,22 +1,22 @@
-"""When a loss that is no finite number is told: once it lasts. Of scripts; Muster's trainer ends by itself. Pure."""
+"""Report a script's loss that stays infinite or NaN. Muster's own trainer ends by itself in that case. Pure."""
 
 import math
 from dataclasses import dataclass
 
-# One loss alone that is no finite number may be of a step that the script skips.
+# A single loss that is not finite may come from a step that the script then skips.
 _IN_A_ROW = 2
 
 
 @dataclass
 class LossWatch:
-    """The losses that are not finite in a row: how many, and the step and the value of the first."""
+    """How many losses in a row are not finite, and the step and the value of the first of them."""
 
     count: int = 0
     step: int = 0
     value: float = 0.0
 
     def take(self, step: int, loss: float) -> str:
-        """Take the loss of a step. Returns what to tell of it: once, as soon as it lasts."""
+        """Record the loss of a step. Returns a sentence, once, as soon as two losses in a row are not finite."""
         if math.isfinite(loss):
             self.count = self.count if self.count >= _IN_A_ROW else 0
             return ""

@@ -1,6 +1,6 @@
-"""What is known of each node of a run, event by event. Pure.
+"""What is known about each node of a run, updated with each event. Pure.
 
-`node` is the backend's NodeState; a node's own agent tells what its machine does, and what a script left there.
+The event `node` is the backend's NodeState. A node's agent reports what its machine does, and what a script left there.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import dataclass, field
 from ...core.facts import NodeState
 from ..events import Event, changes_nodes, react
 
-# Clocks that differ by less do not change the order of what happened.
+# Clocks that differ by less than this do not change the order of events.
 CLOCKS_ALIKE_S = 2.0
 _LAGS, _LAGS_SPAN_S = 5, 8.0
-# A host that joins has a name that nobody planned. There may be so many.
+# A host that joins later has a name that was not planned. At most this many nodes are recorded.
 _MOST_NODES = 1024
 
 
 @dataclass
 class Lag:
-    """How much later than a node's own time its reports arrive: with `first` as usual, by its clock of the start."""
+    """How much later than a node's own time its reports arrive. `first`: this lag at the start; None until known."""
 
     first: float | None = None
     recent: deque[tuple[float, float]] = field(default_factory=lambda: deque(maxlen=_LAGS))
 
     @property
     def now(self) -> float:
-        """The least of late: a report may be late for other reasons, but never early."""
+        """The smallest recent lag: a report may be late for other reasons, but never early."""
         return min(lag for _, lag in self.recent)
 
     def take(self, lag: float, now: float) -> None:
-        """Take a report that arrives at `now`. If several come together, the last one counts."""
+        """Record the lag of a report that arrives at `now`. If several arrive together, the last one counts."""
         if self.recent and self.recent[-1][0] == now:
             self.recent.pop()
         self.recent.append((now, lag))
@@ -44,30 +44,30 @@ class Nodes:
     """The nodes of a run, by name. `names`: the planned ones, by place."""
 
     names: tuple[str, ...] = ()
-    # When each came up and ended, what its backend sees of it, and since when something is wrong with it.
+    # When each node came up and ended, its state according to the backend, and its trouble with the time it began.
     up: dict[str, float] = field(default_factory=dict)
     states: dict[str, NodeState] = field(default_factory=dict)
     exited_at: dict[str, float] = field(default_factory=dict)
     troubles: dict[str, tuple[str, float]] = field(default_factory=dict)
-    # When its container last started again.
+    # When each node's container last started again.
     came_back: dict[str, float] = field(default_factory=dict)
-    # Those that train at present, where that is not the whole plan.
+    # The nodes that train now, if they are not all the planned ones.
     members: tuple[str, ...] = ()
     # The node of each address.
     addresses: dict[str, str] = field(default_factory=dict)
-    # What its machine did last; which process of it is stuck, since when; how far its clock is off.
+    # Each machine's last telemetry and CPU use in percent; which process on it is stopped, since when; its clock's lag.
     telemetry: dict[str, Event] = field(default_factory=dict)
     cpus: dict[str, float] = field(default_factory=dict)
     halted: dict[str, tuple[str, float]] = field(default_factory=dict)
     lags: dict[str, Lag] = field(default_factory=dict)
-    # What a script left there, as its event `kept` says; and one beside the first that has the newest checkpoints.
+    # The last event `kept` of each node: what a script left there. And a second node that has the newest checkpoints.
     remains: dict[str, Event] = field(default_factory=dict)
     copied: str = ""
-    # So long the nodes give ranks that were asked to stop.
+    # How long the nodes wait for ranks that were asked to stop.
     grace_s: float = 0.0
 
     def align(self, event: Event, now: float) -> float:
-        """When an event happened that arrives at `now`, by this machine's clock."""
+        """When an event that arrives at `now` happened, by this machine's clock."""
         node = str(event.get("node", ""))
         known = node in self.names or len(self.lags) < _MOST_NODES
         if event.get("kind") == "telemetry" and event.get("t") and known:
@@ -76,7 +76,7 @@ class Nodes:
         return t + lag.now if lag and lag.first is not None and abs(lag.now) > CLOCKS_ALIKE_S else t
 
     def has_restarted(self, event: Event) -> bool:
-        """Whether an event `node`, which is not applied yet, shows that a node has started again."""
+        """Whether an event `node`, which has not been applied yet, shows that a node has started again."""
         before = self.states.get(event["node"])
         return before is not None and event.get("restarts", 0) > before.restarts
 
@@ -85,7 +85,7 @@ class Nodes:
         return self.addresses.get(address, address)
 
     def apply(self, event: Event, t: float) -> None:
-        """Apply an event, which happened at `t` by this machine's clock."""
+        """Apply an event that happened at `t` by this machine's clock."""
         react(self, event, t)
 
     def _on_node_up(self, event: Event, t: float) -> None:
@@ -139,6 +139,6 @@ class Nodes:
 
 
 def state_of(event: Event) -> NodeState:
-    """What an event `node` says."""
+    """The NodeState in an event `node`."""
     trouble = event.get("trouble", "")
     return NodeState(event["node"], event["state"], event.get("code"), event.get("restarts", 0), trouble)

@@ -1,6 +1,6 @@
-"""What is known of each rank of a run, event by event. Pure: no clock, no files; follow.py brings the events.
+"""What is known about each rank of a run, updated with each event. Pure: no clock, no files; follow.py passes events.
 
-A start of all ranks begins with new records: what an earlier start did is settled.
+When all ranks start, their records begin anew: what they did in an earlier start no longer matters.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ from .launchers import Launchers
 from .times import Span
 
 _PACES, _DIGESTS = 200, 8
-# Hosts' reports arrive apart: that a rank began may come before the word that other nodes train from now on.
+# Reports from different hosts arrive at different times: that a rank began may be known before the change of the nodes
+# that it belongs to.
 _APART_S = 2.0
-# What shows that a run lives; a node whose ranks hang still has a temperature.
+# The kinds of events that show that a run is alive. Telemetry does not: a node whose ranks hang still reports it.
 _SIGNS = ("node_up", "started", "plan", "step", "metrics", "checkpoint", "evaluated", "stopping", "waits")
 
 
 @dataclass
 class RankView:
-    """The last report of one rank; times are mean milliseconds for a step. `stepped`: when it last told of one."""
+    """The last report of one rank; times are mean milliseconds per step. `stepped`: when it last reported a step."""
 
     rank: int
     node: str
@@ -45,7 +46,7 @@ class RankView:
 
 @dataclass(frozen=True)
 class Pace:
-    """How a rank spent the last `count` steps: mean milliseconds of one."""
+    """How a rank spent its last `count` steps: mean milliseconds per step."""
 
     t: float
     step_ms: float
@@ -57,9 +58,9 @@ class Pace:
 
 @dataclass(frozen=True)
 class LinksOf:
-    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: always sending.
+    """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: much unsent data.
 
-    `silent` and `answering`: whether the other machine answers a call, tried while a link fails.
+    `silent` and `answering`: the other machine did not answer, or answered, a call that is tried while a link fails.
     """
 
     t: float
@@ -81,7 +82,7 @@ class Throttled:
 
 @dataclass(frozen=True)
 class Alone:
-    """A rank that trains alone, as its agent told at `t`: `why` nothing joins it to the others, and a `hint`.
+    """A rank that trains alone, as its agent reported at `t`: `why` nothing joins it to the others, and a `hint`.
 
     `waits`: it does not train, but waits for others where none of them comes.
     """
@@ -94,7 +95,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Still:
-    """A rank that is stuck: since when, when its agent told of it, and what it does."""
+    """A rank that is stuck: since when, when its agent reported it, and what the rank is doing."""
 
     since: float
     reported: float
@@ -103,59 +104,59 @@ class Still:
 
 @dataclass
 class Ranks:
-    """The ranks of a run. `script`: of a user's; `least`: so many nodes train on without the others (0: all needed)."""
+    """The ranks of a run. `script`: they run a user's script. `least`: the run needs that many nodes (0: all)."""
 
     script: bool = False
     least: int = 0
     span: Span = field(default_factory=Span)
     launchers: Launchers = field(default_factory=Launchers)
-    # How many there are, as the newest start says it, and when it began; 0: nobody has said it yet.
+    # The number of ranks, from the newest start that reported it, and that start's time; 0: not reported yet.
     size: int = 0
     size_t: float = 0.0
-    # What each rank said last, what was planned for all, and on what they exchange (gloo, nccl).
+    # What each rank reported last, the plan for all ranks, and how they communicate (gloo, nccl).
     views: dict[int, RankView] = field(default_factory=dict)
     plan: Event = field(default_factory=dict)
     backend: str = ""
-    # The present attempt: the node of each rank and since when, how ranks ended, who left before the others.
+    # The current attempt: each rank's node, when it began, how ranks ended, and which left before the others.
     began: dict[int, str] = field(default_factory=dict)
     began_at: dict[int, float] = field(default_factory=dict)
     ends: dict[int, End] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
-    # What the agents see of a rank that is stuck, ended, or is held back.
+    # What the agents report about ranks that are stuck, have ended, or are held back.
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
     links: dict[int, LinksOf] = field(default_factory=dict)
     throttled: dict[int, Throttled] = field(default_factory=dict)
     alone: dict[int, Alone] = field(default_factory=dict)
     paces: dict[int, deque[Pace]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
-    # The weights by step and rank; whether they have been the same on all ranks of this start.
+    # Digests of the weights, by step and rank; whether all ranks of this start have had the same weights at some step.
     digests: dict[int, dict[int, str]] = field(default_factory=dict)
     alike: bool = False
-    # What the nodes wait for on their hosts before the ranks start.
+    # What the nodes wait for on their hosts before the ranks start; empty if they do not wait.
     waiting: str = ""
-    # The role of each node, in a run of several; each has ranks of its own that train together.
+    # The role of each node, in a run of several roles; the ranks of each role train together.
     roles: Mapping[str, str] = field(default_factory=dict)
-    # How often each rank has begun: since the nodes changed, and of a script ever.
+    # How often each rank has begun: since the nodes last changed; and, for a script, in the whole run.
     starts: Counter[int] = field(default_factory=Counter)
     lives: Counter[int] = field(default_factory=Counter)
-    # How often all started again; after how many changes of the nodes a script began; starts without a step.
+    # How often all ranks restarted; how often a script started because the nodes changed; restarts without a step.
     restarts: int = 0
     regroups: int = 0
     barren_restarts: int = 0
-    # Other nodes train from now on, and nobody has said yet at which step.
+    # The nodes that train have changed, and no rank has reported yet from which step they train.
     regrouping: bool = False
-    # A script's step when other nodes began to train; whether steps may count twice, as nobody knows where it began.
+    # A script's step when the nodes changed; whether steps may count twice because the start's first step is not known.
     reached: int = 0
     repeats: bool = False
-    # When a rank last made a step; when a sign of life last came here, when it was given, and for how long none was
-    # while they trained.
+    # When a rank last made a step; when the last sign of life arrived here, and when it was sent; the longest time
+    # between two signs while the ranks trained.
     moved: float = 0.0
     last_sign: float = 0.0
     given: float = 0.0
     longest_silence: float = 0.0
 
     def placed(self, event: Event) -> Event:
-        """The event with the number of a command that starts its ranks itself; what is known of one moves with it."""
+        """The event, with the right number for a command that starts its ranks; its records move to a new number."""
         if moved := self.launchers.meet(event):
             for known in (*self._by_rank(), *self._of_this_start()):
                 of_moved = {now: known.pop(before) for before, now in moved.items() if before in known}
@@ -163,7 +164,7 @@ class Ranks:
         return self.launchers.placed(event)
 
     def take_world(self, event: Event) -> bool:
-        """Take what an event says of the number of ranks. False for one of a rank that there is no more: it is late."""
+        """Record the number of ranks from an event. False for a late event from a rank that no longer exists."""
         t, rank = float(event.get("t", 0.0)), event.get("rank")
         if event.get("kind") == "started":
             if event.get("world") and t >= self.size_t and not self.roles:
@@ -172,10 +173,10 @@ class Ranks:
         return not (isinstance(rank, int) and self.size and rank >= self.size and t < self.size_t)
 
     def starts_again(self, event: Event) -> bool:
-        """Whether an event, which is not applied yet, shows that all ranks start again: the first of them tells it.
+        """Whether an event, which has not been applied yet, is the first to show that all ranks start again.
 
-        Muster's trainer says itself that it starts. Of a script the nodes' agents do; where nodes go on without
-        others, each change of them has been told already, by the node that has rank 0.
+        Muster's own trainer itself reports that it starts. For a script, the nodes' agents do; in a run that continues
+        without lost nodes, the node with rank 0 has already reported each change of the nodes.
         """
         rank = event.get("rank")
         if event.get("kind") == "started":
@@ -185,7 +186,7 @@ class Ranks:
         return self.lives[event["rank"]] > self.restarts + self.regroups
 
     def apply(self, event: Event, t: float, now: float = 0.0) -> None:
-        """Apply an event, which happened at `t` by this machine's clock, and arrives at `now` (0: nobody knows)."""
+        """Apply an event that happened at `t` by this machine's clock, and arrives at `now` (0: not known)."""
         self.span.take(event)
         if self.starts_again(event):
             self.restarts += 1
@@ -195,7 +196,7 @@ class Ranks:
             self.show_life(event, now)
 
     def show_life(self, event: Event, now: float = 0.0) -> None:
-        """The run lives, as an event shows: its host's clock may be far behind the one that judges its silence."""
+        """Record a sign of life. `now` is kept, too: the host's clock may be far behind this machine's."""
         t = float(event.get("t", 0.0))
         silence = t - self.given if self.given and self.moved else 0.0
         if silence > self.longest_silence and any(view.training for view in self.views.values()):
@@ -204,12 +205,12 @@ class Ranks:
 
     @property
     def step(self) -> int:
-        """The step the run has reached: the slowest rank's."""
+        """The step that the run has reached: the step of the slowest rank."""
         return min((view.step for view in self.views.values()), default=self.reached)
 
     @property
     def step_words(self) -> str:
-        """The step in words."""
+        """The step in words, with a remark if repeated steps are counted twice."""
         return f"step {self.step}" + (" (including repeated steps)" if self.repeats else "")
 
     @property
@@ -227,7 +228,7 @@ class Ranks:
         return [rank for rank, where in self.began.items() if where == node]
 
     def only_rank(self, node: str) -> int | None:
-        """The rank of a node that has one; None where it has none, or several."""
+        """The node's only rank; None if the node has no rank, or several."""
         ranks = self.ranks_on(node)
         return ranks[0] if len(ranks) == 1 else None
 
@@ -236,7 +237,7 @@ class Ranks:
         return min((view for view in self.views.values() if view.node == node), key=attrgetter("rank"), default=None)
 
     def trains(self, node: str) -> bool:
-        """Whether the ranks of a node are of the role that has rank 0: those of the others wait for requests."""
+        """Whether a node has the role of rank 0, which trains; the ranks of other roles wait for requests."""
         return self.roles.get(node, "") == self.roles.get(self.began.get(0, ""), "")
 
     def node_name(self, node: str) -> str:
@@ -252,21 +253,21 @@ class Ranks:
         return self.ends, self.called, self.still, self.links, self.paces, self.alone
 
     def _forget_others(self) -> None:
-        """Remove the ranks that there are no more."""
+        """Remove the ranks that no longer exist."""
         others = {*self.views, *self.began, *self.starts, *self.lives} if self.size else set[int]()
         for rank in (rank for rank in others if rank >= self.size):
             for known in (self.views, *self._by_rank(), *self._of_this_start()):
                 known.pop(rank, None)
 
     def _settle(self) -> None:
-        """All ranks start again: what they did before explains nothing of what comes."""
+        """Forget what ranks did before all ranks start again: it explains nothing that happens later."""
         for known in (*self._of_this_start(), self.digests):
             known.clear()
         self.alike = False
 
     def _on_started(self, event: Event, t: float) -> None:
         rank = int(event["rank"])
-        # A script's rank knows the steps of its own host, which may have been away meanwhile.
+        # A script's rank knows only its own host's steps, and the host may have missed some.
         begins = max(int(event.get("step") or self.plan.get("start_step", 0)), self.reached)
         step = self.views[rank].step if rank in self.views else begins
         self.views[rank] = RankView(rank, event["node"], step)
@@ -275,7 +276,7 @@ class Ranks:
     def _on_began(self, event: Event, t: float) -> None:
         rank, self.waiting = event["rank"], ""
         self.starts[rank] += 1
-        self.lives[rank] += self.script  # the trainer's own ranks report themselves that all have restarted
+        self.lives[rank] += self.script  # the ranks of Muster's own trainer themselves report that all have restarted
         if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.still:
             self._settle()
         for known in (*self._of_this_start(), self.throttled):
@@ -284,10 +285,10 @@ class Ranks:
         self.left.discard(rank)
 
     def _on_members(self, event: Event, t: float) -> None:
-        """Other nodes train from now on: ranks get other numbers and nodes."""
+        """If other nodes train from now on, the ranks get other numbers and nodes."""
         if not changes_nodes(event):
             return
-        self.reached = self.step if self.script else 0  # the trainer says at which step it goes on
+        self.reached = self.step if self.script else 0  # Muster's own trainer reports at which step it continues
         self._settle()
         self.began = {rank: node for rank, node in self.began.items() if self.began_at[rank] >= t - _APART_S}
         self.views = {rank: view for rank, view in self.views.items() if self.began.get(rank) == view.node}
@@ -298,7 +299,7 @@ class Ranks:
     def _on_plan(self, event: Event, t: float) -> None:
         self.plan, self.regrouping = event, False
         if start := int(event.get("start_step", 0)):
-            for view in self.views.values():  # of a node that is new, too
+            for view in self.views.values():  # including the ranks of a new node
                 view.step = max(view.step, start)
 
     def _on_resumed(self, event: Event, t: float) -> None:
@@ -317,7 +318,7 @@ class Ranks:
             self.paces[rank].append(Pace(t, times["step"], own, times["data"], times["wait"], count))
 
     def _on_continues(self, event: Event, t: float) -> None:
-        """Where a start of a script begins. What it repeats counts once, if its optimizer tells where that is."""
+        """Record the step at which a script continues. If its optimizer reports it, repeated steps count only once."""
         rank = int(event["rank"])
         self.views.setdefault(rank, RankView(rank, event["node"])).step = int(event["step"])
         self.repeats = self.repeats or not event["known"]
@@ -329,7 +330,7 @@ class Ranks:
 
     def _on_ended(self, event: Event, t: float) -> None:
         rank = event["rank"]
-        if self.began.get(rank) != event["node"]:  # it belongs to an earlier start, whose last lines arrived late
+        if self.began.get(rank) != event["node"]:  # the event is from an earlier start, whose last lines arrived late
             return
         self.ends[rank] = end_of(event, t)
         self.called[rank] = calls(event.get("collectives", ()))
@@ -342,7 +343,7 @@ class Ranks:
     def _on_stuck(self, event: Event, t: float) -> None:
         doing, before = hang.read(event), self.still.get(event["rank"])
         if before and before.doing.doing in ("stopped", "traced", "frozen") and doing.doing == "unseen":
-            return  # who is stopped answers no look: nothing shows that it goes on
+            return  # a stopped rank answers no look, so nothing shows that it runs again
         self.still[event["rank"]] = Still(t - doing.since_s, t, doing)
         self.called[event["rank"]] = doing.collectives
 
@@ -350,7 +351,7 @@ class Ranks:
         self.still.pop(event["rank"], None)
 
     def _on_links(self, event: Event, t: float) -> None:
-        # The nodes of one machine have one address, and no link.
+        # Nodes on one machine have the same address, and no link between them.
         unanswered, crowded, *called = (
             tuple((own, peer) for own, peer in event.get(name) or () if own != peer)
             for name in ("unanswered", "crowded", "silent", "answering")
@@ -386,7 +387,7 @@ def by_node(began: Mapping[int, str]) -> dict[str, list[int]]:
 
 
 def end_of(event: Event, t: float) -> End:
-    """How a rank ended at `t`, as an event `ended` has it."""
+    """How a rank ended at `t`, from an event `ended`."""
     how = event.get("how") or ended_how(event["code"])
     victim, error, cause = event.get("victim", False), event.get("error", ""), Cause.of_slug(event.get("cause"))
     return End(event["rank"], event["node"], event["code"], t, how, victim, error, cause, event.get("place", ""))

@@ -1,6 +1,6 @@
-"""One sentence for most events of a run's story; of restarts and losses story.py tells. Pure.
+"""Sentences for a run's story: one for each event that needs no memory. Pure.
 
-Of most events that is one sentence, and the story keeps nothing of them.
+story.py itself writes the lines that depend on earlier events, such as restarts and losses.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..events import Event
 
 
 def sentence_of(event: Event) -> tuple[str, bool] | None:
-    """The sentence, and whether it is grave; None for an event of another kind."""
+    """The sentence for an event, and whether it is grave; None for an event of another kind."""
     message = event.get("message", "")
     match event.get("kind"):
         case "checkpoint_failed":
@@ -39,13 +39,13 @@ def sentence_of(event: Event) -> tuple[str, bool] | None:
 
 
 def _of_role(event: Event) -> tuple[str, bool] | None:
-    """What a node of a role is at, where that is news to those who follow."""
+    """The phase that a node of a role is in, if that is news to a person who follows the run."""
     role, node = event["role"], event["node"]
     who = node if node == role or node.startswith(f"{role}-") else f"{role} on {node}"
     if event["phase"] == "ready":
         return f"{who} is ready", False
     restarts = event.get("restarts", 1)
-    # One that dies at once, and may start for ever, is told of ever less often.
+    # A program that dies immediately may start again for ever: only restarts 1, 2, 4, 8 and so on are told.
     if not event.get("again") or restarts & (restarts - 1):
         return None
     why = event.get("why", "") or "has ended"
@@ -53,7 +53,7 @@ def _of_role(event: Event) -> tuple[str, bool] | None:
 
 
 def _put_aside(event: Event) -> tuple[str, bool]:
-    """What earlier starts wrote, where a start begins anew."""
+    """What happened to the files of earlier starts, when a start begins from scratch."""
     files = several(event["files"], "file") if event["files"] else "files"
     what, why = f"{files} ({amount(event['bytes'])}) of earlier starts on {event['node']}", event.get("message", "")
     if not event["place"]:
@@ -70,7 +70,7 @@ def _evaluated(event: Event) -> str:
 
 
 def _outside(event: Event) -> tuple[str, bool]:
-    """Files that lie where a run keeps none, or shares none."""
+    """A sentence about files that a script wrote where the run does not keep them, or does not share them."""
     first = next(iter(event["paths"]), "")
     more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
     wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
@@ -83,9 +83,9 @@ def _outside(event: Event) -> tuple[str, bool]:
 
 
 def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapping[str, str] | None = None) -> str:
-    """What an event `members` says, and at which `step` they train on; empty if the same nodes train.
+    """A sentence about an event `members`, and the `step` from which they continue; empty if the same nodes train.
 
-    Only a `script` itself knows where it goes on. `apart`: of lost nodes that live, the words for that.
+    Only a `script` itself knows where it continues. `apart`: the words for lost nodes that are still alive.
     """
     members, before, lost = event["members"], event["before"], lost_in(event)
     left = [name for name in before if name not in (*members, *lost)]
@@ -104,17 +104,17 @@ def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapp
 
 
 def lost_in(event: Event) -> list[str]:
-    """The nodes that are lost, as an event `members` says."""
+    """The lost nodes in an event `members`."""
     return [name for name in event["before"] if name not in (*event["members"], *event.get("left", ()))]
 
 
 def apart_words(event: Event) -> str:
-    """What an event `apart` says."""
+    """A sentence about an event `apart`."""
     return _named([event["left_out"], *event["others"]], "", "are cut off from each other")
 
 
 def well_words(node: NodeState, who: str, trouble: str, since_s: float) -> str:
-    """What to say of a node whose trouble is over; empty for one that has ended: its restart is told."""
+    """A sentence about a node whose trouble is over; empty if the node has ended: then the story tells its restart."""
     if node.state != "running":
         return ""
     if trouble == "paused":

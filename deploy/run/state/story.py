@@ -1,6 +1,6 @@
-"""The story of a run, line by line, as its events come: restarts and losses too; how a late follower sees it. Pure.
+"""The story of a run: lines that are added as events arrive, restarts and losses too; and for a late follower. Pure.
 
-record.py keeps it in timeline.jsonl.
+timeline.py keeps it in timeline.jsonl.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from .losses import LossWatch
 from .nodes import state_of
 from .ranks import Ranks, end_of
 
-# How a node ends that somebody killed, or the kernel: as it says it, and as a container's engine does.
+# The exit codes of a node that somebody or the kernel killed: from the process itself, and from a container engine.
 _KILLED = (-signal.SIGKILL, SIGNALLED + signal.SIGKILL)
 # A GPU that works hard is at its power cap most of the time.
 _USUAL_THROTTLING = ("power cap",)
 _MOST_THROTTLED = 1000
-# Ranks that are stuck for one of these may move again.
-_STANDS = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
-# After so long without an old line there are no more. A host whose clock is behind would have old ones for ever.
+# Ranks that are stuck for one of these causes may move again.
+_MAY_MOVE_AGAIN = (Cause.STOPPED, Cause.LOCKED_UP, Cause.MISMATCH, Cause.NOT_KNOWN, Cause.CUT_OFF, Cause.DISK_SILENT)
+# After _QUIET_S without an old line, no more are expected. _MOST_S is the limit for a host whose clock is behind: its
+# lines would look old for ever.
 _QUIET_S, _MOST_S = 1.5, 30.0
 
 
@@ -38,8 +39,8 @@ _QUIET_S, _MOST_S = 1.5, 30.0
 class Happening:
     """One line of the run's story; `grave` marks a line that a reader must not miss.
 
-    `trouble`: what of it ends a run, if something does. `restart`: it tells that all ranks start again. `moves`: that
-    who was stuck goes on.
+    `trouble`: the finding in it that may end a run, if there is one. `restart`: the line tells that all ranks start
+    again. `moves`: it tells that a rank that was stuck moves again.
     """
 
     t: float
@@ -53,30 +54,32 @@ class Happening:
 class Story(list[Happening]):
     """The lines so far, in the order in which they became known.
 
-    `written`: how many are on the disk. `late`: its follower came when the run was on its way. `unread`: how many lines
-    of the run's files could not be read.
+    `written`: how many of them are on the disk. `late`: its follower came when the run was already running. `unread`:
+    how many lines of the run's files could not be read.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.written, self.late, self.unread = 0, False, 0
         self._known: frozenset[float] = frozenset()
-        # The ends that the next restart of all ranks comes from; whether a line has told of it already, or of the last
-        # restart nothing was known; the nodes that restarted since the ranks began.
+        # The ends that cause the next restart of all ranks; whether a line has already told the reason; whether the
+        # reason of the last restart was unknown; the nodes that restarted since the ranks began.
         self._ends: dict[int, End] = {}
         self._explained, self._unexplained, self._came_back = False, False, set[str]()
-        # Nodes that started again after code 1, until a rank of theirs begins: one may only repeat its final end.
+        # Nodes that started again after code 1, until one of their ranks begins: such a node may just end again the
+        # same way.
         self._back = dict[str, tuple[Event, str]]()
-        # The last change of the nodes, until the ranks say from which step they train on; who of the lost ones lives.
+        # The last change of the nodes, until the ranks report from which step they continue; words for lost nodes that
+        # are alive.
         self._regroup: Event | None = None
         self._apart: dict[str, str] = {}
-        # The nodes whose trouble a line has named: the trouble, and since when.
+        # The nodes whose trouble a line has told: the trouble, and since when.
         self._troubles: dict[str, tuple[str, float]] = {}
         self._losses = LossWatch()
         self._throttled, self._conflicts = set[tuple[str, int, str]](), set[tuple[str, ...]]()
 
     def recall(self, lines: Sequence[Happening]) -> None:
-        """Begin with the lines of another follower of the run: the line for an event is then not repeated."""
+        """Begin with the lines of another follower of the run, so that lines for the same events are not repeated."""
         self.extend(lines)
         self.written, self.late, self._known = len(self), True, frozenset(line.t for line in self)
 
@@ -86,13 +89,13 @@ class Story(list[Happening]):
             self.append(line)
 
     def apply(self, event: Event, t: float, run: Evidence, finding: Finding | None = None) -> None:
-        """Tell what an event changes, which happened at `t`. `run`: what was known before it.
+        """Tell what changes with an event that happened at `t`. `run`: what was known before the event.
 
-        `finding`: the cause that the inquest has found of the present attempt.
+        `finding`: the cause that the inquest has found for the current attempt.
         """
         kind = event.get("kind", "")
         if kind == "moves":
-            if finding and finding.cause in _STANDS and finding.rank in (None, event["rank"]):
+            if finding and finding.cause in _MAY_MOVE_AGAIN and finding.rank in (None, event["rank"]):
                 self._tell(event, f"rank {event['rank']} moves again", moves=True)
         elif kind == "ended":
             self._on_ended(event, t, run)
@@ -103,14 +106,14 @@ class Story(list[Happening]):
 
     def tell_finding(self, finding: Finding, run: Evidence, now: float) -> None:
         """Tell what the inquest has found."""
-        if finding.node in run.nodes.troubles:  # it names all that are in trouble
+        if finding.node in run.nodes.troubles:  # the finding's message covers all nodes that are in trouble
             self._troubles |= run.nodes.troubles
         end = self._ends.get(-1 if finding.rank is None else finding.rank)
         last = next((line.text for line in reversed(self) if line.grave), "")
         if self.late and last == finding.message:  # another follower has told it
             self._explained |= finding.cause != Cause.ALONE
-        elif not (end and end.code < 0):  # the line about its end has told it
-            self._explained |= finding.cause != Cause.ALONE  # which ends no rank
+        elif not (end and end.code < 0):  # otherwise the line about the rank's end has told it
+            self._explained |= finding.cause != Cause.ALONE  # training alone ends no rank
             self._tell({"t": now}, finding.message, True, trouble=None if finding.lasting else finding)
 
     def _tell(self, event: Event, text: str, grave: bool = False, **more: Any) -> None:
@@ -118,12 +121,13 @@ class Story(list[Happening]):
 
     def _on_node(self, event: Event, run: Evidence) -> None:
         now, who = state_of(event), run.ranks.node_name(event["node"])
-        # What a node did before this follower came, another one has told.
+        # Another follower has told what a node did before this follower came.
         before = run.nodes.states.get(now.node, now if self._known else NodeState(now.node, "waiting"))
-        # Of one that is gone the inquest tells.
+        # The inquest tells about a node that is gone.
         is_loss = not now.trouble and (now.code in _KILLED or (run.ranks.least and now.code))
         if is_loss and now.state == "exited" != before.state and not run.verdicts:
-            # Now: others that miss it may end before anybody judges, and where they go on it may come back much later.
+            # Tell it now: nodes that lost this one may end before the run is judged, and if they continue without it,
+            # it may come back much later.
             trouble = _end_of_node(now, run.ranks)
             self._tell(event, trouble.message, True, trouble=trouble)
             self._explained = True
@@ -132,7 +136,7 @@ class Story(list[Happening]):
             if well := sentences.well_words(now, who, over, float(event["t"]) - since):
                 self._tell(event, well)
         if now.restarts > before.restarts and not run.verdicts:  # after a verdict a restart does not matter
-            # Code 1, as a node ends that lost the others: we blame no rank before we know more.
+            # A node that lost the others ends with code 1, too: no rank is blamed before more is known.
             was_lost, again = is_loss and before.state == "exited", f"{now.node} restarts{run.ranks.at_step}"
             if now.code == FAILED and not was_lost:
                 self._back[now.node] = (event, again)
@@ -167,22 +171,22 @@ class Story(list[Happening]):
 
     def _on_ended(self, event: Event, t: float, run: Evidence) -> None:
         ranks, rank, node = run.ranks, event["rank"], event["node"]
-        if ranks.began.get(rank) != node:  # it belongs to an earlier start, whose last lines arrived late
+        if ranks.began.get(rank) != node:  # the event belongs to an earlier start, whose last lines arrived late
             return
         end = self._ends[rank] = end_of(event, t)
-        late = ranks.lives[rank] <= ranks.restarts + ranks.regroups  # another host has told of the new start first
+        late = ranks.lives[rank] <= ranks.restarts + ranks.regroups  # another host reported the new start first
         if self._unexplained and late and end.code and not end.victim:
             self._tell_restart(event, f"the reason of restart {ranks.restarts}", ranks, True, again=False)
-        # The line about the restart of all ranks, or a verdict, reports exit codes.
+        # Here only ends by a signal are told; the line about the restart of all ranks, or a verdict, tells exit codes.
         elif end.code < 0 and not end.victim:
             self._explained = True
             trouble = Finding(cause_of_end(end), f"{node} (rank {rank}) {end.how}{ranks.at_step}", node, rank)
             self._tell(event, trouble.message, trouble.cause != Cause.ENDED, trouble=trouble)
 
     def _tell_restart(self, event: Event, text: str, ranks: Ranks, grave: bool = False, again: bool = True) -> None:
-        """Tell that all ranks restart (`again`), and why, where no line about a lost rank or node has told it."""
+        """Tell that all ranks restart (`again`), and why, if no line about a lost rank or node has told the reason."""
         culprit, explained = blame(ranks.began, list(self._ends.values())), self._explained
-        # A rank that ended with its node left no word; the node's own restart was reported.
+        # A rank that ended together with its node reported nothing; the line about the node's restart was enough.
         with_node = culprit is not None and culprit.node in self._came_back and culprit.rank not in self._ends
         self._ends, self._explained, self._came_back = {}, False, set()
         self._unexplained = ranks.script and culprit is None and not explained
@@ -198,14 +202,14 @@ class Story(list[Happening]):
         self._tell(event, text, True, trouble=Finding(Cause.LEFT_EARLY, text, node, rank))
 
     def _on_members(self, event: Event, run: Evidence) -> None:
-        """Other nodes train from now on (`--min-nodes`)."""
+        """Remember, or tell, that other nodes train from now on (`--min-nodes`)."""
         if changes_nodes(event):
             self._ends, self._explained, self._regroup, self._apart = {}, True, event, {}
             if run.ranks.script:
                 self._tell_regroup(0, script=True)
 
     def _on_apart(self, event: Event, run: Evidence) -> None:
-        """A node that counts as lost lives, and some of the others do not reach it."""
+        """Tell that a node that counts as lost is alive, but some of the other nodes do not reach it."""
         lost, cut_off, news = event["left_out"], sentences.apart_words(event), self._regroup
         if news and sentences.lost_in(news) == [lost]:
             self._apart[lost] = cut_off
@@ -247,7 +251,7 @@ class Story(list[Happening]):
             self._tell(event, f"the script continues after step {step}{repeated}")
 
     def _on_metrics(self, event: Event, run: Evidence) -> None:
-        # The trainer of Muster's ends such a run itself. A script may train on for hours.
+        # Muster's own trainer itself ends a run with such a loss. A script may continue for hours.
         if "loss" in event and run.ranks.script:
             who = f"{run.ranks.began[0]} (rank 0)" if 0 in run.ranks.began else "rank 0"
             if news := self._losses.take(int(event["step"]), float(event["loss"])):
@@ -263,14 +267,14 @@ class Story(list[Happening]):
 
     def _on_conflicts(self, event: Event, run: Evidence) -> None:
         paths = tuple(event["paths"])
-        if paths and paths not in self._conflicts:  # nodes of one machine share a folder, and hosts are often alike
+        if paths and paths not in self._conflicts:  # nodes on one machine share a folder, and hosts often have the same
             self._conflicts.add(paths)
             more = f" and {event['count'] - len(paths)} more" if event["count"] > len(paths) else ""
             changed = f"{event['node']}: the run has changed {', '.join(paths)}{more}"
             self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
 
     def _on_telemetry(self, event: Event, run: Evidence) -> None:
-        """A GPU that something makes slow is told once."""
+        """Tell, once for each reason, that a GPU is throttled."""
         node = event["node"]
         for gpu in event.get("gpus", ()) if node in run.nodes.names else ():
             for reason in gpu.get("throttled", ()):
@@ -295,9 +299,9 @@ def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:
 
 
 class CatchingUp:
-    """Puts a line into the story of a late follower, once all output from before `now` is shown.
+    """Puts a line into the story of a late follower, once all output from before `now` has been shown.
 
-    Below that line it sees what is new. The hosts tell their consoles from the beginning, which takes them a moment.
+    What comes after that line is new. The hosts send their consoles from the beginning, which takes a moment.
     """
 
     def __init__(self, story: Story, now: float) -> None:
@@ -306,7 +310,7 @@ class CatchingUp:
         self._over, self._new = not story.late, list[Event]()
 
     def parts(self, events: list[Event], now: float) -> Iterator[list[Event]]:
-        """The events of a look as they are to be shown, one part after the other; new output waits for its turn."""
+        """The events of one look in the parts in which to show them; new output waits until old output is shown."""
         if not self._over:
             old = [event for event in events if not self._is_new_output(event)]
             self._new += [event for event in events if self._is_new_output(event)]
@@ -317,11 +321,11 @@ class CatchingUp:
                 return
             self._over, events = True, self._new
             self._story.tell(Happening(now, "muster attach follows the run from here on"))
-            yield []  # the line comes before the output that is new
+            yield []  # so that the line is shown before the new output
         yield events
 
     def rest(self) -> list[Event]:
-        """The output that still waits when the run ends."""
+        """The new output that is still waiting when the run ends."""
         return [] if self._over else self._new
 
     def _is_new_output(self, event: Event) -> bool:

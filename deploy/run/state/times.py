@@ -1,4 +1,4 @@
-"""How long the ranks of a run have run, by their nodes' clocks: whoever follows the run may have come late. Pure."""
+"""How long a run's ranks have been running, by their nodes' clocks, because the follower may have come late. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from typing import Any
 
 from ..events import Event
 
-# So much the clocks of a host and of this machine may differ.
+# How much the clocks of a host and of this machine may differ.
 CLOCKS_DIFFER_S = 60.0
 _BEGINS = ("began", "started")
-# These have the time of who reads them, or come after the end.
-_NO_RANKS_WORD = ("left", "verdict", "on_end")
+# Events of these kinds do not have a rank's time: the follower makes them, or they come after the end.
+_NOT_FROM_RANKS = ("left", "verdict", "on_end")
 
 
 def started(known: Mapping[str, Any]) -> float:
-    """When the last start of a run began, less what two clocks may differ; 0 if an attach wrote the record.
+    """When the last start of a run began, minus CLOCKS_DIFFER_S; 0 if `muster attach` wrote the record.
 
-    0 too for the only start: nothing is older, and the first events of hosts whose clocks are behind are not lost.
+    Also 0 if there was only one start: nothing is older, and the first events of hosts whose clocks are behind are not
+    lost.
     """
     starts = known.get("starts", ())
     if len(starts) < 2 or "script" in known.get("foreign", ()):
@@ -30,7 +31,7 @@ def started(known: Mapping[str, Any]) -> float:
 class Span:
     """When the first node came up, when the first rank began, and when a rank or an agent last wrote anything.
 
-    What is older than `since` belongs to earlier starts of the run. `waited`: the nodes waited for their GPUs first.
+    Events older than `since` belong to earlier starts of the run. `waited`: the nodes first waited for their GPUs.
     """
 
     since: float = 0.0
@@ -46,7 +47,7 @@ class Span:
             return
         if kind == "node_up":
             self.up = min(self.up or t, t)
-        if not isinstance(event.get("rank"), int) or kind in _NO_RANKS_WORD:
+        if not isinstance(event.get("rank"), int) or kind in _NOT_FROM_RANKS:
             return
         self.waited = self.waited or kind == "waits"
         if kind in _BEGINS:
@@ -55,10 +56,10 @@ class Span:
 
     @property
     def first(self) -> float:
-        """When the run began; 0 if no rank has."""
+        """When the run began; 0 if no rank has begun."""
         return self.began if self.waited or not self.up else min(self.up, self.began)
 
     @property
     def seconds(self) -> float:
-        """From the first to the last; 0 if that is not known."""
+        """How many seconds the run has lasted; 0 if no rank has begun."""
         return max(0.0, self.last - self.first) if self.began else 0.0

@@ -1,4 +1,4 @@
-"""What a training has come to, event by event: its losses, its pace, its checkpoints and evaluations. Pure."""
+"""The progress of a training, updated with each event: losses, pace, checkpoints and evaluations. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MOST_SCALARS, _MOST_POINTS = 300, 4096
 
 
 class Course(list[T]):
-    """Points of a course that may last for weeks: so many at most, at even distances, and the newest one."""
+    """Points of a curve that may grow for weeks: at most _MOST_POINTS, at even distances, and the newest point."""
 
     def __init__(self) -> None:
         super().__init__()
         self._count, self._every = 0, 1
 
     def take(self, point: T) -> None:
-        """Take the newest point, in the place of the one before where that is no longer the newest."""
+        """Add the newest point; it replaces the one before if that was kept only as the newest."""
         self[-1 if self._count % self._every else len(self) :] = [point]
         self._count += 1
         if len(self) > _MOST_POINTS:
@@ -30,7 +30,7 @@ class Course(list[T]):
 
 @dataclass
 class Training:
-    """The numbers of a training. `scalars`: by name the newest step and value in a script's files, and the file.
+    """The numbers of a training. `scalars`: for each name, the newest step and value in a script's files, and the file.
 
     `pace`: the last reports of rank 0, as time and step. `checkpoint`, `evaluated`: the last events of these kinds.
     """
@@ -43,13 +43,13 @@ class Training:
     scalars: dict[str, tuple[int, float, str]] = field(default_factory=dict)
 
     def apply(self, event: Event, starts_again: bool) -> None:
-        """Apply an event. `starts_again`: it shows that all ranks do."""
+        """Apply an event. `starts_again`: it shows that all ranks start again."""
         if starts_again:
             self.pace.clear()
         react(self, event)
 
     def seconds_left(self, steps: int) -> float | None:
-        """The time left until so many steps, at the pace of the last 20 reports; None before there are two."""
+        """The time left until `steps` steps, at the pace of the last 20 reports; None before there are two."""
         if len(self.pace) < 2 or not steps:
             return None
         (t_first, first), (t_last, last) = self.pace[0], self.pace[-1]
@@ -68,7 +68,7 @@ class Training:
             self.losses[:] = [point for point in self.losses if point[0] <= int(event["step"])]
             self.pace.clear()
         elif event.get("another") and self.pace and self.pace[-1][0] < float(event["t"]):
-            self.losses.clear()  # rank 0 is about to say the same
+            self.losses.clear()  # rank 0 is about to report the same
             self.pace.clear()
 
     def _on_metrics(self, event: Event) -> None:

@@ -1,4 +1,4 @@
-// The board: its rows come as JSON each second, and every word of a run is set as text.
+// The board: fetch its rows as JSON every second. Every word from a run is set as text, never as markup.
 {
   const MOST = 8, LEAST = 2;
   const find = (name) => document.querySelector(name), search = find(".search"), compare = find(".compare");
@@ -31,7 +31,7 @@
     addCopy(home.firstChild);
     return home;
   };
-  // By column: its head, the value by which it sorts, its class, and what a cell has, if not that value.
+  // For each column: its head, the value that it sorts by, its class, and a cell's content if it is not that value.
   const COLUMNS = [
     ["State", (row) => row.state, "", verdict],
     ["Run", (row) => row.id, "", link],

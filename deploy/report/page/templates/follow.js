@@ -1,9 +1,9 @@
-// Ask the board again and again for what is newer than what this page has, and say when it has ended.
+// Ask the board again and again for anything newer than this page has, and tell the reader if the board has ended.
 function follow(address, take, pause = () => 1000) {
   const told = document.querySelector(".told");
   let mark = "";
   const look = async () => {
-    if (!document.hidden && !document.querySelector(":active")) { // nothing changes under a mouse that draws
+    if (!document.hidden && !document.querySelector(":active")) { // nothing changes while a mouse button is pressed
       try {
         const answer = await fetch(`${address}?have=${mark}`);
         if (answer.status === 200) { await take(answer); mark = answer.headers.get("ETag"); }

@@ -1,10 +1,10 @@
-// The page of a run, kept up to date: of the board's newer copy, what has changed takes the place of what is here.
-// Its text is escaped where it is made, the policy lets no other script run, and this parser runs none.
+// Keep the page of a run up to date: replace the parts that differ in the board's newer copy.
+// The board escapes text in its copy, the policy lets no other script run, and DOMParser runs no scripts.
 {
   const main = document.querySelector("main");
   const sources = new Map([...main.children].map((part) => [part.id, part.outerHTML]));
 
-  // What a reader does in a part goes on in the next one: what has the focus, and how far something is scrolled.
+  // A new part keeps the reader's state in the old part: which element has the focus, and how far elements are scrolled.
   const reached = (part) => [...part.querySelectorAll("a, button, input, select, summary, [tabindex]")];
   const scrolled = (part) => [...part.querySelectorAll("pre, .values")];
   const place = ({ scrollHeight, clientHeight, scrollTop }) => (scrollHeight - clientHeight - scrollTop > 4 ? scrollTop : scrollTop ? scrollHeight : null);
@@ -29,7 +29,7 @@
   };
   setTimeout(() => follow("", async (answer) => take(await answer.text())), 1000);
 
-  // One log at a time: the rank that is chosen, its lines with a word, and the newest of them while it is followed.
+  // Show one log at a time: that of the chosen rank, only its lines with a word, scrolled to the newest while followed.
   const log = { file: "", mark: "", text: "", word: "", follow: true };
   const showLog = () => {
     const home = document.querySelector("#logs pre"), word = log.word.toLowerCase();
@@ -44,7 +44,7 @@
     try {
       const answer = await fetch(`${file}?look&have=${log.mark}`), text = await answer.text();
       if (answer.status === 200 && file === log.file) { Object.assign(log, { text, mark: answer.headers.get("ETag") }); showLog(); }
-    } catch { /* the look above says that the board has ended */ }
+    } catch { /* follow() tells the reader that the board has ended */ }
   };
   function addLogs(part) {
     const [choose, word, follow] = part.querySelectorAll(".choice select, .choice input");

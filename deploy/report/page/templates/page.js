@@ -1,9 +1,10 @@
-// Charts that answer the hand: values read out, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
-// By pointer, touch and keyboard. Who lets no script run has the plain drawing of charts.py.
+// Interactive charts: values at the pointer, zoom, pan, logarithm, smoothing, series on and off, a table, CSV.
+// They work by pointer, touch and keyboard. A browser without scripts shows the plain drawing of charts.py.
 const SVG = "http://www.w3.org/2000/svg", SIDE = 1000;
-// From so many points on a curve has a running mean, over so many percent of them; so many dots are small ones.
+// A curve with SMOOTH_FROM points or more has a running mean over SMOOTHED percent of them; more than CROWDED dots are
+// drawn small.
 const SMOOTH_FROM = 40, SMOOTHED = 5, CROWDED = 24, LABELLED_MARKS = 4, LOG_FROM = 40;
-// How a reader left each chart, by its section and title: a newer copy of the page looks the same.
+// How the reader left each chart, by its section and title, so that a newer copy of the page looks the same.
 const views = new Map();
 
 function made(name, className = "", words = "") {
@@ -20,7 +21,7 @@ function shape(name, attributes, parts = []) {
 }
 const picture = (viewBox, parts) => shape("svg", { viewBox, preserveAspectRatio: "none", "aria-hidden": "true" }, parts);
 const figure = (value) => value.toLocaleString("en", { maximumSignificantDigits: 4 });
-// A tick as short as it is round; with an exponent where it would be long.
+// The label of a tick, without needless digits; with an exponent if it would be long otherwise.
 const tickLabel = (value) => (value && (Math.abs(value) < 1e-4 || Math.abs(value) >= 1e7)
   ? Number(value.toPrecision(4)).toExponential().replace("+", "") : value.toLocaleString("en", { maximumSignificantDigits: 10 }));
 
@@ -34,7 +35,7 @@ function runningMean(points, percent) {
   });
 }
 
-// Round ticks within a range: 1, 2 or 5 times a power of ten; of a logarithm, powers of ten where there are several.
+// Round ticks within a range: 1, 2 or 5 times a power of ten; on a logarithmic axis with a wide range, powers of ten.
 function ticks(low, high, wanted, log) {
   if (log) {
     const all = [], every = Math.ceil(Math.log10(high / low) / 8);
@@ -46,12 +47,12 @@ function ticks(low, high, wanted, log) {
   const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const step = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= raw * 0.999);
   const all = [], last = high * (1 + 1e-12) + step * 1e-9;
-  // Beyond 2 ** 53 one more is no other number, and the end never comes.
+  // Beyond 2 ** 53, adding 1 does not change a number, so without a limit the loop would never end.
   for (let at = Math.ceil(low / step - 1e-9); at * step <= last && all.length <= wanted; at++) all.push(at * step || 0);
   return all;
 }
 
-// What one does to a chart by a button of page.html, or by its key.
+// What each button of page.html, or its key, does to a chart.
 const ACTIONS = {
   "+": (chart) => chart.zoom(2, chart.view.at ?? undefined),
   "-": (chart) => chart.zoom(0.5),
@@ -82,7 +83,7 @@ class Chart {
     this.addKeys();
     this.addTools();
     this.listen();
-    const closed = home.closest("details:not([open])"); // a host's, of which a page may have hundreds
+    const closed = home.closest("details:not([open])"); // one of hundreds of hosts: draw it when opened
     if (closed) closed.addEventListener("toggle", () => this.draw(), { once: true });
     else this.draw();
   }
@@ -159,7 +160,7 @@ class Chart {
       if (!fine.length) continue;
       const corners = fine.map(place), dots = fine.length === 1 || each.style === "dots";
       path(`M${corners.join("L")}`, dots ? "thread" : mean ? `${each.style} behind` : each.style);
-      // A line of no length with round ends is a dot that no stretching makes oval.
+      // A line of no length with round ends is a dot that stays round when the drawing is stretched.
       if (dots) path(`M${corners.join("h.01M")}h.01`, fine.length > CROWDED ? "dots many" : "dots");
       if (mean?.length > 1) path("M" + mean.map(place).join("L"), each.style);
       if (each.letter) {
@@ -170,7 +171,7 @@ class Chart {
     }
     return [picture(`0 0 ${SIDE} ${SIDE}`, paths), ...labels];
   }
-  // The points of the range, and one beside it at either end, so that lines do not stop short.
+  // The points in the range, and one more at either end, so that lines reach the edges.
   within(points) {
     const [low, high] = this.range, first = points.findIndex(([x]) => x >= low), last = points.findLastIndex(([x]) => x <= high);
     return first < 0 || last < 0 ? [] : points.slice(Math.max(0, first - (points[first][0] > low)), last + 2);
@@ -201,7 +202,7 @@ class Chart {
     this.output.textContent = "";
   }
 
-  // Buttons that stay pressed, each with what they show: a series, its mean, an axis, the table.
+  // Toggle buttons: each stays pressed while what it controls (a series, the mean, the axis, the table) is shown.
   addKeys() {
     const keys = this.home.querySelector(".keys");
     if (this.first.smooth) {
@@ -267,7 +268,7 @@ class Chart {
     }, { passive: false });
     plot.addEventListener("keydown", (event) => this.press(event));
   }
-  // What lay below two fingers stays below them.
+  // Zoom and pan so that the points below two fingers stay below them.
   pinch(box) {
     const [one, other] = [...this.fingers.values()].sort((a, b) => a.x - b.x), [a, b] = [one.at, other.at].map((at) => (at - box.left) / box.width);
     if (b - a < 0.02) return;
@@ -305,7 +306,7 @@ class Chart {
     return frame;
   }
   save() {
-    // A spreadsheet would take a name that begins so for a formula.
+    // A spreadsheet would take a name with such a beginning for a formula.
     const cell = (value) => (typeof value === "number" ? value : `"${(/^[=+@\t\r-]/.test(value) ? "'" : "") + value.replaceAll('"', '""')}"`);
     const lines = [this.head, ...this.rows()].map((row) => row.map((value) => (value === "" ? "" : cell(value))).join(","));
     const link = made("a");
@@ -316,7 +317,7 @@ class Chart {
   }
 }
 
-// Beside each command a button that copies it, as it is typed.
+// Add a button next to a command, which copies it.
 function addCopy(code) {
   const button = made("button", "copy", "copy");
   button.onclick = async () => {
@@ -327,7 +328,7 @@ function addCopy(code) {
   code.after(button);
 }
 
-// The sections of this page, to go to one.
+// Fill the list of contents with links to the sections of this page.
 function addContents() {
   const home = document.querySelector(".contents");
   home?.replaceChildren(...[...document.querySelectorAll("section[id] > h2")].map((title) => {
