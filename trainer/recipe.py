@@ -253,10 +253,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Every statement that runs on import.
-
-    Including those in `if` and `try`, but not those in functions and classes.
-    """
+    """Every statement that runs on import, including those in `if` and `try`, but not in functions and classes."""
     for node in body:
         if isinstance(node, ast.stmt):
             yield node

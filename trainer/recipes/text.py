@@ -112,7 +112,7 @@ def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
 
 
 def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """For each window, shape (batch,).
+    """The metrics of each window, shape (batch,).
 
     `bits_per_byte` (lower is better) and `accuracy`, the share of correct guesses.
     """

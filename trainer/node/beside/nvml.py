@@ -30,9 +30,9 @@ class _Use(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """This has a `reserved` field.
+    """NVML's second version of this struct, which has a field `reserved`.
 
-    In the struct's first version, `used` includes what the driver reserves, up to 1 GB.
+    In the first version, `used` includes what the driver reserves, up to a gigabyte.
     """
 
     _fields_ = (("version", c_uint), *((name, c_ulonglong) for name in ("total", "reserved", "free", "used")))

@@ -1,6 +1,6 @@
 """How a rank saves the last finished step of a run that broke off.
 
-Run.py and checkpoints.py decide when, and which rank. Each disk that receives checkpoints needs this one once: the
+run.py and checkpoints.py decide when, and which rank. Each disk that receives checkpoints needs this one once: the
 ranks that see the disk take turns, and the first one writes it. No rank knows which other ranks are alive, so a rank
 holds a lock while it writes a checkpoint; a kill releases the lock.
 """
