@@ -28,7 +28,7 @@ from lab.fault import Fault
 from lab.network import Lab, must
 
 PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-networks.md"
-# The page continues with what was tried by hand.
+# The page continues with the manual trials.
 BY_HAND = "## Behind 1:1 address translation"
 COUNT = 40
 # Mbit/s; the rates differ by a factor of at least three, because `tc` does not hold a rate exactly under load.

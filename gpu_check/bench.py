@@ -16,7 +16,7 @@ from .nodes import RECIPES, SCRIPTS, Run
 # NCCL can let ranks share a GPU from this version on.
 _SHARES_GPU = (2, 30)
 # nvidia-smi still answers, but exits with 14, if the infoROM of a working GPU is corrupt.
-_WELL = (0, 14)
+_ANSWERED_CODES = (0, 14)
 MULTI_RANK = "NCCL_MULTI_RANK_GPU_ENABLE"
 # Ranks that share a GPU as different 'hosts' must use sockets, like real hosts without InfiniBand.
 _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
@@ -112,6 +112,6 @@ def ask(command: Sequence[str], variables: Mapping[str, str] | None = None, seco
         asked = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with suppress(subprocess.TimeoutExpired):
             output, _ = asked.communicate(timeout=seconds)
-            return output if asked.returncode in _WELL else None
+            return output if asked.returncode in _ANSWERED_CODES else None
         asked.kill()
     return None

@@ -56,7 +56,7 @@ def hosts_apart(count: int) -> Iterator[Network]:
     with ExitStack() as stack:
         switch = stack.enter_context(_held_network())
         holders = [stack.enter_context(_held_network()) for _ in range(count)]
-        _within(switch, lambda: _lay(holders))
+        _within(switch, lambda: _connect_hosts(holders))
         places = []
         for number, holder in enumerate(holders):
             address = f"10.77.0.{number + 1}"
@@ -65,7 +65,7 @@ def hosts_apart(count: int) -> Iterator[Network]:
         yield Network(switch, places)
 
 
-def _lay(holders: Sequence[int]) -> None:
+def _connect_hosts(holders: Sequence[int]) -> None:
     netlink.add_bridge(_BRIDGE)
     netlink.up(_BRIDGE)
     for number, holder in enumerate(holders):

@@ -32,7 +32,7 @@ _POLL_S = 0.05
 # Prefixes of an outer run's variables: a node must get only its own run's.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_", "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_")
 # What an agent gets in addition to the variables that torchrun needs.
-_OURS_ALONE = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+_AGENT_ONLY = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 Variables = Mapping[str, str]
@@ -73,7 +73,7 @@ class Run:
         for number, place in enumerate(places):
             placement = Placement(self.names[number], number, len(places), ranks, place.interface, threads)
             made = node_environment(placement, meeting, folder.name, str(folder), restarts)
-            made = {name: value for name, value in made.items() if not (module and name in _OURS_ALONE)}
+            made = {name: value for name, value in made.items() if not (module and name in _AGENT_ONLY)}
             self._environments.append({**made, STOP_ON_EOF: "1", **(variables or {}), **own(number)})
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.restarts = 0

@@ -168,9 +168,9 @@ class Lab:
             wire = [f"link set {port} master {bridge} mtu {mtu}", f"link set {port} up"]
             must("ip", "-netns", self.switch, "-batch", "-", stdin="\n".join(wire) + "\n")
         if self.count > FEW:
-            self._introduce(name, net4, net6)
+            self._fill_neighbour_tables(name, net4, net6)
 
-    def _introduce(self, name, net4, net6):
+    def _fill_neighbour_tables(self, name, net4, net6):
         """Tell all hosts the other hosts' hardware addresses.
 
         The kernel has one neighbour table for all namespaces, with 1024 entries by default: many hosts overflow it.

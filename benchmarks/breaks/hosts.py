@@ -58,7 +58,9 @@ _HOG = "nohup sh -c 'while :; do :; done' >/dev/null 2>&1 & echo $! >> /tmp/hogs
 _CORE = "/sys/fs/cgroup/cpu/cpu.cfs"
 _RESET = "REJECT --reject-with tcp-reset"
 _LOSES = "-i eth0 -p tcp ! --dport 22 -m statistic --mode random --probability 0.3 -j DROP"
-_AWAY = "a=$(ip -o -4 addr show eth0 | awk '{print $4}'); ip addr del $a dev eth0; ip addr add 10.254.7.7/24 dev eth0"
+_OTHER_ADDRESS = (
+    "a=$(ip -o -4 addr show eth0 | awk '{print $4}'); ip addr del $a dev eth0; ip addr add 10.254.7.7/24 dev eth0"
+)
 _SHIM = "kill -9 $(ps -eo pid,args | grep [c]ontainerd-shim | awk '{print $1}')"
 START, AGAIN, WHOLE = {"mend": power("start")}, {"mend": power("restart")}, as_root(f"umount -l {_RUNS}; true")
 MEMORY = "hog = [bytearray(1 << 24) for _ in range(400)]"
@@ -90,7 +92,7 @@ ALONE, BACK = filtered("-I", peers=None), filtered("-D", peers=None)
 break_host("a host cut off from both", "cut off, node lost", ALONE, mend=BACK)
 break_host("the first host cut off", "cut off, node lost", ALONE, mend=BACK, first=True)
 break_host("the interface goes down", "node lost, cut off, out of reach", as_root("ip link set eth0 down"), **AGAIN)
-break_host("another address", "node lost, cut off, out of reach", as_root(_AWAY), **AGAIN)
+break_host("another address", "node lost, cut off, out of reach", as_root(_OTHER_ADDRESS), **AGAIN)
 break_host("logged out: SSH ends for a while", "node lost", as_root("iptables -I INPUT -p tcp --dport 22 -j DROP"),
            mend=as_root("iptables -F INPUT"), limit_s=20)  # fmt: skip
 break_host("a third of the packets is lost", "slow, cut off, node lost", as_root(f"iptables -I INPUT {_LOSES}"),

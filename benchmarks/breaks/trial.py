@@ -23,14 +23,14 @@ from lab import rack
 
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, MENDED_S = 20, 180
-_MENDS = "and its node ended it"
+_MENDED_TEXT = "and its node ended it"
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
-_SPEAKS = re.compile(
+_FAULT_LINE = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|"
     r"cannot be reached|(?:other|different) weights|clock of|no rank has made|"
     r"step \d+ failed|alone|does not answer|is gone|is full"
 )
-_QUIET = re.compile(
+_HARMLESS_LINE = re.compile(
     r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"
 )
 _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
@@ -143,7 +143,7 @@ class Trial:
         """Whether the node ended the hanging rank, and all ranks trained again; a harmless fault ends no rank."""
         cut, end = 0.0, time.time() + (0.0 if "harmless" in self.fault.cause else MENDED_S)
         while True:
-            cut = cut or (time.time() if _MENDS in output.read_text(errors="replace") else 0.0)
+            cut = cut or (time.time() if _MENDED_TEXT in output.read_text(errors="replace") else 0.0)
             files = (self._home(folder) / "runs" / self.run / "ranks").glob("rank-*.jsonl")
             if cut and all(self._last_step(file) > cut for file in files):
                 return f"all train again after {time.time() - since:.0f} s"
@@ -259,7 +259,7 @@ def printed(output: Path) -> str:
 
 def first_words(said: str) -> str:
     """The first line about a fault."""
-    speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
+    speaks = (line for line in said.splitlines() if _FAULT_LINE.search(line) and not _HARMLESS_LINE.match(line))
     return next((line.strip() for line in speaks if not line.startswith("|")), "")
 
 

@@ -235,7 +235,7 @@ def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
 def _post(url: str, about: Mapping[str, Any]) -> str:
     request = urllib.request.Request(url, json.dumps(about).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.build_opener(_Stays).open(request, timeout=_POST_S) as reply:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_POST_S) as reply:
             return "" if reply.status < 300 else f"{url} answered {reply.status}"
     except urllib.error.HTTPError as fault:
         if 300 <= fault.code < 400:
@@ -243,7 +243,7 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
         raise
 
 
-class _Stays(urllib.request.HTTPRedirectHandler):
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
     """Post only to the URL that the user gave."""
 
     def redirect_request(self, *_: Any) -> None:

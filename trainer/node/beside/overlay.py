@@ -175,7 +175,7 @@ class Overlay:
             time.sleep(_POLL_S)
 
     def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Remove these peers, and with them WireGuard's record of their last handshake."""
+        """Remove these peers, and with them WireGuard's record of their last handshake attempt."""
         for key in question["keys"]:
             _tool("wg", "set", self._interface, "peer", key, "remove")
         return {"forgotten": len(question["keys"])}

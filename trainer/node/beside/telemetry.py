@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
 # An agent that stays stopped this long is woken.
 WOKEN_S = 30.0
-_WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
+_WAKE_HINT = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
 # For a script's files: how long one look may take, how many times longer the pause after it is, and the last look.
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000
@@ -104,7 +104,7 @@ class Wakes:
                 os.kill(pid, signal.SIGCONT)
         name = next((stopped[pid] for pid, since in self._since.items() if now > since), "")
         self.news, self._reported = bool(name) != self._reported, bool(name)
-        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
+        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKE_HINT}"} if name else {}
 
     def _processes(self) -> dict[int, str]:
         own = {pid: "its torchrun" for pid in processes.children(self._agent) if pid != os.getpid()}

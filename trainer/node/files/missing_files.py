@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 # In place of a node's name: the script wrote the file on this node, or the file is unchanged since it was sent.
 OWN, SENT = "", "="
-_OLD = "?"
+_OUTDATED = "?"
 # The number at the end of a folder's name: an epoch or a step.
 _NUMBER = re.compile(r"[0-9]+(?=[^/]*$)")
 
@@ -89,7 +89,7 @@ def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]])
     made = dict(listings)
     for node, paths in old.items():
         here = listings[node].files
-        replaced = {path: Entry(here[path].size, here[path].time, _OLD) for path in paths}
+        replaced = {path: Entry(here[path].size, here[path].time, _OUTDATED) for path in paths}
         made[node] = Listing({**here, **replaced}, listings[node].links)
     return made
 

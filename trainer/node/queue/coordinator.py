@@ -20,7 +20,7 @@ from .reservation import LEASE_S, Reservation
 # A host may answer slowly: another run may hold its lock, or its driver may hang.
 _ANSWER_S, _AT_ONCE, _PROOF_S, _PROVED_EVERY_S, _PORTS = 45.0, 16, 140.0, 0.2, 100
 # Nodes start one after the other, and a packet may be lost: a silence this short is not reported.
-_BRIEF_S = 6.0
+_BRIEF_SILENCE_S = 6.0
 Answers = dict[int, dict[str, Any]]
 
 
@@ -80,7 +80,7 @@ class Coordinator:
             answer = self._ask(place, {"do": "take"})
             if not answer:
                 why = f"{self._names[place]} does not answer"
-                self._brief = time.monotonic() - self._silent[place] < _BRIEF_S
+                self._brief = time.monotonic() - self._silent[place] < _BRIEF_SILENCE_S
             elif answer["state"] not in (HOLDS, RUNS):
                 why = f"{self._names[place]}: {answer.get('why', '')}"
         return why

@@ -99,7 +99,7 @@ class Reservation:
         """Listen on a port that the kernel chooses, as the ranks will do, until the rehearsal is over."""
         self._close()
         self._listening = meeting.listen(self._address(self.plan["place"]), 0)
-        _later(self._close, self._listening)
+        _after_time_limit(self._close, self._listening)
         return {"port": self._listening.getsockname()[1]}
 
     def _on_reach(self, question: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ class Reservation:
             stdin=subprocess.DEVNULL,
             stdout=self._words,
         )
-        _later(self._proof.kill)
+        _after_time_limit(self._proof.kill)
 
     def _on_proved(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Whether the rehearsal is over, and what went wrong."""
@@ -236,7 +236,7 @@ def _error_of(text: bytes) -> str:
     return f"it was killed, or did not end within {_PROVE_S:.0f} s"
 
 
-def _later(act: Callable[..., object], *arguments: object) -> None:
+def _after_time_limit(act: Callable[..., object], *arguments: object) -> None:
     timer = threading.Timer(_PROVE_S, act, arguments)
     timer.daemon = True
     timer.start()

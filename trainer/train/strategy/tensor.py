@@ -34,7 +34,7 @@ _NOISE = 0.05
 # The other ranks do the same work as the rank that fails, so they finish soon after it.
 ALONE_SECONDS = 5.0
 _attempts = itertools.count()
-_TRUST = "correct the recipe's tensor_plan (muster docs which-mesh); --trust-plan trains with it as it is"
+_PLAN_HINT = "correct the recipe's tensor_plan (muster docs which-mesh); --trust-plan trains with it as it is"
 Plan = Mapping[str, ParallelStyle]
 
 
@@ -43,7 +43,7 @@ def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
     names = [name for name, _ in model.named_modules()]
     for pattern, style in plan.items():
         if not isinstance(style, ParallelStyle):
-            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a ParallelStyle of torch", _TRUST)
+            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a ParallelStyle of torch", _PLAN_HINT)
         if not any(fnmatchcase(name, pattern) for name in names):
             raise Refused(f"tensor_plan: {pattern}: the model has no such module", f"it has {', '.join(names[1:9])}")
     with warnings.catch_warnings():
@@ -97,10 +97,12 @@ def _agree(store: Store, attempt: Callable[[], object]) -> None:
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
         fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
     if not _others_come(store, bool(fault)):
-        raise Refused(f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _TRUST)
+        raise Refused(
+            f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _PLAN_HINT
+        )
     faults = exchange.all_of(fault)
     if reason := next(filter(None, faults), ""):
-        raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
+        raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _PLAN_HINT)
 
 
 def _others_come(store: Store, waits: bool) -> bool:
