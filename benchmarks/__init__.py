@@ -1,1 +1,1 @@
-"""Every figure that Muster claims, measured beside its rivals: `make bench` -> docs/evidence/benchmarks.md."""
+"""Every figure that Muster claims, measured next to its rivals: `make bench` -> docs/evidence/benchmarks.md."""

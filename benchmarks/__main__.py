@@ -1,7 +1,7 @@
-"""`python -m benchmarks [hosts|growth] [--quick]`, as `make bench` and its like: measure, write docs/evidence/.
+"""`python -m benchmarks [hosts|growth] [--quick]`, as in `make bench`: measure, and write docs/evidence/.
 
-Without a word the figures of this machine; with `hosts` those of real hosts, which the rack stands for; with `growth`
-those of 2 to 16 hosts.
+Without an argument: the figures of this machine; `hosts`: those of real hosts, for which the rack stands in;
+`growth`: those of 2 to 16 hosts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ PLACES = {"bench": "One machine", "bench-hosts": "Real hosts", "bench-growth": "
 
 
 def main() -> int:
-    """Measure, print, write; 1 when a benchmark broke (a figure that is not met is a finding, no fault)."""
+    """Measure, print, write.
+
+    Returns 1 if a benchmark crashed (a figure that misses its goal is a finding, not a fault).
+    """
     command = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     command.add_argument("what", nargs="?", choices=["hosts", "growth"], help="the figures of real hosts, of many")
     command.add_argument("--quick", action="store_true", help="fewer repetitions; the file stays as it is")
@@ -68,7 +71,7 @@ def main() -> int:
 
 
 def _measure(name: str, quick: bool) -> tuple[dict[str, Any], bool]:
-    """The figure, and whether it could be measured at all: one that breaks must not take the others along."""
+    """The figure, and whether it could be measured: a benchmark that crashes must not end the others."""
     try:
         module, _, drill = name.partition(" ")
         measure = drills.measure(drill) if drill else importlib.import_module(f"benchmarks.{module}").measure
@@ -81,7 +84,7 @@ def _measure(name: str, quick: bool) -> tuple[dict[str, Any], bool]:
 
 
 def _rows(target: str, sections: list[tuple[str, dict[str, Any]]]) -> list[dict[str, str]]:
-    """What was measured, as rows of the file of figures; the first of a figure has the notes."""
+    """The measurements as rows of the CSV file; the first row of a benchmark has the notes."""
     rows = []
     for name, found in sections:
         notes = "; ".join([_machine(), *found["notes"]])
@@ -109,7 +112,7 @@ def _machine() -> str:
 
 
 def _write(rows: list[dict[str, str]]) -> None:
-    """Put the rows in the place of older ones of the same programs."""
+    """Replace the older rows of the same benchmarks with these rows."""
     measured = {row["benchmark"] for row in rows}
     with FILE.open(newline="") as file:
         old = [row for row in csv.DictReader(file) if row["benchmark"] not in measured]

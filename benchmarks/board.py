@@ -2,9 +2,10 @@
 
     python -m benchmarks.board [--quick]
 
-Rank 0 makes a step, prints a line and notes the time, once a second. In Debian's Chromium an observer notes when
-the line and the step's number stand on the page. Hosts, board and browser have one clock: they share this machine. What
-the board takes of a core is its own process's time, its SSH connections included, while the page is watched.
+Rank 0 makes a step, prints a line and records the time, once a second. In Debian's Chromium an observer records when
+the line and the step's number appear on the page. Hosts, board and browser have the same clock: they share this
+machine. The board's share of a core is its own process's CPU time, its SSH connections included, while the page is
+watched.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ _STEP = re.compile(r"step (\d+) at (\d+\.\d+)")
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds from a print and a step to the page, and the board's share of a core."""
+    """Seconds from a print and from a step until the page shows them, and the board's share of a core."""
     with nodes.scratch() as scratch, racks.rack(HOSTS, "classic") as rack:
         project, watching = scratch / f"board-{uuid.uuid4().hex[:6]}", scratch / "watching"
         for folder in (project, watching):
@@ -111,7 +112,7 @@ def _watch(run: str, folder: Path, hosts: tuple[str, str], seconds: float) -> tu
     with subprocess.Popen(line, cwd=folder, stdout=subprocess.PIPE, text=True) as started:
         try:
             url = (started.stdout or sys.stdin).readline().strip()
-            # The browser's library is one of the tests'.
+            # The browser library is installed only for the tests.
             browse = [HOME / ".venv/bin/python", "-c", BROWSE, url, run, str(seconds), WATCH]
             with subprocess.Popen(browse, cwd=HOME, stdout=subprocess.PIPE, text=True) as browser:
                 lines = browser.stdout or sys.stdin
@@ -128,7 +129,7 @@ def _watch(run: str, folder: Path, hosts: tuple[str, str], seconds: float) -> tu
 
 
 def _late(made: dict[int, float], seen: dict[str, float]) -> list[float]:
-    """Seconds from each step to the first look that shows it or a later one."""
+    """Seconds from each step until the page shows that step or a later one."""
     shown = sorted((at, int(number)) for number, at in seen.items())[1:]
     first, last = shown[0][1], max(number for _, number in shown)
     return [min(at for at, number in shown if number >= step) - made[step] for step in range(first, last + 1)]

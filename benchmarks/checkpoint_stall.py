@@ -1,8 +1,8 @@
-"""How long a step stalls for a checkpoint: handing it to the background writer, beside a plain blocking torch.save.
+"""How long a step stalls for a checkpoint: with the background writer, and with a plain blocking torch.save.
 
     python -m benchmarks.checkpoint_stall [--quick]
 
-The state is a model's and its Adam's, about 300 MB. The two take turns, each only once the disk is idle again.
+The state is a model's and its Adam optimizer's, about 300 MB. The two take turns, each once the disk is idle again.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from benchmarks import nodes
 from benchmarks.figure import Row, alone, result, say, spread
 from muster.checkpoint.writer import BackgroundWriter, WriteResult
 
-LAYERS, WIDTH = 24, 1024  # x 3: the weights, and Adam's two moments
+LAYERS, WIDTH = 24, 1024  # x 3: the weights and Adam's two moments
 LIMIT = 0.25
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Milliseconds the caller waits; the first of each, which finds cold memory, is told apart."""
+    """Milliseconds that the caller waits; the first of each, which uses cold memory, is reported separately."""
     repetitions = 4 if quick else 15
     state = _state()
     size = sum(tensor.numel() * 4 for part in state.values() for tensor in part.values())
@@ -73,7 +73,7 @@ def _save(state: dict[str, Any], path: Path) -> float:
     began = time.perf_counter()
     torch.save(state, path)
     taken = (time.perf_counter() - began) * 1e3
-    with path.open("rb") as file:  # not timed: what the rival leaves to the disk must not slow ours down
+    with path.open("rb") as file:  # not timed, so that the rival's unwritten data does not slow down Muster
         os.fsync(file.fileno())
     return taken
 

@@ -1,9 +1,9 @@
-"""A flipped bit in, or a truncation of, the newest checkpoint: how often is it noticed?
+"""Damage to the newest checkpoint, a flipped bit or a truncation: how often is it noticed?
 
     python -m benchmarks.corruption [--quick]
 
-Half of the cases flip one random bit, half cut the file at a random place, in any file of the checkpoint, each with a
-likelihood that goes by its size but at least one in ten. The rivals get the same damage at the same relative place.
+Half of the cases flip one random bit, half cut the file at a random position. The damaged file is the largest with a
+probability of nine in ten, else one of the others. The rivals get the same damage at the same relative position.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ Spoil = Callable[[Path], None]
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """How many damaged checkpoints of each kind were noticed, and how many of ours gave way to the one before."""
+    """How many damaged checkpoints each side noticed, and how often Muster used the previous checkpoint instead."""
     cases = 20 if quick else 100
-    warnings.simplefilter("ignore")  # DCP tells, for every load, that there is one process
-    logging.disable(logging.ERROR)  # ... and with a traceback what it raises anyway
+    warnings.simplefilter("ignore")  # DCP warns at every load that there is only one process
+    logging.disable(logging.ERROR)  # ... and logs a traceback of what it raises anyway
     draw = random.Random(0)
     state = _state()
     noticed = {"Muster": 0, "torch.load": 0, "DCP": 0}
@@ -91,7 +91,7 @@ def _damage(draw: random.Random, flip: bool) -> Spoil:
 
 
 def _choose(folder: Path, which: float) -> Path:
-    """The file that a number from 0 to 1 falls on; the small ones share the last tenth."""
+    """The file for a number from 0 to 1: below 0.9 the largest one; the smaller files share the last tenth."""
     files = sorted((path for path in folder.iterdir()), key=lambda path: path.stat().st_size, reverse=True)
     if which < 0.9 or len(files) == 1:
         return files[0]
@@ -130,7 +130,7 @@ def _dcp(scratch: Path, like: dict[str, Any], spoil: Spoil) -> None:
 def _raises(load: Callable[[], None]) -> bool:
     try:
         load()
-    except (Exception, CheckpointException):  # DCP's own is no Exception; whatever is raised, it noticed
+    except (Exception, CheckpointException):  # DCP's exception is not an Exception; any error counts as noticed
         return True
     return False
 

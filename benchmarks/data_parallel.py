@@ -1,4 +1,4 @@
-"""Is data-parallel training right? 3 nodes against 1 process: same global batch and seed, fp32, the losses of 50 steps.
+"""Is data-parallel training right? The losses of 50 steps on 3 nodes and in 1 process: same batch and seed, fp32.
 
 python -m benchmarks.data_parallel [--quick]
 """
@@ -16,7 +16,7 @@ ARGUMENTS = ["--steps", str(STEPS), "--log-every", "1", "--eval-every", "0", "--
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """For each recipe the largest relative difference between the two runs' global losses, over all steps."""
+    """For each recipe, the largest relative difference between the two runs' global losses, over all steps."""
     rows, notes = [], []
     with nodes.scratch() as scratch:
         for recipe in ("digits",) if quick else ("digits", "text"):

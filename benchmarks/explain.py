@@ -1,16 +1,17 @@
-"""`muster explain`: how often it is right on real runs of others, beside what people use; time and memory for 500 MB.
+"""`muster explain`: how often it is right on other people's runs, compared with rivals; its time and memory for 500 MB.
 
     python -m benchmarks.explain [--misses]
 
-The runs are those of lab/threads.py, each labelled by a person before the reader saw it, or read while the rules were
-written. The rules know all of them by now: docs/evidence/explain-score.md has the scores of each part's one try. It
-ends with 1 where a goal is missed. A cause is right if it is one of the label's; an exception of the script and one
-of a library count as the same. Rivals name a line: the first or the last that `grep -i error` finds, or torchrun's
-own report (the first traceback or signal in it). It counts as right if `muster explain` reads a right cause in it
-alone.
+The runs are those of lab/threads.py; a person labelled each before the reader saw it, or it was read while the rules
+were written. By now the rules know all of them: docs/evidence/explain-score.md has the scores of each part's one try.
+This program ends with 1 if a goal is missed. A cause is right if it is one of the label's; an exception of the script
+and an exception of a library count as the same. The rivals name a line: the first or the last that `grep -i error`
+finds, or torchrun's own report (the first traceback or signal in it). Such a line counts as right if `muster explain`
+reads a right cause from it alone.
 
-No rule knows the cause of a thread that nobody has seen. What is said then is tried with all threads: the rows of the
-thread's own cause are left out of the tables, and the cause that is named without them is wrong, or not known.
+No rule knows the cause of a thread that nobody has seen. How `muster explain` behaves then is tried with all threads:
+the rows of the thread's own cause are left out of the tables, and the cause that is named without them is wrong, or
+not known.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ RIGHT, WRONG = 0.8, 1 / 40
 LINE = "2026-11-21 10:11:12,345 [rank{rank}] INFO epoch 3 step {step} loss 0.{step:07d} lr 3.0e-04 samples/s 1234.5\n"
 ERROR = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 EXCEPTIONS = {"exception", "script-error"}
-# Causes whose signs belonged to another one when the threads were labelled.
+# Causes whose signs belonged to another cause when the threads were labelled.
 SPLIT = {"library-missing": "library-mismatch"}
 
 
 def speed() -> tuple[float, float, str]:
-    """(seconds of CPU, MB of memory at most, the cause named) for a log whose one error is in its middle."""
+    """(CPU seconds, peak memory in MB, the named cause) for a log whose only error is in its middle."""
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         block = "".join(LINE.format(rank=step % 8, step=step) for step in range(10_000)).encode()
         for number in range(SIZE // len(block)):
@@ -59,12 +60,12 @@ def speed() -> tuple[float, float, str]:
 
 
 def grep(text: str) -> list[str]:
-    """What `grep -i error` prints."""
+    """The lines that `grep -i error` prints."""
     return [line for line in text.splitlines() if "error" in line.lower()]
 
 
 def report(text: str) -> str:
-    """What torchrun's own report says of the root cause: its signal, or the error of its traceback."""
+    """The root cause in torchrun's own report: its signal, or the error of its traceback."""
     rest = text.partition("Root Cause")[2]
     said = re.search(r"traceback *: (Signal .*)|^ +(\w*(?:Error|Exception): .*)", rest, re.MULTILINE)
     return (said[1] or said[2]) if said else ""
@@ -79,7 +80,7 @@ WAYS: dict[str, Callable[[str], str]] = {
 
 
 def verdict(thread: threads.Thread, text: str) -> str:
-    """right, wrong or not known."""
+    """Whether the cause read from `text` is right, wrong or not known."""
     cause = explain({"log": text}).cause or "unknown"
     alike = EXCEPTIONS if cause in EXCEPTIONS else {cause, SPLIT.get(cause, cause)}
     return "right" if alike & set(thread.causes) else "not known" if cause == "unknown" else "wrong"
@@ -87,7 +88,7 @@ def verdict(thread: threads.Thread, text: str) -> str:
 
 @contextmanager
 def without(causes: tuple[str, ...]) -> Iterator[None]:
-    """The tables without the rows of these causes."""
+    """Remove the rows of these causes from the tables inside the block."""
     signs = tuple(sign for sign in SIGNS if sign.cause not in causes)
     rows = tuple(row for row in signs_general.ROWS if row.cause not in causes)
     reader.sign_of.cache_clear()
@@ -97,7 +98,7 @@ def without(causes: tuple[str, ...]) -> Iterator[None]:
 
 
 def unforeseen(every: list[threads.Thread]) -> Counter[str]:
-    """What is said of threads whose cause a row tells, where the tables lack the rows of that cause."""
+    """The verdicts on threads whose cause a row detects, when the rows of that cause are left out of the tables."""
     said: Counter[str] = Counter()
     for thread in every:
         if explain({"log": thread.text}).cause not in (*EXCEPTIONS, "") and verdict(thread, thread.text) == "right":
@@ -107,13 +108,13 @@ def unforeseen(every: list[threads.Thread]) -> Counter[str]:
 
 
 def named(thread: threads.Thread) -> bool:
-    """Whether the one who failed first is named, where the label has one."""
+    """Whether the reader names the one that failed first, if the label contains it."""
     first = explain({"log": thread.text}).first
     return any(re.search(rf"(?:^|\b){re.escape(name)}\b", first) for name in thread.culprits)
 
 
 def main() -> None:
-    """Print the figures; ends with 1 where the right, the wrong, the time or the memory misses its goal."""
+    """Print the figures; ends with 1 if the right or wrong answers, the time or the memory miss their goal."""
     every = threads.load()
     print(f"{len(every)} threads")
     for way, taken in WAYS.items():

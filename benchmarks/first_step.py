@@ -2,9 +2,9 @@
 
     python -m benchmarks.first_step [--quick]
 
-Both run the same script in the same image: it joins the group, does one all_reduce, says when. Ours is `fab deploy`,
-preflight, locks and proof of the image included; the rival sends the script through `ssh host docker run ... torchrun`
-to the three hosts at once, by somebody who knows address, port, interface and image by heart. They take turns.
+Both run the same script in the same image: it joins the group, does one all_reduce, and prints when. Muster's side is
+`fab deploy`, with preflight, locks and the proof of the image; the rival sends the script to the three hosts in
+parallel with `ssh host docker run ... torchrun`, and already knows address, port, interface and image. They take turns.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _FIRST_STEP = re.compile(r"first step at (\d+\.\d+)")
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds to the last rank's first step."""
+    """Seconds from the command until the last rank's first step."""
     ours, bare = [], []
     with nodes.scratch() as scratch, racks.rack(NODES, "classic") as rack:
         folder = scratch / f"first-{uuid.uuid4().hex[:6]}"
         folder.mkdir()
         (folder / "train.py").write_text(SCRIPT)
-        deploy(rack.hosts, folder, "--image", BASE)  # the hosts have the image from here on
+        deploy(rack.hosts, folder, "--image", BASE)  # afterwards the hosts have the image
         image = _image(rack)
         for repetition in range(2 if quick else 5):
             ours.append(deploy(rack.hosts, folder, "--image", BASE))
@@ -63,7 +63,10 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def deploy(names: Sequence[str], folder: Path, *more: str, **variables: str) -> float:
-    """Seconds from the command to the first step of the last rank. `more`: words; `variables`: besides our own."""
+    """Seconds from the command to the first step of the last rank.
+
+    `more`: arguments of the command; `variables`: added to this process's environment.
+    """
     run = f"first-{uuid.uuid4().hex[:8]}"
     words = ["--hosts", ",".join(names), "--folder", str(folder), "--script", "train.py", "--run", run, *more]
     began = time.time()
@@ -76,7 +79,7 @@ def deploy(names: Sequence[str], folder: Path, *more: str, **variables: str) -> 
 
 
 def _image(rack: racks.Rack) -> str:
-    """The id under which each host has the image: the largest that it has."""
+    """The id of the image on the hosts: of the largest image there."""
     lines = rack.on(rack.hosts[0], "docker", "images", "--quiet", "--no-trunc").split()
     sizes = {each: int(rack.on(rack.hosts[0], "docker", "inspect", "--format", "{{.Size}}", each)) for each in lines}
     return max(sizes, key=lambda each: sizes[each])
@@ -112,7 +115,7 @@ def _bare(rack: racks.Rack, image: str) -> float:
 
 
 def last(text: str) -> float:
-    """When the last of all ranks made its first step, as they print it."""
+    """When the last of all ranks made its first step, according to their output."""
     times = [float(match) for match in _FIRST_STEP.findall(text)]
     assert len(times) == NODES, text
     return max(times)

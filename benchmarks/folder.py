@@ -1,13 +1,14 @@
-"""A folder of 50,000 files and 2 GB to three hosts: all of it once, then again after one file has changed.
+"""Send a folder of 50,000 files and 2 GB to three hosts: all of it once, then again after one file has changed.
 
     python -m benchmarks.folder [--quick]         # --quick: 5,000 files, 200 MB
 
-Ours: from the folder to the last host's answer that it has the image and the folder, connecting included. The hosts
-have the base image. Then a container on a host shows what it sees. The rival: `rsync -a --delete` to the three at once
-over the same SSH. Its result is a folder that only a process of the host can use. The files are random bytes, which
-nothing makes smaller. Each turn has a folder with another content, which neither has seen before. Nothing is removed
-between the turns (42 GB in all): without a journal, ext4 gives no inode away for minutes after its file was removed,
-and whoever makes files meanwhile searches among them. Half of tar's time went there, in turns in which ours came first.
+Muster's side: from the folder to the last host's answer that it has the image and the folder, including connecting. The
+hosts have the base image. Then a container on a host shows what it sees. The rival: `rsync -a --delete` to the three
+hosts in parallel over the same SSH. Its result is a folder that only a process of the host can use. The files are
+random bytes, which cannot be compressed. Each turn has a folder with different content, which neither side has seen
+before. Nothing is removed between the turns (42 GB in all): without a journal, ext4 does not reuse an inode for minutes
+after its file was removed, and programs that create files meanwhile have to search among these inodes. Half of tar's
+time went there, in turns in which Muster came first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MOST_RATIO = 1.2
 
 @dataclass(frozen=True)
 class Took:
-    """What one transfer took: seconds, and seconds of processors on this machine and on the three hosts."""
+    """The cost of one transfer: seconds, and CPU seconds on this machine and on the three hosts."""
 
     wall: float
     here: float
@@ -48,7 +49,7 @@ _RSYNC = "sudo apt-get -qq update && sudo apt-get -qq install -y rsync >/dev/nul
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds; the rival takes turns with ours, and each goes first in every other turn."""
+    """Seconds; the rival takes turns with Muster, and each goes first in every other turn."""
     files, size, turns, again = (FILES // 10, BYTES // 10, 3, 3) if quick else (FILES, BYTES, 3, 5)
     if not shutil.which("rsync"):
         return result([Row("a folder to 3 hosts", "not measured: no rsync here: apt-get install rsync")])
@@ -68,7 +69,7 @@ def measure(quick: bool) -> dict[str, Any]:
             (folder / "train.py").write_text(f"print({turn})\n")
             changed.append(_pair(rack, folder, layers, turn))
             say(f"one file {turn + 1}/{again}: {changed[-1][0]}; rsync {changed[-1][1]}")
-        # What a container sees is the folder as it is now.
+        # A container must see the current folder.
         (at,) = rack.on("rack-1", "ls -td $HOME/.muster/folders/*/* | head -1").splitlines()
         seen = rack.on("rack-1", f"docker run --rm -v {at}:/workspace:ro --entrypoint cat {OURS} /workspace/train.py")
         assert seen == (folder / "train.py").read_text().strip(), seen
@@ -84,7 +85,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _pair(rack: racks.Rack, folder: Path, layers: Path, turn: int) -> tuple[Took, Took]:
-    """Ours and the rival's."""
+    """The costs of Muster and of the rival."""
     both = (lambda: _push(rack, folder, layers)), (lambda: _rsync(rack, folder))
     order = (0, 1) if turn % 2 else (1, 0)
     took = {place: _timed(rack, both[place]) for place in order}
@@ -99,13 +100,13 @@ def _timed(rack: racks.Rack, send: Callable[[], None]) -> Took:
 
 
 def _here() -> float:
-    """Seconds of processors of this process and of those that it has waited for."""
+    """CPU seconds of this process and of the ended child processes for which it has waited."""
     used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     return sum(part.ru_utime + part.ru_stime for part in used)
 
 
 def _there(rack: racks.Rack) -> float:
-    """The same of the hosts."""
+    """CPU seconds of the hosts."""
     return sum(map(racks.used, racks.counters(rack)))
 
 

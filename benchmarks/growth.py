@@ -1,12 +1,12 @@
-"""How preflight, deploy, status and following grow with the hosts: measured on 2 to 16, and a model that goes to 128.
+"""How preflight, deploy, status and following grow with the hosts: measured on 2 to 16, and a model up to 128 hosts.
 
     python -m benchmarks.growth [--quick]
 
-Hosts are those of a rack that have the image. All of them and the control side share this machine's cores, so seconds
-of CPU are told, not what the clock says: the command's own, and those of all hosts together.
+The hosts are rack hosts that have the image. All of them and the control side share this machine's cores, so the
+results are CPU seconds, not elapsed time: the command's own, and those of all hosts together.
 
-The model is fitted to 2, 4 and 8 hosts and held against 16. Each count of CPU seconds is `a + b n`; a command takes
-`c + CPU / cores` here. On hosts of their own the last part is the command's own CPU, and one host's share.
+The model is fitted to 2, 4 and 8 hosts and compared with the measurement on 16. Each count of CPU seconds is `a + b n`;
+a command takes `c + CPU / cores` here. On separate hosts the last part is the command's own CPU, and one host's share.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from lab.rack import Rack, forget
 BASE, COPIES = "muster-trainer:cpu", "muster-growth"
 SIZES, FITTED, FAR, MOST_OFF = (2, 4, 8, 16), (2, 4, 8), (32, 64, 128), 0.15
 FOLLOWED_S = 10.0
-# It steps for a while, at a pace that all sizes keep on two cores, and then waits: what a look at its state costs shall
-# not be what it costs itself.
+# The script makes steps for a while, at a pace that all sizes can keep on two cores, and then waits: so the cost of
+# reading its state does not include its own cost.
 SCRIPT = """
 import time
 import torch
@@ -58,7 +58,7 @@ _STEP = re.compile(r"step at (\d+\.\d+)")
 
 @dataclass(frozen=True)
 class Cost:
-    """What something took: seconds, and seconds of CPU of the command itself, and of all hosts."""
+    """The cost of a command: seconds, and CPU seconds of the command itself and of all hosts."""
 
     seconds: float
     own: float
@@ -66,23 +66,23 @@ class Cost:
 
 
 class Field:
-    """The hosts of a rack that are up, and the CPU seconds that they have had."""
+    """The running hosts of a rack, and the CPU seconds that they have used."""
 
     def __init__(self, rack: Rack) -> None:
         self.rack, self._counters = rack, racks.counters(rack)
 
     def theirs(self, hosts: int) -> float:
-        """CPU seconds of the first hosts so far, and of all that runs in them."""
+        """CPU seconds used so far by the first `hosts` hosts, and by everything that runs in them."""
         return sum(map(racks.used, self._counters[:hosts]))
 
     def start(self, words: Sequence[str], hosts: int, folder: Path) -> subprocess.Popen[str]:
-        """A command on the first hosts."""
+        """Start a command on the first `hosts` hosts."""
         line = [*FAB_THERE, words[0], "--hosts", ",".join(self.rack.hosts[:hosts]), *words[1:]]
         out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(line, cwd=folder, text=True, **out)
 
     def cost(self, words: Sequence[str], hosts: int, folder: Path) -> Cost:
-        """What a whole command costs. Raises RuntimeError where it fails."""
+        """The cost of a whole command. Raises RuntimeError if it fails."""
         before, began = self.theirs(hosts), time.monotonic()
         process = self.start(words, hosts, folder)
         text = process.stdout.read() if process.stdout else ""
@@ -95,7 +95,7 @@ class Field:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """CPU and seconds of each command on few hosts, and the model of many."""
+    """CPU and seconds of each command on few hosts, and the model for many."""
     load = os.getloadavg()[0]
     with racks.rack(max(SIZES), "classic") as rack:
         try:
@@ -108,7 +108,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def of_tree(pid: int) -> float:
-    """CPU seconds of a process and of all that it has started, those that have ended included."""
+    """CPU seconds of a process and of all processes that it has started, including ended ones."""
     used = 0.0
     for process in (top := psutil.Process(pid), *top.children(recursive=True)):
         try:
@@ -119,7 +119,7 @@ def of_tree(pid: int) -> float:
 
 
 def one_run(field: Field, hosts: int, folder: Path) -> dict[str, Cost]:
-    """A run: until its nodes run, followed for a while, its status, and its end."""
+    """Make a run, and measure: the deploy until its nodes run, following for a while, and its status."""
     run = f"growth-{uuid.uuid4().hex[:8]}"
     try:
         words = ["deploy", "--image", BASE, "--script", "train.py", "--run", run, "--detach"]
@@ -135,9 +135,10 @@ def one_run(field: Field, hosts: int, folder: Path) -> dict[str, Cost]:
 
 
 def followed(field: Field, run: str, hosts: int, folder: Path) -> Cost:
-    """What following costs from the first step on: of each second. `seconds`: from a line of rank 0 to the terminal.
+    """The cost of following after the first step, for each second of it.
 
-    Before that step hosts load torch, on the cores that all of them share here: how long this takes says nothing.
+    `seconds`: the delay from a line of rank 0 to the terminal. Before the first step the hosts load torch on the cores
+    that all of them share here, so that part would show nothing.
     """
     process = field.start(["attach", "--run", run], hosts, folder)
     late, cost, began, before = list[float](), None, 0.0, 0.0
@@ -149,7 +150,7 @@ def followed(field: Field, run: str, hosts: int, folder: Path) -> Cost:
             late.append(now - float(step[1]))
         elif (step or is_idle) and not cost:
             cost = Cost(statistics.median(late), (of_tree(process.pid) - before) / (now - began))
-        if is_idle:  # whoever asks for the run's state does not find it at work
+        if is_idle:  # the state of the run is read next, while the run does not work
             break
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=120)
@@ -162,7 +163,7 @@ Found = dict[str, dict[int, Cost]]
 
 
 def _measured(field: Field, repetitions: int) -> Found:
-    """By command and number of hosts: the repetition that took the least, since others may use this machine too."""
+    """For each command and number of hosts, the cheapest repetition, because others may use this machine, too."""
     found = dict[str, dict[int, list[Cost]]]()
     with nodes.scratch() as folder:
         (folder / "train.py").write_text(SCRIPT)
@@ -179,18 +180,18 @@ def _measured(field: Field, repetitions: int) -> Found:
 
 @dataclass(frozen=True)
 class Line:
-    """`a + b n`."""
+    """The straight line `a + b n`."""
 
     base: float
     each: float
 
     def at(self, hosts: int) -> float:
-        """The value on so many hosts."""
+        """The value for this number of hosts."""
         return self.base + self.each * hosts
 
 
 def line_of(values: Mapping[int, float]) -> Line:
-    """The line through what was measured on the few hosts, each weighed by its own size."""
+    """The line through the measurements on few hosts, each weighted by the inverse of its value."""
     sizes = numpy.array(FITTED, float)
     weights = 1 / numpy.array([values[n] for n in FITTED])
     each, base = numpy.polyfit(sizes, [values[n] for n in FITTED], 1, w=weights)
@@ -198,25 +199,25 @@ def line_of(values: Mapping[int, float]) -> Line:
 
 
 class Model:
-    """What a command takes on so many hosts, from its costs on few."""
+    """The cost of a command on any number of hosts, from its costs on few."""
 
     def __init__(self, costs: Mapping[int, Cost], cores: int) -> None:
         self.own = line_of({n: cost.own for n, cost in costs.items()})
         self.theirs = line_of({n: cost.theirs for n, cost in costs.items()})
         self._cores = cores
-        # Waiting, for a handshake or the next look, that no core is busy with; of the few hosts, the middle one.
+        # Waiting for a handshake or the next look, during which no core is busy; the median of the few hosts.
         self.waits = statistics.median(costs[n].seconds - self._busy(n) for n in FITTED)
 
     def _busy(self, hosts: int) -> float:
         return (self.own.at(hosts) + self.theirs.at(hosts)) / self._cores
 
     def apart(self, hosts: int) -> float:
-        """Seconds where each host has cores of its own: what the command does itself, and what one host does."""
+        """Seconds if each host has its own cores: the command's own work, and one host's work."""
         return max(self.waits, 0.0) + self.own.at(hosts) + self.theirs.at(hosts) / hosts
 
 
 def rows_of(found: Found, cores: int) -> list[Row]:
-    """What was measured, and the model: how far it is off where it was not fitted, and what it says of more hosts."""
+    """The measurements and the model: its error on a size that was not fitted, and its prediction for more hosts."""
     rows, sizes, far = list[Row](), ", ".join(map(str, SIZES)), ", ".join(map(str, FAR))
     for command in ("preflight", "deploy", "status"):
         costs = found[command]

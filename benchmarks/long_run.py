@@ -1,14 +1,14 @@
-"""A long run, with a fault at random every half minute: does it end with the right weights, and does it tell its story?
+"""A long run with a random fault every half minute: does it end with the right weights, and does it report each fault?
 
     make rack RACK=long NODES=5
     python -m benchmarks.long_run --rack long [--minutes 20] [--seed 1] [--keep FOLDER]
 
-The run is Muster's own trainer on all hosts of the rack, of which a majority trains on (--min-nodes). A `fab deploy`
-follows it, after its death by SIGKILL a `fab attach`. Every half minute, once all hosts train, a fault and a host are
-drawn, each fault as often as the others; the last host has a small disk, for the disk that gets full, and so it never
-loses power. The first line that speaks of the fault counts, as in benchmarks.breaks. At the end the run is stopped. Its
-weights hold how often each sample was learnt, and are compared with those of one process that nothing happened to.
---keep: a folder for all of it.
+The run is Muster's own trainer on all hosts of the rack; a majority of them keeps training (--min-nodes). A
+`fab deploy` follows it, and after its death by SIGKILL a `fab attach`. Every half minute, once all hosts train, a fault
+and a host are drawn, each fault as often as the others; the last host has a small disk, for the fault that fills it,
+and so it never loses power. The first line about the fault counts, as in benchmarks.breaks. At the end the run is
+stopped. Its weights record how often each sample was learnt, and are compared with those of one process without faults.
+--keep: a folder for all files.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def loss(model, batch):
 
 @dataclass(frozen=True)
 class Trouble:
-    """A fault: how it is made, how and after how many seconds undone, and what its first words must say."""
+    """A fault: how it is caused, how and after how many seconds it is undone, and what its first words must contain."""
 
     name: str
     make: Act | None
@@ -133,7 +133,7 @@ TROUBLES = (
 
 @dataclass
 class Told:
-    """A fault that was made, and what came of it; seconds since then."""
+    """A fault that was caused, and its consequences, in seconds since then."""
 
     trouble: Trouble
     host: str
@@ -143,7 +143,7 @@ class Told:
     back_s: float | None = None
 
     def verdict(self, other: str) -> str:
-        """What the first words are worth. `other`: the host behind the culprit, for a link between two."""
+        """The judgement on the first words. `other`: the host after the culprit, for a link between two hosts."""
         if not self.said:
             return "silent"
         head = self.said.partition(";")[0]
@@ -153,7 +153,7 @@ class Told:
 
 
 class Long:
-    """The run, and who follows it."""
+    """The run, and the command that follows it."""
 
     def __init__(self, rack: Rack, folder: Path, draw: random.Random) -> None:
         self.rack, self.folder, self.draw = rack, folder, draw
@@ -165,21 +165,21 @@ class Long:
         (folder / "long.py").write_text(RECIPE.replace("PACE", "0.05"))
 
     def follow(self, *words: str) -> None:
-        """`fab deploy`, or `fab attach` after its death."""
+        """Start `fab deploy`, or `fab attach` after the death of the first follower."""
         line = [*FAB_THERE, *words]
         with self.output.open("ab") as out:
             environment = self.rack.environment
             self.follower = subprocess.Popen(line, cwd=self.folder, env=environment, stdout=out, stderr=out)
 
     def fab(self, task: str, *words: str) -> subprocess.CompletedProcess[str]:
-        """A command beside the follower."""
+        """Run a command while the follower runs."""
         line = [*FAB_THERE, task, *self.hosts, *words]
         return subprocess.run(
             line, cwd=self.folder, env=self.rack.environment, capture_output=True, text=True, timeout=300
         )
 
     def start(self) -> None:
-        """Deploy, and wait until all train."""
+        """Deploy, and wait until all hosts train."""
         FAULTS["disk full on the first host"].before(self.rack, self.run, self.names[-1])
         least = len(self.names) // 2 + 1
         image = ["--image", self.rack.image, "--folder", str(self.folder), "--min-nodes", str(least)]
@@ -189,7 +189,7 @@ class Long:
             self.give_up("it did not start")
 
     def until(self, condition: Callable[[], bool], limit_s: float) -> bool:
-        """Whether it came true in time, while somebody follows the run."""
+        """Whether the condition came true in time; gives up if the follower ends meanwhile."""
         end = time.monotonic() + limit_s
         while time.monotonic() < end:
             if condition():
@@ -200,11 +200,11 @@ class Long:
         return False
 
     def give_up(self, why: str) -> None:
-        """End with the last words."""
+        """Raise an error with the end of the output."""
         raise RuntimeError(f"{why}\n{self.output.read_text(errors='replace')[-3000:]}")
 
     def all_step(self, since: float) -> bool:
-        """Whether each host has made a step since then."""
+        """Whether each host has made a step after `since`."""
         return all(self._last_step(host) > since for host in self.names)
 
     def _last_step(self, host: str) -> float:
@@ -216,8 +216,8 @@ class Long:
             return 0.0
 
     def trouble(self) -> Told:
-        """Draw a fault, make it, mend it; wait until it was told of and all train again."""
-        if not self.deck:  # all faults in a new order; the follower's death not first, when there is no story yet
+        """Draw a fault, cause it and undo it; wait until it was reported and all hosts train again."""
+        if not self.deck:  # all faults in a new order; the follower is not killed first, when nothing was reported yet
             self.deck = self.draw.sample(TROUBLES, len(TROUBLES))
             self.deck.sort(key=lambda each: each.make is not None and not self.story)
         trouble = self.deck.pop()
@@ -253,13 +253,13 @@ class Long:
         return told
 
     def listen(self, told: Told, before: int) -> None:
-        """Take the first words about a fault, once they are there."""
+        """Record the first words about a fault, once they are printed."""
         if told.said:
             return
         text = self.output.read_bytes()[before:].decode(errors="replace")
         if told.trouble.make:
             told.said = first_words(text)
-        else:  # after its death all that was told before is told again, in order
+        else:  # after its death, everything reported before must be reported again, in order
             end, missing = 0, ""
             for words in self.story:
                 at = text.find(words, end)
@@ -269,13 +269,13 @@ class Long:
         told.said_s = time.time() - told.at
 
     def end(self) -> None:
-        """Stop the run and bring it here."""
+        """Stop the run and fetch it."""
         self.fab("stop")
         self.follower.wait(120)
         self.fab("fetch")
 
     def clean(self) -> None:
-        """Nothing of the run stays."""
+        """Remove everything of the run."""
         if self.follower.poll() is None:
             self.follower.kill()
             self.follower.wait()
@@ -285,7 +285,7 @@ class Long:
 
 
 def _weights(long: Long) -> list[Row]:
-    """The last checkpoint against the data's own order, and against one process without faults."""
+    """Compare the last checkpoint with the order of the data, and with one process without faults."""
     newest, _ = store.newest_usable(long.dir / "checkpoints")
     if newest is None:
         return [Row("the last weights", "there is no checkpoint", met=False)]
@@ -298,7 +298,7 @@ def _weights(long: Long) -> list[Row]:
     recipe = long.folder / "calm.py"
     recipe.write_text(RECIPE.replace("PACE", "0.0"))
     options = TRAIN.replace("long.py", str(recipe)).replace("every 60", f"every {last}").split()
-    one = {"OMP_NUM_THREADS": "1"}  # threads of a model this small wait for each other
+    one = {"OMP_NUM_THREADS": "1"}  # in a model this small, threads would wait for each other
     with nodes.ours(calm, 1, options, variables=one) as run:
         run.wait(lambda: run.events(0, "checkpoint"), "a checkpoint", 900.0)
     other = store.load(calm / f"checkpoints/step-{last:08d}")[0]["model"]
@@ -330,7 +330,7 @@ def _verdict(long: Long, told: Told) -> str:
 
 
 def measure(rack: Rack, minutes: float, seed: int, keep: Path | None) -> None:
-    """Run it, and print a line for each fault and the figures."""
+    """Run it, and print a line for each fault, and the figures."""
     with tempfile.TemporaryDirectory(prefix="muster-long-", ignore_cleanup_errors=True) as name:
         long, told = Long(rack, Path(name), random.Random(seed)), list[Told]()
         try:
@@ -355,7 +355,7 @@ def measure(rack: Rack, minutes: float, seed: int, keep: Path | None) -> None:
 
 
 def main() -> None:
-    """Read the options."""
+    """Read the options, and measure."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--rack", required=True)
     asked.add_argument("--image", default="muster-trainer:cpu")

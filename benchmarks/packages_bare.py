@@ -2,10 +2,11 @@
 
     python -m benchmarks.packages_bare [--quick]
 
-Ours is `muster deploy`: preflight, a rehearsal, pinned hashes and a digest of all installed files included. The rival
-is a script with `ssh`, `uv` and `torchrun`, by somebody who knows address and port by heart, and checks nothing. First
-with nothing on the boxes, then with changed code, taking turns. This machine has uv, for both. The boxes reach an index
-on this machine alone, which pip has filled with wheels before, and which answers at once, as a real one does.
+Muster's side is `muster deploy`: with preflight, a rehearsal, pinned hashes and a digest of all installed files. The
+rival is a script with `ssh`, `uv` and `torchrun`, which already knows address and port, and checks nothing. First with
+nothing on the boxes, then with changed code, taking turns. This machine has uv, for both. The boxes reach only a
+package index on this machine, which pip has filled with wheels before, and which answers immediately, as a real one
+does.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ NEEDS = (
 
 @contextmanager
 def started(wheels: Path) -> Iterator[Boxes]:
-    """Boxes of our own, gone at the end; the index has these wheels."""
+    """Start boxes that are removed at the end; their package index has these wheels."""
     links = f"{os.environ.get('PIP_FIND_LINKS', '')} {wheels}"
     environment = {**os.environ, "PIP_FIND_LINKS": links.strip()}
     line, pipe = [first_step.FAB.with_name("python"), "-m", "tests.cluster.boxes", str(NODES)], subprocess.PIPE
@@ -51,8 +52,9 @@ def started(wheels: Path) -> Iterator[Boxes]:
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds to the last rank's first step."""
-    # As pip leaves Muster: a new checkout, or PYTHONDONTWRITEBYTECODE, would compile it at each start.
+    """Seconds until the last rank's first step."""
+    # Compiled as after an installation with pip: a new checkout, or PYTHONDONTWRITEBYTECODE, would compile it at each
+    # start.
     compileall.compile_dir(HOME / "deploy", quiet=1)
     with nodes.scratch() as scratch:
         folder, wheels = scratch / f"clone-{uuid.uuid4().hex[:6]}", scratch / "wheels"
@@ -73,14 +75,15 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
     kept = scratch / "cache" / "muster" / "packages"
     kept.mkdir(parents=True)
     shutil.copy(uv.program(kept), scratch / "uv")
-    # The index takes the digest of a file when it is first asked for it, and looks elsewhere for what it does not have.
+    # The index computes a file's digest when it is first requested, and looks elsewhere for files that it does not
+    # have.
     needs, environment = folder / "requirements.txt", {**os.environ, **own, "UV_CACHE_DIR": str(scratch / "warm")}
     words = ["pip", "compile", "--quiet", "--no-config", "--python", sys.executable, needs]
     subprocess.run([scratch / "uv", *words], env=environment, check=True, capture_output=True)
     ours, theirs = [], []
     for change in range(1, 4 if quick else 7):
         _write(folder, change)
-        os.sync()  # nobody's turn has to write what the other one's has left
+        os.sync()  # so that neither side has to write data that the other side has left unwritten
         ours.append(first_step.deploy(up.hosts, folder, **own))
         os.sync()
         theirs.append(_by_hand(up, folder))
@@ -108,13 +111,13 @@ def _measured(up: Boxes, scratch: Path, folder: Path, quick: bool) -> dict[str, 
 
 
 def _write(folder: Path, change: int) -> None:
-    """A clone: what it needs, and a script that uses some of it where it is there."""
+    """Write a clone: its requirements, and a script."""
     (folder / "requirements.txt").write_text("\n".join(NEEDS.split()) + "\n")
     (folder / "train.py").write_text(f"# change {change}\n{first_step.SCRIPT}")
 
 
 def _by_hand(up: Boxes, folder: Path) -> float:
-    """What is typed for each box: clone and uv are copied, uv installs what is not there, torchrun waits for all."""
+    """What a user types for each box: copy clone and uv, install missing packages with uv, start torchrun on all."""
     address = up.on(up.hosts[0], "hostname -i").split()[0]
     began = time.time()
     running = []

@@ -1,11 +1,11 @@
-"""Preflight under every fault of lab/, beside torchrun alone and a plain `nc -vz`; and what is well and stays quiet.
+"""Preflight under every fault of lab/, compared with torchrun alone and a plain `nc -vz`; and on healthy clusters.
 
     make bench-preflight                                      into lab/scores/ (root, a quarter of an hour)
-    python -m benchmarks.preflight --only NAME ...            some faults of lab/faults/, nothing written
+    python -m benchmarks.preflight --only NAME ...            some faults of lab/faults/; nothing is written
     python -m benchmarks.preflight --rack NAME [--only ...]   faults of SSH, engines and images, on a rack of three
     python -m benchmarks.preflight --recorded                 faults of GPUs and RDMA, in recordings
 
-What torchrun does under each fault was measured before: python -m benchmarks.preflight_truth
+What torchrun does under each fault is measured separately: python -m benchmarks.preflight_truth
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ AT_ONCE, RACK_COUNTS = 2, (2, 3)
 
 @dataclass(frozen=True)
 class Trial:
-    """One fault on so many hosts: what was right to say, what was said. `beside`: what `nc`, torchrun point at."""
+    """One fault on `count` hosts: the right answer, and preflight's answer.
+
+    The last two fields: whether `nc` alarms, and whether torchrun names the cause.
+    """
 
     name: str
     count: int
@@ -49,7 +52,7 @@ class Trial:
 
 
 def try_fault(case: fault.Case, truth: str) -> Trial:
-    """One trial of a case of lab/faults."""
+    """Try one case of lab/faults."""
     with fault.laboratory(case) as lab:
         expected = fault.inject(case, lab)
         expected = fault.Expected() if truth == job.FINE else expected
@@ -67,7 +70,7 @@ def try_fault(case: fault.Case, truth: str) -> Trial:
 
 
 def try_on_rack(kind: rack_faults.Trouble, rack: Rack, count: int) -> Trial:
-    """One fault of lab/rack_faults.py on so many hosts of a rack."""
+    """Try one fault of lab/rack_faults.py on `count` hosts of a rack."""
     with tempfile.TemporaryDirectory() as folder:
         cluster = rack_faults.FaultyHosts(rack, rack.hosts[:count], folder)
         host = cluster.hosts[kind.place(count)]
@@ -85,7 +88,10 @@ def try_on_rack(kind: rack_faults.Trouble, rack: Rack, count: int) -> Trial:
 
 
 def try_recordings() -> Iterable[Trial]:
-    """Each recorded fault of GPUs and RDMA (a warning is right where training would run), and what only looks odd."""
+    """Try each recorded fault of GPUs and RDMA, and healthy hosts that only look odd.
+
+    A warning is right if training would run.
+    """
     for number, case in enumerate(gpu_hosts.CASES):
         for count in RACK_COUNTS:
             verdict, hosts = gpu_hosts.tried(case, count, number % count)
@@ -102,7 +108,7 @@ def try_recordings() -> Iterable[Trial]:
 
 
 def try_healthy(cluster: healthy.Healthy) -> Trial:
-    """A cluster that is well, and only looks odd."""
+    """Try a healthy cluster that only looks odd."""
     with network.Lab(cluster.count, cluster.families) as lab:
         cluster.peculiar(lab)
         verdict, seconds = trial.preflight(lab, cluster)
@@ -112,7 +118,10 @@ def try_healthy(cluster: healthy.Healthy) -> Trial:
 
 
 def seconds_of(count: int, dropped: bool = False) -> float:
-    """Of one preflight of `count` hosts, nothing else running; with the data ports dropped on one of them."""
+    """Seconds of one preflight of `count` hosts while nothing else runs.
+
+    With `dropped`, one host drops all data ports.
+    """
     with network.Lab(count) as lab:
         if dropped:
             lab.hosts[-1].firewall("INPUT -i eth0 -p tcp -j DROP")
@@ -120,7 +129,7 @@ def seconds_of(count: int, dropped: bool = False) -> float:
 
 
 def tried(some: Iterable[Callable[[], Trial]], at_once: int = AT_ONCE) -> list[Trial]:
-    """Trials, some at a time, a line each."""
+    """Run trials, `at_once` in parallel, and print a line for each."""
 
     def one(make: Callable[[], Trial]) -> Trial:
         done = make()
@@ -134,7 +143,7 @@ def tried(some: Iterable[Callable[[], Trial]], at_once: int = AT_ONCE) -> list[T
 
 
 def of_laboratory(only: list[str]) -> list[Trial]:
-    """Every fault of lab/faults whose truth is known, or some."""
+    """Try every fault of lab/faults whose truth is known, or only some."""
     kinds = [kind for kind in fault.catalogue().values() if not only or kind.name in only]
     truths = fault.truths()
     known = [case for case in fault.cases(kinds) if case.id in truths]
@@ -142,13 +151,13 @@ def of_laboratory(only: list[str]) -> list[Trial]:
 
 
 def of_rack(rack: Rack, only: list[str]) -> list[Trial]:
-    """Every fault of lab/rack_faults.py, or some, one after the other: they share the hosts."""
+    """Try every fault of lab/rack_faults.py, or some, one after the other, because they share the hosts."""
     kinds = [kind for kind in rack_faults.TROUBLES.values() if not only or kind.name in only]
     return tried((lambda k=k, n=n: try_on_rack(k, rack, n) for k in kinds for n in RACK_COUNTS), 1)
 
 
 def bring_image(rack: Rack) -> None:
-    """Give the hosts that lack it the image of the trials, past SSH, which would encrypt its gigabytes."""
+    """Load the image of the trials on the hosts that do not have it, without SSH, which would encrypt gigabytes."""
     for name in map(rack.container, rack.hosts):
         inside = ["docker", "exec", "-i", name, "docker"]
         if subprocess.run([*inside, "image", "inspect", rack_faults.IMAGE], capture_output=True).returncode:
@@ -158,12 +167,12 @@ def bring_image(rack: Rack) -> None:
 
 
 def share(some: list[Trial], of: list[Trial]) -> str:
-    """How many, and the part of all."""
+    """The number, and the share of all."""
     return f"{len(some)} of {len(of)} ({100 * len(some) / len(of):.1f} %)" if of else "none tried"
 
 
 def figures(trials: list[Trial], well: list[Trial]) -> list[str]:
-    """The rows of a table about faults and about what is well."""
+    """The rows of a table about faults and healthy clusters."""
     real = [each for each in trials if each.expected]
     well = [*well, *(each for each in trials if not each.expected)]
     right = [each for each in real if each.right]
@@ -179,7 +188,7 @@ def figures(trials: list[Trial], well: list[Trial]) -> list[str]:
 
 
 def misses(trials: list[Trial]) -> list[str]:
-    """What was not right, as lines of a table."""
+    """The wrong answers, as lines of a table."""
     lines = ["| fault | hosts | torchrun | expected | said |", "|---|---|---|---|---|"]
     for each in trials:
         if not each.right_where:
@@ -189,7 +198,7 @@ def misses(trials: list[Trial]) -> list[str]:
 
 
 def section(trials: list[Trial], well: list[Trial]) -> str:
-    """The part of the page on the laboratory."""
+    """The section of the page about the laboratory."""
     real, harmless = [one for one in trials if one.expected], [one for one in trials if not one.expected]
     names, nc = [one for one in real if one.torchrun_names], [one for one in real if one.nc_alarms]
     eight = min(seconds_of(8) for _ in range(3))
@@ -211,7 +220,7 @@ def section(trials: list[Trial], well: list[Trial]) -> str:
 
 
 def main() -> None:
-    """Try what is asked for; all of the laboratory goes into the page."""
+    """Try what was asked for; only a trial of the whole laboratory is written to the page."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
     asked.add_argument("--rack", default="")

@@ -1,10 +1,10 @@
-"""Faults that nobody chose: drawn at random (lab/drawn/), tried on real torchrun, and preflight's word on each.
+"""Faults that nobody chose: drawn at random (lab/drawn/), tried with real torchrun, and preflight's answer on each.
 
 python -m benchmarks.preflight_drawn                    a score: 50 draws that fail, 50 that train, a fresh seed
 python -m benchmarks.preflight_drawn --write            the same, into lab/scores/preflight-score.md
-python -m benchmarks.preflight_drawn --look 100         draws for looking at, recorded with the probes' answers
-python -m benchmarks.preflight_drawn --again            what today's rules say of the recorded answers
-python -m benchmarks.preflight_drawn --draw 12.34       one draw, with all that preflight says of it
+python -m benchmarks.preflight_drawn --look 100         draws to look at, recorded with the probes' answers
+python -m benchmarks.preflight_drawn --again            what today's rules say about the recorded answers
+python -m benchmarks.preflight_drawn --draw 12.34       one draw, with everything that preflight says about it
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lab.drawn.draw import Draw, draw, draws
 from lab.drawn.trial import Tried, attempt, truth
 
 EACH, AT_ONCE = 50, 4
-# What the figures should reach, by the question; of draws that fail, or of those that train.
+# The goals of the figures, by question; for draws that fail (True), or for those that train (False).
 REACH = (
     ("right cause or true observation first, right host, pair or network", score.RIGHT, True, "≥ 90 %"),
     ("of these, the cause itself", (score.CAUSE,), True, ""),
@@ -40,7 +40,7 @@ REACH = (
 
 
 def tried(some: Iterable[Draw], of_score: bool) -> list[Tried]:
-    """Draws, some at once, each recorded, with a line on standard error."""
+    """Try draws, some in parallel, and record each, with a line on standard error."""
     with ThreadPoolExecutor(AT_ONCE) as pool:
         done = []
         for each in filter(None, pool.map(_one, some)):
@@ -60,7 +60,7 @@ def _one(drawn: Draw) -> Tried | None:
 
 
 def scored(seed: int, each: int) -> list[Tried]:
-    """As many draws as give so many that fail and so many that train."""
+    """Try draws until `each` of them fail and `each` of them train."""
     done: list[Tried] = []
     count, source = {True: 0, False: 0}, draws(seed)
     breaking = (drawn for drawn in draws(seed) if drawn.number % 2 == 0)
@@ -82,7 +82,8 @@ def table(results: Sequence[Tried]) -> list[str]:
         of = [one for one in results if one.fails == fails]
         cells = [score.share(sum(getattr(one, way).mark in marks for one in of), len(of)) for way in ("quick", "full")]
         lines.append(f"| {words} | {cells[0]} | {cells[1]} | {reach} |")
-    # The others that train have a part that was meant to break them: a run that moved more would have met it.
+    # Other draws that train have a part that was meant to break them: a run that transferred more data would have met
+    # it.
     meant_well = [one for one in results if not one.fails and not any(causes for causes, _, _ in one.parts)]
     cells = [
         score.share(sum(getattr(one, way).mark == score.REFUSED for one in meant_well), len(meant_well))
@@ -93,7 +94,7 @@ def table(results: Sequence[Tried]) -> list[str]:
 
 
 def misses(results: Sequence[Tried]) -> list[str]:
-    """What was not right, as lines of a Markdown table."""
+    """The wrong answers, as lines of a Markdown table."""
     lines = ["| draw | what was done | run | preflight said | mark |", "|---|---|---|---|---|"]
     for one in results:
         if one.full.mark not in (*score.RIGHT, score.QUIET):
@@ -114,7 +115,7 @@ Command: `python -m benchmarks.preflight_drawn --write`.
 
 
 def section(seed: int, results: Sequence[Tried], seconds: float) -> str:
-    """The part of lab/scores/preflight-score.md that is about draws."""
+    """The section about draws in lab/scores/preflight-score.md."""
     slow = sum(one.truth == job.SLOW for one in results)
     head = [
         f"Seed {seed}, {time.strftime('%Y-%m-%d')}, {len(results)} draws in {seconds / 60:.0f} minutes; {slow} of "
@@ -127,7 +128,7 @@ def section(seed: int, results: Sequence[Tried], seconds: float) -> str:
 
 
 def history(but: int) -> list[str]:
-    """The scores of other seeds, in their order, with the proof."""
+    """The scores of other seeds, in the order of their runs, with the proof."""
     seeds = dict.fromkeys(int(entry["id"].split(".")[0]) for entry in recorded.load() if entry["score"])
     lines = ["| seed | right | green, fails | wrong as sure | refused, trains |", "|---|---|---|---|---|"]
     for seed in seeds:
@@ -145,7 +146,7 @@ def history(but: int) -> list[str]:
 
 
 def again() -> None:
-    """Today's rules on the recorded answers."""
+    """Apply today's rules to the recorded answers."""
     entries, marks, wrong = [entry for entry in recorded.load() if entry["answers"]], Counter(), []
     for entry in entries:
         marked, verdict = recorded.judged(entry)
@@ -162,7 +163,7 @@ def again() -> None:
 
 
 def show(identity: str) -> None:
-    """One draw, whole."""
+    """Show everything about one draw."""
     drawn = draw(*map(int, identity.split(".")))
     with drawn.lab() as lab:
         drawn.break_hosts(lab)
@@ -172,7 +173,7 @@ def show(identity: str) -> None:
 
 
 def main() -> None:
-    """Score, look, or show."""
+    """Score draws, record draws to look at, or show one draw."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     asked.add_argument("--each", type=int, default=EACH, help="draws that fail, and as many that train")

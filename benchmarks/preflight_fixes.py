@@ -1,11 +1,11 @@
-"""Preflight's fixes, followed to the letter by a script: is the cluster green then?
+"""A script follows preflight's fixes to the letter: is the cluster green afterwards?
 
 python -m benchmarks.preflight_fixes                  each fault that stops a run, into docs/evidence/preflight-fixes.md
 python -m benchmarks.preflight_fixes --only NAME...   some of them, and nothing is written
 python -m benchmarks.preflight_fixes --drawn 50       faults drawn at random (lab/drawn/), and nothing is written
 
-A script breaks hosts of the laboratory (lab/faults/), asks preflight, takes the commands out of the fix that it prints
-(lab/fixes.py), types them on the host that they name, and asks again: up to three times, for several faults at once.
+A script breaks hosts of the laboratory (lab/faults/), runs preflight, takes the commands out of the fix that it prints
+(lab/fixes.py), runs them on the host that they name, and runs preflight again: up to three times, for several faults.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ HOME = Path(__file__).resolve().parents[1]
 PAGE = HOME / "lab/scores/preflight-fixes.md"
 AT_ONCE, MOST_TIMES = 4, 3
 GREEN, RED, NONE, MISSED = "green", "not green", "no command", "no fault said"
-# The commands mended what they were for; of two faults, the other one is left, which no command on a host mends.
+# The commands fixed their fault; of two faults the other one is left, and no command on a host fixes it.
 OTHER = "another is left"
-# What a host has and the laboratory lacks: nothing sets its clocks.
+# Real hosts have a service that sets their clocks; the laboratory has none.
 NOT_HERE, ELSEWHERE = ("sudo timedatectl",), "not to be tried here"
 LETTERS = {"nofile": "n", "fsize": "f", "cpu": "t", "as": "v", "data": "d", "stack": "s"}
 
@@ -46,17 +46,20 @@ are done as the laboratory does them. Nobody mends a cable or a clock here.
 
 
 def of_case(case):
-    """A fault of lab/faults, as `follow` takes it."""
+    """A fault of lab/faults, in the form that `follow` accepts."""
     return case.id, lambda: fault.laboratory(case), lambda lab: fault.inject(case, lab), case.fault
 
 
 def of_draw(drawn):
-    """A draw of lab/drawn, as `follow` takes it."""
+    """A draw of lab/drawn, in the form that `follow` accepts."""
     return drawn.id, drawn.lab, drawn.break_hosts, drawn.cast.run
 
 
 def follow(identity, laboratory, inject, run):
-    """One fault: what preflight said, how it ended, and what was typed."""
+    """Follow preflight's fixes for one fault.
+
+    Returns what preflight said, how it ended, and which commands were run.
+    """
     typed, said, tried_on = [], [], set()
     with laboratory() as lab:
         inject(lab)
@@ -90,7 +93,7 @@ def follow(identity, laboratory, inject, run):
 
 
 def _typed(lab, step):
-    """Types the commands on a host. It has no systemd, and its /etc/hosts is a file of the laboratory."""
+    """Run the commands on a host, which has no systemd, and whose /etc/hosts is a file of the laboratory."""
     host = next(host for host in lab.hosts if host.name == step.host)
     for command in step.commands:
         line = command.replace("sudo ", "").replace("/etc/hosts", str(HOSTS_FILES / host.space / "hosts"))
@@ -108,7 +111,7 @@ def _typed(lab, step):
 
 
 def _set(lab, run, settings):
-    """What the fix sets for the whole run: the run, and this in words."""
+    """Apply the settings of a fix to the whole run; returns the run, and the settings in words."""
     for name, value in settings.items():
         kind, _, what = name.partition(" ")
         if kind == "interface":
@@ -127,10 +130,10 @@ def _set(lab, run, settings):
 
 
 def tried(broken):
-    """The same, with a line on standard error."""
+    """Call `follow`, with a line on standard error."""
     try:
         done = follow(*broken)
-    except Exception as failed:  # a benchmark of a hundred trials goes on after one
+    except Exception as failed:  # after a failed trial, the benchmark continues with the others
         done = {"id": broken[0], "cause": "", "fix": "", "end": MISSED, "typed": [], "left": repr(failed)}
     print(
         f"  .. {done['end']:13} {done['id']} {done['cause']}: {done['fix'][:90]} {done['left'][:200]}", file=sys.stderr
@@ -139,7 +142,7 @@ def tried(broken):
 
 
 def page(results):
-    """The page."""
+    """The text of the page."""
     counts = Counter(one["end"] for one in results)
     helped, said = counts[GREEN] + counts[OTHER], len(results) - counts[MISSED]
     commands = helped + counts[RED]
@@ -165,7 +168,7 @@ def page(results):
 
 
 def main() -> None:
-    """Measure, and write."""
+    """Measure, and write the page."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--only", nargs="*", default=[])
     asked.add_argument("--drawn", type=int, default=0, help="so many draws that are meant to break a run, instead")

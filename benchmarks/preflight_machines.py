@@ -1,12 +1,12 @@
-"""Machines as people have them (lab/machines/), on a rack: what a real deploy does, and what preflight said before.
+"""Machines as people have them (lab/machines/), on a rack: what a real deploy does, and what preflight said before it.
 
-    python -m benchmarks.preflight_machines --rack NAME                 all rows, on pairs of hosts at once
+    python -m benchmarks.preflight_machines --rack NAME                 all rows, on several pairs of hosts in parallel
     python -m benchmarks.preflight_machines --rack NAME --of engine     the rows of a file
-    python -m benchmarks.preflight_machines --rack NAME --third SEED    a drawn third of them: the score of new rows
+    python -m benchmarks.preflight_machines --rack NAME --third SEED    a random third of them: the score of new rows
     python -m benchmarks.preflight_machines --rack NAME --only "the engine is a swarm of one"
 
-The rack has an even number of hosts, each with the image that --image names. A line of JSON a row is appended to the
-file that --into names.
+The rack has an even number of hosts, each with the image from --image. One line of JSON for each row is appended to the
+file from --into.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ FILES = ("login", "engine", "network", "disk", "limits")
 
 
 def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> str:
-    """The mark of a verdict, by what the run did."""
+    """The mark for a verdict, given what the run did."""
     first = next((each for each in verdict["findings"] if each["level"] in (FAULT, UNKNOWN)), None)
     if trains:
         return score.REFUSED if first or not verdict["ok"] else score.QUIET
@@ -51,14 +51,17 @@ def mark(row: Row, trains: bool, verdict: dict[str, Any], hosts: list[str]) -> s
 
 
 class Pair:
-    """Two hosts of a rack, and what is done on them."""
+    """Two hosts of a rack, and the actions on them."""
 
     def __init__(self, rack: Rack, hosts: list[str], image: str) -> None:
         self.rack, self.hosts, self.image = rack, hosts, image
         self.env = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
 
     def attempt(self, row: Row) -> dict[str, Any]:
-        """One row: broken, preflight, deploy, mended. A run of a row that is not named twice fails only if both do."""
+        """Try one row: break it, run preflight, deploy, mend it.
+
+        If preflight says ok, a run counts as failed only if it fails twice.
+        """
         host, peer = self.hosts[row.on], self.hosts[1 - row.on]
         try:
             self._root(host, peer, row.breaks)
@@ -82,7 +85,7 @@ class Pair:
         return json.loads(done.stdout) if done.stdout.startswith("{") else {"ok": False, "findings": []}
 
     def _deploy(self) -> tuple[bool, str]:
-        """Whether a small training runs to its end in time, whatever preflight says; and its last words."""
+        """Whether a small training finishes in time, whatever preflight says; and its last words."""
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "train.py").write_text(STEPS.read_text())
             where = ["--hosts", ",".join(self.hosts), "--image", self.image, "--folder", folder]
@@ -92,7 +95,7 @@ class Pair:
         return done.returncode == 0, f"{done.returncode}: {(done.stdout + done.stderr)[-700:]}"
 
     def _mend(self, row: Row, host: str, peer: str) -> None:
-        # A deploy that lost the host leaves its lock there, which the next row's deploy would fail by.
+        # A deploy that lost the host leaves its lock there, because of which the next row's deploy would fail.
         left = "/home/muster/.muster/runs/* /home/muster/.muster/lock-*"
         self._root(host, peer, f"{row.mends}; true")
         for each in self.hosts:
@@ -105,7 +108,7 @@ class Pair:
 
 
 def attempts(rack: Rack, rows: list[Row], image: str, into: Path) -> list[dict[str, Any]]:
-    """All rows, each on the next pair of hosts that is free. A host that cannot be mended ends the trial."""
+    """Try all rows, each on the next free pair of hosts. A host that cannot be mended ends the trial."""
     free = Queue[Pair]()
     for place in range(0, rack.size, 2):
         free.put(Pair(rack, rack.hosts[place : place + 2], image))
@@ -135,7 +138,7 @@ def attempts(rack: Rack, rows: list[Row], image: str, into: Path) -> list[dict[s
 
 
 def main() -> None:
-    """Each row a line, then how many have which mark."""
+    """Print a line for each row, then the number of rows with each mark."""
     command = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     command.add_argument("--rack", required=True)
     command.add_argument("--size", type=int, default=2)

@@ -4,9 +4,10 @@ python -m benchmarks.preflight_networks                 40 layouts, a fresh seed
 python -m benchmarks.preflight_networks --write         the same, into lab/scores/preflight-networks.md
 python -m benchmarks.preflight_networks --only 12.3     one layout
 
-As root. Hosts are network namespaces; each network has a rate by tbf, and some are closed between some hosts, or not
-on all of them. Beside Muster: the address that torch takes by itself (gloo: that of the host's own name), and the
-interface that NCCL takes by its rules (the first that is not docker*, lo*, virbr*).
+Run as root. The hosts are network namespaces; each network has a rate limited by tbf, and some networks are closed
+between some hosts, or do not exist on all of them. The rivals: the address that torch takes by default (gloo: the
+address of the host's own name), and the interface that NCCL takes by its rules (the first that is not docker*, lo*,
+virbr*).
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from lab.fault import Fault
 from lab.network import Lab, must
 
 PAGE = Path(__file__).resolve().parents[1] / "lab/scores/preflight-networks.md"
-# The page goes on with what was tried by hand.
+# The page continues with the manual trials.
 BY_HAND = "## Behind 1:1 address translation"
 COUNT = 40
-# Mbit/s; what `tc` cannot hold exactly under load is apart by at least three times.
+# Mbit/s; the rates differ by a factor of at least three, because `tc` does not hold a rate exactly under load.
 RATES = (8, 30, 100, 400, 1500)
 NAMES = ("eth0", "eth1", "ens5", "enp1s0f0")
 NETS = ("10.77.0", "192.168.50", "172.20.9", "100.64.3")
@@ -38,7 +39,10 @@ NETS = ("10.77.0", "192.168.50", "172.20.9", "100.64.3")
 
 @dataclass(frozen=True)
 class Layout:
-    """One drawn cluster: by network its rate, the pairs that are closed there, and the hosts that lack it."""
+    """One drawn cluster.
+
+    For each network: its rate, the closed pairs of hosts, and the hosts that do not have it.
+    """
 
     id: str
     count: int
@@ -56,14 +60,14 @@ class Layout:
 
     @property
     def idle(self) -> str:
-        """The fastest network where it does not connect all hosts: preflight has to name it, and what is wrong."""
+        """The fastest network, if it does not connect all hosts: preflight must name it, and what is wrong with it."""
         shared = [place for place in range(len(self.rates)) if self.count - len(self.lacking.get(place, ())) > 1]
         fastest = NAMES[max(shared, key=lambda place: self.rates[place])]
         return fastest if fastest != self.right else ""
 
     @property
     def words(self) -> str:
-        """The layout as the page has it."""
+        """The layout in words, for the page."""
         shown = []
         for place, rate in enumerate(self.rates):
             closed = ", closed " + " ".join(f"{a}-{b}" for a, b in self.closed[place]) if self.closed.get(place) else ""
@@ -73,7 +77,7 @@ class Layout:
 
 
 def draw(seed: int, number: int) -> Layout:
-    """A layout. Rates differ, so that one network is the best."""
+    """Draw a layout. The rates differ, so that one network is the best."""
     chance = random.Random(f"{seed}.{number}")
     count, nets = chance.choice((2, 3)), chance.choice((2, 3, 4))
     rates = tuple(chance.sample(RATES, nets))
@@ -105,7 +109,7 @@ def build(lab: Lab, layout: Layout) -> None:
 
 
 def ours(layout: Layout, answers: Answers) -> str:
-    """The interface on which Muster lets the hosts meet; empty if it refuses, and says that none connects all."""
+    """The interface on which Muster lets the hosts meet; empty if it refuses because no network connects all hosts."""
     verdict = judge(answers)
     if not verdict.ok and (not verdict.network or verdict.network.startswith(networks.NONE)):
         return ""
@@ -114,7 +118,7 @@ def ours(layout: Layout, answers: Answers) -> str:
 
 
 def theirs(answers: Answers, backend: str) -> str:
-    """What torch (gloo) or NCCL take by themselves, as their rules predict."""
+    """The default choice of torch (gloo) or NCCL, predicted from their rules."""
     request = PreflightRequest(style="torchrun", endpoint=NETS[0] + ".10", backend=backend)  # type: ignore[arg-type]
     facts = {host: {**answers.facts[host], "environment": {}} for host in answers.hosts_with_facts}
     picks = prediction.plan(request, facts, {}).data
@@ -123,7 +127,7 @@ def theirs(answers: Answers, backend: str) -> str:
 
 
 def tried(layout: Layout) -> tuple[str, str, str, str, float]:
-    """Ours, torch's, NCCL's choice; what ours says; its seconds."""
+    """The choices of Muster, torch and NCCL; what Muster says; Muster's seconds."""
     run = Fault("networks")
     with Lab(layout.count, "4", NETS[0]) as lab:
         build(lab, layout)
@@ -136,7 +140,7 @@ def tried(layout: Layout) -> tuple[str, str, str, str, float]:
 
 
 def main() -> None:
-    """Draw, try, print; with --write, into the page."""
+    """Draw layouts, try them, print; with --write, write the page."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     asked.add_argument("--only", default="")

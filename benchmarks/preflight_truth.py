@@ -1,9 +1,9 @@
-"""What real torchrun does under each fault of lab/: the truth that preflight is measured against.
+"""What real torchrun does under each fault of lab/: the truth against which preflight is measured.
 
-    python -m benchmarks.preflight_truth                 measure what lab/truth.json lacks
+    python -m benchmarks.preflight_truth                 measure what is missing in lab/truth.json
     python -m benchmarks.preflight_truth --again NAME    measure these faults again
 
-Each case is a job of lab/job.py. What the failed ones said is kept in lab/recordings.tar.xz.
+Each case is a job of lab/job.py. The output of failed jobs is kept in lab/recordings.tar.xz.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _writing = threading.Lock()
 
 
 def output(case):
-    """What a failed job printed, by host."""
+    """The output of a failed job, by host."""
     return recordings.load().get(_recorded_as(case), {})
 
 
@@ -35,7 +35,7 @@ def _recorded_as(case):
 
 
 def measure(case, folder, healthy_round_s=None):
-    """One real job under one fault."""
+    """Run one real job under one fault."""
     with fault.laboratory(case) as lab:
         if case.fault is not HEALTHY:
             fault.inject(case, lab)
@@ -43,7 +43,7 @@ def measure(case, folder, healthy_round_s=None):
 
 
 def keep(case, ran):
-    """Write how a job went into truth.json, and the output of a failed one into the recordings."""
+    """Write the result of a job to truth.json, and the output of a failed one to the recordings."""
     with _writing:
         every = fault.truths()
         every[case.id] = {"outcome": ran.outcome, "codes": ran.codes, "round_s": ran.round_s, "seconds": ran.seconds}
@@ -58,14 +58,14 @@ def keep(case, ran):
 
 
 def _shorter(text):
-    """Without the paths of this machine, and not endless."""
+    """Shorten a long text, and remove the paths of this machine."""
     text = re.sub(r"[^\s\"']*/(site-packages|lib/python[\d.]+)/", r"\1/", text.replace(str(HERE), "~"))
     text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("frame #"))
     return text if len(text) <= MOST_KEPT else text[: MOST_KEPT // 2] + "\n[...]\n" + text[-MOST_KEPT // 2 :]
 
 
 def main():
-    """Measure what is lacking, or what was asked for."""
+    """Measure what is missing, or what was asked for."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--again", nargs="*", default=[])
     again = asked.parse_args().again

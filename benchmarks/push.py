@@ -1,9 +1,9 @@
-"""After a change of 1 MB of code: runnable on three hosts that have the rest of the image.
+"""Push a change of 1 MB of code until it can run on three hosts that have the rest of the image.
 
     python -m benchmarks.push [--quick]
 
-Ours: from the changed folder to the last host's proof, connecting included. The rival: `docker save | ssh docker load`
-for the three hosts at once, of an image that holds the same change; its `docker build` is not counted.
+Muster's side: from the changed folder to the last host's proof, including connecting. The rival: `docker save | ssh
+docker load` to the three hosts in parallel, with an image that has the same change; its `docker build` is not counted.
 """
 
 from __future__ import annotations
@@ -30,14 +30,15 @@ LEAST_RATIO, MOST_SECONDS, MOST_BYTES = 50, 5.0, 1_300_000
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds and bytes; the rival takes turns with ours."""
+    """Seconds and bytes; the rival takes turns with Muster."""
     repetitions, ours, rival, wire = (1 if quick else 3), [], [], []
     with nodes.scratch() as scratch, racks.rack(3, "mixed") as rack:
         folder = scratch / "code"
         folder.mkdir()
         try:
             change(folder)
-            # Once before anything is timed, for both: the hosts have the base, and ours has what it keeps of it.
+            # Once for both before the measurement: then the hosts have the base image, and Muster has cached what it
+            # needs of it.
             push(rack, folder, scratch / "layers")
             for repetition in range(repetitions):
                 change(folder)
@@ -54,13 +55,13 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def change(folder: Path) -> None:
-    """Write 1 MB of new code, which no compression makes smaller."""
+    """Write 1 MB of new code that cannot be compressed."""
     (folder / "train.py").write_text("print('training')\n")
     (folder / "code.bin").write_bytes(random.randbytes(CODE_BYTES))
 
 
 def push(rack: racks.Rack, folder: Path, layers: Path, choice: Choice = NO_CHOICE) -> float:
-    """Seconds of one push to all hosts, connecting included, as `muster push` does it. Raises when a host failed."""
+    """Seconds of one push to all hosts, including connecting, as in `muster push`. Raises if a host failed."""
     began = time.monotonic()
     code = FolderLook(folder, choice, layers.parent)
     with session.open_all(racks.inventory(rack)) as opened:
@@ -70,7 +71,7 @@ def push(rack: racks.Rack, folder: Path, layers: Path, choice: Choice = NO_CHOIC
 
 
 def _received(rack: racks.Rack, name: str) -> int:
-    """Bytes that came in over a host's network, packet headers included."""
+    """Bytes that a host has received over its network, packet headers included."""
     return int(rack.on(name, "cat", "/sys/class/net/eth0/statistics/rx_bytes"))
 
 

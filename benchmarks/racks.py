@@ -1,4 +1,4 @@
-"""A rack of our own to measure on: hosts with sshd and a Docker engine, gone at the end."""
+"""A rack for one measurement: hosts with sshd and a Docker engine, removed at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lab.rack import Rack, make
 
 @contextmanager
 def rack(nodes: int, store: str) -> Iterator[Rack]:
-    """`make rack` under a name of its own; MUSTER_SSH_CONFIG names it meanwhile."""
+    """Run `make rack` under a separate name; inside the block, MUSTER_SSH_CONFIG points to this rack."""
     made, before = Rack("bench", nodes), os.environ.get("MUSTER_SSH_CONFIG")
     _make("rack", RACK=made.name, NODES=nodes, STORE=store)
     os.environ["MUSTER_SSH_CONFIG"] = str(made.ssh_config)
@@ -32,19 +32,19 @@ def _make(target: str, **options: object) -> None:
 
 
 def inventory(of: Rack) -> tuple[Host, ...]:
-    """Its hosts for `deploy.door.session.open_all`."""
+    """The rack's hosts for `deploy.door.session.open_all`."""
     return from_flag(",".join(of.hosts)).hosts
 
 
 def counters(of: Rack) -> list[Path]:
-    """By host the file that counts its CPU time, and that of all that runs in it."""
+    """For each host, the file that counts the CPU time of the host and of everything that runs in it."""
     line = ["docker", "inspect", "--format", "{{.Id}}", *map(of.container, of.hosts)]
     done = subprocess.run(line, capture_output=True, text=True, check=True)
     return [_counter(container) for container in done.stdout.split()]
 
 
 def _counter(container: str) -> Path:
-    """The file that counts a container's CPU time: of either version of control groups, of either driver."""
+    """The file that counts a container's CPU time, for each version of control groups and each driver."""
     top = Path("/sys/fs/cgroup")
     known = (top / "cpuacct/docker" / container / "cpuacct.usage", top / "docker" / container / "cpu.stat",
              top / f"system.slice/docker-{container}.scope/cpu.stat")  # fmt: skip
@@ -52,6 +52,6 @@ def _counter(container: str) -> Path:
 
 
 def used(path: Path) -> float:
-    """The CPU seconds that such a file has."""
+    """The CPU seconds in such a file."""
     text = path.read_text().split()
     return int(text[0]) / 1e9 if len(text) == 1 else int(text[1]) / 1e6

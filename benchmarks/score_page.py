@@ -1,4 +1,4 @@
-"""Preflight's score, lab/scores/preflight-score.md: each benchmark of preflight writes its own part of the page."""
+"""Preflight's score, lab/scores/preflight-score.md: each preflight benchmark writes its own section of the page."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ PAGE = HOME / "lab/scores/preflight-score.md"
 
 
 def write(part: str, text: str) -> None:
-    """Put the text into the part of this name, which is at the page's end where it has none yet."""
+    """Write the text into the section of this name; a new section is added at the end of the page."""
     begin, end = f"<!-- {part}: begin -->\n", f"<!-- {part}: end -->\n"
     page = PAGE.read_text()
     page = page if begin in page else f"{page}\n{begin}{end}"

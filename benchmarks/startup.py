@@ -1,9 +1,10 @@
-"""From `make up` to the end of the first step, beside bare torchrun starting the same processes.
+"""From `make up` to the end of the first step, compared with bare torchrun starting the same processes.
 
     python -m benchmarks.startup [--quick]
 
-The rival is three torchruns with one rank each, run straight from here, and the bare DDP loop of benchmarks/rivals.
-Ours is the whole command: make, fab, the checks, the run folder, three agents, three torchruns, three ranks.
+The rival is three torchruns with one rank each, started directly from here, with the bare DDP loop of
+benchmarks/rivals. Muster's side is the whole command: make, fab, the checks, the run folder, three agents, three
+torchruns, three ranks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LATEST = HOME / "runs" / "latest"
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Seconds; the two take turns, and who begins changes."""
+    """Seconds; the two take turns, and the order changes."""
     repetitions = 2 if quick else 5
     ours: list[float] = []
     bare: list[float] = []
@@ -52,7 +53,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 
 def _make_up() -> float:
-    """`make up` as a user types it. Its run folder is removed. Raises RuntimeError with what it said if it failed."""
+    """Run `make up` as a user types it, and remove its run folder. Raises RuntimeError with its output if it failed."""
     command = ["make", "up", f"VENV={VENV.name}", "BACKEND=processes", "ARGS=--steps 1 --eval-every 0", "JSON=1"]
     latest = LATEST.readlink() if LATEST.is_symlink() else None
     began = time.time()
@@ -63,7 +64,7 @@ def _make_up() -> float:
     try:
         output, _ = process.communicate()
     finally:
-        if process.poll() is None:  # we were interrupted: it shall end in good order too
+        if process.poll() is None:  # this process was interrupted: `make up` must end gracefully, too
             os.killpg(process.pid, signal.SIGTERM)
             output, _ = process.communicate()
         events = [object_of(line) for line in output.splitlines()]
@@ -76,7 +77,7 @@ def _make_up() -> float:
 
 
 def _forget(folder: Path, latest: Path | None) -> None:
-    """Remove the run, and let `latest` point to where it did before."""
+    """Remove the run's folder, and restore the target of the link `latest`."""
     shutil.rmtree(folder, ignore_errors=True)
     if LATEST.is_symlink() and LATEST.readlink().name == folder.name:
         LATEST.unlink()

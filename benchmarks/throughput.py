@@ -3,13 +3,13 @@
     python -m benchmarks.throughput [--quick]
 
 All train recipe `digits` with the same batch, optimizer (AdamW, fused), clipping and schedule. All contenders call
-the same model(), which lays the weights out channels-last, and none changes the layout itself.
+the same model(), which lays out the weights channels-last, and none changes the layout itself.
 
-Muster also writes its metrics and, every 100 steps, a checkpoint; at each step its ranks agree on the mean loss and on
+Muster also writes its metrics and, every 100 steps, a checkpoint; in each step its ranks agree on the mean loss and on
 whether to stop. The rivals are written as their documentation shows, and print a loss every ten steps.
 
-One run differs from the next by more than the contenders do, because the cores are shared. So all four start, and then
-take turns, in a changing order, while the others are stopped (gpu_check/turns.py). A round is one turn of each; a ratio
+Two runs of one program differ by more than the contenders do, because the cores are shared. So all four start, and then
+take turns, in rotating order, while the others are stopped (gpu_check/turns.py). A round is one turn of each; a ratio
 is the median over the rounds of several starts.
 """
 
@@ -27,12 +27,12 @@ from gpu_check.checks.throughput import OURS, RIVALS
 from gpu_check.turns import Contender, in_turns
 
 BATCH = 96
-# Level: on shared cores the medians of two runs of one program differ by this much.
+# This counts as equal: on shared cores the medians of two runs of the same program differ by this much.
 LEVEL = 0.95
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Milliseconds a step, checkpoints and metrics included; the ratio is of throughputs, above 1 Muster is faster."""
+    """Milliseconds per step, checkpoints and metrics included; a ratio above 1 means that Muster is faster."""
     starts, turns = (1, 3) if quick else (4, 5)
     taken: dict[str, list[float]] = {}
     with nodes.scratch() as scratch:
@@ -53,7 +53,7 @@ def measure(quick: bool) -> dict[str, Any]:
 
 def _contenders(stack: ExitStack, folder: Path) -> dict[str, Contender]:
     arguments = ["--steps", "1000000", "--recipe", "digits"]
-    # A rank that stands still while the others start is not lost.
+    # A long timeout, because a rank that is stopped while the others start is not lost.
     options = ["--eval-every", "0", "--checkpoint-every", "100", "--timeout", "600"]
     run = stack.enter_context(nodes.ours(folder / "ours", 1, [*arguments, *options], ranks=2))
     made = {OURS: Contender(run, run.metrics)}

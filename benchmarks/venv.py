@@ -1,4 +1,4 @@
-"""The Python environment of the benchmarks: `.venv-bench`, which holds Muster's requirements and its rivals'."""
+"""The benchmarks' Python environment: `.venv-bench`, which contains Muster's requirements and its rivals'."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ HOME = Path(__file__).resolve().parents[1]
 VENV = HOME / ".venv-bench"
 # The command of the checkout, as a user has it.
 FAB = HOME / ".venv" / "bin" / "fab"
-# The same in another folder, whose settings count.
+# The same command for use in another folder, whose settings then apply.
 FAB_THERE = [str(FAB), "--search-root", str(HOME)]
 _PYTHON = VENV / "bin" / "python"
-# Named as the Makefile names its own stamp, so that `make up VENV=.venv-bench` finds nothing to install.
+# The same name as the Makefile's stamp, so that `make up VENV=.venv-bench` has nothing to install.
 _STAMP = VENV / ".ready"
 _REQUIREMENTS = HOME / "requirements"
 _LOCKS = [_REQUIREMENTS / f"{name}.txt" for name in ("control", "trainer", "torch", "bench")]
 
 
 def enter() -> None:
-    """Go on in `.venv-bench`, made or brought up to date if need be, by starting this very command again in it."""
+    """Continue in `.venv-bench`, created or updated if necessary, by restarting this command in it."""
     if Path(sys.prefix).resolve() == VENV.resolve():
         return
     if not _up_to_date():
@@ -38,7 +38,7 @@ def _make() -> None:
     print(f"installing what is compared into {VENV.name} (a minute or two, once)", file=sys.stderr)
     if not _PYTHON.exists():
         venv.create(VENV, with_pip=True)
-    # One after the other: torch has no hash (requirements/lock.sh), and what needs torch takes the one that is there.
+    # One after the other: torch has no hash (requirements/lock.sh), and packages that need torch use the installed one.
     for lock in _LOCKS:
         line: list[str | Path] = [_PYTHON, "-m", "pip", "install", "--quiet", "-r", lock]
         if lock.name == "torch.txt":

@@ -1,14 +1,14 @@
-"""What watching costs an unchanged DDP script: steps a second, watched against not, in turns; and the same weights.
+"""What watching costs an unchanged DDP script: steps per second with and without, in turns; and the same weights.
 
     python -m benchmarks.watch_cost [--quick]
 
-Two ranks train `gpu_check/scripts/loop.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both
-are started, and then take turns with the other stopped (gpu_check/turns.py): two turns are
-a pair. The figure is the median of all pairs' ratios; its interval (95 %) is found by drawing from the starts again,
-because two starts of the same program differ by several percent for as long as they live. In half of the
-starts the watched one is started last, should the order matter. Beside it stands the same with two that are not
-watched: what this machine calls equal. Then a watched and an unwatched run train to an end, and
-weights, losses and the generators' states are compared bit by bit.
+Two ranks train `gpu_check/scripts/loop.py` under a real agent, once watched and once with MUSTER_OBSERVE=0. Both runs
+start, and then take turns while the other is stopped (gpu_check/turns.py): two turns are a pair. The figure is the
+median of all pairs' ratios; its interval (95 %) comes from resampling the starts, because two starts of the same
+program differ by several percent for as long as they run. In half of the starts the watched run starts last, in case
+the order matters. The same is measured with two runs that are not watched, which shows what counts as equal on this
+machine. Then a watched and an unwatched run train to an end, and weights, losses and the generators' states are
+compared bit by bit.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Pairs = list[tuple[float, float]]
 
 
 def measure(quick: bool) -> dict[str, Any]:
-    """Ratios of steps a second, those of two runs that are not watched, and whether the weights are the same."""
+    """Ratios of steps per second, the same for two unwatched runs, and whether the weights are the same."""
     starts, pairs = (4, 8) if quick else (24, 6)
     kinds: dict[str, list[Pairs]] = {WATCHED: [], NOT: []}
     with nodes.scratch() as scratch:
@@ -79,20 +79,23 @@ def _run(folder: Path, observe: str, steps: int) -> Run:
 
 
 def _pairs(folder: Path, observe: str, pairs: int, last: bool) -> Pairs:
-    """Milliseconds a step, as `observe` says and not watched, of so many pairs of turns; `last`: it starts behind."""
+    """Milliseconds per step in pairs of turns: the run with `observe`, and an unwatched run.
+
+    `pairs` is the number of pairs; with `last`, the run with `observe` starts last.
+    """
     sides = [("1", observe), ("2", NOT)]
     with ExitStack() as stack:
         both = {}
         for name, how in sides[:: -1 if last else 1]:
             run = stack.enter_context(_run(folder / name, how, ENDLESS))
-            # Of two ranks a node's own log says in each line which rank wrote it.
+            # With two ranks, each line of the node's own log has the rank in front; the rank's log has plain lines.
             both[name] = Contender(run, partial(read_lines, run.folder / "logs" / "rank-0.log"))
         taken = in_turns(both, pairs + 1)
-    return list(zip(taken["1"], taken["2"], strict=True))[1:]  # the first is to warm up
+    return list(zip(taken["1"], taken["2"], strict=True))[1:]  # the first pair is a warm-up
 
 
 def _end(folder: Path, observe: str, steps: int) -> list[Any]:
-    """What weights, loss and generators of each rank are at the end."""
+    """The digests of weights, loss and generators of each rank at the end."""
     with _run(folder, observe, steps) as run:
         run.finish(180.0)
         return run.seen()

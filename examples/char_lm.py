@@ -19,7 +19,7 @@ CONTEXT, WIDTH, HEADS, BLOCKS, LETTERS = 64, 64, 4, 2, 256
 
 
 class Block(nn.Module):
-    """Attention to the letters before, then a small network for each letter."""
+    """Attention to the preceding letters, then a small network for each letter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    """Letters in, for each place the likely next letter out."""
+    """Takes letters, and returns scores for the next letter at each position."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -49,7 +49,7 @@ class GPT(nn.Module):
 
 
 def draw_batch(text: torch.Tensor, size: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Pieces of the text, and the same pieces one letter on."""
+    """Pieces of the text, and the same pieces shifted by one letter."""
     starts = torch.randint(len(text) - CONTEXT - 1, (size,))
     pieces = torch.stack([text[start : start + CONTEXT + 1] for start in starts]).long().to(device)
     return pieces[:, :-1], pieces[:, 1:]
@@ -74,7 +74,7 @@ def main() -> None:
     model = DistributedDataParallel(GPT().to(device))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     step, last = 0, Path("last.pt")
-    if last.exists():  # every rank finds it: Muster gives each host what it lacks
+    if last.exists():  # every rank finds the file: Muster copies missing files to each host
         saved = torch.load(last, map_location=device)
         step = saved["step"]
         model.module.load_state_dict(saved["model"])
@@ -82,7 +82,7 @@ def main() -> None:
         print(f"rank {rank} of {world}: continues at step {step}", flush=True)
 
     while step < steps:
-        torch.manual_seed(step * world + rank)  # other pieces for each rank, the same ones after a resume
+        torch.manual_seed(step * world + rank)  # different pieces for each rank, the same pieces after a resume
         letters, targets = draw_batch(text, 16, device)
         loss = functional.cross_entropy(model(letters).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""`ddp.py` with `muster.Training` (docs/how-to/survive-a-kill.md): killed at any moment, it continues where it was.
+"""`ddp.py` with `muster.Training` (docs/how-to/survive-a-kill.md): killed at any moment, it continues where it stopped.
 
 torchrun --nproc-per-node 2 ddp_that_resumes.py --epochs 3
 muster deploy -H a,b --folder examples --requirements no --restarts 3 ddp_that_resumes.py --epochs 3

@@ -1,4 +1,4 @@
-"""FSDP2: each rank holds a part of the model, its gradients and its optimizer, and gathers a layer when it needs it.
+"""FSDP2: each rank holds a part of the model, its gradients and its optimizer, and gathers a layer when it is needed.
 
 torchrun --nproc-per-node 2 fsdp2.py --epochs 2
 muster deploy --hosts a,b --folder examples --requirements no -- fsdp2.py --epochs 2
@@ -33,11 +33,11 @@ def main() -> None:
     for layer in model:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)  # after fully_shard: it steps the parts
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)  # after fully_shard, so that it updates the parts
     parts = sum(each.to_local().numel() for each in model.parameters())
     print(f"rank {rank} of {world}: holds {parts} of {sum(each.numel() for each in model.parameters())} weights")
 
-    torch.manual_seed(1 + rank)  # other samples for each rank
+    torch.manual_seed(1 + rank)  # different samples for each rank
     for epoch in range(args.epochs):
         for _ in range(20):
             samples = torch.randn(32, 64, device=device)

@@ -23,7 +23,7 @@ WORDS, LENGTH = 50, 16
 
 
 class Counting(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Rows such as 3, 4, 5, ...: what comes next can be learned."""
+    """Rows such as 3, 4, 5, ...: the next number can be learned."""
 
     def __len__(self) -> int:
         return 512
@@ -34,7 +34,7 @@ class Counting(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 class Lines(TrainerCallback):
-    """One line a rank and epoch; the loss is that of all ranks."""
+    """Prints one line for each rank and epoch; the loss is the mean of all ranks."""
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **more: dict[str, float]
@@ -62,7 +62,7 @@ def main() -> None:
         report_to="none",
         disable_tqdm=True,
         ddp_find_unused_parameters=False,
-        # Without it, ranks on a host without GPUs would train alone.
+        # Otherwise each rank on a host without GPUs would train alone.
         use_cpu=not torch.cuda.is_available(),
     )
     model = GPT2LMHeadModel(

@@ -42,7 +42,7 @@ def main() -> None:
     lightning.seed_everything(0)
     inputs = torch.randn(2048, 16)
     data = TensorDataset(inputs, inputs @ torch.randn(16, 1) + 0.1)
-    # Lightning finds torchrun's ranks by itself, and has to be told how many there are.
+    # Lightning finds torchrun's ranks by itself, but has to be told how many there are.
     devices = int(os.environ["LOCAL_WORLD_SIZE"])
     trainer = lightning.Trainer(
         max_epochs=args.epochs,
@@ -56,7 +56,7 @@ def main() -> None:
     trainer.fit(Line(args.lr), DataLoader(data, batch_size=64, shuffle=True))
     if args.save:
         trainer.save_checkpoint(args.save)
-    # A rank that leaves while another still waits in gloo takes that one down.
+    # A rank that exits while another rank still waits in gloo makes that rank fail.
     torch.distributed.destroy_process_group()
 
 

@@ -1,9 +1,9 @@
-"""A recipe of your own: three spirals of points to tell apart. Copy it and change what differs.
+"""A recipe of your own: it learns to tell apart three spirals of points. Copy it and change what differs.
 
     torchrun --nproc-per-node 2 -m muster.trainer --recipe examples/my_recipe.py
 
-Every rank runs this file. Weights start from the run's seed; data must come out the same on every rank, so what is
-drawn here is drawn from a seed of its own.
+Every rank runs this file. The weights start from the run's seed; the data must be the same on every rank, so this file
+draws its data with a fixed seed.
 """
 
 import math
@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import TensorDataset
 
-# Trainer options this recipe likes; the command line wins. A plain dict: it is read without running the file.
+# This recipe's defaults for trainer options; the command line overrides them. A plain dict: it is read without running
+# the file.
 DEFAULTS = {"steps": 400, "batch": 96, "lr": 0.05}
 ARMS = 3
 
 
 def model() -> nn.Module:
-    """Points (batch, 2) in, arm scores (batch, ARMS) out. Muster moves it to the device and wraps it."""
+    """Points (batch, 2) in, arm scores (batch, ARMS) out. Muster moves the model to the device and wraps it."""
     return nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, ARMS))
 
 
@@ -41,11 +42,11 @@ def loss(model: nn.Module, batch: list[Tensor]) -> Tensor:
 
 
 def optimizer(model: nn.Module, lr: float) -> torch.optim.Optimizer:
-    """Optional; without it, AdamW. The schedule scales `lr` from here."""
+    """Optional; without it, AdamW is used. The schedule scales `lr`, starting from this value."""
     return torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, nesterov=True)
 
 
 def metrics(model: nn.Module, batch: list[Tensor]) -> dict[str, Tensor]:
-    """Optional; one value for each sample, shape (batch,), so that every held-out sample counts once."""
+    """Optional; returns one value for each sample, shape (batch,), so that every held-out sample counts once."""
     points, arm = batch
     return {"accuracy": (model(points).argmax(dim=1) == arm).float()}

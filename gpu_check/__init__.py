@@ -1,1 +1,1 @@
-"""`make gpu-check`: try what of Muster works on this machine's GPUs, through real agents. docs/how-to/check-gpus.md"""
+"""`make gpu-check`: try Muster on this machine's GPUs, through real agents. docs/how-to/check-gpus.md describes it."""

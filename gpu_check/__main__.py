@@ -21,13 +21,16 @@ from .finding import Done, as_json, exit_code, summary, table
 from .schedule import Schedule
 
 SECONDS = 460.0
-# The agent starts torchrun with `-P`, an option of Python 3.11.
+# The agent starts torchrun with `-P`, an option that Python has since 3.11.
 _OLDEST_PYTHON = (3, 11)
 _REFUSED, _INTERRUPTED = 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the checks; returns 0 if none is NOT met, 1 if one is or no file took them, 2 if it could try nothing."""
+    """Run the checks; returns the exit code.
+
+    0 if no finding is NOT met, 1 if one is or the report could not be written, 2 if nothing could be tried.
+    """
     options = _options(arguments)
     if why := _impossible():
         print(f"error: {why}", file=sys.stderr)
@@ -79,7 +82,7 @@ def _names(text: str) -> list[str]:
 
 
 def _impossible() -> str:
-    """Why this Python on this system can try nothing; empty if it can."""
+    """Why this Python on this system cannot run any check; empty if it can."""
     if sys.platform != "linux":
         return f"gpu-check finds its processes in /proc, which {sys.platform} lacks"
     if sys.version_info < _OLDEST_PYTHON:
@@ -88,11 +91,14 @@ def _impossible() -> str:
 
 
 def _report(done: Sequence[Done], machine: dict[str, object], seconds: float, path: Path) -> bool:
-    """Print what was found, and write it to a file; returns whether that took it: what lies there may be older."""
+    """Print the findings, and write them to a file.
+
+    Returns whether the file was written: if not, it may be an old one.
+    """
     where, written = str(path), True
     try:
         path.write_text(json.dumps(as_json(done, machine, seconds), indent=1) + "\n")
-    except OSError as fault:  # after minutes: what was found is told all the same
+    except OSError as fault:  # after minutes of checks the findings are printed anyway
         where, written = f"{where} cannot be written: {fault.strerror}", False
     print(table(done))
     missing = [name for name in ORDER if name not in {check.check for check in done}]

@@ -1,4 +1,4 @@
-"""What every check gets: the machine, a folder, and runs on this machine's GPUs, or without one."""
+"""What every check gets: the machine's facts, a folder, and runs on this machine's GPUs, or on its CPU."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import Any
 from .network import Place
 from .nodes import RECIPES, SCRIPTS, Run
 
-# From this version on, NCCL can let ranks share a GPU.
+# NCCL can let ranks share a GPU from this version on.
 _SHARES_GPU = (2, 30)
-# nvidia-smi answers, and ends with 14, where the infoROM of a GPU that works is corrupt.
-_WELL = (0, 14)
+# nvidia-smi still answers, but exits with 14, if the infoROM of a working GPU is corrupt.
+_ANSWERED_CODES = (0, 14)
 MULTI_RANK = "NCCL_MULTI_RANK_GPU_ENABLE"
-# Ranks that share a GPU as different 'hosts' must use sockets, as real hosts without InfiniBand do.
+# Ranks that share a GPU as different 'hosts' must use sockets, like real hosts without InfiniBand.
 _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE": "1", "NCCL_NET": "Socket"}
 
 
 @dataclass(frozen=True)
 class Bench:
-    """The machine as `look` saw it, and the check's own folder; the one above it is that of all checks."""
+    """The machine's facts from `look`, and the check's own folder, inside the folder of all checks."""
 
     machine: dict[str, Any]
     folder: Path
@@ -32,7 +32,7 @@ class Bench:
 
     @property
     def torch(self) -> dict[str, Any]:
-        """The facts of torch."""
+        """The facts about torch."""
         return dict(self.machine["torch"])
 
     @property
@@ -42,7 +42,7 @@ class Bench:
 
     @property
     def backend(self) -> str:
-        """nccl on GPUs, gloo without."""
+        """nccl on GPUs, gloo without GPUs."""
         return "nccl" if self.gpus else "gloo"
 
     @property
@@ -55,15 +55,15 @@ class Bench:
         return bool(self.machine["packages"].get(package))
 
     def one_gpu(self) -> dict[str, str]:
-        """Variables with which a node sees only the first GPU."""
+        """The variables with which a node sees only the first GPU."""
         if not self.gpus:
             return {}
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0]
-        # By the bus, as nvidia-smi counts. Otherwise CUDA puts the fastest first.
+        # Numbered by PCI bus, as nvidia-smi does. Otherwise CUDA numbers the fastest GPU first.
         return {"CUDA_VISIBLE_DEVICES": visible or "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
     def apart(self, host: str) -> dict[str, str]:
-        """Variables with which NCCL takes a process on the first GPU for one on a host of this name."""
+        """The variables that make NCCL treat a process on the first GPU as one on a host with this name."""
         return {**self.one_gpu(), **_SOCKETS, "NCCL_HOSTID": host} if self.gpus else {}
 
     def hosts(
@@ -75,7 +75,7 @@ class Bench:
         variables: Mapping[str, str] | None = None,
         **more: Any,
     ) -> Run:
-        """A run of several 'hosts' that share the first GPU; `apart`: NCCL takes them for different hosts."""
+        """A run of several 'hosts' that share the first GPU; with `apart`, NCCL treats them as different hosts."""
         made = {**self.one_gpu(), **(variables or {})}
         if self.gpus and apart:
             made |= _SOCKETS
@@ -94,24 +94,24 @@ class Bench:
         return Run(self.folder / name, arguments, variables={**self.one_gpu(), **(variables or {})}, **more)
 
     def training(self, recipe: str, steps: int, *more: str) -> list[str]:
-        """The agent's arguments for the trainer with one of our recipes."""
+        """The agent's arguments for the trainer with one of gpu_check's recipes."""
         chosen = str(RECIPES / f"{recipe}.py")
         return ["--recipe", chosen, "--steps", str(steps), "--eval-every", "0", "--log-every", "5", *more]
 
     def script(self, name: str, *arguments: str) -> list[str]:
-        """The agent's arguments for one of our scripts."""
+        """The agent's arguments for one of gpu_check's scripts."""
         return ["--script", str(SCRIPTS / f"{name}.py"), *arguments]
 
 
 def ask(command: Sequence[str], variables: Mapping[str, str] | None = None, seconds: float = 20.0) -> str | None:
-    """The output of a command; None if it is missing, fails or takes too long.
+    """The output of a command; None if the command is missing, fails or takes too long.
 
-    Its end is not waited for then: no signal ends a process in a driver that hangs.
+    After a timeout this does not wait for the process: no signal ends a process that is in a hanging driver.
     """
     with suppress(OSError):
         asked = subprocess.Popen(command, env=variables, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         with suppress(subprocess.TimeoutExpired):
             output, _ = asked.communicate(timeout=seconds)
-            return output if asked.returncode in _WELL else None
+            return output if asked.returncode in _ANSWERED_CODES else None
         asked.kill()
     return None

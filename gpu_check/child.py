@@ -1,6 +1,7 @@
-"""`python -m gpu_check.child NAME FOLDER`: one check, in a process of its own, so that it can be killed whole.
+"""`python -m gpu_check.child NAME FOLDER`: run one check in a separate process, so that it can be killed.
 
-Its findings go into FOLDER/findings.jsonl as they come: those of a check that is killed are known up to there.
+It writes its findings to FOLDER/findings.jsonl one by one, so that the findings of a killed check up to that point are
+known.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ FINDINGS, MACHINE = "findings.jsonl", "machine.json"
 
 
 def main(name: str, folder: Path) -> None:
-    """Run the check `name` in `folder`; the machine's facts are beside it."""
+    """Run the check `name` in `folder`; the file with the machine's facts is next to that folder."""
     die_with_parent(signal.SIGKILL)
     machine = json.loads((folder.parent / MACHINE).read_text())
     bench = Bench(machine, folder, lambda text: print(text, flush=True))

@@ -1,4 +1,4 @@
-"""The findings of the checks, and their form: a table, JSON, an exit code. Pure."""
+"""The findings of the checks, and their presentation: a table, JSON, an exit code. Pure."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _WIDTHS = {"check": 10, "what": 40, "measured": 44, "expected": 26}
 
 @dataclass(frozen=True)
 class Finding:
-    """One attempt: what, how it ended, what was measured, and what was expected.
+    """One attempt: what was tried, how it ended, what was measured, and what was expected.
 
-    For what a check could not try, `measured` says why. `values` are the figures for programs, `words` the end of the
-    logs.
+    If a check could not try something, `measured` says why. `values` are the figures for programs, `words` the end of
+    the logs.
     """
 
     what: str
@@ -45,7 +45,7 @@ def judge(what: str, good: bool, measured: str, expected: str = "", **values: An
 
 
 def untried(what: str, why: str) -> Finding:
-    """A finding about what a check could not try, and why."""
+    """A finding about something that a check could not try, with the reason."""
     return Finding(what, NOT_TRIED, why)
 
 
@@ -56,12 +56,12 @@ def counts(checks: Iterable[Done]) -> dict[str, int]:
 
 
 def exit_code(checks: Iterable[Done]) -> int:
-    """0 if no finding is NOT met."""
+    """0 if no finding is NOT met, else 1."""
     return 1 if counts(checks)[NOT_MET] else 0
 
 
 def summary(checks: Sequence[Done], seconds: float) -> str:
-    """The last line."""
+    """The last line of the report."""
     number_of = counts(checks)
     return (
         f"{number_of[MET]} met, {number_of[NOT_MET]} NOT met, {number_of[NOT_TRIED]} could not be tried; "
@@ -70,7 +70,7 @@ def summary(checks: Sequence[Done], seconds: float) -> str:
 
 
 def as_json(checks: Sequence[Done], machine: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Everything as plain values."""
+    """All findings as plain values."""
     return {
         "format": FORMAT,
         "seconds": round(seconds, 1),
@@ -81,7 +81,7 @@ def as_json(checks: Sequence[Done], machine: dict[str, Any], seconds: float) -> 
 
 
 def rows(checks: Iterable[Done]) -> list[tuple[str, str, str, str, str]]:
-    """Check, what, measured, expected and state of each finding; only the first row of a check names it."""
+    """Check, what, measured, expected and state of each finding; only a check's first row contains its name."""
     made = []
     for check in checks:
         for number, finding in enumerate(check.findings):
@@ -91,7 +91,7 @@ def rows(checks: Iterable[Done]) -> list[tuple[str, str, str, str, str]]:
 
 
 def table(checks: Iterable[Done]) -> str:
-    """The findings as plain text in columns; long cells are continued below themselves."""
+    """The findings as plain text in columns; a long cell continues on the lines below it."""
     widths, lines = [*_WIDTHS.values(), len(NOT_TRIED)], []
     for row in [(*_WIDTHS, ""), *rows(checks)]:
         cells = [textwrap.wrap(text, width) for text, width in zip(row, widths, strict=True)]

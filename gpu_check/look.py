@@ -1,6 +1,6 @@
-"""`python -m gpu_check.look`: this machine's GPUs and this Python's packages, as JSON. Run in a process of its own.
+"""`python -m gpu_check.look`: print this machine's GPUs and this Python's packages, as JSON.
 
-So the runner itself never imports torch, and holds no GPU.
+It runs as a separate process, so that the runner itself never imports torch and never holds a GPU.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def version(name: str) -> str | None:
 
 
 def torch_facts() -> dict[str, Any] | None:
-    """The facts of torch and the GPUs; None without torch."""
+    """The facts about torch and the GPUs; None if torch is not installed."""
     if importlib.util.find_spec("torch") is None:
         return None
     import torch

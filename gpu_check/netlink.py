@@ -1,7 +1,7 @@
 """The few requests to Linux's routing socket that build a network: links, addresses, bridges. Raises OSError.
 
-We speak the protocol of rtnetlink(7) and linux/if_link.h ourselves, because a machine rented for its GPU often lacks
-iproute2.
+This module implements the protocol of rtnetlink(7) and linux/if_link.h itself, because a machine rented for its GPU
+often has no iproute2.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def _ask(kind: int, flags: int, body: bytes) -> None:
 
 
 def add_bridge(name: str) -> None:
-    """Make a bridge in this process's network."""
+    """Create a bridge in this process's network."""
     info = _attribute(_LINKINFO, _text(_INFO_KIND, "bridge"))
     _ask(_NEWLINK, _CREATE | _EXCL, _link() + _text(_IFNAME, name) + info)
 
 
 def add_pair(name: str, peer: str, pid: int) -> None:
-    """Make two linked interfaces: `name` here, `peer` in the network of process `pid`."""
+    """Create two linked interfaces: `name` here, `peer` in the network of process `pid`."""
     other = _attribute(_VETH_PEER, _link() + _text(_IFNAME, peer) + _number(_NET_NS_PID, pid))
     info = _attribute(_LINKINFO, _text(_INFO_KIND, "veth") + _attribute(_INFO_DATA, other))
     _ask(_NEWLINK, _CREATE | _EXCL, _link() + _text(_IFNAME, name) + info)
 
 
 def plug(name: str, bridge: str) -> None:
-    """Plug an interface into a bridge; an empty name takes it out, and its packets get lost silently."""
+    """Plug an interface into a bridge; an empty name unplugs it, and its packets are then lost silently."""
     _ask(
         _SETLINK,
         0,

@@ -1,6 +1,6 @@
-"""Several 'hosts' on this machine: each has its own network, plugged into one bridge, from which it can be cut.
+"""Several 'hosts' on this machine: each has its own network, plugged into one bridge, and can be unplugged.
 
-A network lives as long as the process that holds it, so nothing is left of it, however this process ends.
+A network exists as long as the process that holds it, so nothing is left of it, however this process ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HOLD = "import os, sys; os.write(1, b'.'); sys.stdin.read()"
 
 @dataclass(frozen=True)
 class Place:
-    """Where a node runs: the address of its host, its interface, and the process that holds its network (0: none)."""
+    """Where a node runs: its host's address and interface, and the process that holds its network (0: none)."""
 
     address: str = "127.0.0.1"
     interface: str = "lo"
@@ -46,7 +46,7 @@ class Network:
         _within(self._switch, lambda: netlink.plug(f"port{host}", ""))
 
     def mend(self, host: int) -> None:
-        """Undo `cut`."""
+        """Reconnect a host after `cut`."""
         _within(self._switch, lambda: netlink.plug(f"port{host}", _BRIDGE))
 
 
@@ -56,7 +56,7 @@ def hosts_apart(count: int) -> Iterator[Network]:
     with ExitStack() as stack:
         switch = stack.enter_context(_held_network())
         holders = [stack.enter_context(_held_network()) for _ in range(count)]
-        _within(switch, lambda: _lay(holders))
+        _within(switch, lambda: _connect_hosts(holders))
         places = []
         for number, holder in enumerate(holders):
             address = f"10.77.0.{number + 1}"
@@ -65,7 +65,7 @@ def hosts_apart(count: int) -> Iterator[Network]:
         yield Network(switch, places)
 
 
-def _lay(holders: Sequence[int]) -> None:
+def _connect_hosts(holders: Sequence[int]) -> None:
     netlink.add_bridge(_BRIDGE)
     netlink.up(_BRIDGE)
     for number, holder in enumerate(holders):
@@ -78,7 +78,7 @@ def _settle(address: str) -> None:
     netlink.up("lo")
     netlink.up(INTERFACE)
     netlink.add_address(INTERFACE, address, 24)
-    # Every host has the same address there: whoever uses it reaches nobody, as with Docker's bridge.
+    # Every host has the same address on this interface: a rank that uses it reaches no other, as with Docker's bridge.
     netlink.add_pair(DECOY, f"{DECOY}-end", os.getpid())
     netlink.up(DECOY)
     netlink.add_address(DECOY, "10.78.0.1", 24)
@@ -92,7 +92,7 @@ def _held_network() -> Iterator[int]:
     assert holder.stdin
     assert holder.stdout
     try:
-        holder.stdout.read(1)  # it has moved
+        holder.stdout.read(1)  # the holder has moved into its new network
         yield holder.pid
     finally:
         holder.stdin.close()
@@ -120,7 +120,7 @@ def _enter(holder: int) -> None:
 
 
 def _within(holder: int, act: Callable[[], None]) -> None:
-    """Do `act` in that network, and come back."""
+    """Call `act` in the holder's network, and return to this process's network."""
     back = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:
         _enter(holder)
@@ -133,7 +133,7 @@ def _within(holder: int, act: Callable[[], None]) -> None:
 
 
 def allowed() -> str:
-    """Why this machine allows no networks of our own; empty if it does."""
+    """Why this machine does not allow separate networks; empty if it does."""
     if os.getuid() != 0:
         return "only root may make network namespaces"
     try:

@@ -1,4 +1,4 @@
-"""Nodes of a run on this machine: each is the real agent, as a process. Standard library only."""
+"""The nodes of a run on this machine: each is a real agent, as a process. Standard library only."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _STANDINS = Path(__file__).parent / "standins"
 MOST_RESTARTS, RANK_RESTARTS = 3, 5
 FINAL = (0, 2, 75)
 _POLL_S = 0.05
-# Variables of an outer run: a node must get only its own.
+# Prefixes of an outer run's variables: a node must get only its own run's.
 _FOREIGN = ("PET_", "MUSTER_", "TORCHELASTIC_", "NCCL_", "GLOO_", "TORCH_NCCL_", "TORCH_FR_")
-# What an agent gets beyond what torchrun cannot do without.
-_OURS_ALONE = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
+# What an agent gets in addition to the variables that torchrun needs.
+_AGENT_ONLY = {"PET_RDZV_CONF", "PET_MONITOR_INTERVAL", "PET_SHUTDOWN_TIMEOUT", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"}
 _FOREIGN_NAMES = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}
 
 Variables = Mapping[str, str]
 
 
 class Run:
-    """The nodes of one start in `folder`, from entering to leaving the `with`.
+    """The nodes of one start in `folder`, from entering to leaving the `with` block.
 
-    `arguments` are the agent's; with `module` they are that module's, under torch's own torchrun. `places` has each
-    node's host, `variables` what each node gets beside its own, `own` what node i alone gets. `restarts`: so often
-    the nodes may start their ranks again; None: never for a script, as everywhere, and RANK_RESTARTS for the trainer.
-    torch's own torchrun gets none of the settings that Muster gives its agents.
+    `arguments` are the agent's; with `module` they are that module's, under torch's own torchrun. `places` contains
+    each node's host, `variables` what each node gets in addition to its own, `own` what only node i gets. `restarts`:
+    how often the nodes may restart their ranks; None means never for a script (the default everywhere), and
+    RANK_RESTARTS for the trainer. torch's own torchrun gets none of the settings that Muster gives its agents.
     """
 
     def __init__(
@@ -73,13 +73,13 @@ class Run:
         for number, place in enumerate(places):
             placement = Placement(self.names[number], number, len(places), ranks, place.interface, threads)
             made = node_environment(placement, meeting, folder.name, str(folder), restarts)
-            made = {name: value for name, value in made.items() if not (module and name in _OURS_ALONE)}
+            made = {name: value for name, value in made.items() if not (module and name in _AGENT_ONLY)}
             self._environments.append({**made, STOP_ON_EOF: "1", **(variables or {}), **own(number)})
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.restarts = 0
 
     def __enter__(self) -> Run:
-        for number in reversed(range(len(self._places))):  # nothing may depend on the order
+        for number in reversed(range(len(self._places))):  # in reverse: nothing may depend on the order
             self._nodes.insert(0, self._start(number))
         return self
 
@@ -100,12 +100,15 @@ class Run:
             )
 
     def _settle(self, number: int) -> None:
-        """In the node's process, before the agent starts: enter the host's network, and end with our process."""
+        """Runs in the node's process before the agent starts.
+
+        Enter the host's network, and end with the parent process.
+        """
         self._places[number].enter()
         die_with_parent(signal.SIGTERM)
 
     def kill(self) -> None:
-        """Kill -9 of every process of the run."""
+        """Kill every process of the run with SIGKILL."""
         processes.end(RUN_DIR, str(self.folder))
         for node in self._nodes:
             node.wait()
@@ -117,23 +120,23 @@ class Run:
         return processes.labelled(RUN_DIR, str(self.folder))
 
     def below(self) -> list[int]:
-        """Every living process of the run below the agents, or below the torchruns of a rival."""
+        """Every living process of the run below the agents, or below a rival's torchruns."""
         heads = {node.pid for node in self._nodes}
         return [pid for pid in self.pids() if pid not in heads]
 
     def codes(self) -> list[int | None]:
-        """Each node's exit code, None while it runs."""
+        """Each node's exit code; None while it runs."""
         return [node.poll() for node in self._nodes]
 
     def bring_back(self) -> None:
-        """Restart the nodes that ended badly, as a supervisor does."""
+        """Restart the nodes that failed, as a supervisor would."""
         for number, code in enumerate(self.codes()):
             if code is not None and code not in FINAL and self.restarts < MOST_RESTARTS:
                 self.restarts += 1
                 self._nodes[number] = self._start(number)
 
     def wait(self, condition: Callable[[], Any], what: str, seconds: float, restart: bool = False) -> Any:
-        """The first true value of `condition`. Raises Late if there is none in time, or all nodes have ended."""
+        """The first true value of `condition`. Raises Late if there is none in time, or if all nodes have ended."""
         limit = time.monotonic() + seconds
         while not (value := condition()):
             over = None not in self.codes()
@@ -147,14 +150,14 @@ class Run:
         return value
 
     def finish(self, seconds: float, restart: bool = False) -> None:
-        """Wait until every node has ended well. Raises Late."""
+        """Wait until every node has ended successfully. Raises Late."""
         final = FINAL if restart else range(-256, 256)
         self.wait(lambda: all(code in final for code in self.codes()), "its end", seconds, restart)
         if any(self.codes()):
             raise Late(f"exit codes {self.codes()}", self.last_words())
 
     def events(self, rank: int, kind: str = "") -> list[dict[str, Any]]:
-        """Events that one rank wrote, of one kind or all."""
+        """The events that one rank wrote, of one kind or of all kinds."""
         written = read_lines(self.folder / "ranks" / f"rank-{rank}.jsonl")
         return [line for line in written if line.get("kind") == kind or not kind]
 
@@ -163,21 +166,21 @@ class Run:
         return [line for line in read_lines(self.folder / "metrics.jsonl") if "loss" in line]
 
     def console_lines(self) -> list[dict[str, Any]]:
-        """The JSON lines that the nodes have printed so far, by time: rank 0 of a rival may be on any of them."""
+        """The JSON lines that the nodes have printed so far, sorted by time: a rival's rank 0 may be on any node."""
         printed = [line for name in self.names for line in read_lines(self.folder / "logs" / f"{name}.log")]
         return sorted(printed, key=lambda line: float(line["t"]))
 
     def seen(self) -> list[dict[str, Any]]:
-        """What each rank of our scripts wrote to the run folder, by rank."""
+        """What each rank of gpu_check's scripts wrote to the run folder, in the order of ranks."""
         return [json.loads(path.read_text()) for path in sorted(self.folder.glob("seen-*.json"))]
 
     def rank_log(self, rank: int) -> str:
-        """The log of a rank of the trainer."""
+        """The log of one of the trainer's ranks."""
         log = self.folder / "logs" / f"rank-{rank}.log"
         return log.read_text(errors="replace") if log.exists() else ""
 
     def logs(self) -> str:
-        """Everything that nodes and ranks printed."""
+        """All output of nodes and ranks."""
         return "\n".join(log.read_text(errors="replace") for log in sorted(self.folder.glob("logs/*.log")))
 
     def last_words(self) -> str:
@@ -194,12 +197,12 @@ class Late(Exception):
         self.words = words
 
     def finding(self, what: str) -> Finding:
-        """What it leaves to say of an attempt that it ended."""
+        """The finding for an attempt that this error ended."""
         return Finding(what, NOT_MET, str(self), words=self.words)
 
 
 def environment(more: Variables) -> dict[str, str]:
-    """This process's environment for a node: without variables of an outer run, with this checkout to import."""
+    """A node's environment: this process's without an outer run's variables, with this checkout on the import path."""
     inherited = {
         name: value
         for name, value in os.environ.items()

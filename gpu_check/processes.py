@@ -1,4 +1,4 @@
-"""Find processes by a variable of their environment, which their children inherit. Linux only, through /proc."""
+"""Find processes by a variable in their environment, which their children inherit. Linux only, through /proc."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainer.node.processes import lives
 
-# Its value is the folder of the process's check.
+# The value of this variable is the folder of the process's check.
 LABEL = "GPU_CHECK_FOLDER"
 _POLL_S = 0.02
 
@@ -28,15 +28,15 @@ def labelled(name: str, value: str) -> list[int]:
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each process that still is there."""
+    """Send a signal to each of these processes that still exists."""
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def end(name: str, value: str, patience_s: float = 10.0) -> int:
-    """Kill all labelled processes; returns how many still run after the patience."""
-    # We look again until there is none: the list lacks a process that was just being forked.
+    """Kill all labelled processes; returns how many still run after `patience_s`."""
+    # Repeated until there is none: the list does not contain a process that was just being forked.
     limit = time.monotonic() + patience_s
     while (pids := labelled(name, value)) and time.monotonic() < limit:
         send(pids, signal.SIGKILL)

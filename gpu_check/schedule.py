@@ -1,4 +1,4 @@
-"""Run the checks one after another, each in its own process and within its limit, and end what they leave."""
+"""Run the checks one after another, each in its own process and within its time limit, and end what they leave."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LEAST_S, _RESERVED_S = 10.0, 5.0
 
 @dataclass
 class Schedule:
-    """The remaining checks. `folder` gets what they write, `seconds` is the time for all of them."""
+    """The remaining checks. `folder` receives their files, `seconds` is the time for all checks together."""
 
     folder: Path
     seconds: float
@@ -37,19 +37,19 @@ class Schedule:
 
     def __post_init__(self) -> None:
         self._end = time.monotonic() + self.seconds
-        # A torchrun that is killed leaves its temporary folder behind: then it goes with ours. A short path, because
-        # loader workers make sockets in it, whose names may have 107 characters.
+        # A killed torchrun leaves its temporary folder behind: here it is removed with the schedule's. The path is
+        # short because loader workers create sockets in it, whose names may have at most 107 characters.
         self._temporary = self.folder / "tmp"
         self._temporary.mkdir()
 
     def look(self) -> dict[str, Any]:
-        """The machine's facts. Raises subprocess.SubprocessError if this Python's torch does not even start."""
+        """The machine's facts. Raises subprocess.SubprocessError if this Python's torch cannot even be loaded."""
         command = [sys.executable, "-m", f"{__package__}.look"]
         looks = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             output, words = looks.communicate(timeout=_LOOK_S)
         except subprocess.TimeoutExpired:
-            looks.kill()  # its end is not waited for: a driver that hangs keeps it
+            looks.kill()  # this does not wait for its end: a hanging driver keeps it alive
             raise
         if looks.returncode:
             raise subprocess.CalledProcessError(looks.returncode, command, output, words)
@@ -58,7 +58,7 @@ class Schedule:
         return machine
 
     def run(self, names: Sequence[str]) -> list[Done]:
-        """Run these checks in order. Ctrl-C ends the current one; the findings until then are returned."""
+        """Run these checks in order. Ctrl-C ends the current one; the findings so far are returned."""
         done: list[Done] = []
         for number, name in enumerate(names, 1):
             check = module(name)
@@ -86,7 +86,7 @@ class Schedule:
             env={**os.environ, processes.LABEL: str(folder), "TMPDIR": str(self._temporary)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            start_new_session=True,  # only we get a Ctrl-C in the terminal
+            start_new_session=True,  # so that only this process gets a Ctrl-C from the terminal
         )
         ended, left = False, 0
         try:
@@ -113,7 +113,7 @@ class Schedule:
         return Done(name, title, round(time.monotonic() - began, 1), tuple(findings))
 
     def _follow(self, child: subprocess.Popen[bytes], end: float) -> bool:
-        """Pass on what the check says; whether it ended by itself in time."""
+        """Pass on the check's output; returns whether the check ended by itself in time."""
         assert child.stdout
         os.set_blocking(child.stdout.fileno(), False)
         rest = b""
@@ -130,6 +130,6 @@ class Schedule:
 
 
 def _logs(folder: Path) -> str:
-    """The end of what the nodes of a check's runs said."""
+    """The end of the node logs of a check's runs."""
     logs = sorted(folder.glob("*/logs/*.log"))
     return "\n".join(f"{log.relative_to(folder)}: {log.read_text(errors='replace')[-1000:]}" for log in logs)

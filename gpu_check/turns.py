@@ -1,5 +1,7 @@
-"""Contenders that train in turns: while one runs, the others are stopped (SIGSTOP), so that all share one machine's
-moods. What is compared are the medians of all turns."""
+"""Contenders that train in turns: while one runs, the others are stopped (SIGSTOP).
+
+So the machine's changing load affects all of them alike. The medians of all turns are compared.
+"""
 
 from __future__ import annotations
 
@@ -23,25 +25,25 @@ _START_S, _POLL_S = 90.0, 0.05
 
 @dataclass
 class Contender:
-    """A run of one node that lasts until its time is over; `lines`: the time and step of every ten steps."""
+    """A run of one node that trains until it is ended; `lines` returns the time and step of every tenth step."""
 
     run: Run
     lines: Callable[[], list[dict[str, Any]]]
     pids: Sequence[int] = ()
 
     def ready(self) -> None:
-        """Wait until it is well under way, and stop it there for now."""
+        """Wait until it has made its first steps, and stop it until its first turn."""
         self.run.wait(lambda: (lines := self.lines()) and lines[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
-        # Not the agents: if somebody kills this process, they notice it, and end the stopped processes.
+        # Agents are not stopped: if this process is killed, they notice it, and end the stopped processes.
         self.pids = self.run.below()
         send(self.pids, signal.SIGSTOP)
 
     def turn(self) -> float | None:
-        """Let it train for a while; milliseconds a step, None if it made too few steps."""
+        """Let it train for a while; returns milliseconds per step, or None if it made too few steps."""
         known, began = len(self.lines()), time.monotonic()
         send(self.pids, signal.SIGCONT)
         time.sleep(TURN_S)
-        # The first line after the pause ends an interval that began before it.
+        # The first line after the pause ends an interval that began before the pause.
         while len(inside := self.lines()[known:]) < 3 and time.monotonic() - began < LONGEST_TURN_S:
             time.sleep(_POLL_S)
         send(self.pids, signal.SIGSTOP)
@@ -51,7 +53,7 @@ class Contender:
 
 
 def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[float]]:
-    """Milliseconds a step of every contender's turns, in a changing order; all start at the same time."""
+    """Milliseconds per step in each contender's turns, in rotating order; all contenders start at the same time."""
     for contender in contenders.values():
         contender.ready()
     taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -65,12 +67,15 @@ def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[
 
 
 def clearly_below(ratios: Sequence[float], limit: float) -> bool:
-    """Whether three of four ratios are below `limit`: if others use the cores, a median may be so by chance."""
+    """Whether three of four ratios are below `limit`: a median alone may be low by chance if others use the cores."""
     return statistics.quantiles(ratios, n=4)[2] < limit
 
 
 def compared(what: str, ours: Sequence[float], theirs: Sequence[float], turns: int, least: float) -> Finding:
-    """Whether ours makes at least that share of their steps a second; from milliseconds a step of so many turns."""
+    """Whether ours makes at least the share `least` of their steps per second.
+
+    `ours` and `theirs` are milliseconds per step, in `turns` turns.
+    """
     if min(len(ours), len(theirs)) < turns // 2:
         return judge(what, False, f"{len(ours)} turns of ours, {len(theirs)} of theirs", f"{turns} turns of both")
     ratios = [other / own for own, other in zip(ours, theirs, strict=False)]

@@ -21,7 +21,7 @@ def newest(folder: Path) -> tuple[int, dict[str, Any]]:
 
 
 def differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
-    """The names of the tensors, anywhere in two states, that differ in any bit."""
+    """The names of the tensors, anywhere in the two states, that differ in any bit."""
     mine, theirs = dict(tensors(first)), dict(tensors(other))
     return sorted(
         {

@@ -1,4 +1,4 @@
-"""Answers of three healthy hosts, as probes would give them, to be changed where a test needs another."""
+"""Answers of three healthy hosts, as probes would give them; a test changes what it needs."""
 
 import dataclasses
 
@@ -10,7 +10,7 @@ PORT, DATA = 29500, 40000
 
 
 def facts(place, **more):
-    """A healthy host: one interface, names that lead to it."""
+    """The facts of a healthy host: one interface, and names that resolve to it."""
     names = {host: [[f"10.0.0.{number + 1}", number == place, host]] for number, host in enumerate(HOSTS)}
     link = {"mtu": 1500, "speed": 0, "mac": "", "bridge": False, "tunnel": False, "errors": 0, "up": True}
     link |= {"running": True, "point_to_point": False}
@@ -41,7 +41,7 @@ def facts(place, **more):
 
 
 def answers(request=None, change=None, outcome=lambda source, target, kind: "ok", **more):
-    """What three hosts would say; `change`: facts by host, `outcome` of a link for a kind."""
+    """The answers of three hosts; `change`: facts by host, `outcome`: the result of a link for each kind."""
     links = []
     for source, target in pairs(HOSTS):
         address = f"10.0.0.{HOSTS.index(target) + 1}"

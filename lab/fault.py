@@ -1,12 +1,12 @@
-"""What a fault is: one function that breaks something, and what preflight should say of it.
+"""A fault is one function that breaks something, and the answer that preflight should give.
 
     @fault("rendezvous-dropped", on="first")
     def firewall_drops_the_rendezvous_port(lab, host):
         host.firewall("INPUT -p tcp --dport 29500 -j DROP")
 
-The function gets the laboratory and the host to break. It gives nothing where that host is to be named, or else the
-hosts to be named, or a Link; where it breaks two things, two Expected. Whether it is a fault at all is not its opinion:
-real torchrun says so (truth.json).
+The function gets the laboratory and the host to break. It returns nothing if that host should be named, else the hosts
+or the Link that should be named; if it breaks two things, it returns two Expected. The function does not decide whether
+it is a fault at all: real torchrun does (truth.json).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CATALOGUE: dict[str, Fault] = {}
 
 @dataclass(frozen=True)
 class Link:
-    """What goes from `source` to `target` is broken, by names."""
+    """The direction from `source` to `target` is broken; both are host names."""
 
     source: str
     target: str
@@ -39,7 +39,7 @@ class Fault:
     """One kind of fault, and the `cause` that preflight should name.
 
     `on`: which host is broken: `first` (the master), `last`, `other` (not the first), `any`, `all`. `style`: `muster`,
-    with addresses as a deploy starts, or `torchrun`, with names. `endpoint`: `address`, `name`, or any text.
+    with addresses, as a deploy starts a run, or `torchrun`, with names. `endpoint`: `address`, `name`, or any text.
     `rendezvous`: `c10d` or `static`. `families`: `4`, `6` or `46`. `also`: other causes that describe the same fault
     correctly. `counts`: the numbers of hosts to try.
     """
@@ -58,13 +58,13 @@ class Fault:
 
     @property
     def words(self):
-        """Its name as people say it."""
+        """Its name in words."""
         return self.name.replace("_", " ")
 
 
 @dataclass(frozen=True)
 class Case:
-    """One fault on so many hosts, on one of them."""
+    """One fault on a cluster of `count` hosts; `place` is the broken host."""
 
     fault: Fault
     count: int
@@ -72,13 +72,16 @@ class Case:
 
     @property
     def id(self):
-        """How truth.json calls it."""
+        """Its key in truth.json."""
         return f"{self.fault.name}/{self.count}/{self.place}"
 
 
 @dataclass(frozen=True)
 class Expected:
-    """What preflight should say: nothing (cause empty), or a cause and where; of two faults at once, both `parts`."""
+    """The answer that preflight should give: nothing (empty cause), or a cause and a place.
+
+    For two faults, both `parts`.
+    """
 
     cause: str = ""
     hosts: tuple[str, ...] = ()
@@ -95,7 +98,7 @@ class Expected:
 
 
 def fault(cause, **how):
-    """Puts the function below into the catalogue. `also`: other causes that say the same of what was done."""
+    """Put the decorated function into the catalogue. `also`: other causes that describe the fault correctly."""
 
     def add(inject):
         if inject.__name__ in CATALOGUE:
@@ -107,36 +110,36 @@ def fault(cause, **how):
 
 
 def catalogue():
-    """All faults of lab/faults/*.py, by name."""
+    """All faults in lab/faults/*.py, by name."""
     for path in sorted(FOLDER.glob("*.py")):
         importlib.import_module(f"lab.faults.{path.stem}")
     return dict(sorted(CATALOGUE.items()))
 
 
 def case(kind: Fault, count: int) -> Case:
-    """The case measured for `count` hosts: where it may be any host, which one differs from fault to fault."""
+    """The measured case for `count` hosts: if any host may be broken, the choice differs from fault to fault."""
     spread = zlib.crc32(f"{kind.name}{count}".encode())
     place = {"first": 0, "all": 0, "last": count - 1, "other": 1 + spread % (count - 1)}.get(kind.on, spread % count)
     return Case(kind, count, place)
 
 
 def cases(faults, counts=None):
-    """Each fault on each of its numbers of hosts."""
+    """Each fault with each of its numbers of hosts."""
     return [case(kind, count) for kind in faults for count in counts or kind.counts]
 
 
 def truths():
-    """What real torchrun did in each case that was measured (benchmarks/preflight_truth.py), by the case."""
+    """What real torchrun did in each measured case (benchmarks/preflight_truth.py), by the case's id."""
     return json.loads(TRUTH.read_text()) if TRUTH.exists() else {}
 
 
 def laboratory(case: Case) -> Lab:
-    """The hosts that this case is about, whole still."""
+    """The hosts for this case, before anything is broken."""
     return Lab(case.count, case.fault.families, case.fault.net4)
 
 
 def inject(case: Case, lab) -> Expected:
-    """Break the laboratory; what preflight should say then, if real torchrun does fail."""
+    """Break the laboratory; returns what preflight should say, provided that real torchrun fails."""
     host = lab.hosts[case.place]
     given = case.fault.inject(lab, host)
     plain = Expected(case.fault.cause, (host.name,), None, case.fault.also)

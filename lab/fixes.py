@@ -1,6 +1,6 @@
-"""A printed fix, followed to the letter: its commands, where they are to be typed, and a script that types them.
+"""Follow a printed fix to the letter: take out its commands and the hosts on which they are to be run.
 
-on a and b: COMMAND; COMMAND   (a remark); on c: COMMAND; or on d: COMMAND
+The format of a fix: on a and b: COMMAND; COMMAND   (a remark); on c: COMMAND; or on d: COMMAND
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# What changes something. Everything else looks, or asks a person.
+# Commands that change something. All other parts of a fix only look, or ask a person.
 CHANGES = re.compile(
     r"(?:sudo )?(?:ip6?tables -(?!S|v)|ip (?:-6 )?(?:link set|addr add|route replace|neigh del|rule add)|sysctl -w"
     r"|sed -Ei|hostnamectl set-hostname|timedatectl set|ethtool -K|kill )|echo |export |unset "
@@ -26,7 +26,7 @@ ULIMIT = re.compile(r"docker run --ulimit (\w+)=-?\d+")
 
 @dataclass(frozen=True)
 class Step:
-    """Commands for one host; `other`: to be tried only if what came before did not help."""
+    """Commands for one host; `other`: to be run only if the steps before did not help."""
 
     host: str
     commands: tuple[str, ...]
@@ -34,7 +34,7 @@ class Step:
 
 
 def steps(fix: str) -> list[Step]:
-    """The commands of a fix that change something, in order."""
+    """The commands in a fix that change something, in order."""
     text = REMARK.sub("", fix)
     places = list(ON.finditer(text))
     found = []
@@ -48,7 +48,7 @@ def steps(fix: str) -> list[Step]:
 
 
 def settings(fix: str) -> dict[str, str]:
-    """What a fix sets where the run is started: `interface HOST`, `endpoint`, `ulimit NAME`, `VARIABLE HOST`."""
+    """The settings in a fix for starting the run: `interface HOST`, `endpoint`, `ulimit NAME`, `VARIABLE HOST`."""
     text = REMARK.sub("", fix)
     said = {f"interface {host}": name for name, host in INTERFACE.findall(text)}
     said |= {"endpoint": match[1]} if (match := ENDPOINT.search(text)) else {}

@@ -1,15 +1,15 @@
-"""What hosts with GPUs and RDMA devices say, as recordings; each fault is one change of a recording.
+"""Recordings of what hosts with GPUs and RDMA devices report; each fault is one change of a recording.
 
 A recording (lab/hosts/*.txt) has a section for each source, after a line `== NAME`:
-    gpus          nvidia-smi's rows (GPU_FIELDS of deploy/preflight/probe/facts.py), or what it said instead; `code N`
-    unknown       columns this nvidia-smi does not know
-    cuda          version, cuInit's code and the count of GPUs, as the driver's library answers
-    infiniband    files under /sys/class/infiniband, a line each: PATH:TEXT
-    kernel        the kernel log's lines of the driver
-    torch         lines of torch/version.py
+    gpus          nvidia-smi's rows (GPU_FIELDS of deploy/preflight/probe/facts.py), or other text; `code N`: exit code
+    unknown       the columns that this nvidia-smi does not know
+    cuda          version, cuInit's code and the count of GPUs, from the driver's library
+    infiniband    files under /sys/class/infiniband, one line each: PATH:TEXT
+    kernel        the driver's lines in the kernel log
+    torch         the lines of torch/version.py
     environment   variables
-    host          `container`, `devices` (/dev/infiniband), `memlock BYTES`, `seconds` nvidia-smi took
-The probe's own readers read them, from a stand-in for nvidia-smi and a folder in the place of /sys.
+    host          `container`, `devices` (/dev/infiniband), `memlock BYTES`, the `seconds` that nvidia-smi took
+The probe's own readers read them, from a stand-in for nvidia-smi and a folder in place of /sys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lab.answers import HOSTS, answers
 
 FOLDER = Path(__file__).parent / "hosts"
 REQUEST = PreflightRequest(style="torchrun", endpoint="10.0.0.1", backend="nccl")
-# Answers of nvidia-smi, from a file, for the columns asked for.
+# A stand-in for nvidia-smi: it answers from a file, and rejects unknown columns.
 SMI = r"""#!/bin/sh
 asked=${1#--query-gpu=}; here=${0%/*}
 for name in $(cat "$here/unknown"); do
@@ -42,9 +42,9 @@ cat "$here/gpus"; exit "$(cat "$here/code")"
 
 @dataclass(frozen=True)
 class Case:
-    """One recording with `old` made `new` in a section; what is to be said of the host, and how gravely.
+    """One recording in which `old` becomes `new` in a section; the cause that is right, and how severe it is.
 
-    differ: it is only in being unlike the others.
+    differ: the host's only fault is that it differs from the others.
     """
 
     name: str
@@ -137,7 +137,8 @@ CASES = (
          differ=True),
 )  # fmt: skip
 
-# Odd, and well: (name, recording, section, old, new). Nothing graver than a warning, and none of those listed.
+# Odd but healthy hosts: (name, recording, section, old, new). Only warnings are allowed, and none with a cause listed
+# above.
 WELL = (
     ("eight H100 with NDR InfiniBand", "h100", "host", "*", None),
     ("two A100 with RoCE", "roce", "host", "*", None),
@@ -179,7 +180,10 @@ def sections(name):
 
 
 def changed(sections, section, old, new):
-    """The sections with one of them changed; `*` is all of it, and `new` None takes away the lines that have `old`."""
+    """The sections with one of them changed.
+
+    `old` may be `*`, which means the whole section; if `new` is None, the lines that contain `old` are removed.
+    """
     text = sections.get(section, "")
     if new is None:
         text = "\n".join(line for line in text.splitlines() if not old or old not in line)
@@ -191,7 +195,7 @@ def changed(sections, section, old, new):
 
 @contextmanager
 def _stand_in(gpus, unknown, infiniband):
-    """A folder with a nvidia-smi that answers as recorded, first in PATH, and one in the place of /sys."""
+    """A folder with an nvidia-smi that answers as recorded, first in PATH, and a folder in place of /sys."""
     before = os.environ["PATH"], probe_facts.INFINIBAND
     with TemporaryDirectory() as folder:
         home, rows = Path(folder), gpus.splitlines()
@@ -214,7 +218,7 @@ def _stand_in(gpus, unknown, infiniband):
 
 
 def facts(sections):
-    """What the probe would say of such a host, beside its network."""
+    """What the probe would report about such a host, without its network."""
     return deepcopy(_facts(tuple(sections.items())))
 
 
@@ -241,7 +245,7 @@ def _probed(gpus, unknown, infiniband):
 
 
 def judged(hosts, request=REQUEST):
-    """The verdict on hosts of which each said what its recording says, in their order; their network is well."""
+    """The verdict on hosts that each report their recording, in this order; their network is healthy."""
     names = HOSTS[: len(hosts)]
     seen = answers(request)
     known, kernel = {}, {}
@@ -257,16 +261,19 @@ def judged(hosts, request=REQUEST):
 
 
 def tried(case, count, place):
-    """A verdict with the fault on one host of `count` (what an image brings along: on all), and whom it should name."""
+    """A verdict with the fault on one of `count` hosts, and the hosts that it should name.
+
+    A fault that comes with the image is on all hosts.
+    """
     well = sections(case.base)
     broken = changed(well, case.section, case.old, case.new)
     if case.section == "torch":
         return judged([broken] * count), HOSTS[:count]
     hosts = [broken if number == place else well for number in range(count)]
-    # Of two that differ, nobody can tell which is the odd one.
+    # If two hosts differ, nothing shows which of them is the odd one.
     return judged(hosts), HOSTS[:2] if case.differ and count == 2 else (HOSTS[place],)
 
 
 def first(verdict, level):
-    """The first finding of a level; for a fault that is the cause, sure or not."""
+    """The first finding of a level; for a fault, this is the named cause, whether it is sure or not."""
     return verdict.first if level == FAULT else next(iter(verdict.warnings), None) or verdict.first

@@ -1,4 +1,4 @@
-"""Clusters that differ and are well: no alarm is right on any of them."""
+"""Clusters with peculiarities that are healthy: every alarm on one of them is wrong."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OPEN_RANGE = "50000 50400"
 
 @dataclass(frozen=True)
 class Healthy:
-    """One healthy cluster: how many hosts, their families, what is peculiar about it, how the run is started."""
+    """One healthy cluster: the number of hosts, their address families, its peculiarity, how the run is started."""
 
     count: int
     families: str
@@ -29,12 +29,12 @@ class Healthy:
 
     @property
     def name(self):
-        """As the score page calls it."""
+        """Its name on the score page."""
         return f"{self.peculiar.__name__}/{self.count}/v{self.families}/{self.style}"
 
 
 def nothing(lab):
-    """As it comes."""
+    """Change nothing."""
 
 
 def docker_and_bridges(lab):
@@ -115,7 +115,7 @@ def busy_ports_on_loopback_only(lab):
 
 
 def addresses_on_bridges(lab):
-    """As a host of virtual machines has it: the card is a port of a bridge, which has the addresses."""
+    """As on a host of virtual machines: the card is a port of a bridge, and the bridge has the addresses."""
     for host in lab.hosts:
         host.ip("link add br0 type bridge", "link set br0 up", "address flush dev eth0", "link set eth0 master br0")
         own = host.addresses
@@ -141,7 +141,7 @@ COUNTS = (2, 3, 4, 5, 6, 8, 12, 16)
 
 
 def clusters():
-    """At least a hundred: each peculiarity in each family, the sizes in turn, both ways to start a run."""
+    """At least a hundred clusters: each peculiarity with each family, sizes in turn, both ways to start a run."""
     sizes, made = cycle(COUNTS), []
     for peculiar in PECULIAR:
         for families in ("4", "6", "46"):

@@ -1,7 +1,7 @@
-"""Real torchrun on the hosts of a laboratory, started as a user does or as `muster deploy` does; how it went.
+"""Run real torchrun on the hosts of a laboratory, as a user or as `muster deploy` starts it; returns how it went.
 
-Shorter patience than torch's own, so that a fault is over in half a minute: 15 s instead of 60 s for the rendezvous
-store, 15 s instead of 30 minutes for the process group.
+The timeouts are shorter than torch's own, so that a fault is over in half a minute: 15 s instead of 60 s for the
+rendezvous store, 15 s instead of 30 minutes for the process group.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from lab.network import PORT
 HERE = Path(__file__).resolve().parent
 FINE, SLOW, FAILS = "fine", "slow", "fails"
 PATIENCE_S, DEADLINE_S, LAST_WORDS_S = 15, 50, 20
-# Slower than this beside a healthy run is a fault (the figure asked for), and not the noise of a busy machine.
+# Slower than this, compared with a healthy run, is a fault (the required figure), and not the noise of a busy machine.
 SLOW_TIMES, SLOW_LEAST_S = 3.0, 0.5
 
 
 @dataclass(frozen=True)
 class Ran:
-    """How a job went. codes: by host, None where it hung and was ended. round_s: seconds one all_reduce took."""
+    """The result of a job.
+
+    codes: the exit codes by host, None if the node hung and was ended. round_s: seconds for one all_reduce.
+    """
 
     outcome: str
     codes: tuple[int | None, ...]
@@ -35,7 +38,7 @@ class Ran:
 
 
 def endpoint(lab, fault):
-    """What the nodes are told to meet at."""
+    """The endpoint that the nodes are given."""
     first = lab.hosts[0]
     if fault.endpoint == "name":
         return first.name
@@ -43,7 +46,7 @@ def endpoint(lab, fault):
 
 
 def command(lab, fault, place, script=HERE / "reduce.py"):
-    """What one node runs, and the variables it gets."""
+    """The command line of one node, and its variables."""
     meet, host, count = endpoint(lab, fault), lab.hosts[place], len(lab.hosts)
     at = f"[{meet}]:{PORT}" if ":" in meet else f"{meet}:{PORT}"
     script = [str(script), str(PATIENCE_S)]
@@ -82,9 +85,9 @@ def _as_muster(host, place, nodes, meet, at):
 
 def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S, last_words_s=LAST_WORDS_S,
         script=HERE / "reduce.py") -> Ran:  # fmt: skip
-    """Start the job on all hosts, the first one first, and stay until it is over or the deadline.
+    """Start the job on all hosts, beginning with the first, and wait until it is over or the deadline has passed.
 
-    last_words_s: how long the others may go on after a node has failed.
+    last_words_s: how long the other nodes may continue after one has failed.
     """
     folder.mkdir(parents=True, exist_ok=True)
     began, nodes = time.monotonic(), []
@@ -94,7 +97,7 @@ def run(lab, fault, folder: Path, healthy_round_s=None, deadline_s=DEADLINE_S, l
             nodes.append(host.start(*line, env=variables, stdout=out, stderr=out, cwd=str(folder)))
     end, failed = began + deadline_s, None
     while time.monotonic() < end and any(node.poll() is None for node in nodes):
-        # A node that failed ends no other one: what the others say by themselves is wanted, but not for ever.
+        # A failed node does not end the others: their own output is wanted, but not without a time limit.
         if any(node.poll() for node in nodes):
             failed = failed or time.monotonic()
             end = min(end, failed + last_words_s)

@@ -1,11 +1,11 @@
-"""Hosts without machines: network namespaces on a switch, with addresses, firewalls, names and limits of their own.
+"""Hosts without machines: network namespaces on a switch, each with its own addresses, firewall, names and limits.
 
     with Lab(hosts=3, families="46") as lab:
         lab.hosts[1].firewall("INPUT -p tcp --dport 29500 -j DROP")
         lab.hosts[0].run("python3", "-c", "...")
 
-The switch is a namespace with a bridge per network. In the machine's own nothing is made, no interface, no rule.
-Everything carries the prefix `mlab<process id>-`; what a killed process left goes with the next Lab.
+The switch is a namespace with a bridge for each network. In the machine's own namespace no interface and no rule is
+made. All names have the prefix `mlab<process id>-`; the next Lab removes what a killed process left.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _number = itertools.count()
 WIRE = Path(__file__).resolve().parent / "wire.py"
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 PORT, FEW = 29500, 3
-# A bucket must hold what goes out between two looks of the kernel.
+# A bucket must hold what is sent between two looks of the kernel.
 BURST = {"1gbit": "256kb", "100mbit": "64kb"}
 
 
 def missing():
-    """Why there can be no laboratory here, or an empty text."""
+    """Why there can be no laboratory on this machine, or an empty text."""
     if os.geteuid() != 0:
         return "the fault laboratory needs root (network namespaces)"
     lacking = [tool for tool in ("ip", "iptables", "ip6tables", "ebtables", "tc", "unshare") if not shutil.which(tool)]
@@ -45,7 +45,7 @@ def missing():
 
 
 def must(*argv, stdin=None):
-    """Run a command of the laboratory's own; it fails with what the command said."""
+    """Run a command for the laboratory itself; if it fails, raises RuntimeError with its message."""
     done = subprocess.run(argv, input=stdin, capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"{' '.join(argv)}: {done.stderr.strip()}\n{stdin or ''}")
@@ -54,7 +54,7 @@ def must(*argv, stdin=None):
 
 @dataclass
 class Host:
-    """One host. `setup` are shell lines that each command on it runs under: `ulimit -n 64`, a small /dev/shm, ..."""
+    """One host. `setup` are shell lines that run before each command: `ulimit -n 64`, a small /dev/shm, ..."""
 
     name: str
     space: str
@@ -64,7 +64,10 @@ class Host:
     busy: list[subprocess.Popen] = field(default_factory=list)
 
     def variables(self, inside=True):
-        """The environment of a command here; not `inside`: what the machine has, its clock, and nothing of the run."""
+        """The environment of a command on this host.
+
+        Not `inside`: the machine's, with the host's clock, without the run's.
+        """
         own = {
             name: value for name, value in self.environment.items() if inside or name in ("PYTHONPATH", "LAB_CLOCK_S")
         }
@@ -72,51 +75,51 @@ class Host:
 
     @property
     def address(self):
-        """Its address in the network of the cluster, IPv4 if it has one."""
+        """Its address in the cluster's network, IPv4 if it has one."""
         return self.addresses.get("4") or self.addresses["6"]
 
     def prefix(self, inside=True):
-        """What to put before a command that is to run on this host; not `inside`: without the run's limits, mounts."""
+        """The words to put before a command for this host; not `inside`: without the run's limits and mounts."""
         setup = [line for line in self.setup if inside or line.startswith("hostname")]
         script = "\n".join(["set -e", f"hostname {self.name}", *setup, 'exec "$@"'])
         return ["ip", "netns", "exec", self.space, "unshare", "--uts", "sh", "-c", script, "host"]
 
     def start(self, *argv, **options):
-        """A process on this host that ends with the laboratory."""
+        """Start a process on this host that ends with the laboratory."""
         options = {"start_new_session": True, **options}
         environment = {**self.variables(), **options.pop("env", {})}
         self.busy.append(subprocess.Popen([*self.prefix(), *argv], env=environment, **options))
         return self.busy[-1]
 
     def run(self, *argv, seconds=30):
-        """A command on this host; gives what it did, whether it failed or not."""
+        """Run a command on this host, and return its result, whether it failed or not."""
         line = [*self.prefix(), *argv]
         return subprocess.run(line, env=self.variables(), capture_output=True, text=True, timeout=seconds)
 
     def ip(self, *lines):
-        """`ip` commands in this host's network."""
+        """Run `ip` commands in this host's network."""
         must("ip", "-netns", self.space, "-batch", "-", stdin="\n".join(lines) + "\n")
 
     def firewall(self, *rules, families="46"):
-        """iptables rules (`INPUT -p tcp --dport 29500 -j DROP`), appended, in both families unless told."""
+        """Append iptables rules (`INPUT -p tcp --dport 29500 -j DROP`), by default for both address families."""
         for family in families:
             for rule in rules:
                 table = {"4": "iptables", "6": "ip6tables"}[family]
                 must("ip", "netns", "exec", self.space, table, "-w", "-A", *rule.split())
 
     def sysctl(self, name, value):
-        """One of the settings a network namespace has for itself."""
+        """Change a kernel setting that each network namespace has for itself."""
         must("ip", "netns", "exec", self.space, "sysctl", "-qw", f"{name}={value}")
 
     def knows(self, *lines):
-        """This host's /etc/hosts, whole."""
+        """Write this host's whole /etc/hosts."""
         (HOSTS_FILES / self.space / "hosts").write_text(
             "127.0.0.1 localhost\n::1 localhost\n" + "\n".join(lines) + "\n"
         )
 
 
 class Lab:
-    """`hosts` hosts in one network, each knowing all names, nothing in their way. Each method breaks something."""
+    """`hosts` hosts in one network, where all names resolve and nothing is filtered. Most methods break something."""
 
     def __init__(self, hosts=2, families="4", net4="10.77.0"):
         self.families, self.net4 = families, net4
@@ -140,7 +143,7 @@ class Lab:
         remove(self.mark)
 
     def stop(self):
-        """End all that runs on the hosts."""
+        """End everything that runs on the hosts."""
         for space in spaces():
             if space.startswith(self.mark):
                 kill(space)
@@ -149,10 +152,10 @@ class Lab:
                 process.wait()
 
     def network(self, name, net4, net6="", mtu=1500):
-        """One more network: a bridge in the switch, an interface `name` on every host. `net4`: `192.168.50`."""
+        """Add a network: a bridge in the switch, an interface `name` on every host. `net4`: such as `192.168.50`."""
         bridge = f"br-{name}"[:15]
         lines = [f"link add {bridge} type bridge", f"link set {bridge} up"]
-        # The way out is in the cluster's own network; a second one has none.
+        # Only the cluster's own network has a gateway; a second network has none.
         lines += [f"address add {net4}.1/24 dev {bridge}"] if net4 and name == "eth0" else []
         lines += [f"address add {net6}::1/64 dev {bridge} nodad"] if net6 and name == "eth0" else []
         must("ip", "-netns", self.switch, "-batch", "-", stdin="\n".join(lines) + "\n")
@@ -165,12 +168,12 @@ class Lab:
             wire = [f"link set {port} master {bridge} mtu {mtu}", f"link set {port} up"]
             must("ip", "-netns", self.switch, "-batch", "-", stdin="\n".join(wire) + "\n")
         if self.count > FEW:
-            self._introduce(name, net4, net6)
+            self._fill_neighbour_tables(name, net4, net6)
 
-    def _introduce(self, name, net4, net6):
-        """Tell all hosts the others' hardware addresses.
+    def _fill_neighbour_tables(self, name, net4, net6):
+        """Tell all hosts the other hosts' hardware addresses.
 
-        The kernel's table of neighbours is one for all namespaces and holds 1024 by default: many hosts overflow it.
+        The kernel has one neighbour table for all namespaces, with 1024 entries by default: many hosts overflow it.
         """
         shown = [must("ip", "-netns", host.space, "-j", "link", "show", name) for host in self.hosts]
         cards = [json.loads(text)[0]["address"] for text in shown]
@@ -182,21 +185,21 @@ class Lab:
             ))  # fmt: skip
 
     def wire_drops(self, source, target, *match):
-        """The switch drops what goes from one host's port to another's (an outside firewall, a security group)."""
+        """Drop packets from one host's port to another's in the switch, like a cloud's security group."""
         ports = (f"eth0-{self.hosts.index(source)}", f"eth0-{self.hosts.index(target)}")
         rule = ["-A", "FORWARD", "-i", ports[0], "-o", ports[1], *match, "-j", "DROP"]
         must("ip", "netns", "exec", self.switch, "ebtables", *rule)
 
     def on_switch(self, *argv):
-        """A command in the switch's network."""
+        """Run a command in the switch's network."""
         must("ip", "netns", "exec", self.switch, *argv)
 
     def port(self, place, what):
-        """The switch's own end of a host's cable: `ip link set PORT <what>`."""
+        """Change the switch's end of a host's cable: `ip link set PORT <what>`."""
         must("ip", "-netns", self.switch, "link", "set", f"eth0-{place}", *what.split())
 
     def bad_wire(self, host, delay_s=0.0, twice=0.0, swapped=0.0, damaged=0.0):
-        """The host's cable delays what passes both ways, and doubles, swaps or damages these shares of it."""
+        """Make the host's cable delay packets both ways, and double, swap or damage these shares of them."""
         what = [f"eth0-{self.hosts.index(host)}", "br-eth0", *map(str, (delay_s, twice, swapped, damaged))]
         inside = ["ip", "netns", "exec", self.switch, sys.executable, str(WIRE)]
         host.busy.append(subprocess.Popen([*inside, *what], stdout=subprocess.PIPE, start_new_session=True))
@@ -204,7 +207,7 @@ class Lab:
             raise RuntimeError("lab/wire.py did not get ready")
 
     def rate(self, host, rate, way="both"):
-        """What the host sends (`out`), gets (`in`) or both is no faster than this (`10mbit`)."""
+        """Limit the rate at which the host sends (`out`), receives (`in`) or both, to for example `10mbit`."""
         shape = ["root", "tbf", "rate", rate, "burst", BURST.get(rate, "32kbit"), "latency", "50ms"]
         if way != "in":
             must("tc", "-netns", host.space, "qdisc", "replace", "dev", "eth0", *shape)
@@ -213,7 +216,7 @@ class Lab:
             must("tc", "-netns", self.switch, "qdisc", "replace", "dev", port, *shape)
 
     def rate_between(self, source, target, rate, slow):
-        """What `source` sends to `target` is no faster than `slow`; what it sends to others has its `rate`."""
+        """Limit the rate from `source` to `target` to `slow`; to other hosts, `source` sends with `rate`."""
         tc = ["tc", "-netns", source.space]
         must(*tc, "qdisc", "replace", "dev", "eth0", "root", "handle", "1:", "htb", "default", "1")
         for number, limit in (("1", rate), ("2", slow)):
@@ -225,7 +228,7 @@ class Lab:
                  f"{address}/{bits}", "flowid", "1:2")  # fmt: skip
 
     def everybody_knows(self, lines=None):
-        """/etc/hosts on all hosts; without `lines`, every host's name at its address."""
+        """Write /etc/hosts on all hosts; without `lines`, every host's name at its address."""
         whole = [f"{address} {host.name}" for host in self.hosts for address in host.addresses.values()]
         for host in self.hosts:
             host.knows(*(whole if lines is None else lines))
@@ -251,7 +254,7 @@ class Lab:
 
 
 def sweep():
-    """Remove what laboratories of processes that are gone have left."""
+    """Remove what the laboratories of ended processes have left."""
     marks = {match[0] for line in spaces() if (match := re.match(rf"{PREFIX}(\d+)-", line))}
     for mark in marks:
         if not Path(f"/proc/{mark[len(PREFIX) : -1]}").exists():
@@ -259,22 +262,22 @@ def sweep():
 
 
 def spaces():
-    """All network namespaces of this machine that have a name."""
+    """All named network namespaces of this machine."""
     return [line.split()[0] for line in must("ip", "netns", "list").splitlines() if line]
 
 
 def remove(mark):
-    """End what runs in the namespaces with this mark, and remove them."""
+    """End all processes in the namespaces with this mark, and remove the namespaces."""
     for space in spaces():
         if space.startswith(mark):
             kill(space)
-            # Another laboratory may be removing the same rest at the same time.
+            # Another laboratory may be removing the same namespace at the same time.
             subprocess.run(["ip", "netns", "del", space], capture_output=True)
     for folder in HOSTS_FILES.glob(f"{mark}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def kill(space):
-    """End what runs in a namespace; a process may start another while we look."""
+    """End all processes in a namespace; repeated, because a process may start another one meanwhile."""
     while pids := subprocess.run(["ip", "netns", "pids", space], capture_output=True, text=True).stdout.split():
         subprocess.run(["kill", "-9", *pids], capture_output=True)

@@ -1,4 +1,4 @@
-"""Faults of SSH, Docker engines and images on a rack: each breaks a host for a while, and says what is to be named.
+"""Faults of SSH, Docker engines and images on a rack: each breaks a host for a while, and defines what must be named.
 
     @trouble("docker-down")
     def engine_is_stopped(cluster, host):
@@ -6,9 +6,9 @@
         yield
         ...mend it
 
-What two lines of shell make and mend on a host is a row of lab/machines/. Here is what needs more: the settings of the
-control side, several hosts, or words of its own. What it yields are words for `muster preflight`, or nothing. `on`:
-which host is broken, as in lab/fault.py. Without a cause nothing may be alarmed: the run would start.
+If two shell lines can make and mend a fault on a host, it is a row of lab/machines/. The faults here need more:
+settings of the control side, several hosts, or their own arguments. A fault yields arguments for `muster preflight`, or
+nothing. `on`: which host is broken, as in lab/fault.py. Without a cause there must be no alarm: the run would start.
 """
 
 import json
@@ -26,14 +26,14 @@ from lab.waiting import until
 
 HOME = Path(__file__).resolve().parents[1]
 FAB = Path(sys.executable).with_name("fab")
-# Under a name that fab push did not give it: the user's own.
+# A name that fab push did not give: the user's own image.
 BASE, IMAGE, SAVED, PORT = "muster-trainer:cpu", "lab/trainer:1", "lab/saved:1", 29500
 TROUBLES = {}
 
 
 @dataclass(frozen=True)
 class Trouble:
-    """One kind of fault. also: causes that say the same of what was done."""
+    """One kind of fault. also: causes that describe the fault correctly, too."""
 
     name: str
     cause: str
@@ -43,7 +43,7 @@ class Trouble:
 
     @contextmanager
     def on_host(self, cluster, host):
-        """The host broken; mended whatever happens meanwhile."""
+        """Break the host; it is mended at the end of the block, whatever happens meanwhile."""
         steps = self.inject(cluster, host)
         words = next(steps)
         try:
@@ -53,16 +53,16 @@ class Trouble:
 
     @property
     def words(self):
-        """Its name as people say it."""
+        """Its name in words."""
         return self.name.replace("_", " ")
 
     def place(self, count):
-        """Which host is broken: another one from fault to fault."""
+        """The index of the broken host: it differs from fault to fault."""
         return 0 if self.on in ("first", "all") else zlib.crc32(f"{self.name}{count}".encode()) % count
 
 
 def trouble(cause, **how):
-    """Puts the function below, which breaks, yields and mends, into TROUBLES."""
+    """Put the decorated function, which breaks, yields and mends, into TROUBLES."""
 
     def add(inject):
         TROUBLES[inject.__name__] = Trouble(inject.__name__, cause, inject, **how)
@@ -72,7 +72,7 @@ def trouble(cause, **how):
 
 
 class FaultyHosts:
-    """Hosts of a rack, and SSH settings of our own for them. `rack` has `ssh_config` and `container(host)`."""
+    """Hosts of a rack, with separate SSH settings. `rack` has `ssh_config` and `container(host)`."""
 
     def __init__(self, rack, hosts, folder):
         self.rack, self.hosts, self.folder = rack, hosts, Path(folder)
@@ -82,24 +82,24 @@ class FaultyHosts:
         self.config.write_text(re.sub(r"UserKnownHostsFile .*", f'UserKnownHostsFile "{self.known}"', text))
 
     def root(self, host, *argv):
-        """Run a command on a host as root, past SSH."""
+        """Run a command on a host as root, without SSH."""
         return self.rack.root(host, *argv, timeout=60)
 
     def start(self, host, *argv):
-        """Start a daemon there."""
+        """Start a daemon on a host."""
         subprocess.run(["docker", "exec", "--detach", self.rack.container(host), *argv], check=True)
 
     def setting(self, host, name, value):
-        """One SSH setting of a host."""
+        """Change one SSH setting for a host."""
         text = re.sub(rf"(?m)(^Host {host}$(?:\n    .*)*?\n)    {name} .*\n", r"\1", self.config.read_text())
         self.config.write_text(text.replace(f"Host {host}\n", f"Host {host}\n    {name} {value}\n"))
 
     def address(self, host):
-        """Its IP address."""
+        """A host's IP address."""
         return self.rack.address(host)
 
     def preflight(self, *words):
-        """`fab preflight --json --quick` on all of them: its exit code and the verdict."""
+        """Run `fab preflight --json --quick` on all hosts; returns its exit code and the verdict."""
         line = [FAB, "preflight", "--hosts", ",".join(self.hosts), "--json", "--quick", "--image", IMAGE, *words]
         env = {**os.environ, "MUSTER_SSH_CONFIG": str(self.config)}
         done = subprocess.run(line, cwd=HOME, env=env, capture_output=True, text=True, timeout=150)
@@ -109,14 +109,14 @@ class FaultyHosts:
 
 
 def is_right(trouble, verdict):
-    """Whether the first cause is the right one; without a fault: whether there is no alarm."""
+    """Whether the first cause is the right one; if there is no fault, whether there is no alarm."""
     if not trouble.cause:
         return verdict["cause"] == ""
     return verdict["cause"] in (trouble.cause, *trouble.also)
 
 
 def names_where(trouble, verdict, hosts):
-    """Whether it names the hosts to repair."""
+    """Whether the verdict names exactly the hosts to repair."""
     named = {
         host for finding in verdict["findings"] if finding["cause"] == verdict["cause"] for host in finding["hosts"]
     }

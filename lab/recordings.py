@@ -1,7 +1,7 @@
-"""What real torchrun printed on each host of a failed case: lab/recordings.tar.xz has a file CASE/HOST.log for each.
+"""The output of real torchrun on each host of a failed case: lab/recordings.tar.xz has a file CASE/HOST.log for each.
 
     tar -xf lab/recordings.tar.xz -C FOLDER      to look at them
-    python -m lab.recordings FOLDER              makes the archive of such a folder; the same files give the same bytes
+    python -m lab.recordings FOLDER              makes the archive from a folder; the same files give the same bytes
 
 `python -m benchmarks.preflight_truth` adds to it.
 """
@@ -17,7 +17,7 @@ ARCHIVE = Path(__file__).resolve().parent / "recordings.tar.xz"
 
 
 def load() -> dict[str, dict[str, str]]:
-    """The output of each failed case: by its name (`FAULT-COUNT-PLACE`), then by host."""
+    """The output of each failed case, by the case's name (`FAULT-COUNT-PLACE`), then by host."""
     cases: dict[str, dict[str, str]] = {}
     with tarfile.open(ARCHIVE) as archive:
         for member in archive:
@@ -27,12 +27,12 @@ def load() -> dict[str, dict[str, str]]:
 
 
 def of_fault(case: str) -> str:
-    """The fault's name in a case's name."""
+    """The name of the fault, from a case's name."""
     return case.rsplit("-", 2)[0]
 
 
 def store(cases: dict[str, dict[str, str]]) -> None:
-    """Write the archive. Names, texts and their order are all that is in it, so that equal cases give equal bytes."""
+    """Write the archive. It contains only names, texts and their order, so that equal cases give equal bytes."""
     made = ARCHIVE.with_suffix(".new")
     with tarfile.open(made, "w:xz", preset=9, format=tarfile.USTAR_FORMAT) as archive:
         for case, texts in sorted(cases.items()):
@@ -45,7 +45,7 @@ def store(cases: dict[str, dict[str, str]]) -> None:
 
 
 def main() -> None:
-    """Make the archive of a folder."""
+    """Make the archive from a folder."""
     files = sorted(Path(sys.argv[1]).glob("*/*.log"))
     cases: dict[str, dict[str, str]] = {}
     for path in files:

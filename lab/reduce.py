@@ -1,6 +1,6 @@
-"""The smallest training there is: a few all_reduce of 4 MB, each with its sum looked at. One JSON line a rank.
+"""A minimal training: a few all_reduce of 4 MB, each with its sum checked. Prints one JSON line per rank.
 
-torchrun ... lab/reduce.py SECONDS      the patience of the process group
+torchrun ... lab/reduce.py SECONDS      the process group's timeout
 """
 
 import json
@@ -26,5 +26,6 @@ result = {"rank": dist.get_rank(), "world": dist.get_world_size(), "sum": values
 print("LAB " + json.dumps(result), flush=True)
 dist.destroy_process_group()
 if result["world"] != int(os.environ["LAB_HOSTS"]) or result["sum"] != result["world"]:
-    # As trainer/train/environment.py says it: torchrun itself would train on without the rest, and end with 0.
+    # The same words as in trainer/train/environment.py: torchrun itself would train without the missing nodes, and end
+    # with 0.
     sys.exit(f"the world has {result['world']} ranks, planned were {os.environ['LAB_HOSTS']} nodes x 1")

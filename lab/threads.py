@@ -1,14 +1,14 @@
-"""Failing lines of real runs, from public threads: lab/threads.jsonl.xz has a JSON object a line for each.
+"""Failing lines of real runs, from public threads: lab/threads.jsonl.xz has one JSON line for each thread.
 
-    python -m lab.threads              prints them, to be read
-    python -m lab.threads FILE...      makes the archive of such prints; the same texts give the same bytes
+    python -m lab.threads              prints the threads, to be read
+    python -m lab.threads FILE...      makes the archive from such printed files; the same texts give the same bytes
 
-A thread has its address, the causes that its discussion or its own words lead to (`unknown`: the lines do not tell),
-who failed first (empty: the lines do not tell), the basis of that label, and a part: `rules` were read while the rules
-were written (found by rule_queries.txt), the others were collected by queries (thread_queries.txt) and labelled before
-the reader saw them, and served for one score each (docs/evidence/explain-score.md). Names of users, hosts and folders
-are replaced, and most lines left out. The last line of a few is the thread's title, where the text that could be had
-ends before it; their basis says so.
+A thread has its address, the causes that follow from its discussion or its own text (`unknown`: the lines do not show
+any), who failed first (empty: the lines do not show it), the basis of that label, and a part: `rules` were read while
+the rules were written (found by rule_queries.txt); the others were collected by queries (thread_queries.txt), labelled
+before the reader saw them, and used for one score each (docs/evidence/explain-score.md). Names of users, hosts and
+folders are replaced, and most lines are left out. In a few, the last line is the thread's title, because the available
+text ends before it; their basis says so.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def load() -> list[Thread]:
 
 
 def parse(text: str) -> Iterator[Thread]:
-    """The threads in a print: `=== ADDRESS | PART | CAUSES | CULPRITS | BASIS`, then the lines."""
+    """The threads in a printed file: `=== ADDRESS | PART | CAUSES | CULPRITS | BASIS`, then the lines."""
     for block in f"\n{text}".split("\n=== ")[1:]:
         head, lines = block.split("\n", 1)
         source, part, causes, culprits, basis = (word.strip() for word in head.split("|", 4))
@@ -51,7 +51,7 @@ def parse(text: str) -> Iterator[Thread]:
 
 
 def printed(threads: list[Thread]) -> str:
-    """What `parse` reads."""
+    """The text that `parse` reads."""
     return "".join(
         f"=== {one.source} | {one.part} | {', '.join(one.causes)} | {', '.join(one.culprits)} | {one.basis}\n{one.text}"
         for one in threads
@@ -59,7 +59,7 @@ def printed(threads: list[Thread]) -> str:
 
 
 def main() -> None:
-    """Print the threads, or make the archive of prints."""
+    """Print the threads, or make the archive from printed files."""
     files = [Path(name) for name in sys.argv[1:]]
     if not files:
         print(printed(load()), end="")

@@ -1,4 +1,4 @@
-"""Preflight in a laboratory, whole: real probes on its hosts, and what a plain `nc -vz` from each host would show."""
+"""A whole preflight in a laboratory: real probes on its hosts; also what a plain `nc -vz` from each host would show."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from lab.fault import TORCHRUN, Expected
 from lab.job import endpoint
 from lab.network import PORT
 
-# The one training runs in.
+# The Python in which training runs.
 PYTHON = sys.executable
-# What torchrun says of a cause in words of its own; everything else is said of several causes alike, or not at all.
+# The messages with which torchrun names a cause; its other messages fit several causes, or it prints nothing.
 PLAIN_WORDS = {
     "port-busy": ("EADDRINUSE",),
     "endpoint-unresolvable": ("Name or service not known",),
@@ -52,16 +52,16 @@ OF_A_PATH = (
 
 
 def request(lab, run):
-    """What `muster preflight` would be asked about this run."""
+    """The preflight request for this run."""
     meet = endpoint(lab, run) if run.style == TORCHRUN or run.endpoint != "address" else ""
     return PreflightRequest(style=run.style, endpoint=meet, port=PORT, backend="gloo", rendezvous=run.rendezvous)
 
 
 def answers(lab, run, measure=False, inside=True, choose=True):
-    """What the probes of all hosts say; `measure`: every pair's rate too; not `inside`: probed on the hosts
+    """The answers of all hosts' probes.
 
-    themselves, without the environment, limits and mounts that the run has there. `choose`: whether it
-    may take another network.
+    `measure`: also every pair's rate; not `inside`: probed on the hosts themselves, without the environment, limits and
+    mounts that the run has there. `choose`: whether preflight may choose another network.
     """
     with ExitStack() as stack:
         probes = [
@@ -72,14 +72,14 @@ def answers(lab, run, measure=False, inside=True, choose=True):
 
 
 def preflight(lab, run) -> tuple[Verdict, float]:
-    """The verdict and how many seconds it took, the start of the probes included."""
+    """The verdict, and how many seconds it took, including the start of the probes."""
     began = time.monotonic()
     verdict = judge(answers(lab, run))
     return verdict, time.monotonic() - began
 
 
 def says_the_cause(verdict: Verdict, expected: Expected) -> bool:
-    """Whether the first cause is the right one; without a fault: whether there is no alarm."""
+    """Whether the first cause is the right one; if there is no fault, whether there is no alarm."""
     if not expected.cause:
         return verdict.ok
     if expected.parts:
@@ -88,9 +88,9 @@ def says_the_cause(verdict: Verdict, expected: Expected) -> bool:
 
 
 def says_where(verdict: Verdict, expected: Expected) -> bool:
-    """Whether the first cause names the right hosts, or the link. Of two hosts a broken path has two ends, and no
+    """Whether the first cause names the right hosts, or the link.
 
-    third host to tell which: there, both ends named are right.
+    With two hosts, a broken path has two ends, and no third host can tell which: then naming both ends is right.
     """
     if expected.parts:
         return any(says_the_cause(verdict, part) and says_where(verdict, part) for part in expected.parts)
@@ -105,7 +105,7 @@ def says_where(verdict: Verdict, expected: Expected) -> bool:
 
 
 def says_all(verdict: Verdict, expected: Expected) -> bool:
-    """Whether each of several faults is named with its place, in whatever order, also as a warning."""
+    """Whether each of several faults is named with its place, in any order, even as a warning."""
     singles = [replace(verdict, findings=(replace(finding, level="fault"),)) for finding in verdict.findings]
     return all(
         any(says_the_cause(single, part) and says_where(single, part) for single in singles) for part in expected.parts
@@ -114,13 +114,16 @@ def says_all(verdict: Verdict, expected: Expected) -> bool:
 
 @dataclass(frozen=True)
 class Nc:
-    """What `nc -vz` says from each host to the first one's rendezvous port: by host, the words."""
+    """The output of `nc -vz` from each host to the first host's rendezvous port, by host."""
 
     words: dict[str, str]
 
     @property
     def alarms(self):
-        """Whether a person who reads it sees a fault: anything but what is normal before a run, all refused."""
+        """Whether a person who reads it would see a fault.
+
+        Any answer is a sign of one, except "refused" on all hosts, which is normal before a run.
+        """
         kinds = {_kind(text) for text in self.words.values()}
         return kinds != {"refused"}
 
@@ -133,7 +136,7 @@ def _kind(text):
 
 
 def nc(lab, run) -> Nc:
-    """The classic script: from every other host, `nc -vz HOST PORT` before anything listens there."""
+    """The classic script: `nc -vz HOST PORT` from every other host, before anything listens there."""
     meet = endpoint(lab, run)
 
     def ask(host):
@@ -144,6 +147,6 @@ def nc(lab, run) -> Nc:
 
 
 def torchrun_names(texts: dict[str, str], expected: Expected) -> bool:
-    """Whether torchrun's own output says what is wrong: words that only this cause would make it say."""
+    """Whether torchrun's own output shows the cause: messages that only this cause would produce."""
     words = [word for part in expected.parts or (expected,) for word in PLAIN_WORDS.get(part.cause, ())]
     return any(word in text for text in texts.values() for word in words)

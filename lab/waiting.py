@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a deadline that says what was awaited."""
+"""Wait for a condition, with a deadline whose error says what was awaited."""
 
 import signal
 import time
@@ -7,15 +7,15 @@ from pathlib import Path
 
 from muster.files import read_lines
 
-# Of a processor. What takes a second alone takes five on a busy machine; what nothing limits takes minutes.
+# CPU seconds. What takes one second alone takes five on a busy machine; a computation without an end takes minutes.
 _MUCH_S = 30
 
 
 def until(condition, what, seconds=120.0):
-    """The first true value of `condition()`; fails naming `what` after `seconds`.
+    """The first true value of `condition()`; raises AssertionError with `what` after `seconds`.
 
     A condition that computes for long, such as a `muster status`, gets half of the time: what it waits for needs the
-    cores as well.
+    cores, too.
     """
     end = time.monotonic() + seconds
     while (began := time.monotonic()) < end:
@@ -28,7 +28,7 @@ def until(condition, what, seconds=120.0):
 
 @contextmanager
 def spending_little():
-    """What is done within it ends by itself: AssertionError once it has had half a minute of a processor."""
+    """Require that the block ends by itself: raises AssertionError once it has used half a minute of CPU time."""
 
     def stop(*_):
         raise AssertionError(f"it has used {_MUCH_S} s of a processor, and has no end")
@@ -43,22 +43,22 @@ def spending_little():
 
 
 def lines(path):
-    """Whole JSON lines of a file that may not be there yet, and whose last line may be torn."""
+    """The complete JSON lines of a file, which may not exist yet, and whose last line may be incomplete."""
     return read_lines(Path(path))
 
 
 def events(run_dir, rank, kind):
-    """Events of one kind that one rank wrote."""
+    """The events of one kind that one rank wrote."""
     return [line for line in lines(Path(run_dir) / "ranks" / f"rank-{rank}.jsonl") if line["kind"] == kind]
 
 
 def losses(run_dir):
-    """Training loss by step, the last value written for a step."""
+    """The training loss by step; for a repeated step, the last value."""
     return {line["step"]: line["loss"] for line in lines(Path(run_dir) / "metrics.jsonl") if "loss" in line}
 
 
 def alive(pid):
-    """Whether a process runs (a zombie does not)."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

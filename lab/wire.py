@@ -1,9 +1,9 @@
-"""A bad wire: what passes is late, comes twice, in another order, or damaged. Run in the switch's network.
+"""A bad wire: packets arrive late, twice, in another order, or damaged. This runs in the switch's network.
 
 python lab/wire.py PORT BRIDGE DELAY_S TWICE SWAPPED DAMAGED      the last three as shares of the packets
 
-Between a host's port and the switch, two tap devices with this program in their middle; taps get packets as they go
-over a real wire, checksums and all.
+This program sits between two tap devices, between a host's port and the switch; taps get packets in the same form as
+on a real wire, including checksums.
 """
 
 import fcntl
@@ -21,20 +21,20 @@ SWAP_S = 0.004
 
 
 def tap(name):
-    """A tap device as a file."""
+    """Create a tap device; returns it as a file descriptor."""
     made = os.open("/dev/net/tun", os.O_RDWR)
     fcntl.ioctl(made, TUNSETIFF, struct.pack("16sH", name.encode(), TAP | NO_INFO))
     return made
 
 
 def damaged(packet):
-    """One bit of the payload is another."""
+    """Flip one bit of the payload."""
     place = random.randrange(14, len(packet))
     return packet[:place] + bytes([packet[place] ^ 1]) + packet[place + 1 :]
 
 
 def main(port, bridge, delay, twice, swapped, spoiled):
-    """Put a bridge of its own and the taps between port and bridge, and carry packets for ever."""
+    """Put a separate bridge and the taps between port and bridge, and carry packets forever."""
     ends = [tap(f"{port[:9]}-near"), tap(f"{port[:9]}-far")]
     lines = [f"link add {port[:9]}-own type bridge", f"link set {port[:9]}-own up"]
     lines += [f"link set {port[:9]}-{side} master {of}" for side, of in (("near", f"{port[:9]}-own"), ("far", bridge))]

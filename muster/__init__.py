@@ -18,17 +18,18 @@ from os import path as _path
 
 _API = ("Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError")
 
-# A wheel and an image have the other halves in here. In a checkout they lie beside this folder, also behind a link.
+# A wheel and an image hold deploy/ and trainer/ in this folder. In a checkout they are next to this folder, also when
+# it is reached through a symbolic link.
 _CHECKOUT = _path.dirname(_path.dirname(_path.realpath(__file__)))
 if _path.isfile(_path.join(_CHECKOUT, "fabfile.py")):
     __path__.append(_CHECKOUT)
 
 
 def __getattr__(name: str) -> object:
-    """A name of the library or the API. Raises ImportError where the control side, or torch, is missing."""
+    """Return a name of the library or the API. Raises ImportError if the control side, or torch, is missing."""
     if name not in ("Training", *_API):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # Imported here, as below: the control side has no torch, and a training script no control side.
+    # Imported here, not at the top: the control side has no torch, and a training script has no control side.
     from importlib import import_module
 
     if name == "Training":

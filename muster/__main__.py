@@ -1,4 +1,4 @@
-"""`python -m muster`: the command, where its folder is not on the PATH. A node's image has none."""
+"""`python -m muster`: the `muster` command where its folder is not on the PATH. A node's image does not contain it."""
 
 from importlib import import_module
 

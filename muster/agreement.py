@@ -1,4 +1,4 @@
-"""The ranks agree on the step after which all of them stop. A signal reaches each of them at a different time."""
+"""The ranks agree on the step after which all of them stop, because a signal reaches each rank at a different time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STEPS = 16
 
 
 def cpu_group() -> dist.ProcessGroup | None:
-    """A group of all ranks that takes CPU tensors; None: the default group does, or there is none.
+    """A new group of all ranks that accepts CPU tensors; None if the default group accepts them or there is no group.
 
     All ranks call this at the same place.
     """
@@ -28,21 +28,21 @@ def cpu_group() -> dist.ProcessGroup | None:
 
 
 class Agreement:
-    """Asks the ranks every few steps. Their message travels while they compute the next step, so no rank waits for it.
+    """Ask the ranks every few steps whether to stop; the message travels during the next step, so that no rank waits.
 
-    Where steps are short a message of every step would cost some of them: the ranks ask again after about
-    `_SECONDS`, and after `_STEPS` steps at most, since a step may become longer than the ones before it.
+    When steps are short, a message in every step would cost noticeable time. So the ranks ask again after about
+    `_SECONDS`, and after `_STEPS` steps at the latest, because a step may take longer than the steps before it.
     """
 
     def __init__(self, stop: Stop, group: dist.ProcessGroup | None) -> None:
         self._stop, self._group = stop, group
         self._alone = exchange.rank_and_world(group)[1] == 1
         self._work = None
-        self._pause = self._steps = 0  # steps until the next message, steps since the last
+        self._pause = self._steps = 0  # steps until the next message, and steps since the last one
         self._asked_at = time.monotonic()
 
     def all_stop(self) -> bool:
-        """Whether a rank was asked to stop before a step that has ended; the same answer on all ranks."""
+        """Whether some rank was asked to stop before a step that has ended; all ranks get the same answer."""
         if self._alone:
             return self._stop.asked
         self._steps += 1
@@ -51,13 +51,14 @@ class Agreement:
         if self._pause:
             self._pause -= 1
             return False
-        # The largest of each: a rank's wish to stop, and the shortest of the pauses, which all ranks then keep.
+        # MAX over the ranks: whether any rank was asked to stop, and (negated) the shortest pause, which all ranks then
+        # keep.
         self._message = torch.tensor([float(self._stop.asked), -float(self._longest_pause())])
         self._work = dist.all_reduce(self._message, dist.ReduceOp.MAX, group=self._group, async_op=True)
         return False
 
     def settle(self) -> bool:
-        """Wait for the message that is under way, and return what it says. A training that ends does so first."""
+        """Wait for the message that is on its way, and return whether to stop. A training calls this before it ends."""
         if self._work is None:
             return False
         self._work.wait()
@@ -67,13 +68,13 @@ class Agreement:
         return bool(stops)
 
     def leave(self) -> NoReturn:
-        """End this rank's script once every rank has come so far: torchrun ends the others when the first one goes."""
+        """End the script when all ranks have reached this point: torchrun ends all ranks when the first one exits."""
         if not self._alone:
             dist.barrier(group=self._group)
         self._stop.leave()
 
     def _longest_pause(self) -> int:
-        """In steps, by the time that the steps since the last message took."""
+        """The pause in steps, computed from the duration of the steps since the last message."""
         now = time.monotonic()
         step_seconds = (now - self._asked_at) / self._steps
         self._asked_at, self._steps = now, 0

@@ -1,8 +1,9 @@
-"""Exactly-once data: a stream of shuffled epochs, the same on all ranks, in batches that they share; moved to devices.
+"""Exactly-once data: a stream of shuffled epochs, the same on all ranks, split into each rank's batches.
 
-The position in the stream is one number: the samples that all ranks together have consumed. It is valid at any world
+The position in the stream is one number: how many samples all ranks together have consumed. It is valid at any world
 size, so a run can continue at another world size and neither repeats nor misses a sample. A batch may contain the end
 of one epoch and the start of the next: nothing is dropped or padded, and every step has the same number of samples.
+This module also moves batches to devices.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from .errors import Refused
 class StreamSampler(DistributedSampler[Any]):
     """A batch sampler for a loader: this rank's sample indices, endlessly, from position `consumed` of the stream.
 
-    It yields a list of dataset indices for each micro-batch. This rank's share of a global batch is `micro_batches`
+    It yields one list of dataset indices for each micro-batch. This rank's share of a global batch is `micro_batches`
     lists of nearly equal length. `size` (of the dataset), `batch` (over all ranks) and `consumed` count samples.
     `consumed` is `batch` times the number of optimizer steps: a checkpoint needs no other fact about the data.
 
-    The order of an epoch is that of DistributedSampler, a permutation seeded with seed + epoch. This class does not use
-    its padding to a multiple of the world size, which repeats samples.
+    The order of an epoch is the same as DistributedSampler's, a permutation seeded with seed + epoch. This class does
+    not pad to a multiple of the world size as DistributedSampler does, because padding repeats samples.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class StreamSampler(DistributedSampler[Any]):
 
 
 def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
-    """Raise Refused if a rank's datasets have other numbers of `samples`: it would take others. All ranks call this."""
+    """Raise Refused if a rank's datasets differ in their number of `samples`. All ranks call this.
+
+    Such a rank would train on other samples than rank 0 expects.
+    """
     everyone = [" + ".join(map(str, theirs)) for theirs in exchange.all_of(samples, group)]
     if other := next((rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]), 0):
         raise Refused(
@@ -73,12 +77,15 @@ def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
 
 
 def share(batch: int, world: int, rank: int) -> tuple[int, int]:
-    """The bounds [low, high) of the samples of a global batch that `rank` takes. Shares differ by at most one."""
+    """The bounds [low, high) of the samples of a global batch that `rank` takes.
+
+    Shares differ by at most one sample.
+    """
     return cuts(0, batch, world)[rank]
 
 
 def cuts(low: int, high: int, count: int) -> list[tuple[int, int]]:
-    """[low, high) in `count` ranges whose lengths differ by at most one."""
+    """Split [low, high) into `count` ranges whose lengths differ by at most one."""
     return [(low + (high - low) * i // count, low + (high - low) * (i + 1) // count) for i in range(count)]
 
 
@@ -93,18 +100,18 @@ def batches(
 ) -> Iterator[Any]:
     """Collated batches of `dataset` on the CPU, one for each list of `indices`.
 
-    `collate` makes a batch from a list of samples (None: torch's own), `workers` is the number of loader processes,
+    `collate` makes a batch from a list of samples (None: torch's default), `workers` is the number of loader processes,
     `pin` asks for pinned memory, so that copies to a GPU run while the GPU computes. `seeds`: the run's seed, the
-    rank's share of the data and the number of the first list, from which follows what a loader process draws.
+    rank's share of the data and the number of the first list; they determine what a loader process draws.
 
-    A TensorDataset is indexed with the whole list: a DataLoader would take each sample alone and stack them again.
-    The loader gets a copy of the rank's generator. It draws a number when it starts, which in a resumed run would
+    A TensorDataset is indexed with the whole list: a DataLoader would take each sample alone and stack them again. The
+    loader gets a copy of the rank's generator, because it draws a number when it starts, which in a resumed run would
     change the rank's random state.
     """
-    if type(dataset) is TensorDataset and collate is None:  # what is made of it may change each sample
+    if type(dataset) is TensorDataset and collate is None:  # a subclass may change each sample
         for batch_indices in indices:
             batch = dataset[torch.tensor(batch_indices)]
-            # A copy from memory that is not pinned waits for all that the GPU has to do.
+            # A copy from memory that is not pinned waits until the GPU has finished all its queued work.
             yield tuple(part.pin_memory() for part in batch) if pin else batch
         return
     if workers and seeds:
@@ -129,12 +136,12 @@ def to_device(batch: Any, device: torch.device) -> Any:
 
 
 def mapped(batch: Any, change: Callable[[Any], Any]) -> Any:
-    """`batch` with every tensor in it changed, and what other libraries make of a batch that has a `to`."""
+    """Apply `change` to every tensor in `batch`, and to the batch types of other libraries that have a method `to`."""
     if hasattr(batch, "to"):
         return change(batch)
     if isinstance(batch, dict):
         return {key: mapped(value, change) for key, value in batch.items()}
     if isinstance(batch, list | tuple):
-        # A namedtuple takes no iterator.
+        # A namedtuple's constructor does not accept an iterator.
         return getattr(batch, "_make", type(batch))(mapped(value, change) for value in batch)
     return batch

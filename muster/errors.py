@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-# Exit codes of a node (contract.md). deploy/core/errors.py has the control side's.
+# Exit codes of a node (contract.md). deploy/core/errors.py has the control side's exit codes.
 DONE, FAILED, REFUSED, STOPPED = 0, 1, 2, 75
-# A shell's and an engine's for a program that cannot be run, and for one that is not there.
+# The exit codes of a shell or an engine for a program that cannot be executed, and for one that does not exist.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-# A shell or an engine adds the signal's number to this.
+# A shell or an engine adds a signal's number to this.
 SIGNALLED = 128
-# Exit codes of trainer/node/agent/handover.py; 1 is Python's own.
+# Exit codes of trainer/node/agent/handover.py; exit code 1 is Python's own.
 TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4
 
 
 class TrainError(Exception):
-    """An expected fault. The message says where, what and the value; `hint` says what to do; `code` is the exit code.
+    """An expected fault. The message says where, what and which value; `hint` says what to do; `code` is the exit code.
 
-    `culprit` is (rank, node) if the fault is on another rank than the one that raises it.
+    `culprit` is (rank, node) if another rank has the fault than the one that raises this error.
     """
 
     def __init__(
@@ -23,7 +23,7 @@ class TrainError(Exception):
     ) -> None:
         super().__init__(message)
         if hint:
-            self.add_note(f"hint: {hint}")  # what a traceback shows below the message
+            self.add_note(f"hint: {hint}")  # a traceback shows it below the message
         self.message, self.hint, self.code, self.culprit = message, hint, code, culprit
 
     def report(self) -> str:
@@ -39,8 +39,8 @@ class Refused(TrainError):
 
 
 class CheckpointError(Refused):
-    """An unusable checkpoint: unreadable, truncated, altered, or from another run."""
+    """A checkpoint that cannot be used: unreadable, truncated, altered, or from another run."""
 
 
 class NewerFormat(CheckpointError):
-    """A checkpoint of a newer Muster. It is intact, so Muster does not use an older one instead."""
+    """A checkpoint written by a newer Muster. It is intact, so Muster does not use an older one instead."""

@@ -1,7 +1,7 @@
-"""Broadcast and gather of plain values, without torch's object collectives, which unpickle what they receive.
+"""Broadcast and gather plain values, without torch's object collectives, which unpickle what they receive.
 
-A rank reads what it receives as it reads a checkpoint: with torch's loader for plain values and tensors, which runs
-no code. A `group` spans all ranks and takes CPU tensors; None is torch's default group.
+A rank decodes received data in the same way as a checkpoint: with torch's loader for plain values and tensors, which
+runs no code. A `group` contains all ranks and accepts CPU tensors; None is torch's default group.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-# A thread of gloo's drops the tensors of a message a moment after the rank has gone on, and needs Python's lock for it.
-# If Python has begun to end by then, the process aborts (torch 2.13, Python 3.11). atexit comes before that.
+# A thread of gloo frees the tensors of a message a moment after the rank has continued, and needs the GIL for it. If
+# Python has begun to exit by then, the process aborts (torch 2.13, Python 3.11). atexit functions run before that.
 atexit.register(time.sleep, 0.05)
 
 
@@ -27,7 +27,7 @@ def rank_and_world(group: dist.ProcessGroup | None = None) -> tuple[int, int]:
 
 
 def broadcast(value: Any, source: int = 0, group: dist.ProcessGroup | None = None) -> Any:
-    """The `value` of rank `source` on every rank: numbers, text, tensors, and tuples, lists and dicts of them."""
+    """Send the `value` of rank `source` to every rank: numbers, text, tensors, and tuples, lists and dicts of them."""
     rank, world = rank_and_world(group)
     if world == 1:
         return value
@@ -40,7 +40,10 @@ def broadcast(value: Any, source: int = 0, group: dist.ProcessGroup | None = Non
 
 
 def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """Each rank's `value`, by rank, on rank 0; an empty list elsewhere. Accepts the values that `broadcast` accepts."""
+    """Each rank's `value`, in the order of ranks, on rank 0; an empty list on other ranks.
+
+    Accepts what `broadcast` accepts.
+    """
     rank, world = rank_and_world(group)
     if world == 1:
         return [value]
@@ -54,7 +57,7 @@ def gather(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
 
 
 def all_of(value: Any, group: dist.ProcessGroup | None = None) -> list[Any]:
-    """Each rank's `value`, by rank, on every rank."""
+    """Each rank's `value`, in the order of ranks, on every rank."""
     values: list[Any] = broadcast(gather(value, group), group=group)
     return values
 
@@ -66,7 +69,7 @@ def _dump(value: Any) -> memoryview:
 
 
 def _tensor(data: bytearray | memoryview) -> torch.Tensor:
-    """The same memory. The other way a tensor would need NumPy, which not every image with torch has."""
+    """A tensor in the same memory. The reverse conversion would need NumPy, which not every image with torch has."""
     return torch.frombuffer(data, dtype=torch.uint8)
 
 

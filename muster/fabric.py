@@ -1,13 +1,13 @@
-"""Muster in anybody's fabfile: its commands as tasks, and `Hosts`, a Fabric Group through Muster's SSH.
+"""Muster in any fabfile: its commands as tasks, and `Hosts`, a Fabric Group that connects through Muster's SSH.
 
-docs/how-to/use-it-from-fabric.md shows a fabfile. A task of its own comes before one of ours of that name.
+docs/how-to/use-it-from-fabric.md shows a fabfile. A task that the fabfile defines replaces Muster's task of that name.
 """
 
 from importlib import import_module
 from typing import Any
 
 Hosts: Any = import_module(".deploy.fabric", __package__).Hosts
-# `exec` is a word of Python: the task has that name, the variable has another.
+# `exec` is a Python built-in: the task keeps that name, but its variable is `exec_`.
 _TASKS = {
     each.name + "_" * (each.name == "exec"): each for each in import_module(".deploy.commands.fab", __package__).tasks()
 }

@@ -1,8 +1,8 @@
 """Files that survive a kill and a full disk: this module replaces a file as a whole, or appends one line at a time.
 
-What others wrote it reads up to a limit, and no deeper than MOST_DEPTH: a script may write to any of these files.
-A disk that fails (full, over its quota, read-only, broken) must not end a training run because of its event files:
-lines that cannot be written are lost.
+It reads files of other writers only up to a size limit and a nesting depth of MOST_DEPTH, because a script may write to
+any of these files. A disk that fails (full, over its quota, read-only, broken) must not end a training run because of
+its event files: lines that cannot be written are lost.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeGuard
 
-# The bytes of one document, how deep its lists and objects may lie in each other, and how many they may be: one takes
-# far more time and memory than its two letters.
+# Limits for one JSON document: its bytes, how deeply its lists and objects may be nested, and how many of them it may
+# have. A list or object takes far more time and memory than the two characters in the text.
 MOST_BYTES, MOST_DEPTH, MOST_LISTS = 2 << 20, 50, 100_000
 MOST_NUMBER = 1 << 53
 
 
 def seen_at(path: str) -> Path:
-    """Where a path of a container is: on a host without an engine, below a folder of the container's own."""
+    """Where a container's path is: on a host without an engine, below the folder in MUSTER_ROOT."""
     root = os.environ.get("MUSTER_ROOT", "")
     return Path(os.path.realpath(root + path)) if root else Path(path)
 
@@ -46,14 +46,17 @@ def replace(path: Path, text: str) -> None:
 
 
 def write_own(path: Path, text: str, mode: int = 0o600) -> None:
-    """Write what this user alone may read. A link in its place leads nowhere."""
+    """Write a file that only this user may read. A link at this path is replaced, not followed."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w", encoding="utf-8") as file:
         file.write(text)
 
 
 def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
-    """The JSON value in `text`. Raises ValueError also for one that is too deep, or of more lists and objects."""
+    """Parse the JSON value in `text`.
+
+    Raises ValueError also if it is nested too deeply or has too many lists and objects.
+    """
     if isinstance(text, bytes):
         text = text.decode()
     if text.count("[") + text.count("{") > most:
@@ -72,16 +75,18 @@ def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
 
 
 def is_number(value: object, most: int = MOST_NUMBER) -> TypeGuard[float]:
-    """Whether a JSON value is a number from -`most` to `most`: no truth value, no NaN, and none that no float holds."""
+    """Whether a JSON value is a number from -`most` to `most`: not a boolean, not NaN, not infinite."""
     return type(value) in (int, float) and -most <= value <= most  # type: ignore[operator]
 
 
 def read(path: Path, most: int = MOST_BYTES) -> str:
-    """The text of a file. Raises OSError, and ValueError if it is no text or longer than `most` bytes.
+    """The text of a file. Raises OSError, and ValueError if it is not text or longer than `most` bytes.
 
-    What is no file, such as the pipe of `bash <(...)`, raises OSError too: who reads it may wait for ever.
+    Anything but a regular file, such as the pipe of `bash <(...)`, raises OSError too: a reader might wait for it
+    forever.
     """
-    # As its opener: of a folder, which is opened too, a descriptor of one's own would stay open.
+    # This is an opener so that open() closes the descriptor if the path is a folder; after a plain os.open it would
+    # leak.
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(f"{path} is no file")
@@ -92,7 +97,7 @@ def read(path: Path, most: int = MOST_BYTES) -> str:
 
 
 def object_of(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in `text`; empty if it is none."""
+    """The JSON object in `text`; an empty dict if the text is not a JSON object."""
     with suppress(ValueError):
         value = parse(text)
         return value if isinstance(value, dict) else {}
@@ -100,7 +105,7 @@ def object_of(text: str | bytes) -> dict[str, Any]:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
+    """The JSON object in a file; an empty dict if the file has none."""
     with suppress(OSError, ValueError):
         return object_of(read(path))
     return {}
@@ -118,7 +123,8 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 class Lines:
     """A JSON-lines file. It appends each line with a single `write`, so a kill can cut off only the last line.
 
-    A full disk may cut one, and take no more until there is room again: the next line stands apart from that.
+    A full disk may cut a line short, and accept no more until there is room again: the next line then starts on a line
+    of its own.
     """
 
     _cut = False

@@ -1,4 +1,4 @@
-"""An orderly stop for PyTorch Lightning: `Trainer(callbacks=[OrderlyStop()])`."""
+"""A graceful stop for PyTorch Lightning: `Trainer(callbacks=[OrderlyStop()])`."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from .stop import Stop
 class OrderlyStop(Callback):  # type: ignore[misc]
     """SIGTERM or Ctrl-C on any rank ends the script on all ranks after the same step, with a checkpoint and code 75.
 
-    Without it, Lightning ends the rank that got SIGTERM without a checkpoint, and the others wait for that rank.
-    `path` is the checkpoint's; `fit(ckpt_path=stop.newest)` continues from it. `fit` raises SystemExit: what the script
-    does after a training that is done, it does not do after one that was stopped.
+    Without this callback, Lightning ends the rank that got SIGTERM without a checkpoint, and the other ranks wait for
+    it. `path` is where the checkpoint goes; `fit(ckpt_path=stop.newest)` continues from it. After a stop, `fit` raises
+    SystemExit, so the script does not run the code that follows a finished training.
     """
 
     def __init__(self, path: str | Path = "checkpoints/stopped.ckpt") -> None:
@@ -33,28 +33,31 @@ class OrderlyStop(Callback):  # type: ignore[misc]
 
     @property
     def newest(self) -> Path | None:
-        """The checkpoint of the last stop, or a ModelCheckpoint's newest since then; None: nobody has stopped."""
+        """The checkpoint of the last stop, or a newer one of ModelCheckpoint; None if no training was stopped yet."""
         return self.path if self.path.exists() else None
 
     def on_train_start(self, trainer: Any, module: Any) -> None:
-        """Take the signals from Lightning, which has them in the main thread alone."""
+        """Take over the signal handlers from Lightning, which sets them only in the main thread."""
         for number in (signal.SIGTERM, signal.SIGINT) if current_thread() is main_thread() else ():
             signal.signal(number, signal.SIG_DFL)
         self._stop.listen()
         self._agreement, self._step = Agreement(self._stop, cpu_group()), trainer.global_step
 
     def on_save_checkpoint(self, trainer: Any, module: Any, checkpoint: Any) -> None:
-        """A checkpoint is about to be written: that of an earlier stop is not the newest any more."""
+        """Note that a new checkpoint is about to be written.
+
+        The checkpoint of an earlier stop is then not the newest.
+        """
         self._behind = trainer.is_global_zero and self.path.is_file()
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
-        """Agree with the other ranks, once a step.
+        """Agree with the other ranks whether to stop, once a step.
 
-        `trainer.should_stop` would not do: Lightning goes on to `min_epochs`, or validates first, which may take longer
-        than whoever stops the script waits.
+        `trainer.should_stop` is not enough: Lightning first continues to `min_epochs`, or validates, which may take
+        longer than the caller that stops the script waits.
         """
         self._keep_up(trainer)
-        # Between two batches of one step are gradients that no checkpoint has.
+        # Between two batches of the same step there are accumulated gradients, which no checkpoint contains.
         if trainer.accumulate_grad_batches > 1 and trainer.global_step == self._step:
             return
         self._step = trainer.global_step
@@ -66,7 +69,7 @@ class OrderlyStop(Callback):  # type: ignore[misc]
             self._agreement.leave()
 
     def _keep_up(self, trainer: Any) -> None:
-        """Give the newest checkpoint of the training the name of the stop's, on every host the same."""
+        """Link the training's newest checkpoint to the stop checkpoint's path, which is the same on every host."""
         if not self._behind:
             return
         self._behind = False
@@ -83,6 +86,6 @@ class OrderlyStop(Callback):  # type: ignore[misc]
                 part.replace(self.path)
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
-        """Read the last message."""
+        """Finish the last exchange with the other ranks."""
         self._keep_up(trainer)
         self._agreement.settle()

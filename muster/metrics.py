@@ -1,4 +1,4 @@
-"""Training metrics: one line for each log step, and the same as TensorBoard events. contract.md has the fields."""
+"""Training metrics: one line for each log step, and the same as TensorBoard events. contract.md lists the fields."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ try:
     from tensorboardX.event_file_writer import EventsWriter
     from tensorboardX.proto.event_pb2 import Event
     from tensorboardX.proto.summary_pb2 import Summary
-except Exception:  # in an image of the user's own, where it may lie beside another protobuf than it knows
+# in a user's own image, tensorboardX may be installed with a protobuf version that it does not support
+except Exception:
     EventsWriter = None
 
 _FLUSH_SECONDS = 10.0
-# The files that this process writes: what watches a script (trainer/node/rank) must not write into one of them too.
+# The files that this process writes: the code that watches a script (trainer/node/rank) must not write to them, too.
 OPENED = set[str]()
 
 
@@ -39,7 +40,7 @@ class Metrics:
                 self._board = EventsWriter(str(path / "tensorboard" / "events"))
 
     def add(self, step: int, /, **values: float) -> None:
-        """Write the training metrics after optimizer step `step`, without values that are not finite."""
+        """Write the training metrics after optimizer step `step`; values that are not finite are left out."""
         finite = {name: value for name, value in values.items() if math.isfinite(value) and name not in ("t", "step")}
         self._lines.add(step=step, **finite)
         self._scalars("train", finite, step)
@@ -56,7 +57,7 @@ class Metrics:
                 self._board.flush()
 
     def close(self) -> None:
-        """Write the TensorBoard events that are still in memory. There are no more after this."""
+        """Write the TensorBoard events that are still in memory. Later calls of `add` write no more events."""
         board, self._board = self._board, None
         if board:
             with suppress(OSError):
@@ -65,7 +66,7 @@ class Metrics:
     def _scalars(self, group: str, values: dict[str, Any], step: int) -> None:
         if not self._board:
             return
-        # One event for all values, and no writer thread: tensorboardX's own thread dies on a full disk, then its queue
+        # One event for all values, and no writer thread: tensorboardX's own thread dies on a full disk; then its queue
         # fills up and training waits forever.
         scalars = [Summary.Value(tag=f"{group}/{name}", simple_value=value) for name, value in values.items()]
         try:

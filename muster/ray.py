@@ -1,14 +1,15 @@
 """`python -m muster.ray head [COMMAND]`, `python -m muster.ray worker`: a host's part in a Ray cluster.
 
-The two are commands of the roles `head` and `worker` (docs/how-to/ray.md), which `muster ray` makes. The head starts
-Ray, waits until every worker has joined, and becomes COMMAND; without one it stays. The run gives the addresses, the
-head's port, the GPUs and a secret (docs/reference/variables.md); what Ray alone knows is decided here.
+The two are the commands of the roles `head` and `worker` (docs/how-to/ray.md), which `muster ray` creates. The head
+starts Ray, waits until every worker has joined, and then replaces itself with COMMAND; without COMMAND it keeps
+running. The run sets the addresses, the head's port, the GPUs and a secret (docs/reference/variables.md); this module
+decides what is specific to Ray.
 
-- Only programs of this run can use the cluster: its secret is Ray's token. Ray reads that in HOME/.ray, so that
-  `muster exec -- ray status` has it too. Before Ray 2.52 there is no token.
-- All ports but the head's are free ones of the system's or Ray's choice: several clusters fit on one host. Ray itself
-  listens with its programs on every address; what has no token is closed, or on loopback.
-- Ray starts without torchrun's variables: its workers would take themselves for ranks.
+- Only programs of this run can use the cluster: its secret is Ray's token. Ray reads the token from HOME/.ray, so that
+  `muster exec -- ray status` has it too. Ray before 2.52 has no token.
+- All ports except the head's are free ports that the system or Ray chooses, so that several clusters fit on one host.
+  Ray's own programs listen on every address; ports that no token protects are closed, or listen on loopback.
+- Ray starts without torchrun's variables: with them, its workers would believe that they are ranks.
 """
 
 from __future__ import annotations
@@ -32,26 +33,27 @@ from .errors import REFUSED
 from .files import write_own
 
 HEAD, WORKER = "head", "worker"
-# Ray's own processes need shared memory, too: less than all of it is the object store's, and Ray takes no smaller one.
+# Ray's own processes need shared memory, too: the object store gets only this share, and at least Ray's minimum.
 _SHARE, _STORE_LEAST = 0.8, 80 << 20
 _REACH_S, _JOIN_S, _LOOK_S = 30.0, 300.0, 0.5
 _FIREWALL = "is a firewall between them?"
-# What torchrun, the variables of its options and --style give a rank (trainer/node/launch/bare.py).
+# The variables that torchrun, its options' variables and --style set for a rank (trainer/node/launch/bare.py).
 OF_TORCHRUN = (
     r"(PET|TORCHELASTIC|ROLE|GROUP)_\w+|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE|MASTER_(ADDR|PORT)|NNODES|NODE_RANK|"
     r"TORCH_DISABLE_SHARE_RDZV_TCP_STORE"
 )
-# Besides: how many threads torchrun's ranks have. And what has a Python watched as one.
+# Also: how many threads torchrun's ranks use. And the variables because of which a Python process is watched as a rank.
 _OF_A_RANK = OF_TORCHRUN + "|OMP_NUM_THREADS|MUSTER_ROLE_SECRET"
 _WATCHED = ("MUSTER_OUTCOME_DIR", "MUSTER_LIFE")
-# Ray's figures for Prometheus are for whoever asks, on every address: without a port that can be had, none listens.
+# Ray serves its Prometheus metrics to anybody, on every address. With a port that cannot be bound, nothing listens.
 _CLOSED = {"RAY_enable_metrics_collection": "0", "AUTOSCALER_METRIC_PORT": "-1", "DASHBOARD_METRIC_PORT": "-1"}
 
 
 def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, client: int = 0) -> list[str]:
-    """The words of `ray start` for this host. `shared`: bytes of its shared memory. `client`: the port of Ray Client.
+    """The arguments of `ray start` for this host.
 
-    Raises KeyError for a variable of the run's that is missing.
+    `shared`: the size of its shared memory in bytes. `client`: the port of Ray Client. Raises KeyError if a variable of
+    the run is missing.
     """
     own, store = given["MUSTER_ROLE_HOST"], max(_STORE_LEAST, int(shared * _SHARE))
     words = ["start", "--block", "--disable-usage-stats", f"--node-ip-address={own}", f"--num-cpus={cpus}"]
@@ -64,28 +66,28 @@ def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, cli
 
 
 def of_ray(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of Ray's own processes, from a rank's."""
+    """The environment of Ray's own processes, made from a rank's environment."""
     return {**_CLOSED, **{name: value for name, value in of_driver(given).items() if name not in _WATCHED}}
 
 
 def of_driver(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of the command, which is no rank either, but watched as the program of this role."""
+    """The environment of COMMAND, which is not a rank, but is watched as the program of this role."""
     own = {name: value for name, value in given.items() if not re.fullmatch(_OF_A_RANK, name)}
     own |= {"RAY_AUTH_MODE": "token"} if given.get("MUSTER_ROLE_SECRET") else {}
     return {**own, "RAY_ADDRESS": _head(given)}
 
 
 def _head(given: Mapping[str, str]) -> str:
-    """Where the head listens."""
+    """The address where the head listens."""
     return given["MUSTER_HEAD_ADDRESSES"].partition(",")[0]
 
 
 def main(words: Sequence[str]) -> None:
-    """Be the head or a worker of this run's cluster, until it ends."""
+    """Run as the head or a worker of this run's Ray cluster until the run ends."""
     part, *command = words or ("",)
     if part not in (HEAD, WORKER) or (part == WORKER and command):
         _end("not `head [COMMAND]`, nor `worker`", "python -m muster.ray head python train_rl.py")
-    # The folder may have a file ray.py, or a folder ray.
+    # Python must not import a file ray.py, or a folder ray, from the user's folder.
     sys.path[:] = [each for each in sys.path if each not in ("", os.getcwd())]
     if find_spec("ray") is None:
         _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
@@ -99,14 +101,14 @@ def main(words: Sequence[str]) -> None:
         _end(f"{command[0]}: no program of this host", "a program, or a file.py")
     if secret := given.get("MUSTER_ROLE_SECRET"):
         _keep_token(secret)
-    # Ray Client cannot be turned off where it can run.
+    # Ray Client starts wherever it can run, and cannot be turned off.
     client = _free_port() if part == HEAD and find_spec("grpc") else 0
     start = start_words(part, given, shutil.disk_usage("/dev/shm").free, len(os.sched_getaffinity(0)), client)  # type: ignore[attr-defined,unused-ignore]
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
         _until(lambda: unreachable(_head(given)), _REACH_S, _FIREWALL)
         os.execve(sys.executable, ray, of_ray(given))
-    # In a group of its own: a stop asks the command alone, which may still use Ray while it saves.
+    # In its own process group, so that a stop reaches only the command, which may still use Ray while it saves.
     started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
     try:
         _wait_for_all(started, given)
@@ -114,12 +116,12 @@ def main(words: Sequence[str]) -> None:
             signal.signal(signal.SIGTERM, lambda *_: started.terminate())
             sys.exit(started.wait())
         os.execvpe(command[0], command, of_driver(given))
-    finally:  # not after a command has begun
+    finally:  # not reached once a command has begun
         started.terminate()
 
 
 def _keep_token(secret: str) -> None:
-    """Leave the token where Ray looks for it. Nodes that share a home may do so at once."""
+    """Write the token to the file where Ray reads it. Nodes that share a home folder may do so at the same time."""
     path = Path.home() / ".ray" / "auth_token"
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -130,7 +132,10 @@ def _keep_token(secret: str) -> None:
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
-    """Wait until a look finds nothing wrong; end with what it finds after so many seconds. `ray`: the head's own."""
+    """Call `look` until it returns an empty text; after `seconds`, end with the fault that it returns.
+
+    `ray`: the head's `ray start`; if it ends, this ends too.
+    """
     end = time.monotonic() + seconds
     while True:
         if ray and (code := ray.poll()) is not None:
@@ -143,7 +148,7 @@ def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.P
 
 
 def unreachable(address: str) -> str:
-    """Why the head cannot be reached, or an empty text. Ray itself would try for minutes, without a clear word."""
+    """Why the head cannot be reached, or an empty text. Ray itself would try for minutes without a clear message."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), 5.0).close()

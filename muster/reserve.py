@@ -1,4 +1,4 @@
-"""Room that a process keeps for its last words, so that they are written on a full disk too; a node's journal."""
+"""Disk space reserved for a process's last messages, so that they are written on a full disk too; a node's journal."""
 
 from __future__ import annotations
 
@@ -11,24 +11,27 @@ from pathlib import Path
 from typing import Any
 
 _NAME, _BYTES = ".ballast", 256 * 1024
-# In a node's private folder: what its processes leave each other, a row of JSON each (trainer/node/notes.py).
+# In a node's private folder: what its processes tell each other, one line of JSON for each (trainer/node/notes.py).
 JOURNAL = "journal.jsonl"
 
 
 def reserve_room(folder: Path) -> None:
-    """Take some room of the disk in `folder`, which `write_surely` gives back for an important file."""
+    """Reserve some disk space in `folder`, which `write_surely` frees for an important file."""
     with suppress(OSError):
         (folder / _NAME).write_bytes(os.urandom(_BYTES))  # some file systems use no space for zeros
 
 
 def write_surely(write: Callable[[], object], folder: Path | None) -> bool:
-    """Call `write`; if it fails, give back the room in `folder` and call it again. Returns whether it succeeded."""
+    """Call `write`; if it fails, free the space reserved in `folder` and call it again.
+
+    Returns whether it succeeded.
+    """
     with suppress(OSError):
         write()
         return True
     with suppress(OSError):
         if folder:
-            with suppress(OSError):  # as on a disk that has become read-only by now, or that has no such file
+            with suppress(OSError):  # for example, the disk has become read-only by now, or has no such file
                 (folder / _NAME).unlink()
             write()
             return True
@@ -36,7 +39,7 @@ def write_surely(write: Callable[[], object], folder: Path | None) -> bool:
 
 
 def note(folder: Path, **row: Any) -> bool:
-    """Append a row to the journal in `folder`, also on a full disk, which may have cut the row before."""
+    """Append a row to the journal in `folder`, even on a full disk, which may have cut the previous row short."""
     return write_surely(partial(_append, folder / JOURNAL, f"\n{json.dumps(row)}\n"), folder)
 
 

@@ -1,4 +1,4 @@
-"""The orderly stop: SIGTERM or Ctrl-C asks the loop to end with a checkpoint; after a verdict signals count no more.
+"""The graceful stop: SIGTERM or Ctrl-C asks the loop to end with a checkpoint; after a verdict, signals are ignored.
 
     stop = Stop()
     stop.listen()
@@ -21,28 +21,32 @@ from typing import Any, ClassVar, NoReturn
 from .errors import STOPPED
 from .reserve import note
 
-# The agent deletes this file in the folder for its ranks when somebody asks the node to stop. A deletion works also on
-# a full disk.
+# The agent deletes this file in its ranks' folder when the node is asked to stop. A file can be deleted even on a full
+# disk.
 UNASKED = "unasked"
 _AGENT_SECONDS, _LOOK_SECONDS = 5.0, 0.02
 
 
 class Stop:
-    """`asked` is set by SIGTERM or SIGINT; a training loop reads it at every step. `heard`: signals, of either kind."""
+    """SIGTERM or SIGINT sets `asked`, which a training loop reads in every step.
+
+    `heard` counts signals of both kinds.
+    """
 
     _listening: ClassVar[list[Stop]] = []
 
     def __init__(self) -> None:
         self.asked, self.heard = False, 0
         self._asked_at = 0.0
-        # Called before this process ends because torchrun starts it again; False: it will end by itself, and soon.
+        # Called before this process ends because torchrun restarts it; False means that it will soon end by itself.
         self.before_restart: Callable[[], bool] = lambda: True
 
     def listen(self, local_rank: int | None = None) -> None:
-        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` is LOCAL_RANK if it is None.
+        """Let SIGTERM and SIGINT set `asked` from now on. `local_rank` None means LOCAL_RANK.
 
-        A handler that the script has set stays. Only the main thread can set one: elsewhere this does nothing.
-        Of several, such as those of two trainings in a script, the last has the handler, and all are asked.
+        A handler that the script has set stays. Only the main thread can set a handler: in another thread this does
+        nothing. If there are several objects, for example for two trainings in one script, the last one has the
+        handler, and all of them are asked to stop.
         """
         if threading.current_thread() is not threading.main_thread():
             return
@@ -52,24 +56,26 @@ class Stop:
             if is_another or handler in (signal.SIG_DFL, signal.default_int_handler, signal.SIG_IGN):
                 signal.signal(number, self._ask)
         self._listening.append(self)
-        # The agent signals this process itself: a torchrun that gets a signal abandons its ranks and the other nodes.
+        # The agent signals this process directly: a torchrun that gets a signal abandons its ranks and the other nodes.
         _tell_agent(local_rank, listens=os.getpid(), began=began(os.getpid()))
 
     @property
     def is_listening(self) -> bool:
-        """Whether SIGTERM still comes here: a script may have set a handler of its own since."""
+        """Whether SIGTERM still comes to this object: the script may have set its own handler since."""
         return signal.getsignal(signal.SIGTERM) == self._ask
 
     def _ask(self, number: int, *_: object) -> None:
         self.heard += 1
         if self.is_restarted():
-            # This node was not asked to stop: torchrun ends its ranks to start them again, because a node came or went.
+            # This node was not asked to stop: torchrun ends its ranks and starts them again, because a node joined or
+            # left.
             if not self.before_restart():
                 return
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
-        # torchrun sends the same Ctrl-C on, at once; a person who presses it again will not wait for the checkpoint.
+        # torchrun forwards the same Ctrl-C immediately. A user who presses it again later does not want to wait for the
+        # checkpoint.
         if number == signal.SIGINT and self.asked and time.monotonic() > self._asked_at + 1:
             raise KeyboardInterrupt
         self._asked_at = self._asked_at or time.monotonic()
@@ -78,9 +84,10 @@ class Stop:
 
     @staticmethod
     def is_restarted() -> bool:
-        """Whether a signal has come from torchrun, which starts this rank again: this node was not asked to stop.
+        """Whether the signal came from torchrun, which restarts this rank, and not from a request to stop this node.
 
-        Where every process is signalled, the agent may hear later.
+        If every process gets the signal (MUSTER_ALL_SIGNALLED), the agent may notice it later than this rank, so this
+        waits for the agent.
         """
         unasked = Path(os.environ.get("MUSTER_OUTCOME_DIR", os.devnull), UNASKED)
         patience = _AGENT_SECONDS if os.environ.get("MUSTER_ALL_SIGNALLED") == "1" else 0.0
@@ -95,7 +102,8 @@ class Stop:
     def leave() -> NoReturn:
         """End the script that was asked to stop, once its state is saved. Raises SystemExit with code 75.
 
-        A rank's own code makes torchrun start it again: below Muster's agent, which is told, it is 0.
+        Under Muster's agent the code is 0: torchrun would start a rank with another code again. The agent is told about
+        the stop.
         """
         _tell_agent(stopped=True)
         raise SystemExit(0 if os.environ.get("MUSTER_OUTCOME_DIR") else STOPPED)
@@ -108,15 +116,15 @@ class Stop:
 
 
 def began(process: int) -> str:
-    """When a process began, as the kernel counts: a later one may have its number. Empty if that is not known."""
+    """When a process began, in the kernel's units: a later process may get the same number. Empty if unknown."""
     with suppress(OSError, IndexError):
-        # Its name is cut after 15 bytes, perhaps in the middle of a letter.
+        # The kernel cuts the process name after 15 bytes, perhaps in the middle of a character.
         return Path(f"/proc/{process}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     return ""
 
 
 def _tell_agent(local_rank: int | None = None, **about: Any) -> None:
-    """Note whom the agent may ask to stop; of each local rank the newest row counts."""
+    """Record which process the agent may ask to stop; for each local rank the newest row counts."""
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         number = os.environ.get("LOCAL_RANK", "0") if local_rank is None else local_rank
         note(Path(agent), stops=str(number), **about)

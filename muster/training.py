@@ -1,11 +1,11 @@
-"""A plain training loop that neither repeats nor misses a sample: `muster.Training`; what it refuses.
+"""A plain training loop that neither repeats nor misses a sample: `muster.Training`, and what it refuses.
 
     training = muster.Training(model=model, optimizer=optimizer)         # continues from the newest checkpoint
     for images, labels in training.batches(dataset, batch=256, steps=10_000):
         ...                                                               # one optimizer step, as before
         training.log(loss=loss)
 
-It needs nothing else of Muster: the loop runs under plain `python` and plain `torchrun` too.
+It needs no other part of Muster: the loop runs under plain `python` and plain `torchrun` too.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _LOG_SECONDS = 0.5
 
 
 class Training:
-    """The parts of a training, its position, and the checkpoints of both.
+    """The parts of a training, its position in the data, and the checkpoints of both.
 
-    `parts` are the model, the optimizer and everything else with a `state_dict` that the training needs to continue.
-    If `folder` has a checkpoint on the disk of any rank, all ranks continue from the newest usable one. After every
-    `save_every` steps, and at the end, rank 0 writes a checkpoint in the background and keeps the newest `keep`.
-    `seed` is that of the data's order. All ranks build this at the same place, after `init_process_group`.
+    `parts` are the model, the optimizer and everything else with a `state_dict` that the training needs to continue. If
+    `folder` has a checkpoint on the disk of any rank, all ranks continue from the newest usable one. After every
+    `save_every` steps, and at the end, rank 0 writes a checkpoint in the background; the newest `keep` checkpoints are
+    kept. `seed` determines the order of the data. All ranks build this at the same place, after `init_process_group`.
 
     Raises Refused for a use that cannot work, and CheckpointError if the checkpoint does not fit the parts.
     """
@@ -79,7 +79,7 @@ class Training:
         stop.listen()
         self._agreement = Agreement(stop, self._group)
         for part in parts.values():
-            # Two numbers have the same sum in any order.
+            # With two ranks this is not needed: two numbers have the same sum in either order.
             if isinstance(part, DistributedDataParallel) and self._world > 2:
                 ddp.settle(part)
 
@@ -97,11 +97,11 @@ class Training:
     ) -> Iterator[Any]:
         """This rank's batches, from the position of the checkpoint to optimizer step `steps`, or through `epochs`.
 
-        `batch` counts the samples of one optimizer step on all ranks together; each rank gets its share, which differ
-        by at most one. With `micro_batches`, a rank gets its share in so many pieces: the loop's body runs for each,
-        and steps the optimizer after the last. Every epoch has a new order, and a batch may hold the end of one epoch
-        and the start of the next. `collate` and `workers` are the DataLoader's; tensors are moved to `device`, from
-        memory that is not pinned: the copy waits for what the GPU has to do.
+        `batch` counts the samples of one optimizer step on all ranks together; each rank gets a share, and the shares
+        differ by at most one sample. With `micro_batches`, a rank gets its share in that many pieces: the loop's body
+        runs for each piece, and steps the optimizer after the last one. Every epoch has a new order, and a batch may
+        contain the end of one epoch and the start of the next. `collate` and `workers` have the DataLoader's meaning.
+        Tensors are moved to `device` from memory that is not pinned, so the copy waits for the GPU's queued work.
 
         SIGTERM or Ctrl-C on any rank ends the loop on all ranks after the same step, with a checkpoint; then this
         raises SystemExit with code 75. Raises Refused if the ranks or the data do not fit, TrainError if the last
@@ -110,7 +110,7 @@ class Training:
         size = self._check_data(dataset, batch, micro_batches)
         if (steps is None) == (epochs is None):
             raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
-        # What an earlier start consumed in batches of another size counts, too.
+        # Samples that an earlier start consumed with another batch size count, too.
         last = steps if steps is not None else self.step - (self._consumed - (epochs or 0) * size) // batch
         sampler = StreamSampler(
             size,
@@ -152,9 +152,10 @@ class Training:
         return int(self._consumed // self._restored.get("samples", 1))
 
     def log(self, **values: Any) -> None:
-        """Note numbers of this step, such as `loss=loss`: rank 0 writes its own twice a second.
+        """Record numbers for this step, such as `loss=loss`: rank 0 writes its own numbers twice a second.
 
-        They go to `metrics.jsonl` and TensorBoard events in the folder. A tensor on a GPU is read only then.
+        They go to `metrics.jsonl` and TensorBoard events in the folder. A tensor on a GPU is read only when it is
+        written.
         """
         self._values = (self.step + 1, values)
         if self._metrics and time.monotonic() >= self._log_next:
@@ -162,7 +163,7 @@ class Training:
             self._log_next = time.monotonic() + _LOG_SECONDS
 
     def _restore(self) -> float:
-        """Continue from the newest checkpoint; returns when it was written, 0 if there is none."""
+        """Continue from the newest checkpoint; returns when it was written, or 0 if there is none."""
         looks = os.environ.get("LOCAL_RANK", "0") == "0"
         search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
         for damaged in search.damaged:
@@ -181,7 +182,10 @@ class Training:
         return search.created
 
     def _restore_randomness(self) -> None:
-        """Before the first batch: what the script draws until then is not part of the training."""
+        """Restore the generators before the first batch.
+
+        What the script draws until then is not part of the training.
+        """
         saved = self._restored.pop("rng", [])
         if self._rank < len(saved):
             restore_random_state(saved[self._rank], self._device)
@@ -239,7 +243,7 @@ class Training:
         self._saved = self.step
 
     def _end(self, size: int) -> None:
-        """Save what is not saved, and wait until that is on the disk: also on the ranks that write none."""
+        """Save the last step if it is not saved yet; all ranks wait until the checkpoint is on the disk."""
         self._agreement.settle()
         if self._saved != self.step:
             self._save(size)
@@ -247,7 +251,7 @@ class Training:
             raise TrainError(f"the last checkpoint is not on the disk: {fault}")
 
     def _finish_writes(self) -> str:
-        """Wait for checkpoints and write the last numbers; returns the error of the last checkpoint."""
+        """Wait for checkpoints and write the last numbers; returns the last checkpoint's error, or an empty text."""
         self._write_values()
         if self._metrics:
             self._metrics.flush()
@@ -289,15 +293,15 @@ def _check(parts: dict[str, Part]) -> None:
 
 
 def _is_tensor_parallel(model: torch.nn.Module) -> bool:
-    """Whether a weight is cut by more than FSDP2, which cuts it along one dimension of a mesh."""
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # its import takes time, and who uses it has it
+    """Whether a weight is split in more ways than by FSDP2, which splits it along one dimension of a mesh."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # its import takes time, and a script that uses it has imported it
     cuts = 1 if fsdp and any(isinstance(module, fsdp.FSDPModule) for module in model.modules()) else 0
     weights = (weight for weight in model.parameters() if isinstance(weight, DTensor))
     return any(sum(not place.is_replicate() for place in weight.placements) > cuts for weight in weights)
 
 
 def _device(parts: dict[str, Part]) -> torch.device:
-    """Where the model is: that device's random generator counts."""
+    """The device of the model; the state of that device's random generator is saved."""
     models = (part for part in parts.values() if isinstance(part, torch.nn.Module))
     return next((parameter.device for model in models for parameter in model.parameters()), torch.device("cpu"))
 

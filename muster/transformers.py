@@ -1,4 +1,4 @@
-"""An orderly stop for the Hugging Face Trainer: `Trainer(callbacks=[OrderlyStop()])`."""
+"""A graceful stop for the Hugging Face Trainer: `Trainer(callbacks=[OrderlyStop()])`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .stop import Stop
 class OrderlyStop(TrainerCallback):  # type: ignore[misc]
     """SIGTERM or Ctrl-C on any rank ends the script on all ranks after the same step, with a checkpoint and code 75.
 
-    `train(resume_from_checkpoint=stop.newest)` continues from it. `train` raises SystemExit: what the script does after
-    a training that is done, it does not do after one that was stopped.
+    `train(resume_from_checkpoint=stop.newest)` continues from it. After a stop, `train` raises SystemExit, so the
+    script does not run the code that follows a finished training.
     """
 
     def __init__(self) -> None:
@@ -27,9 +27,9 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
 
     @property
     def newest(self) -> str | None:
-        """The newest whole checkpoint of the Trainer that has this callback, if there is one."""
-        # The Trainer writes this file last: a kill leaves a folder without it, or with a part of it, from which nothing
-        # can continue.
+        """The newest whole checkpoint of the Trainer that has this callback; None if there is none."""
+        # The Trainer writes this file last: a kill leaves a folder without this file, or with a part of it; no training
+        # can continue from such a folder.
         steps: dict[int, str | None] = {0: None}
         for state in Path(self._folder).glob("checkpoint-*/trainer_state.json") if self._folder else ():
             with suppress(OSError, ValueError):
@@ -38,11 +38,11 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
         return steps[max(steps)]
 
     def on_init_end(self, args: Any, *_: Any, **__: Any) -> None:
-        """Note where the checkpoints are."""
+        """Remember the folder of the checkpoints."""
         self._folder = args.output_dir
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
-        """Listen from now on."""
+        """Listen for signals from now on."""
         self._stop.listen()
         self._agreement = Agreement(self._stop, cpu_group())
 
@@ -50,11 +50,11 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
         """Agree with the other ranks, once a step."""
         if self._agreement.all_stop():
             self.stopped = control.should_save = control.should_training_stop = True
-            # It may take longer than whoever stops the script waits.
+            # An evaluation may take longer than the caller that stops the script waits.
             control.should_evaluate = False
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """End with the checkpoint of the stop: after the loop, the Trainer may evaluate and save once more."""
+        """End with the stop's checkpoint: after its loop, the Trainer might evaluate and save once more."""
         if self.stopped:
             if state.is_world_process_zero:
                 where = f"{args.output_dir}/checkpoint-{state.global_step}"
@@ -62,5 +62,5 @@ class OrderlyStop(TrainerCallback):  # type: ignore[misc]
             self._agreement.leave()
 
     def on_train_end(self, *_: Any, **__: Any) -> None:
-        """Read the last message."""
+        """Finish the last exchange with the other ranks."""
         self._agreement.settle()

@@ -35,13 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _refuse(fault: Refused) -> int:
     number, local = os.environ.get("RANK", ""), os.environ.get("LOCAL_RANK", "0")
-    rank = int(number[:9]) if number.isdecimal() else 0  # it may be the fault
+    rank = int(number[:9]) if number.isdecimal() else 0  # RANK itself may be the fault
     publish_before_training(fault, rank, local)
     run_dir = os.environ.get("MUSTER_RUN_DIR")
     if rank == 0 or (local == "0" and not run_dir):
         print(fault.report(), file=sys.stderr)
     elif not run_dir:
-        # A plain torchrun ends all ranks of a node once one has ended: the one that has the words must not be late.
+        # A plain torchrun ends all ranks of a node after one has ended: the rank that prints the error must not be
+        # late.
         time.sleep(WORDS_S)
     return fault.code
 

@@ -1,4 +1,7 @@
-"""The trainer's options, and which of them exclude each other; read without torch, so a wrong one costs 0.1 s."""
+"""The trainer's options, and which of them exclude each other.
+
+Read without torch, so that an error costs only 0.1 s.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +59,7 @@ def _number(kind: type, low: float, high: float = 1e300) -> Callable[[str], Any]
             value = kind(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"not a {'whole ' if kind is int else ''}number: {text!r}") from None
-        if not low <= value <= high:  # neither NaN, nor what no float holds
+        if not low <= value <= high:  # this also excludes NaN and infinity
             limit = f"at most {high:g}" if value > high else f"at least {low:g}"
             raise argparse.ArgumentTypeError(f"must be {limit}, got {text}")
         return value
@@ -124,7 +127,8 @@ def _add(group: Any, option: str, text: str, **arguments: Any) -> None:
 def parse(arguments: Sequence[str]) -> Config:
     """The configuration: the command line, then the recipe's DEFAULTS, then the defaults of Config.
 
-    This imports no torch and runs no code of the recipe. Raises Refused and names the option or the recipe's fault.
+    This imports no torch and runs no code of the recipe. Raises Refused with the name of the option, or with the
+    recipe's fault.
     """
     options = vars(parser().parse_args(list(arguments)))
     name = options.get("recipe", Config.recipe)
@@ -142,7 +146,7 @@ def parse(arguments: Sequence[str]) -> Config:
 
 
 def _check_defaults(defaults: dict[str, Any], name: str) -> dict[str, Any]:
-    """The recipe's DEFAULTS, checked by the parser of the command line."""
+    """The recipe's DEFAULTS, checked by the command-line parser."""
     arguments: list[str] = []
     for key, value in defaults.items():
         option = "--" + key.replace("_", "-")
@@ -178,7 +182,7 @@ def _check_places(config: Config) -> None:
 
 
 def refuse_on(config: Config, ranks: mesh.Mesh, device: str) -> None:
-    """Raise Refused for options that do not go together on this mesh, or on this type of device."""
+    """Raise Refused for options that cannot be combined on this mesh, or on this type of device."""
     if config.precision == "fp16" and ranks.tp > 1:
         raise Refused(f"--precision fp16 on mesh {ranks}: torch scales no gradients of two kinds", "--precision bf16")
     if config.compile and not ranks.copies:
@@ -189,7 +193,7 @@ def refuse_on(config: Config, ranks: mesh.Mesh, device: str) -> None:
 
 
 def main() -> int:
-    """Check the options of the command line; prints what is wrong with them, and what to do, one line each."""
+    """Check the options on the command line; prints what is wrong and what to do, on one line each."""
     try:
         parse(sys.argv[1:])
     except Refused as fault:

@@ -1,7 +1,8 @@
 """The mesh of a run: how its ranks share the data and the model, from the text of `--mesh`. Pure, without torch.
 
-The names and their order are torchtitan's: `dp_replicate` copies of the model, each cut into `dp_shard` parts, whose
-layers `tp` ranks compute together. Ranks of one `tp` group are neighbours and read the same samples.
+The names and their order are torchtitan's: `dp_replicate` copies of the model, each split into `dp_shard` parts, whose
+layers are computed by `tp` ranks together. The ranks of one `tp` group have consecutive numbers and read the same
+samples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from muster.errors import Refused
 
 AXES = ("dp_replicate", "dp_shard", "tp")
-# It works for any number of ranks.
+# This example works for any number of ranks.
 EXAMPLE = "--mesh dp_shard=-1 (-1: what is left of the ranks; the product of all sizes is their number)"
 _LATER = {"pp": "pipeline", "cp": "context", "ep": "expert"}
 
@@ -28,7 +29,7 @@ class Mesh:
 
     @property
     def data_world(self) -> int:
-        """How many groups of ranks share the samples of a batch."""
+        """The number of rank groups that share the samples of a batch."""
         return self.dp_replicate * self.dp_shard
 
     def data_rank(self, rank: int) -> int:
@@ -54,7 +55,7 @@ class Mesh:
 
 
 def sizes(text: str) -> dict[str, int]:
-    """The sizes that `text` gives, with -1 for the one to be worked out. Raises Refused."""
+    """The sizes in `text`; -1 is the size to compute from the others. Raises Refused."""
     given: dict[str, int] = {}
     for part in filter(None, text.split(",")):
         axis, equals, number = (word.strip() for word in part.partition("="))
@@ -73,9 +74,9 @@ def sizes(text: str) -> dict[str, int]:
 
 
 def parse(text: str, world: int) -> Mesh:
-    """The mesh that `text` means for `world` ranks; without text one copy of the model on each rank (DDP).
+    """The mesh that `text` describes for `world` ranks; without text, one copy of the model on each rank (DDP).
 
-    Raises Refused if the sizes do not multiply to the world size.
+    Raises Refused if the product of the sizes is not the world size.
     """
     if not text:
         return Mesh(dp_replicate=world)
@@ -91,11 +92,11 @@ def parse(text: str, world: int) -> Mesh:
 
 
 def _fitting(given: Mapping[str, int], world: int) -> str:
-    """The text of a mesh for `world` ranks that keeps of the `given` sizes what divides them."""
+    """Suggest a mesh for `world` ranks that keeps those of the `given` sizes that divide their number."""
     if given.keys() == {"dp_replicate"}:
         return "dp_replicate=-1"
     left, fitting = world, []
-    # The model's size asks for tp and dp_shard. So a copy is left out before its parts are gone.
+    # The size of the model requires tp and dp_shard. So this drops the copies before it drops the parts of a copy.
     for axis, least in (("tp", 1), ("dp_replicate", 2)):
         size = given.get(axis, 1)
         if size > 1 and left % size == 0 and left // size >= least:

@@ -1,10 +1,10 @@
-"""Find, check, load and call a recipe, a Python file that says what to train; take its batches, pinned for a GPU.
+"""Find, check, load and call a recipe, a Python file that defines what to train; take its batches, pinned for a GPU.
 
-docs/reference/recipes.md has the functions.
+docs/reference/recipes.md lists the functions.
 
 The agent uses `check` and `defaults`, which read the file without executing it and without torch. So it refuses a bad
 recipe in milliseconds, before ranks start. A rank uses `load`, and calls the recipe's functions through `build_model`
-and the functions after it, so that an error in the user's file names a line of that file, not of Muster.
+and the functions after it, so that an error in the user's file is reported with a line of that file, not of Muster.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GUIDE = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """A loaded recipe: its functions (None for an optional one that is absent), and its defaults of trainer options."""
+    """A loaded recipe: its functions (None if an optional one is absent), and its defaults for trainer options."""
 
     path: Path
     defaults: dict[str, Any]
@@ -60,7 +60,10 @@ class Recipe:
 
 
 def defaults(name_or_path: str) -> dict[str, Any]:
-    """The recipe's DEFAULTS, read without executing it; empty if it has none. Raises Refused if not a plain dict."""
+    """The recipe's DEFAULTS, read without executing it; empty if it has none.
+
+    Raises Refused if it is not a plain dict.
+    """
     path = find(name_or_path)
     values: dict[str, Any] = {}
     for number, node in enumerate(node for node in _top_level(_parse(path).body) if "DEFAULTS" in _binds(node)):
@@ -85,13 +88,13 @@ def check(name_or_path: str) -> None:
     path = find(name_or_path)
     nodes = list(_top_level(_parse(path).body))
     bound = {name: node for node in nodes for name in _binds(node)}
-    # The names of `from x import *` are known only after it ran: load() checks again.
+    # The names that `from x import *` defines are known only after it ran: load() checks again.
     missing = [name for name in NEEDED if name not in bound and "*" not in bound]
     if missing:
         raise Refused(f"{_display(path)}: lacks {' and '.join(missing)}", GUIDE)
     for name, signature in (NEEDED | OPTIONAL).items():
         node = bound.get(name)
-        # A decorator may change what a function takes, and an assigned or imported name says nothing about it.
+        # A decorator may change a function's parameters, and an assigned or imported name does not show any.
         if isinstance(node, ast.FunctionDef) and not node.decorator_list and not _takes(node, signature):
             got = f"def {name}({ast.unparse(node.args)})"
             raise Refused(f"{_display(path)}:{node.lineno}: {name}: called as {signature}, got {got}", GUIDE)
@@ -112,7 +115,10 @@ def find(name_or_path: str) -> Path:
 
 
 def load(name_or_path: str) -> Recipe:
-    """Check the recipe and execute its file. Raises Refused as `check` does, and TrainError if the file raises."""
+    """Check the recipe and execute its file.
+
+    Raises Refused like `check`, and TrainError if the file raises an error.
+    """
     check(name_or_path)
     path = find(name_or_path)
     with blame(path, "on import"):
@@ -126,9 +132,10 @@ def load(name_or_path: str) -> Recipe:
 
 
 def build_model(recipe: Recipe) -> nn.Module:
-    """The recipe's model, on the CPU. Raises TrainError, which names the recipe, if `model` fails or returns no model.
+    """Build the recipe's model, on the CPU.
 
-    The functions below raise TrainError in the same way.
+    Raises TrainError with the recipe's name if `model` fails or returns no model. The functions below raise TrainError
+    in the same way.
     """
     from torch import nn
 
@@ -140,7 +147,7 @@ def build_model(recipe: Recipe) -> nn.Module:
 
 
 def build_plan(recipe: Recipe, model: nn.Module) -> dict[str, Any] | None:
-    """The recipe's plan for tensor parallelism, by the names of modules; None if it has none."""
+    """The recipe's plan for tensor parallelism, by module name; None if it has none."""
     if recipe.tensor_plan is None:
         return None
     with blame(recipe.path, "tensor_plan"):
@@ -179,7 +186,7 @@ def take_batches(
 
 
 def compute_loss(recipe: Recipe, model: nn.Module, batch: Any) -> Tensor:
-    """The batch's mean loss, shape (). The error of a lost peer passes unchanged."""
+    """The batch's mean loss, shape (). An error about a lost peer passes unchanged."""
     with blame(recipe.path, "loss"):
         loss = recipe.loss(model, batch)
     if getattr(loss, "shape", None) != ():
@@ -203,7 +210,10 @@ def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, T
 
 @contextmanager
 def blame(path: Path, action: str) -> Iterator[None]:
-    """Turn an exception of the recipe's file into a TrainError with its line; the error of a lost peer passes."""
+    """Turn an error in the recipe's file into a TrainError with its line.
+
+    An error about a lost peer passes unchanged.
+    """
     try:
         yield
     except TrainError:
@@ -221,7 +231,7 @@ def blame(path: Path, action: str) -> Iterator[None]:
 
 def _execute(path: Path) -> ModuleType:
     """Run a user's file as a module, registered so that pickle can find the classes it defines."""
-    # A recipe may import the files beside it and in the current folder. These come last on the path, so that a
+    # A recipe may import files in its own folder and in the current folder. These come last on the path, so that a
     # user's random.py does not replace Python's.
     sys.path += [folder for folder in dict.fromkeys((str(path.parent), str(Path.cwd()))) if folder not in sys.path]
     spec = importlib.util.spec_from_file_location(f"recipe_{path.stem}", path)
@@ -243,7 +253,7 @@ def _parse(path: Path) -> ast.Module:
 
 
 def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
-    """Every statement that runs on import: also inside `if` and `try`, but not inside functions and classes."""
+    """Every statement that runs on import, including those in `if` and `try`, but not in functions and classes."""
     for node in body:
         if isinstance(node, ast.stmt):
             yield node
@@ -252,7 +262,7 @@ def _top_level(body: Iterable[ast.AST]) -> Iterator[ast.stmt]:
 
 
 def _binds(node: ast.stmt) -> set[str]:
-    """The names that the statement gives a value."""
+    """The names to which the statement assigns a value."""
     match node:
         case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
             return {name}
@@ -268,7 +278,7 @@ def _binds(node: ast.stmt) -> set[str]:
 
 
 def _takes(node: ast.FunctionDef, signature: str) -> bool:
-    """Whether a caller can call the function with as many positional arguments as the signature has."""
+    """Whether the function can be called with as many positional arguments as the signature has."""
     count = len(ast.parse(signature, mode="eval").body.args)  # type: ignore[attr-defined]
     arguments = node.args
     most = len(arguments.posonlyargs) + len(arguments.args)

@@ -1,4 +1,7 @@
-"""What a rank writes to the run folder, under which number: events, output, losses. contract.md has the formats."""
+"""What a rank writes to the run folder, and under which number: events, output, metrics.
+
+contract.md has the formats.
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,11 @@ from .node.rank.place import in_run
 
 
 class RankFolder:
-    """The files of one rank in the run folder. `file`: the number of its files, where it is another than the rank's.
+    """The files of one rank in the run folder.
 
-    Then each host has a run folder of its own, and the metrics of all are brought into one place. `shown`: what its
-    events may show of a text. `launcher`: it is a command that starts ranks itself, which have numbers of their own.
+    `file`: the number in the names of its files, if it is not the rank. Then each host has its own run folder, and the
+    metrics of all hosts are collected in one place. `shown`: returns the part of a text that its events may show.
+    `launcher`: the process is a command that starts ranks itself, which have their own numbers.
     """
 
     def __init__(
@@ -47,9 +51,9 @@ class RankFolder:
     def take_output(self) -> int:
         """Redirect this process's output to `logs/rank-<r>.log` and return the console's descriptor.
 
-        Where a run has secrets, its agent reads all of it, and writes the log.
+        If a run has secrets, its agent reads all the output instead, and writes the log.
 
-        This redirects file descriptors, so the log also has the output of native code, for example of gloo or NCCL
+        This redirects file descriptors, so the log also contains the output of native code, for example of gloo or NCCL
         while the process dies.
         """
         with suppress(OSError):

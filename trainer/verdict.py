@@ -1,4 +1,4 @@
-"""The verdict: how a run ended; of a fault, whether it is failed or refused. The first rank that knows publishes it.
+"""The verdict: how a run ended, and whether a fault means failed or refused. The first rank that knows publishes it.
 
 A verdict is final. If a rank dies without a verdict (SIGKILL, a lost node), torchrun or the backend starts it again.
 """
@@ -26,7 +26,7 @@ from .run_dir import RankFolder
 if TYPE_CHECKING:
     from torch.distributed import Store  # type: ignore[attr-defined]
 
-# The command that continues a run, where a control side has started it; that side says how it ended, too.
+# The command that continues a run, if a control side started the run; the control side then also reports how it ended.
 RESUME = "MUSTER_RESUME_COMMAND"
 _KEY = "muster/verdict"
 _SEEN = "muster/verdict-seen"
@@ -34,10 +34,10 @@ _SEEN = "muster/verdict-seen"
 
 @dataclass(frozen=True)
 class Verdict:
-    """The end of a run; `rank` and `node` name the culprit, not the reporter.
+    """The end of a run; `rank` and `node` are the culprit's, not the reporter's.
 
-    `since` is when the node's first rank died, in unix seconds of its clock; 0 if a rank gave the reason for its end.
-    `cause` is one of contract.md, where the message is not the words of an exception.
+    `since` is when the node's first rank died, in unix seconds of the node's clock; 0 if a rank gave the reason for its
+    end. `cause` is a cause from contract.md, if the message is not the text of an exception.
     """
 
     verdict: str
@@ -51,7 +51,7 @@ class Verdict:
     cause: str = ""
 
     def row(self) -> dict[str, Any]:
-        """Its fields, as they are written; a cause only where it has one."""
+        """Its fields, as they are written; the cause only if there is one."""
         return {name: value for name, value in asdict(self).items() if name != "cause" or value}
 
 
@@ -61,8 +61,8 @@ def done(rank: int, node: str, step: int) -> Verdict:
 
 
 def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verdict:
-    """The verdict of a run that somebody asked to stop, and that wrote a checkpoint into its `folder`."""
-    # Of those who give the run its folder, docker-compose.yml alone gives no command, and names its workers.
+    """The verdict of a run that was asked to stop, and that wrote a checkpoint into its `folder`."""
+    # Of the launchers that set the run folder, only docker-compose.yml sets no command; it sets MUSTER_WORKER.
     plain = f"--resume {folder}"
     if os.environ.get("MUSTER_RUN_DIR") and os.environ.get("MUSTER_WORKER"):
         plain = "make up RESUME=latest"
@@ -73,14 +73,14 @@ def stopped(rank: int, node: str, step: int, message: str, folder: Path) -> Verd
 
 
 def verdict_of(value: object) -> Verdict | None:
-    """The verdict whose `row` this is; None for anything else, which a script may write."""
+    """The verdict that `row` wrote; None for any other value, because a script may write this file."""
     if not isinstance(value, dict):
         return None
     kinds: dict[str, type | tuple[type, ...]] = {"int": int, "str": str, "float": (int, float)}
     known = {field.name: kinds[str(field.type)] for field in fields(Verdict)}
     if not value.keys() <= known.keys() or not all(isinstance(each, known[name]) for name, each in value.items()):
         return None
-    with suppress(TypeError):  # a part is missing
+    with suppress(TypeError):  # a field is missing
         return Verdict(**value)
     return None
 
@@ -94,23 +94,23 @@ def failed(rank: int, node: str, step: int, fault: TrainError, cause: str = "") 
 
 
 class VerdictStore:
-    """Shares the verdict among the ranks in torchrun's store."""
+    """Shares the verdict among the ranks through torchrun's store."""
 
     def __init__(self, store: Store, rank: int, world: int) -> None:
         self._store, self._rank, self._world = store, rank, world
 
     def publish(self, verdict: Verdict) -> Verdict:
-        """Publish `verdict` unless another rank has published one. Returns the verdict in the store."""
+        """Publish `verdict` unless another rank has already published one. Returns the verdict in the store."""
         text = json.dumps(verdict.row())
-        with suppress(Exception):  # the store is gone with rank 0: then each rank records its own verdict
+        with suppress(Exception):  # the store ended with rank 0: then each rank records its own verdict
             return Verdict(**json.loads(self._store.compare_set(_KEY, "", text)))
         return verdict
 
     def poll(self, timeout_seconds: float = 0.3) -> Verdict | None:
         """The verdict that another rank published; None if there is none in time or the store is gone.
 
-        A rank publishes its verdict before it leaves, so a rank that lost it finds the verdict at once or never. This
-        polls, because `store.wait()` needs a full second to time out.
+        A rank publishes its verdict before it leaves, so a rank that lost this peer finds the verdict immediately or
+        never. This polls, because `store.wait()` needs a full second to time out.
         """
         end = time.monotonic() + timeout_seconds
         with suppress(Exception):
@@ -122,7 +122,7 @@ class VerdictStore:
         return None
 
     def linger(self, timeout_seconds: float = 5.0) -> None:
-        """Count this rank as one that has the verdict. Rank 0, which hosts the store, waits until all ranks have it."""
+        """Record that this rank has the verdict. Rank 0, which hosts the store, waits until all ranks have it."""
         with suppress(Exception):
             seen = self._store.add(_SEEN, 1)
             end = time.monotonic() + timeout_seconds
@@ -140,7 +140,8 @@ def record(verdict: Verdict, folder: RankFolder, local_rank: int) -> None:
 def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path | None = None) -> bool:
     """Write the verdict as `outcome/<name>.json` in the run folder, and into the journal of this node.
 
-    That is in `private`, a rank's MUSTER_OUTCOME_DIR. Returns False where the disk takes one of them not.
+    The journal is in `private`, by default the rank's MUSTER_OUTCOME_DIR. Returns False if the disk rejects one of the
+    two.
     """
     row = {**verdict.row(), "rank": in_run(verdict.rank)}
     if private is None and (agent := os.environ.get("MUSTER_OUTCOME_DIR")):
@@ -151,7 +152,10 @@ def publish(verdict: Verdict, run_folder: Path | None, name: str, private: Path 
 
 
 def publish_before_training(fault: TrainError, rank: int, who: str) -> Verdict:
-    """Publish that a fault has ended the run, for `who` of this node: a local rank or its agent, by its variables."""
+    """Publish that a fault has ended the run; `who` is a local rank of this node or its agent.
+
+    The node and the run folder come from the environment.
+    """
     node, folder = os.environ.get("MUSTER_NODE") or socket.gethostname(), os.environ.get("MUSTER_RUN_DIR")
     verdict = failed(rank, node, 0, fault)
     publish(verdict, Path(folder) if folder else None, f"{node}-{who}")

@@ -1,10 +1,10 @@
-"""A real run is broken on purpose: what breaks it, who is the culprit, and which words name the cause.
+"""A real run is broken on purpose: what breaks it, who is the culprit, and which words describe the cause.
 
-`python -m benchmarks.breaks` tries them; ends, raises, stalls, collectives, slow, harmless, together and hosts have the
-faults.
+`python -m benchmarks.breaks` tries them; the faults are in ends, raises, stalls, collectives, slow, harmless, together
+and hosts.
 
-A fault is code that one rank runs (`inside`), or an act on hosts and their engines (`outside`). The words are those of
-a reader who knows the fault, and were written before any of them was tried.
+A fault is code that one rank runs (`inside`), or an action on hosts and their engines (`outside`). The expected words
+were written by somebody who knows the fault, before any fault was tried.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.rack import Rack
 
-# What a first line must say of each cause.
+# What the first line about a fault must contain, for each cause.
 CAUSES = {
     "killed": r"killed by SIG\w+|terminated by signal",
     "container memory": r"out of memory in its container",
@@ -63,7 +63,7 @@ CAUSES = {
     "its words on the shard": r"shard 3.{0,6}is bad",
     "not finite": r"\b[Ii]nf(?:inite|inity)?\b|(?:not|non)[- ]?finite",
     "decoy": r"(?!)",  # no words about it are right
-    "harmless": r"(?!)",  # nothing is right but silence
+    "harmless": r"(?!)",  # only silence is right
 }
 
 
@@ -73,10 +73,10 @@ Act = Callable[[Rack, str, str], object]
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: of CAUSES.
+    """One fault. `culprit`: `rank`, `host`, or `pair` (the culprit's host and the next one); `cause`: keys of CAUSES.
 
-    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `big`: the model has 8 MB. `mend` undoes what `outside`
-    did. An act gets the hosts, the run and the culprit's host. `then` is another rank's fault, `gap_s` later.
+    `kinds`: `script` (plain DDP), `trainer` (Muster's own). `big`: the model has 8 MB. `mend` undoes `outside`. An
+    action gets the hosts, the run and the culprit's host. `then` is another rank's fault, `gap_s` seconds later.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Fault:
 
     @property
     def needs_hosts(self) -> bool:
-        """Whether it is made on a host."""
+        """Whether it needs hosts."""
         return bool(self.outside or self.before or self.job)
 
 
@@ -104,24 +104,24 @@ FAULTS: dict[str, Fault] = {}
 
 
 def break_rank(name: str, causes: str, inside: str, **more: Any) -> None:
-    """Add a fault of one rank: the code that it runs, and the causes that name it."""
+    """Add a fault of one rank: the code that the rank runs, and the causes that describe it."""
     FAULTS[name] = Fault(name, "rank", tuple(causes.split(", ")), inside.strip("\n"), **more)
 
 
 def break_script(name: str, causes: str, inside: str, **more: Any) -> None:
-    """The same of a script alone: Muster's own trainer has no place for it."""
+    """Add a fault of one rank of a script: it does not apply to Muster's own trainer."""
     break_rank(name, causes, inside, kinds=SCRIPT, **more)
 
 
 def break_host(name: str, causes: str, outside: Act | None, culprit: str = "host", **more: Any) -> None:
-    """Add a fault of a host of a rack, or of a pair of them."""
+    """Add a fault of a rack host, or of a pair of hosts."""
     FAULTS[name] = Fault(name, culprit, tuple(causes.split(", ")), outside=outside, **more)
 
 
 def break_two(first: str, then: str, gap_s: float, **more: Any) -> None:
-    """Add a fault of one rank, and another one of another rank so many seconds later: either is right to name.
+    """Add a fault of one rank, and another fault of another rank `gap_s` seconds later: either may be named.
 
-    Where the first stands still, the gap is 0: a rank that waits for it would never come to its own fault.
+    If the first fault makes its rank hang, the gap is 0: a rank that waits for it would never reach its own fault.
     """
     name = f"{first}, then {then}"
     FAULTS[name] = replace(FAULTS[first], name=name, then=FAULTS[then], gap_s=gap_s, **more)

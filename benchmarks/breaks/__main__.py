@@ -3,14 +3,14 @@
     make rack RACK=breaks NODES=3
     python -m benchmarks.breaks [--rack breaks] [--of stalls] [--only "kill -9"] [--seed 1] [--kind script|trainer]
 
-The runs are a plain DDP script that knows nothing of Muster, and Muster's own trainer, on three nodes: processes of
-this machine for the faults of one rank, three hosts of a rack (--rack) for all. --seed draws the culprit. The first
-line that speaks of the fault counts: right, silent (nothing in time), unsure ("could not tell"), or WRONG.
+The runs are a plain DDP script that knows nothing of Muster, and Muster's own trainer, on three nodes: processes on
+this machine for the faults of one rank, three rack hosts (--rack) for all faults. --seed selects the culprit. The
+first line about the fault counts: right, silent (nothing in time), unsure ("could not tell"), or WRONG.
 
---image: what the hosts run (muster-trainer:cpu).
---boxes: hosts without an engine, by the line that `python -m tests.cluster.boxes` prints.
---mended: with one restart a rank that stands still is ended, and all train again; what is harmless is not ended.
-`python -m benchmarks.breaks.story` compares all places that tell of a run, and of its end.
+--image: the image that the hosts run (muster-trainer:cpu).
+--boxes: hosts without an engine, given as the line that `python -m tests.cluster.boxes` prints.
+--mended: with one restart, a rank that hangs is ended, and all train again; a harmless fault ends no rank.
+`python -m benchmarks.breaks.story` compares all places that report on a run and its end.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
                 continue
             trial = Trial(rack, fault, kind, draw.randrange(3), given.mended)
             told = attempt(trial)
-            if told.verdict == "NOT STARTED":  # it says nothing of the fault: try once more
+            if told.verdict == "NOT STARTED":  # no verdict on the fault: try once more
                 told = attempt(trial.again())
             counts[told.verdict] += 1
             shown, end = (text.replace("|", "/")[:260] for text in (told.words or "(nothing)", told.end))

@@ -1,4 +1,4 @@
-"""A rank that is at another collective than the others."""
+"""Faults in which a rank calls another collective than the other ranks."""
 
 from benchmarks.breaks import break_script
 

@@ -1,4 +1,4 @@
-"""A rank that ends: by a signal, or with a code."""
+"""Faults in which a rank ends: by a signal, or with an exit code."""
 
 from benchmarks.breaks import break_rank, break_script
 

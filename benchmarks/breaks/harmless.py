@@ -1,4 +1,4 @@
-"""What looks like a fault and is none: right is silence."""
+"""Acts that look like a fault but are none: the right reaction is silence."""
 
 from benchmarks.breaks import break_rank, break_script
 

@@ -1,4 +1,4 @@
-"""A rank that raises."""
+"""Faults in which a rank raises an exception."""
 
 from benchmarks.breaks import TRAINER, break_rank, break_script
 

@@ -1,4 +1,4 @@
-"""The script and the recipe that benchmarks.breaks breaks, with the place for a fault in them."""
+"""The script and the recipe that benchmarks.breaks breaks, with a place for a fault in them."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def loss(model, batch):
 
 
 def source(fault: Fault, kind: str) -> str:
-    """The script, or the recipe, with the fault in it."""
+    """The script, or the recipe, with the fault inserted."""
     wide = "1024" if fault.big else "8"
     body = textwrap.indent(fault.inside or "pass", "        ").strip()
     text = _COMMON + (_SCRIPT if kind == "script" else _RECIPE)

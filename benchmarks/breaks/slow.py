@@ -1,4 +1,4 @@
-"""A rank that is slow, or whose numbers are wrong."""
+"""Faults in which a rank is slow, or computes wrong numbers."""
 
 from benchmarks.breaks import TRAINER, break_rank, break_script
 

@@ -1,4 +1,4 @@
-"""A rank that stands still."""
+"""Faults in which a rank hangs."""
 
 from benchmarks.breaks import break_rank, break_script
 

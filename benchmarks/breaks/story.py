@@ -1,11 +1,12 @@
-"""Do all places tell one story of a run? Faults are drawn, and each place is read while the run lives, and at its end.
+"""Do all places report the same about a run? Faults are drawn; each place is read during the run, and at its end.
 
-    python -m benchmarks.breaks.story [--seed 38] [--count 40]           the faults of a rank, here
-    python -m benchmarks.breaks.story --rack breaks [--count 14]         those of a host
+    python -m benchmarks.breaks.story [--seed 38] [--count 40]           the faults of a rank, on this machine
+    python -m benchmarks.breaks.story --rack breaks [--count 14]         the faults of a host
 
-A place is the view (text, or the lines of --json in each third run), its last line, outcome.json, timeline.jsonl,
-`muster explain RUN` and the page. They must name the same cause, rank and host: those of the first trouble that ends
-the run. A run that the fault does not end is stopped as by Ctrl-C, and explain must then still name what was before.
+A place is the view (text, or the lines of --json in every third run), its last line, outcome.json, timeline.jsonl,
+`muster explain RUN` and the page. All must name the same cause, rank and host: those of the first trouble that ends
+the run. If the fault does not end the run, it is stopped as with Ctrl-C, and explain must still name the earlier
+trouble.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Place:
-    """What one place says: the cause's group, the rank and the node; None where it names none."""
+    """What one place reports: the cause's group, the rank (or None) and the node (or an empty text)."""
 
     cause: str
     rank: int | None
@@ -46,7 +47,7 @@ class Place:
 
 
 class Story(Trial):
-    """A trial whose places are compared."""
+    """A trial in which the places are compared."""
 
     def __init__(self, rack: Rack, fault: Fault, kind: str, culprit: int, as_json: bool) -> None:
         super().__init__(rack, fault, kind, culprit, as_json=as_json)
@@ -62,7 +63,7 @@ class Story(Trial):
         return "; ".join([*differ, *self._ended(folder)]) or "agree"
 
     def _living(self, folder: Path) -> list[str]:
-        """A run that still lives: explain and the page say what the view did."""
+        """For a run that still runs: compare explain and the page with the view."""
         (trouble, text), shown, page = self._trouble(folder), self._explain(folder), self._page(folder)
         differ = [] if not text or text in page else [f"page of the living run lacks: {text[:80]}"]
         told = Place(shown.get("group") or "", *_who(shown.get("first") or ""))
@@ -99,7 +100,7 @@ class Story(Trial):
         return differ
 
     def _trouble(self, folder: Path) -> tuple[Place | None, str]:
-        """The first trouble of the last attempt in timeline.jsonl, that no later line takes back, and its words."""
+        """The first trouble of the last attempt in timeline.jsonl, unless a later line takes it back, and its text."""
         file = self._home(folder) / "runs" / self.run / "timeline.jsonl"
         rows: list[Row] = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
         place, text = None, ""
@@ -134,7 +135,7 @@ def _same(one: Place, other: Place) -> bool:
 
 
 def drawn(seed: int, count: int, on_hosts: bool) -> list[tuple[str, str, int]]:
-    """(kind, fault, culprit) of so many faults, each at most once for a kind: of hosts, or of ranks."""
+    """Draw `count` faults as (kind, fault, culprit), each at most once for a kind: faults of hosts, or of ranks."""
     for file in FILES:
         importlib.import_module(f"benchmarks.breaks.{file}")
     draw = random.Random(seed)
@@ -145,7 +146,7 @@ def drawn(seed: int, count: int, on_hosts: bool) -> list[tuple[str, str, int]]:
 
 
 def main() -> None:
-    """Draw, break, compare, and print a row for each."""
+    """Draw faults, break runs, compare the places, and print a row for each."""
     asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     asked.add_argument("--seed", type=int, default=38)
     asked.add_argument("--count", type=int, default=40)

@@ -1,4 +1,4 @@
-"""Two faults at once, of different ranks: either is right to name. Of a decoy and a fault, the fault alone is."""
+"""Two faults of different ranks: either may be named. If one of them is a decoy, only the fault may be named."""
 
 from benchmarks.breaks import SCRIPT, break_two, ends, harmless, raises, slow, stalls
 

@@ -1,4 +1,4 @@
-"""One run that is broken: it is started, it trains, the fault comes, and what is said first is read and judged."""
+"""One broken run: it starts and trains, the fault happens, and the first words about it are read and judged."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from lab import rack
 
 HOSTS = ("rack-1", "rack-2", "rack-3")
 WAIT_LOST_S, MENDED_S = 20, 180
-_MENDS = "and its node ended it"
+_MENDED_TEXT = "and its node ended it"
 _HERE = {"master": "rack-1", "worker-1": "rack-2", "worker-2": "rack-3"}
-_SPEAKS = re.compile(
+_FAULT_LINE = re.compile(
     r"\(ranks? \d+\)|\brank \d+ \(|^error:|could not tell|is lost|cut off|is paused|out of sight|is slow|"
     r"cannot be reached|(?:other|different) weights|clock of|no rank has made|"
     r"step \d+ failed|alone|does not answer|is gone|is full"
 )
-_QUIET = re.compile(
+_HARMLESS_LINE = re.compile(
     r"^(step |muster preflight|  hosts|ready|.* runs on rack-|training |held-out|all is|step$|cause|fix)"
 )
 _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --eval-every 0 --log-every 5"
@@ -38,13 +38,13 @@ _TRAINER = "--recipe mine.py --steps 1000000 --batch 96 --checkpoint-every 20 --
 
 @dataclass(frozen=True)
 class Rack(rack.Rack):
-    """Hosts that have an image of this name. Without a name of its own: processes of this machine."""
+    """Hosts that have the image `image`. If the rack has no name: processes on this machine."""
 
     image: str = ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What `fab` gets."""
+        """The environment for `fab`."""
         own = {"MUSTER_SSH_CONFIG": str(self.ssh_config)} if self.name else {}
         return {**os.environ, **own, "NO_COLOR": "1", "COLUMNS": "300", "PYTHONPATH": str(HOME), "OMP_NUM_THREADS": "1"}
 
@@ -62,7 +62,7 @@ class Rack(rack.Rack):
         return [*FAB_THERE, "deploy", *what, *where, "--run", run, "--wait-lost", f"{WAIT_LOST_S}s", *own, *more]
 
     def plant(self, run: str, rank: int, folder: Path) -> None:
-        """Tell the rank that now is the time."""
+        """Signal the rank that it is time for its fault."""
         if self.name:
             self.shell(HOSTS[rank], f"touch /home/*/.muster/runs/{run}/now-{rank} || true; "
                       f"for d in /home/*/.muster/runs/{run}; do touch $d/now-{rank}; done")  # fmt: skip
@@ -70,7 +70,7 @@ class Rack(rack.Rack):
             (folder / "runs" / run / f"now-{rank}").touch()
 
     def up(self) -> bool:
-        """Whether all hosts answer over SSH, and their engines where they have one."""
+        """Whether all hosts answer over SSH, and so do their engines if they have one."""
         with suppress(subprocess.TimeoutExpired):
             return all(map(self.is_up, self.hosts))
         return False
@@ -78,7 +78,7 @@ class Rack(rack.Rack):
 
 @dataclass(frozen=True)
 class Told:
-    """The judgement of the first words, and what came of the run where that is asked for."""
+    """The judgement on the first words, and, if it was asked for, how the run ended."""
 
     verdict: str
     after_s: float = 0.0
@@ -87,7 +87,7 @@ class Told:
 
 
 class Trial:
-    """One run that is broken once, or twice (`fault.then`, of another rank)."""
+    """One run that is broken once, or twice (`fault.then`, on another rank)."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Trial:
         self.run = f"break-{uuid.uuid4().hex[:6]}"
 
     def go(self) -> Told:
-        """Break the run, and read what is said of it."""
+        """Break the run, and read what is reported about it."""
         host = HOSTS[self.culprit]
         with tempfile.TemporaryDirectory(prefix="muster-breaks-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
@@ -131,19 +131,19 @@ class Trial:
 
     def _judged(self, words: str) -> str:
         first = judgement(self.fault, self.culprit, words)
-        if self.fault.then and first != "right":  # both are near in time: either will do
+        if self.fault.then and first != "right":  # both are close in time: either may be named
             return judgement(self.fault.then, self.other, words)
         return first
 
     def _read_end(self, fab: subprocess.Popen[bytes], output: Path, folder: Path, since: float) -> str:
-        """What came of the run after its first words, where that is asked for."""
+        """How the run ended after the first words, if that was asked for."""
         return self._read_mend(output, folder, since) if self.mended else ""
 
     def _read_mend(self, output: Path, folder: Path, since: float) -> str:
-        """Whether the node ended a rank that stood still, and all ranks made steps again; no harmless one is ended."""
+        """Whether the node ended the hanging rank, and all ranks trained again; a harmless fault ends no rank."""
         cut, end = 0.0, time.time() + (0.0 if "harmless" in self.fault.cause else MENDED_S)
         while True:
-            cut = cut or (time.time() if _MENDS in output.read_text(errors="replace") else 0.0)
+            cut = cut or (time.time() if _MENDED_TEXT in output.read_text(errors="replace") else 0.0)
             files = (self._home(folder) / "runs" / self.run / "ranks").glob("rank-*.jsonl")
             if cut and all(self._last_step(file) > cut for file in files):
                 return f"all train again after {time.time() - since:.0f} s"
@@ -157,12 +157,12 @@ class Trial:
         return float(json.loads(steps[-1])["t"]) if steps and steps[-1].endswith("}") else 0.0
 
     def again(self) -> Trial:
-        """The same in a run of another name."""
+        """The same trial, in a run with another name."""
         return Trial(self.rack, self.fault, self.kind, self.culprit, self.mended)
 
     def _write(self, folder: Path) -> None:
         inside = self.fault.inside
-        if self.fault.then:  # the second fault is another rank's: it has its own time
+        if self.fault.then:  # the second fault belongs to another rank, and has its own time
             inside = _by_rank(inside or "pass", self.culprit, self.fault.then.inside)
         text = source(replace(self.fault, inside=inside), self.kind)
         (folder / ("train.py" if self.kind == "script" else "mine.py")).write_text(text)
@@ -233,7 +233,7 @@ class Trial:
 
 
 def attempt(trial: Trial) -> Told:
-    """The trial; one that could not be made is not started."""
+    """Run the trial; if the fault cannot be made, the verdict is NOT STARTED."""
     try:
         return trial.go()
     except (subprocess.SubprocessError, OSError) as fault:
@@ -241,7 +241,7 @@ def attempt(trial: Trial) -> Told:
 
 
 def printed(output: Path) -> str:
-    """What the run printed; of --json the lines of its story, and of its end, as a person would read them."""
+    """What the run printed; with --json, its story and its end in the form that a person would read."""
     lines = []
     for line in output.read_text(errors="replace").splitlines():
         row = json.loads(line) if line.startswith('{"') and line.endswith("}") else None
@@ -258,8 +258,8 @@ def printed(output: Path) -> str:
 
 
 def first_words(said: str) -> str:
-    """The first line that speaks of a fault."""
-    speaks = (line for line in said.splitlines() if _SPEAKS.search(line) and not _QUIET.match(line))
+    """The first line about a fault."""
+    speaks = (line for line in said.splitlines() if _FAULT_LINE.search(line) and not _HARMLESS_LINE.match(line))
     return next((line.strip() for line in speaks if not line.startswith("|")), "")
 
 
@@ -280,7 +280,7 @@ def _named(text: str) -> str:
 
 
 def judgement(fault: Fault, culprit: int, words: str) -> str:
-    """What the first words are worth."""
+    """Judge the first words."""
     if "harmless" in fault.cause:
         return "WRONG" if words else "right"
     if not words:
@@ -291,7 +291,7 @@ def judgement(fault: Fault, culprit: int, words: str) -> str:
         who = rf"{own}|ranks? {culprit} called|rank {culprit} in|on rank {culprit} "
     else:
         who = rf"\b{host}\b"
-    # What stands behind a semicolon is about the victims.
+    # The part after a semicolon is about the victims.
     head = words if "do not agree" in words or "different places" in words else words.partition(";")[0]
     named = re.search(who, head) is not None
     if fault.culprit == "pair":

@@ -1,13 +1,13 @@
-"""A run is hit, again and again: do the others train on, how soon, and what is lost?
+"""A run is hit repeatedly: do the others continue to train, how soon, and what is lost?
 
     python -m benchmarks.drills rank     kill -9 of a rank                         processes of this machine
     python -m benchmarks.drills all      kill -9 of everything, then resume        processes of this machine
-    python -m benchmarks.drills cut      five hosts are cut from each other        network namespaces, as root
-    python -m benchmarks.drills host     a host of three loses its power           a rack of its own
+    python -m benchmarks.drills cut      five hosts are cut off from each other    network namespaces, as root
+    python -m benchmarks.drills host     a host of three loses its power           a rack for this drill
 
-`--quick` makes fewer hits. A seed draws what is hit, and when. A hit after which nobody trains again within a limit
-counts as never, and ends the drill. The rival of `host` is torchrun with its defaults and as many restarts; that of
-`all` is the checkpoint of PyTorch's DDP tutorial.
+`--quick` makes fewer hits. A seed determines what is hit, and when. If nobody trains again within a limit after a hit,
+the result is never, and the drill ends. The rival of `host` is torchrun with its defaults and the same number of
+restarts; the rival of `all` is the checkpoint of PyTorch's DDP tutorial.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Any
 
 from benchmarks.figure import Measure, Row, say, spread
 
-# In which module a drill is.
+# The module of each drill.
 DRILLS = {"rank": "here", "all": "here", "cut": "spaces", "host": "power"}
 NEVER_S = 90.0
 SAMPLES, BATCH, EVERY = 203, 24, 25
-# Each rank writes down where the ranks of its start meet.
+# Each rank records the address where the ranks of its start meet.
 RECIPE = f"""
 import os, time
 import torch
@@ -48,26 +48,26 @@ Events = Sequence[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Hit:
-    """What came of one hit: after how many seconds the others trained on, and how many steps were done again."""
+    """The result of one hit: after how many seconds the others trained again, and how many steps were repeated."""
 
     seconds: float
     again: int = 0
 
 
 def measure(drill: str) -> Measure:
-    """What measures a drill."""
+    """The function that measures a drill."""
     found: Measure = getattr(importlib.import_module(f"benchmarks.drills.{DRILLS[drill]}"), f"measure_{drill}")
     return found
 
 
 def options(recipe: str, every: int = EVERY) -> list[str]:
-    """The trainer's options for a run that ends by a drill alone."""
+    """The trainer's options for a run that only the drill ends."""
     more = ["--steps", "1000000", "--eval-every", "0", "--checkpoint-every", str(every), "--log-every", "1"]
     return ["--recipe", recipe, *more]
 
 
 def hit_often(times: int, once: Callable[[int], Hit | None], who: str = "") -> list[Hit]:
-    """Hit a run so often, up to the first time that it does not come back."""
+    """Hit a run `times` times; stops after the first hit from which it does not recover."""
     done: list[Hit] = []
     for number in range(times):
         hit = once(number)
@@ -79,7 +79,7 @@ def hit_often(times: int, once: Callable[[int], Hit | None], who: str = "") -> l
 
 
 def rows(what: str, ours: Sequence[Hit], times: int, limit_s: float, theirs: Sequence[Hit | None] = ()) -> list[Row]:
-    """How often, how soon, and the steps that were done again; beside torchrun where it was hit too."""
+    """How often, how soon, and how many steps were repeated; compared with torchrun if it was hit, too."""
     lived = [each for each in theirs if each]
     seconds, all_back = [each.seconds for each in ours], len(ours) == times
 
@@ -98,13 +98,16 @@ def rows(what: str, ours: Sequence[Hit], times: int, limit_s: float, theirs: Seq
 
 
 def first_step(events: Events, since: float) -> float | None:
-    """When a rank did the first step of a life that began since then; a step that was under way does not count."""
+    """When a rank did the first step of a life that began after `since`.
+
+    A step that was already running does not count.
+    """
     new = [event for event in events if event["t"] > since]
     started = next((place for place, event in enumerate(new) if event["kind"] == "started"), len(new))
     return next((event["t"] for event in new[started:] if event["kind"] == "step"), None)
 
 
 def last_of(times: Iterable[float | None]) -> float | None:
-    """The latest; None while one is missing."""
+    """The latest time; None if one is missing."""
     known = list(times)
     return max(each for each in known if each) if known and all(known) else None

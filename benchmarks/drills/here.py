@@ -1,4 +1,4 @@
-"""Drills with processes of this machine: a rank, and everything is killed (SIGKILL)."""
+"""Drills with processes on this machine: a rank, or everything, is killed (SIGKILL)."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from muster.checkpoint import store
 from muster.files import read_lines
 
 WORLD, HUNG_S = 3, 30.0
-STEPS, MOST_KILLS = 300, 4  # with five starts in a row without a step the trainer gives up, as it should
+STEPS, MOST_KILLS = 300, 4  # after five starts in a row without a step the trainer gives up, as it should
 
 
 def measure_rank(quick: bool) -> dict[str, Any]:
-    """A rank of three is killed in one run with 10 MB of state: until all step again."""
+    """Kill a rank of three repeatedly in one run with 10 MB of state, and measure until all ranks make steps."""
     kills, draw = 3 if quick else 20, random.Random(0)
     recipe = str(HOME / "benchmarks/drills/ten_megabytes.py")
     with nodes.scratch() as scratch, nodes.ours(scratch / "ours", WORLD, options(recipe, 50)) as run:
@@ -39,7 +39,7 @@ def measure_rank(quick: bool) -> dict[str, Any]:
 
 
 def _kill_rank(run: Run, draw: random.Random) -> Hit | None:
-    time.sleep(draw.uniform(0.0, 0.5))  # some kills shall meet a checkpoint being written
+    time.sleep(draw.uniform(0.0, 0.5))  # so that some kills hit while a checkpoint is being written
     doomed = draw.randrange(WORLD)
     os.kill(run.events(doomed, "started")[-1]["pid"], signal.SIGKILL)
     began = time.time()
@@ -58,7 +58,10 @@ def _all_step(run: Run, since: float) -> float | None:
 
 @dataclass(frozen=True)
 class Side:
-    """A kind of run that is killed and resumed: its start, whether its checkpoint can be read, its last weights."""
+    """A kind of run that is killed and resumed.
+
+    How it starts, whether its checkpoint can be read, and its final weights.
+    """
 
     name: str
     start: Callable[[Path, int], Run]
@@ -68,7 +71,7 @@ class Side:
 
 @dataclass
 class Tally:
-    """Kills; how many left a checkpoint, and one that cannot be read; how many are of runs with the same weights."""
+    """Counts of kills: all, those that left a checkpoint, or an unreadable one, and those in bit-identical runs."""
 
     kills: int = 0
     with_checkpoint: int = 0
@@ -77,7 +80,7 @@ class Tally:
 
 
 def measure_all(quick: bool) -> dict[str, Any]:
-    """Every process of a run of two nodes is killed at a random moment, then it is resumed: the same last weights?"""
+    """Kill every process of a run of two nodes at a random moment, then resume it: are the final weights the same?"""
     ours, rival = Side("ours", _start, _is_readable, _weights), Side("rival", _start_rival, _snapshot, _final)
     trials, rival_trials = (3, 1) if quick else (20, 4)
     draw = random.Random(0)
@@ -94,7 +97,7 @@ def measure_all(quick: bool) -> dict[str, Any]:
 
 
 def _tally(scratch: Path, side: Side, trials: int, draw: random.Random) -> Tally:
-    """Runs, each killed four times at most, until there were so many kills."""
+    """Make runs, each killed four times at most, until there were `trials` kills."""
     tally, reference = Tally(), scratch / f"{side.name}-calm"
     with side.start(reference, 1) as run:
         run.wait(lambda: _starts(run), "its first step", 60.0)
@@ -114,7 +117,7 @@ def _tally(scratch: Path, side: Side, trials: int, draw: random.Random) -> Tally
 
 
 def _kill_until_done(folder: Path, side: Side, most: int, lasted: float, draw: random.Random, tally: Tally) -> bool:
-    """Kill and resume one run, `most` times, until it ends by itself; whether it came to its end."""
+    """Kill and resume one run `most` times, then let it end by itself; returns whether it reached its end."""
     for kills in range(most + 1):
         run = side.start(folder, kills + 1)
         before = _starts(run)
@@ -136,12 +139,12 @@ def _kill_until_done(folder: Path, side: Side, most: int, lasted: float, draw: r
 
 
 def _gave_up(run: Run) -> bool:
-    """torchrun would try a snapshot that cannot be read a hundred times."""
+    """Whether the rival cannot continue: torchrun would try an unreadable snapshot a hundred times."""
     return run.logs().count("Traceback") > 4
 
 
 def _starts(run: Run) -> int:
-    """How often training has begun: our ranks' `started` events, the rival's lines."""
+    """How often training has started: `started` events of Muster's ranks, or the rival's console lines."""
     return len(run.events(0, "started")) + len(run.console_lines())
 
 
@@ -154,7 +157,7 @@ def _start_rival(folder: Path, start: int) -> Run:
 
 
 def _is_readable(folder: Path) -> bool | None:
-    """None when no checkpoint was written yet; else whether the newest one verifies."""
+    """None if no checkpoint was written yet; else whether the newest one can be verified."""
     usable, damaged = store.newest_usable(folder / "checkpoints")
     announced = any(event["kind"] == "checkpoint" for event in read_lines(folder / "ranks" / "rank-0.jsonl"))
     return usable is not None and not damaged if announced or usable or damaged else None
@@ -165,7 +168,7 @@ def _snapshot(folder: Path) -> bool | None:
         return None
     try:
         torch.load(folder / "snapshot.pt")
-    except Exception:  # whatever is wrong with it, the tutorial's loop cannot go on from it
+    except Exception:  # whatever the error is, the tutorial's loop cannot continue from it
         return False
     return True
 

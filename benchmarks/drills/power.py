@@ -1,8 +1,9 @@
-"""A drill with hosts of a rack: one of three loses its power, the first one included (--min-nodes 2).
+"""A drill with rack hosts: one of three loses its power, sometimes the first host (--min-nodes 2).
 
-Nothing of a host that is cut arrives any more, not even the end of its connections; it boots afterwards. It is hit with
-Muster's own trainer, and with a script: a bare DDP loop whose rank 0 saves every 100 steps, and which goes on from
-there. The rival is `torchrun --nnodes 2:3` (c10d) in the same containers with the same script, a start for each cut.
+Nothing arrives any more from a host that is cut, not even the end of its connections; it boots afterwards. The drill
+hits Muster's own trainer, and a script: a bare DDP loop whose rank 0 saves every 100 steps, and which continues from
+there. The rival is `torchrun --nnodes 2:3` (c10d) in the same containers with the same script, with one start for each
+cut.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from benchmarks.venv import FAB, HOME
 from lab.rack import Rack
 
 IMAGE = "muster-trainer:cpu"
-# As a deploy names it on the hosts, with the folder of the script.
+# The name that a deploy gives the image on the hosts, with the script's folder.
 ON_HOSTS = "muster-script:latest"
 LIMIT_S, SAVED = 5.0, 100
-# gloo waits half an hour for a host that sends nothing: the rival needs a shorter patience.
+# By default gloo waits half an hour for a host that sends nothing: the rival needs a shorter timeout.
 SCRIPT = f"""
 import datetime, os, time
 import torch, torch.distributed as dist
@@ -50,7 +51,7 @@ while True:
 
 @dataclass(frozen=True)
 class Step:
-    """A step that a host did: when, its number, and of how many ranks."""
+    """A step that a host did: when, its number, and with how many ranks."""
 
     t: float
     number: int
@@ -61,7 +62,7 @@ Steps = Callable[[str, float, int], Step | None]
 
 
 def measure_host(quick: bool) -> dict[str, Any]:
-    """Of each side: from the cut until both other hosts have done a step."""
+    """For each side, the time from the cut until both other hosts have done a step."""
     cuts, rival_cuts, draw = 2 if quick else 10, 1 if quick else 5, random.Random(0)
     with nodes.scratch() as scratch, racks.rack(3, "classic") as rack:
         trainer = _ours(rack, scratch, cuts, draw)
@@ -99,7 +100,7 @@ def _script(rack: Rack, scratch: Path, cuts: int, draw: random.Random) -> list[H
 
 
 def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Steps, *words: str) -> list[Hit]:
-    """One run, in which hosts drawn at random are cut one after the other, each once all three train again."""
+    """One run in which randomly drawn hosts are cut one after the other, each after all three train again."""
     hosts = ["--hosts", ",".join(rack.hosts), "--run", run]
     line = [FAB, "deploy", *hosts, "--image", IMAGE, "--min-nodes", "2", "--detach", *words]
     subprocess.run(line, cwd=HOME, check=True, capture_output=True)
@@ -119,7 +120,10 @@ def _cut_often(rack: Rack, run: str, cuts: int, draw: random.Random, first: Step
 
 
 def _cut_once(rack: Rack, name: str, first: Steps) -> tuple[Hit | None, float]:
-    """Cut a host, and let it boot once the others train on, no hit if they do not; and when it booted."""
+    """Cut a host, and let it boot when the others train again or the limit is over.
+
+    Returns the hit, None if the others do not train again, and when the host booted.
+    """
     others = [other for other in rack.hosts if other != name]
     container, began = rack.container(name), time.time()
     subprocess.run(["docker", "exec", container, "iptables", "-I", "OUTPUT", "-j", "DROP"], check=True)
@@ -142,7 +146,10 @@ def _cut_once(rack: Rack, name: str, first: Steps) -> tuple[Hit | None, float]:
 
 
 def _steps_in(rack: Rack, folder: str) -> Steps:
-    """Reads what the script writes down: the first step of so many ranks since then; since 0, the last one."""
+    """A function that reads the script's log: the first step after `since` with `world` ranks.
+
+    With since 0, the last.
+    """
 
     def first(name: str, since: float, world: int) -> Step | None:
         said = _on(rack, name, f"{folder} && tail -n 2000 steps-{name}.log 2>/dev/null; true").splitlines()
@@ -154,7 +161,7 @@ def _steps_in(rack: Rack, folder: str) -> Steps:
 
 
 def _rival(rack: Rack, cut: str) -> Hit | None:
-    """The same for torchrun: None if the others have not stepped after a while."""
+    """Cut a host of a torchrun run; None if the others have done no step within the limit."""
     at = _on(rack, rack.hosts[0], "ip -4 -o addr show eth0").split()[3].partition("/")[0]
     words = "--nnodes 2:3 --nproc-per-node 1 --max-restarts 100 --rdzv-backend c10d --rdzv-id bench"
     words += f" --rdzv-endpoint {at}:29400 /rival/train.py"
@@ -175,6 +182,6 @@ def _rival(rack: Rack, cut: str) -> Hit | None:
 
 
 def _on(rack: Rack, name: str, command: str) -> str:
-    """What a command on a host prints; nothing if the host does not answer."""
+    """The output of a command on a host; empty if the host does not answer."""
     done = subprocess.run([*rack.line(name), command], capture_output=True, text=True)
     return "" if done.returncode == 255 else done.stdout.strip()

@@ -1,4 +1,7 @@
-"""The drill with hosts that are network namespaces (lab/network.py): five are cut from each other in drawn ways."""
+"""The drill with hosts that are network namespaces (lab/network.py): five hosts are cut off from each other.
+
+How they are cut is drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -25,22 +28,22 @@ from muster.files import read_lines
 
 HOSTS, LEAST, SEED = 5, 3, 16
 PATIENCE_S, START_S = 30.0, 120.0
-# The run folder as every node sees it; outside, each host's own has the host's number.
+# The name of the run folder as every node sees it; outside, each host's folder has the host's number.
 SEEN = "run"
 
 
 @dataclass
 class Life:
-    """The ranks that trained together since one start: the hosts, and when they did their steps."""
+    """The ranks that trained together after one start: their hosts, and when they did their steps."""
 
     hosts: set[int] = field(default_factory=set)
     steps: list[tuple[float, int]] = field(default_factory=list)
 
 
 class Nodes:
-    """Muster's trainer on all hosts, of which LEAST train on without the others.
+    """Muster's trainer on all hosts, of which LEAST continue to train without the others.
 
-    All see their run folder at one path, and each host has its own.
+    All see their run folder under the same path, but each host has its own folder.
     """
 
     def __init__(self, lab: Lab, root: Path) -> None:
@@ -65,7 +68,7 @@ class Nodes:
         return self.root / str(place)
 
     def start(self, place: int) -> None:
-        """Start a node that does not run, as its engine does."""
+        """Start a node that does not run, as its engine would."""
         process = self.running[place]
         if process and process.poll() is None:
             return
@@ -87,7 +90,7 @@ class Nodes:
         return all(process.poll() is not None for place in places if (process := self.running[place]))
 
     def lives(self) -> list[Life]:
-        """The groups of ranks that met in one place and did steps, the first one first."""
+        """The groups of ranks that met at the same place and did steps, in the order of their first steps."""
         groups: dict[str, Life] = {}
         for place in range(len(self.lab.hosts)):
             meets = self.folder(place) / "meets"
@@ -104,7 +107,7 @@ class Nodes:
         return sorted(groups.values(), key=lambda life: min(life.steps))
 
     def trains(self, since: float, least: int) -> tuple[float, set[int]] | None:
-        """When a group of at least so many hosts, which began its steps since then, did its first; and its hosts."""
+        """The first step of a group of at least `least` hosts that began its steps after `since`; and its hosts."""
         for life in self.lives():
             first = min(life.steps)[0]
             if first > since and len(life.hosts) >= least:
@@ -118,7 +121,10 @@ class Nodes:
 
 
 def wait(condition: Callable[[], Any], limit_s: float, run: Nodes | None = None) -> Any:
-    """What `condition` returns once that is true, else None. With `run`, raises TimeoutError with its last words."""
+    """The value of `condition` once it is true.
+
+    None after the limit, or with `run` a TimeoutError with its last words.
+    """
     end = time.monotonic() + limit_s
     while time.monotonic() < end:
         if value := condition():
@@ -131,14 +137,17 @@ def wait(condition: Callable[[], Any], limit_s: float, run: Nodes | None = None)
 
 @dataclass(frozen=True)
 class Cut:
-    """What is dropped: from which host to which. `words`: what a person would call it."""
+    """A cut.
+
+    `dropped`: from which host to which packets are dropped. `words`: how a person would describe it.
+    """
 
     dropped: frozenset[tuple[int, int]]
     words: str
 
 
 def draw(chance: random.Random) -> Cut:
-    """A way of cutting five hosts: two sides or two hosts, in both directions or in one."""
+    """Draw a way to cut five hosts: between two sides or two hosts, in both directions or in one."""
     order = chance.sample(range(HOSTS), HOSTS)
     pair, one_way = chance.random() < 0.3, chance.random() < 0.3
     count = 1 if pair else chance.choice((1, 2))
@@ -150,7 +159,7 @@ def draw(chance: random.Random) -> Cut:
 
 
 def measure_cut(quick: bool) -> dict[str, Any]:
-    """How many cuts of five hosts the majority survived, after how long, and in how many both sides trained on."""
+    """How many cuts of five hosts the majority survived, after how long, and in how many both sides trained."""
     if why := missing():
         return result([Row("partitions of five hosts", f"not measured: {why}")])
     chance, count = random.Random(SEED), 4 if quick else 20
@@ -170,7 +179,7 @@ def measure_cut(quick: bool) -> dict[str, Any]:
 
 
 def both(lives: Sequence[Life], since: float) -> bool:
-    """Whether two groups have both done steps at a time after the cut: neither had ended when the other began."""
+    """Whether two groups trained at the same time after the cut: neither had ended when the other began."""
     spans = [(min(steps), max(steps)) for life in lives if (steps := [t for t, _ in life.steps if t > since])]
     spans.sort()
     return any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans))
@@ -200,7 +209,7 @@ def _cut_once(lab: Lab, run: Nodes, cut: Cut, chance: random.Random, doubles: li
 
 
 def _alone(lab: Lab, run: Nodes) -> float | None:
-    """Seconds until the smaller side ends itself where nobody mends the cut; None if it does not."""
+    """Seconds until the smaller side ends itself if the cut is not mended; None if it does not."""
     here, there = range(LEAST), range(LEAST, HOSTS)
     cut = Cut(frozenset((a, b) for side, other in ((here, there), (there, here)) for a in side for b in other), "")
     with _dropped(lab, cut) as began:
@@ -209,7 +218,7 @@ def _alone(lab: Lab, run: Nodes) -> float | None:
 
 @contextmanager
 def _dropped(lab: Lab, cut: Cut) -> Iterator[float]:
-    """These links drop everything inside of the block; gives when that began."""
+    """Drop all packets on these links inside the block; yields when that began."""
     began = time.time()
     for source, target in sorted(cut.dropped):
         lab.wire_drops(lab.hosts[source], lab.hosts[target])

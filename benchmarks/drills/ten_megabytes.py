@@ -1,4 +1,4 @@
-"""A recipe whose state has 10 MB: 837,000 weights with AdamW's two moments of each, on the data of `digits`."""
+"""A recipe with 10 MB of state: 837,000 weights, each with AdamW's two moments, on the data of `digits`."""
 
 from __future__ import annotations
 

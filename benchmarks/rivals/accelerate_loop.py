@@ -1,4 +1,4 @@
-"""The same loop with Accelerate."""
+"""The loop of bare.py, with Accelerate."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def main() -> None:
     options = common.options()
     recipe = common.recipe(options.recipe)
     on_gpu = common.device().type == "cuda"
-    # Its scheduler would else take a step for every process.
+    # Otherwise its scheduler would make a step for every process.
     accelerator = Accelerator(cpu=not on_gpu, step_scheduler_with_optimizer=False)
     set_seed(0)
     train_set, _ = recipe.datasets(None)

@@ -1,4 +1,4 @@
-"""A bare DDP loop in the manner of PyTorch's own tutorial: a printed loss, no metrics, checkpoints or evaluation."""
+"""A bare DDP loop in the style of PyTorch's own tutorial: it prints a loss; no metrics, checkpoints or evaluation."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ CLIP, WEIGHT_DECAY, WARMUP = 1.0, 0.01, 50
 
 
 def options() -> argparse.Namespace:
-    """Named as the trainer names them; the defaults are the recipe's."""
+    """The options, named like the trainer's; the defaults are the recipe's."""
     command = argparse.ArgumentParser()
     command.add_argument("--recipe", default="digits")
     command.add_argument("--steps", type=int, required=True)
@@ -35,7 +35,7 @@ def recipe(name_or_path: str) -> Recipe:
 
 
 def device() -> torch.device:
-    """This rank's GPU; the CPU where there is none."""
+    """This rank's GPU, or the CPU if there is no GPU."""
     if not torch.cuda.is_available():
         return torch.device("cpu")
     chosen = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
@@ -44,12 +44,12 @@ def device() -> torch.device:
 
 
 def model(options: argparse.Namespace) -> torch.nn.Module:
-    """The recipe's model, on the CPU; model() also decides how the weights are laid out."""
+    """The recipe's model, on the CPU; the recipe's model() also decides the memory layout of the weights."""
     return recipe(options.recipe).model()
 
 
 def schedule(steps: int) -> Callable[[int], float]:
-    """Warm-up and cosine, as trainer/train/step.py has them."""
+    """Warm-up and cosine decay, the same as in trainer/train/step.py."""
 
     def factor(step: int) -> float:
         if step < WARMUP:
@@ -60,5 +60,5 @@ def schedule(steps: int) -> Callable[[int], float]:
 
 
 def log(step: int, loss: float) -> None:
-    """One line on the console, on rank 0: when it got how far."""
+    """Print one line on rank 0's console: the time, the step and the loss."""
     print(json.dumps({"t": time.time(), "step": step, "loss": loss}), flush=True)

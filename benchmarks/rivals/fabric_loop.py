@@ -1,4 +1,4 @@
-"""The same loop with Lightning Fabric."""
+"""The loop of bare.py, with Lightning Fabric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`docker save IMAGE | ssh HOST docker load`, for all hosts at once: what everybody does without a registry."""
+"""`docker save IMAGE | ssh HOST docker load`, to all hosts in parallel: the usual way without a registry."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 
 def save_load(image: str, hosts: Sequence[Sequence[str]]) -> float:
-    """Seconds until the last host has the image. `hosts` are ssh commands. Raises RuntimeError when one has not."""
+    """Seconds until the last host has the image. `hosts` are ssh commands. Raises RuntimeError if one host failed."""
     began = time.monotonic()
     pairs = []
     for ssh in hosts:
@@ -21,7 +21,7 @@ def save_load(image: str, hosts: Sequence[Sequence[str]]) -> float:
             text=True,
         )
         assert save.stdout is not None
-        save.stdout.close()  # load's alone now: it ends when load does
+        save.stdout.close()  # so that only `load` reads it, and `save` ends when `load` does
         pairs.append((save, load))
     errors = [load.communicate()[1] for _, load in pairs]
     if any(save.wait() or load.returncode for save, load in pairs):

@@ -1,5 +1,7 @@
-"""Checkpoints in the manner of PyTorch's DDP tutorial series: torch.save straight over snapshot.pt at an epoch's end,
-weights and epoch alone; at the start whatever is there is loaded, and that epoch is where training goes on."""
+"""Checkpoints in the style of PyTorch's DDP tutorial series: torch.save directly over snapshot.pt after each epoch.
+
+It saves only weights and epoch; at the start it loads the snapshot if there is one, and continues with its epoch.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from benchmarks.rivals import common
 
 
 def main() -> None:
-    """Train for --steps, rounded up to whole epochs, and leave the weights in --folder/final.pt."""
+    """Train for --steps, rounded up to whole epochs, and write the weights to --folder/final.pt."""
     options = common.options()
     recipe = common.recipe(options.recipe)
     dist.init_process_group("gloo")

@@ -1,6 +1,6 @@
-"""Context parallel in plain torch: each rank has a part of every sequence; attention sees the keys and values of all.
+"""Context parallel in plain torch: each rank has a part of every sequence; attention uses all ranks' keys and values.
 
-torchrun --nproc-per-node 1 context.py                 one process has the whole sequences
+torchrun --nproc-per-node 1 context.py                 one process holds the whole sequences
 torchrun --nproc-per-node 2 context.py                 two ranks with half of each: the same losses
 muster deploy --hosts a,b -- context.py --steps 100    on hosts
 """
@@ -39,13 +39,16 @@ class Block(nn.Module):
         return x + self.think(self.norm_think(x))
 
     def of_all_ranks(self, part: torch.Tensor) -> torch.Tensor:
-        """The whole sequence. Backward, each rank gets the sum of what all ranks' losses say of its part."""
+        """The whole sequence.
+
+        In the backward pass, each rank gets its part's gradients, summed over all ranks' losses.
+        """
         cut = DTensor.from_local(part.contiguous(), self.mesh, [Shard(2)])
         return cut.redistribute(placements=[Replicate()]).to_local(grad_placements=[Partial()])
 
 
 class Model(nn.Module):
-    """Embeddings of words and places, blocks, and scores of each next word."""
+    """Embeddings of words and positions, blocks, and scores for each next word."""
 
     def __init__(self, mesh: DeviceMesh) -> None:
         super().__init__()
@@ -70,13 +73,13 @@ def main() -> None:
         raise SystemExit(f"{world} ranks do not divide sequences of {LENGTH} words")
     torch.manual_seed(0)
     bare = Model(init_device_mesh(device.type, (world,)))
-    # Each rank's loss is the mean over its own words: DDP's mean of the ranks is that over all words.
+    # Each rank's loss is the mean over its own words, so DDP's mean over the ranks is the mean over all words.
     model = DistributedDataParallel(bare.to(device), device_ids=[device.index] if on_gpu else None)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     here = slice(rank * LENGTH // world, (rank + 1) * LENGTH // world)
     places = torch.arange(LENGTH)[here].to(device)
     for step in range(1, steps + 1):
-        # All ranks draw the same batch, and take their part of each sequence.
+        # All ranks draw the same batch, and each takes its part of every sequence.
         draw = torch.Generator().manual_seed(step)
         drawn = torch.randint(0, 9, (BATCH, LENGTH + 1), generator=draw).cumsum(1) % WORDS
         words, following = drawn[:, :-1][:, here].to(device), drawn[:, 1:][:, here].to(device)

@@ -1,6 +1,6 @@
 """Pipeline parallel in plain torch: each rank has some layers, and a batch flows through the ranks in small pieces.
 
-python pipeline.py                                     one process has all layers
+python pipeline.py                                     one process holds all layers
 torchrun --nproc-per-node 2 pipeline.py                two ranks with half of the layers each: the same losses
 muster deploy --hosts a,b -- pipeline.py --steps 100   on hosts
 """
@@ -18,7 +18,7 @@ LAYERS, WIDTH, WORDS, LENGTH, BATCH, PIECES = 6, 64, 256, 32, 16, 8
 
 
 def layer(index: int) -> nn.Module:
-    """One of the model's layers, with the same weights on whichever rank it is."""
+    """One of the model's layers, with the same weights whichever rank holds it."""
     torch.manual_seed(index)
     if index == 0:
         return nn.Embedding(WORDS, WIDTH)
@@ -47,7 +47,7 @@ def main() -> None:
         schedule = Schedule1F1B(PipelineStage(part, rank, world, device), PIECES, next_word_loss)
     first, last = rank == 0, rank == world - 1
     for step in range(1, steps + 1):
-        # All ranks draw the same batch: the first needs its words, the last one what follows each.
+        # All ranks draw the same batch: the first rank needs its words, the last rank the word after each.
         draw = torch.Generator().manual_seed(step)
         drawn = torch.randint(0, 9, (BATCH, LENGTH + 1), generator=draw).cumsum(1) % WORDS
         words, following = drawn[:, :-1].to(device), drawn[:, 1:].to(device)
@@ -58,7 +58,8 @@ def main() -> None:
             losses[0].backward()
         else:
             schedule.step(*([words] if first else []), **({"target": following, "losses": losses} if last else {}))
-        # Every piece has as many words: the mean of their means is that of the batch. The schedule scales gradients so.
+        # Every piece has the same number of words, so the mean of their means is the batch's mean. The schedule scales
+        # gradients accordingly.
         optimizer.step()
         if last and (step == 1 or step % 10 == 0):
             print(f"step {step}   loss {torch.stack(losses).mean().item():.6f}", flush=True)

@@ -1,4 +1,4 @@
-"""A small reinforcement learning loop on Ray: an actor on each host plays a bandit, and the driver moves the policy.
+"""A small reinforcement learning loop on Ray: an actor on each host plays a bandit, and the driver updates the policy.
 
 muster ray -H gpu-a,gpu-b,gpu-c train_rl.py --rounds 40
 """
@@ -11,14 +11,14 @@ import random
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-# What each arm of the bandit pays on average.
+# The average reward of each arm of the bandit.
 PAYS = (0.2, 0.5, 0.9, 0.4)
 
 
-# A worker that is lost is started again, where there is room, and what it was asked is asked once more.
+# A lost worker is restarted where there is room, and its unfinished calls are repeated.
 @ray.remote(num_cpus=1, max_restarts=-1, max_task_retries=-1)
 class Rollouts:
-    """Plays with the policy that it is given."""
+    """Plays with a given policy."""
 
     def play(self, policy: list[float], plays: int) -> list[tuple[int, float]]:
         arms = random.choices(range(len(PAYS)), policy, k=plays)
@@ -39,7 +39,7 @@ def main() -> None:
     rounds = parser.parse_args().rounds
     ray.init()  # the cluster of this run
     nodes = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
-    # Each begins on a host of its own; `soft`: a lost one may begin again on another.
+    # Each worker starts on its own host; `soft`: a lost worker may restart on another host.
     placed = [NodeAffinitySchedulingStrategy(node, soft=True) for node in nodes]
     workers = [Rollouts.options(scheduling_strategy=each).remote() for each in placed]
     print("workers on", *sorted(ray.get([worker.where.remote() for worker in workers])), flush=True)

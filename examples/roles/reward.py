@@ -1,4 +1,4 @@
-"""The reward server: it says what each state is worth. Standard library."""
+"""The reward server, which judges each state. Standard library only."""
 
 import json
 import os
@@ -14,16 +14,16 @@ class Rewards(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_GET(self) -> None:
-        """It is there."""
+        """Answer the health check."""
         self._answer(b"ok")
 
     def do_POST(self) -> None:
-        """The reward of each state."""
+        """Answer with the reward of each state."""
         states = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         self._answer(json.dumps([2 * state + 1 for state in states]).encode())
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 HTTPServer(("", int(os.environ["MUSTER_ROLE_PORT"])), Rewards).serve_forever()

@@ -1,4 +1,4 @@
-"""A rollout worker: for a policy's weights it makes states, and has the reward server judge each. Standard library."""
+"""A rollout worker: it samples states, and asks the reward server to judge each. Standard library only."""
 
 import json
 import os
@@ -13,7 +13,7 @@ class Rollouts(BaseHTTPRequestHandler):
     """Answers a POST of weights with states and their rewards."""
 
     def do_POST(self) -> None:
-        """Make sixteen samples."""
+        """Answer with sixteen samples."""
         self.rfile.read(int(self.headers["Content-Length"]))
         states = [random.uniform(-1, 1) for _ in range(16)]
         request = urllib.request.Request(f"http://{REWARD}/", json.dumps(states).encode())
@@ -24,7 +24,7 @@ class Rollouts(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Say nothing of each request."""
+        """Log no requests."""
 
 
 server = HTTPServer(("", int(os.environ["MUSTER_ROLE_PORT"])), Rollouts)

@@ -1,6 +1,6 @@
 """The trainer of a small reinforcement learning loop: it asks rollout workers for samples, and learns from them.
 
-It is an ordinary DDP script among its own ranks. Where the others are, it reads from MUSTER_ROLLOUT_ADDRESSES.
+Among its own ranks it is an ordinary DDP script. It reads the rollout workers' addresses from MUSTER_ROLLOUT_ADDRESSES.
 """
 
 import json
@@ -16,7 +16,7 @@ ROUNDS = int(sys.argv[1]) if len(sys.argv) > 1 else 20
 
 
 def ask(address: str, weights: list[float]) -> dict[str, list[float]]:
-    """Samples of one worker; a worker that starts again is asked until it is back."""
+    """Get samples from one worker; a restarting worker is asked again until it is back."""
     request = urllib.request.Request(f"http://{address}/rollout", json.dumps(weights).encode())
     for attempt in range(100):
         try:

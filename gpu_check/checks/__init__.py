@@ -1,4 +1,4 @@
-"""The checks, one a file: TITLE, LIMIT_S (the most seconds it may take), and run(bench), which yields findings."""
+"""The checks, one per file: TITLE, LIMIT_S (its time limit in seconds), and run(bench), which yields findings."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ ORDER = (
 
 
 def module(name: str) -> ModuleType:
-    """A check by its name, or a module by its dotted one. No check imports torch when it is imported."""
+    """Import a check by its name, or a module by its dotted name. Importing a check does not import torch."""
     return importlib.import_module(name if "." in name else f"{__name__}.{name}")

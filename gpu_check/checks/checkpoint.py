@@ -1,4 +1,4 @@
-"""Kill a whole run; it continues from its checkpoint, and the result is the same to the last bit."""
+"""Kill a whole run: it continues from its checkpoint, and its result is bit-identical to an undisturbed run's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _START_S, _END_S = 60.0, 60.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """With dropout, so that the GPU's random state counts; fp16 on a GPU, so that the GradScaler's does."""
-    half = "fp16" if bench.gpus else "bf16"  # CPUs emulate fp16, which is slow
+    """Use dropout, so that the GPU's random state matters, and fp16 on a GPU, so that the GradScaler's state does."""
+    half = "fp16" if bench.gpus else "bf16"  # CPUs only emulate fp16, which is slow
     arguments = bench.training("steady", STEPS, "--precision", half, "--checkpoint-every", str(KEPT_EVERY))
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     with bench.node("untouched", arguments, exact) as untouched:

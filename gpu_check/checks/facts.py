@@ -1,4 +1,4 @@
-"""The facts of this machine: GPUs, driver, torch, NCCL, MIG; and what a complete gpu-check lacks here."""
+"""The facts about this machine: GPUs, driver, torch, NCCL, MIG; and what is missing for a complete gpu-check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BEFORE = "gpus-before.json"
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The facts, and what a package that is missing costs."""
+    """The facts, and what cannot be checked because a package is missing."""
     machine, torch = bench.machine, bench.torch
     yield judge("Python", True, f"{machine['python']}, {machine['cores']} cores, {machine['memory_gb']} GB")
     cuda = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}" if torch["hip"] else "for CPUs"
@@ -54,7 +54,7 @@ def _gpus(bench: Bench) -> Iterator[Finding]:
 
 
 def gpu_use() -> dict[str, Any]:
-    """The process ids on the GPUs, and the MiB in use; None if nvidia-smi is silent."""
+    """The process ids on the GPUs, and the MiB in use; None for each that nvidia-smi does not report."""
     apps = ask(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
     used = ask(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
     return {
@@ -64,6 +64,6 @@ def gpu_use() -> dict[str, Any]:
 
 
 def release(version: str) -> tuple[int, int]:
-    """Major and minor of a torch version, such as 2.13.0+cu130."""
+    """The major and minor number of a torch version such as 2.13.0+cu130."""
     major, minor = version.split(".")[:2]
     return int(major), int(minor)

@@ -1,4 +1,4 @@
-"""Ranks are forked from a process that has imported torch but no GPU: CUDA works in them, whatever the script does."""
+"""Ranks are forked from a process that has imported torch but used no GPU: CUDA works in them with any script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..finding import Finding, judge, untried
 TITLE, LIMIT_S = "forked ranks with CUDA", 90
 _END_S = 80.0
 POISON = "Cannot re-initialize CUDA"
-# A script, and what it tries.
+# Each script, and what it tries.
 SCRIPTS = {
     "meet": "a plain script",
     "early": "a script that touches the GPU on import",
@@ -20,7 +20,7 @@ SCRIPTS = {
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Each script under an agent, all at once; then one under torch's own torchrun, which forks nothing."""
+    """Run each script under an agent, all together; then one under torch's own torchrun, which does not fork ranks."""
     with ExitStack() as stack:
         runs = {
             name: stack.enter_context(bench.node(f"forked-{name}", bench.script(name, bench.backend)))

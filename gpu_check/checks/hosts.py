@@ -1,7 +1,8 @@
-"""Several 'hosts' on one GPU meet through real agents, sum rightly, and use the interface that they were given.
+"""Several 'hosts' on one GPU meet through real agents, sum correctly, and use the interface that they were given.
 
-NCCL refuses two ranks of one host on one GPU. With an NCCL_HOSTID each, and sockets alone, it takes them for hosts of
-their own; from 2.30 on NCCL_MULTI_RANK_GPU_ENABLE=1 allows it openly (NCCL's init.cc, initTransportsRank).
+NCCL rejects two ranks of one host on one GPU. If each rank has its own NCCL_HOSTID, and uses only sockets, NCCL treats
+them as separate hosts; from 2.30 on, NCCL_MULTI_RANK_GPU_ENABLE=1 allows it officially (NCCL's init.cc,
+initTransportsRank).
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INTERFACE = re.compile(r"([\w.@-]+):[\da-fA-F.:]+<\d+>")
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Hosts apart, each in a network of its own where allowed; then ranks that share a GPU as one host."""
+    """Separate hosts, each in its own network if that is allowed; then ranks that share a GPU as one host."""
     why = network.allowed()
     if why:
         yield untried("a network for each host", f"{why}; all hosts share the loopback interface")
@@ -76,7 +77,7 @@ def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> 
 
 
 def _as_one_host(bench: Bench) -> Iterator[Finding]:
-    """Two ranks on one GPU that NCCL takes for one host: it refuses them; from 2.30 on, an option allows them."""
+    """Two ranks on one GPU that NCCL treats as one host: it rejects them; from 2.30 on, an option allows them."""
     bench.say("2 ranks share a GPU as one host")
     arguments, places = bench.script("meet", bench.backend), [Place(), Place()]
     with ExitStack() as stack:
@@ -98,7 +99,7 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
             return
         try:
             shared.finish(_MEET_S)
-        except Late as fault:  # a feature of NCCL that Muster does not need
+        except Late as fault:  # Muster does not need this feature of NCCL
             yield Finding(f"{MULTI_RANK}=1", NOT_TRIED, f"NCCL does not bear it here: {fault}", words=fault.words)
             return
         seen = shared.seen()
@@ -107,5 +108,5 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
 
 
 def interfaces(log: str) -> set[str]:
-    """The interfaces that NCCL says it uses, in its own log."""
+    """The interfaces that NCCL uses, according to its own log."""
     return {name for listed in _USING.findall(log) for name in _INTERFACE.findall(listed)}

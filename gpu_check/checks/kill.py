@@ -1,4 +1,4 @@
-"""Kill one of two ranks with SIGKILL while they train: the run continues, and ends with the right weights."""
+"""Kill one of two ranks with SIGKILL while they train: the run continues, and ends with the correct weights."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _START_S, _END_S = 60.0, 80.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Two runs of two hosts side by side; nobody disturbs one of them."""
+    """Two runs of two hosts side by side; one of them is not disturbed."""
     arguments = bench.training("steady", STEPS, "--checkpoint-every", str(KEPT_EVERY), "--timeout", "10")
-    # Without it, some results of cuBLAS vary: weights would differ, and the restart would not be the reason.
+    # Otherwise some cuBLAS results vary: the weights would differ for a reason other than the restart.
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     hosts = [Place(), Place()]
     with (
@@ -57,7 +57,7 @@ def reached(run: Run, step: int) -> bool:
 
 
 def step_after(run: Run, rank: int, moment: float, attempts: int) -> dict[str, Any] | None:
-    """A rank's first step since `moment`, once the rank has begun `attempts` times."""
+    """A rank's first step after `moment`, once the rank has started `attempts` times."""
     starts = run.events(rank, "started")
     since = max(moment, starts[-1]["t"]) if len(starts) >= attempts else float("inf")
     return next((event for event in run.events(rank, "step") if event["t"] > since), None)

@@ -1,4 +1,4 @@
-"""A link between two ranks goes dead, or a rank hangs, while they train: do the others notice, how soon, and why?"""
+"""A link between two ranks goes dead, or a rank hangs, during training: do the others notice, how soon, and why?"""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from .kill import reached, step_after
 
 TITLE, LIMIT_S = "a dead link, and a rank that hangs", 150
 TIMEOUT_S = 6
-# After the collective's timeout: a watchdog looks once a second or so, writes its dump, and ends the process.
+# After the collective's timeout: a watchdog checks about once a second, writes its dump, and ends the process.
 NOTICE_S = TIMEOUT_S + 40
 _START_S, _END_S = 60.0, 60.0
-_EVENT_S = 3.0  # the agent records an end a moment later
+_EVENT_S = 3.0  # the agent records the end of a rank a moment later
 _ENDLESS = 1_000_000
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The same run twice, at the same time: one loses its link, in the other a rank is stopped."""
+    """The same run twice, in parallel: one loses its link, in the other a rank is stopped."""
     why = network.allowed()
     with ExitStack() as stack:
         hung = stack.enter_context(_training(bench, "hung", [Place(), Place()]))
@@ -50,7 +50,7 @@ def _training(bench: Bench, name: str, places: Sequence[Place]) -> Run:
 
 
 def recorder(prefix: Path) -> dict[str, str]:
-    """Variables for NCCL's flight recorder, by the names of torch 2.8 and of later ones."""
+    """The variables for NCCL's flight recorder, with their names in torch 2.8 and in later versions."""
     return {
         **{"TORCH_FR_BUFFER_SIZE": "2000", "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000"},
         **{"TORCH_FR_DUMP_TEMP_FILE": str(prefix), "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(prefix)},
@@ -85,7 +85,7 @@ def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Fi
 
 
 def _noticed(what: str, run: Run, moment: float) -> Finding:
-    """When rank 0 ended, and its message about a lost peer: NCCL's watchdog writes it into the rank's own log."""
+    """When rank 0 ended, and its message about a lost peer, which NCCL's watchdog writes to the rank's own log."""
     pid = int(run.events(0, "started")[0]["pid"])
     run.wait(lambda: not lives(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment

@@ -1,4 +1,4 @@
-"""The peak memory of the trainer and of a bare DDP loop with the same recipe."""
+"""The peak memory of the trainer, compared with a bare DDP loop with the same recipe."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from ..nodes import RECIPES
 
 TITLE, LIMIT_S = "memory at its peak", 70
 STEPS = 30
-# Allowed above bare torch, as a factor and in MB: for metrics, checkpoints and the timer of a step.
+# Allowed above bare torch, as a factor and in MB: for metrics, checkpoints and the step timer.
 MOST_RATIO, MOST_MORE_MB = 1.1, 100.0
 _END_S = 60.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Both at once. On a GPU, torch counts each process's own memory; otherwise the kernel does."""
+    """Run both together. On a GPU, torch counts each process's own memory; on a CPU, the kernel does."""
     recipe = "wide" if bench.gpus else "inspected"
     theirs = ["--recipe", str(RECIPES / f"{recipe}.py"), "--steps", str(STEPS)]
     with (

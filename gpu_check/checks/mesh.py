@@ -1,6 +1,7 @@
-"""Models cut over two ranks: FSDP2, tensor parallel, pipeline. Do they train as one process does, also after a kill?
+"""Models split over two ranks (FSDP2, tensor and pipeline parallel): do they train as on one process?
 
-Scripts with `muster.Training`, as users write them, the example of a pipeline, and the trainer's own meshes.
+Also after a kill. This runs scripts with `muster.Training`, as users write them, the pipeline example, and the
+trainer's own meshes.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from ..nodes import HOME, Late, Run
 TITLE, LIMIT_S = "models cut over ranks", 150
 STEPS, KEPT_EVERY, KILL_AFTER, RESUMED_FROM = 20, 5, 12, 10
 APART, MOST_RATIO = 1e-5, 0.65
-# WIDTH and LAYERS of the script's model. The large one has 85 M weights: 1.4 GB with gradients and moments.
+# WIDTH and LAYERS of the script's model. The large model has 85 M weights: 1.4 GB with gradients and moments.
 SMALL_ON_GPU, SMALL_ON_CPU, LARGE = ("128", "2"), ("32", "2"), ("768", "12")
-# What is compared is fp32. Some images of NVIDIA's turn TF32 on.
+# The results are compared in fp32. Some of NVIDIA's images turn on TF32.
 _EXACT = {"NVIDIA_TF32_OVERRIDE": "0"}
-# So that the kill hits the run in the middle, and a checkpoint is whole by then.
+# A pause in each step, so that the kill hits the run in the middle, after a complete checkpoint.
 _PAUSE_S = "0.15"
 _TRAINER_STEPS, _LARGE_STEPS = 10, 3
 _START_S, _END_S = 60.0, 80.0
@@ -39,7 +40,7 @@ Losses = Mapping[int, float]
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Two rounds of runs side by side: the second needs a checkpoint of the first."""
+    """Two rounds of runs side by side: the second round needs a checkpoint from the first."""
     with ExitStack() as stack:
         one, fsdp = _script(bench, stack, "one", "one"), _script(bench, stack, "fsdp", "fsdp")
         tensor = _script(bench, stack, "tensor", "tp")
@@ -61,7 +62,7 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def _elsewhere(bench: Bench, stack: ExitStack, saved: Run, losses: Losses) -> Iterator[Finding]:
-    """A checkpoint in the middle of a run with FSDP2 continues in one process, and with tensor parallelism."""
+    """A checkpoint from the middle of a run with FSDP2 continues in one process, and with tensor parallelism."""
     step = f"training/checkpoints/step-{RESUMED_FROM:08}"
     if not (saved.folder / step).exists():
         yield judge("FSDP2's checkpoint continues", False, f"there is no {step}", "a checkpoint")
@@ -76,7 +77,7 @@ def _elsewhere(bench: Bench, stack: ExitStack, saved: Run, losses: Losses) -> It
 
 
 def _trained(runs: dict[str, Run]) -> Iterator[Finding]:
-    """The trainer on meshes beside the trainer in one process."""
+    """Compare the trainer on meshes with the trainer in one process."""
     if not runs:
         yield untried("the trainer with --mesh", "no GPU; on CPUs `make test` tries it")
         return
@@ -95,7 +96,10 @@ def _script(
     pause: str = "0",
     **more: Any,
 ) -> Run:
-    """A run of our script; the large model trains a few steps without a checkpoint, whose writing takes seconds."""
+    """A run of gpu_check's script.
+
+    The large model trains a few steps without a checkpoint, which would take seconds.
+    """
     small = SMALL_ON_GPU if bench.gpus else SMALL_ON_CPU
     steps = (str(_LARGE_STEPS), "0") if size else (str(STEPS), str(KEPT_EVERY))
     arguments = bench.script("cut", bench.backend, plan, *steps, *(size or small), pause)
@@ -105,13 +109,13 @@ def _script(
 
 
 def _pipeline(bench: Bench, stack: ExitStack, count: int) -> Run:
-    """The example of a pipeline, which is plain torch: `muster.Training` saves no such model."""
+    """The pipeline example, which is plain torch: `muster.Training` does not save such a model."""
     arguments = ["--script", _PIPELINE, "--steps", str(STEPS)]
     return stack.enter_context(bench.hosts(f"pipeline-{count}", arguments, [Place()] * count, variables=_EXACT))
 
 
 def _trainer(bench: Bench, stack: ExitStack, mesh: str) -> Run:
-    """The trainer on recipe `text`, which has a plan for tensor parallelism."""
+    """The trainer with recipe `text`, which has a plan for tensor parallelism."""
     options = ["--precision", "fp32", "--eval-every", "0", "--log-every", "1", "--checkpoint-every", "0"]
     arguments = ["--recipe", "text", "--steps", str(_TRAINER_STEPS), *options, *(["--mesh", mesh] if mesh else [])]
     name = f"trainer-{mesh.partition('=')[0] or 'one'}"
@@ -119,7 +123,7 @@ def _trainer(bench: Bench, stack: ExitStack, mesh: str) -> Run:
 
 
 def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
-    """Kill rank 1 with SIGKILL in the middle, and wait until training goes on."""
+    """Kill rank 1 with SIGKILL in the middle, and wait until training continues."""
     try:
         run.wait(lambda: len(noted(run)) >= KILL_AFTER, f"step {KILL_AFTER}", _START_S)
         victim = int(begun(run, 1)[-1]["pid"])
@@ -138,14 +142,14 @@ def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
 
 
 def _again(run: Run) -> dict[str, Any] | None:
-    """The first loss after rank 0 has begun a second time."""
+    """The first loss after rank 0 has started a second time."""
     starts = begun(run, 0)
     since = starts[1]["t"] if len(starts) > 1 else float("inf")
     return next((line for line in read_lines(run.folder / "losses.jsonl") if line["t"] > since), None)
 
 
 def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
-    """Whether a run ends well and has the losses of one process."""
+    """Whether a run succeeds and has the same losses as one process."""
     try:
         run.finish(_END_S)
     except Late as fault:
@@ -159,7 +163,7 @@ def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
 
 
 def _memory(fsdp: Run, ddp: Run) -> Finding:
-    """The larger rank's peak, as torch counts it for each process, of the same model cut and whole."""
+    """Compare the larger rank's peak memory, as torch counts it, of the same model split and whole."""
     what = "FSDP2: peak memory beside DDP"
     try:
         for run in (fsdp, ddp):
@@ -179,12 +183,12 @@ def apart(losses: Losses, expected: Losses) -> float:
 
 
 def begun(run: Run, rank: int) -> list[dict[str, Any]]:
-    """Each start of a rank of our script, oldest first."""
+    """Each start of a rank of gpu_check's script, oldest first."""
     return read_lines(run.folder / f"begun-{rank}.jsonl")
 
 
 def noted(run: Run) -> Losses:
-    """The loss of each step of our script; of a step that was repeated, the last one."""
+    """The loss of each step of gpu_check's script; for a repeated step, the last one."""
     return {line["step"]: line["loss"] for line in read_lines(run.folder / "losses.jsonl")}
 
 

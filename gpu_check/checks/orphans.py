@@ -1,4 +1,4 @@
-"""The checks leave nothing behind: no process, and the GPUs are as before."""
+"""The checks leave nothing behind: no process is left, and the GPUs are in the same state as before."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ..processes import LABEL, labelled
 from .facts import BEFORE, gpu_use
 
 TITLE, LIMIT_S = "nothing is left behind", 30
-# The driver gives memory back a moment after a process has ended.
+# The driver frees memory a moment after a process has ended.
 _PATIENCE_S, _TOLERANCE_MIB = 10.0, 64
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Processes of the earlier checks; processes and memory on the GPUs, compared with what `facts` saw."""
+    """Processes of the earlier checks; processes and memory on the GPUs, compared with what `facts` recorded."""
     folders = [path for path in bench.folder.parent.iterdir() if path.is_dir() and path != bench.folder]
     left = [pid for folder in folders for pid in labelled(LABEL, str(folder))]
     yield judge("processes of the checks", not left, f"{len(left)} {left[:5] or ''}".strip(), "0")
@@ -35,7 +35,7 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def changes(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
-    """What is new on the GPUs. If nvidia-smi is silent, nothing is known."""
+    """What is new on the GPUs; nothing if nvidia-smi did not answer."""
     new = sorted({*(after["pids"] or ())} - {*(before["pids"] or ())})
     differences = [f"new processes {', '.join(new)}"] if new else []
     for number, (was, now) in enumerate(zip(before["used_mib"] or (), after["used_mib"] or (), strict=False)):

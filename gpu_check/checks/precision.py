@@ -1,4 +1,4 @@
-"""The trainer in bf16, in fp16 and with torch.compile; convolutions stay channels-last, as the recipe lays them out."""
+"""The trainer in bf16, in fp16 and with torch.compile; convolutions stay in the recipe's channels-last layout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..nodes import Late, Run
 
 TITLE, LIMIT_S = "AMP, channels-last, torch.compile", 120
 STEPS_ON_GPU, STEPS_ON_CPU, WARMUP = 150, 30, 5
-# CPUs emulate half precision; a step in fp16 takes a second.
+# CPUs emulate half precision: a step in fp16 takes a second.
 FEW = ("--steps", "6", "--batch", "16")
 MOST_LOSS_LEFT = 0.5
 _END_S, _TRITON = 110.0, 7.0
@@ -24,7 +24,7 @@ MODES = {
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """All modes at once, each a run of its own."""
+    """Run all modes together, each as a separate run."""
     lacking = compiler_lacking(bench)
     arguments = bench.training("inspected", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
     with ExitStack() as stack:
@@ -45,12 +45,12 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def few(bench: Bench, mode: str) -> tuple[str, ...]:
-    """Options for a mode that is slow here: the check only sees that it works."""
+    """Options for a mode that is slow on this machine: the check then only shows that the mode works."""
     return FEW if mode == "fp16" and not bench.gpus else ()
 
 
 def compiler_lacking(bench: Bench) -> str:
-    """Why the check cannot try torch.compile; empty if it can."""
+    """Why torch.compile cannot be tried here; empty if it can."""
     compilers = set(bench.machine["compilers"])
     if not bench.gpus:
         return "" if compilers & {"g++", "clang++"} else "no C++ compiler"

@@ -1,4 +1,4 @@
-"""What preflight does on a host with GPUs, here: its look at them, and its rehearsal of two hosts."""
+"""Two parts of preflight on this machine: it examines the GPUs, and it rehearses a run of two hosts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def _started(stack: ExitStack, names: Sequence[str], program: bytes) -> list[LocalProbe]:
-    """A process of this Python for each host, which runs the program as a host's container does."""
+    """For each host a process of this Python, which runs the program as a host's container would."""
     probes = [LocalProbe(name, [sys.executable], environment({}), program) for name in names]
     for probe in probes:
         stack.callback(probe.close)
@@ -41,7 +41,7 @@ def _started(stack: ExitStack, names: Sequence[str], program: bytes) -> list[Loc
 
 
 def _look(probes: Sequence[LocalProbe], bench: Bench) -> Finding:
-    """Its rules find nothing wrong with these GPUs, and it has read all of them."""
+    """Preflight's rules find no fault with these GPUs, and it has read all of them."""
     bench.say("preflight looks")
     answers = examine(probes, PreflightRequest(endpoint="127.0.0.1", port=free_port(), backend=bench.backend))  # type: ignore[arg-type]
     verdict = preflight_judge(answers)
@@ -54,7 +54,7 @@ def _look(probes: Sequence[LocalProbe], bench: Bench) -> Finding:
 
 
 def _rehearsal(probes: Sequence[LocalProbe], bench: Bench) -> Finding:
-    """Two hosts meet, compute and sum; the log of NCCL says how."""
+    """Two hosts meet, compute and sum; NCCL's log shows which transport it used."""
     bench.say("preflight rehearses")
     place, port = Place(), free_port()
     endpoint = f"{place.address}:{port}"

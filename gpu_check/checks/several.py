@@ -1,4 +1,4 @@
-"""Several GPUs: one rank a GPU in one host, connected by NCCL itself, and how fast they sum."""
+"""Several GPUs in one host, one rank on each: NCCL connects them, and how fast they sum."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END_S = 60.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """One rank a GPU; without any, two ranks on the CPU. With a single GPU there is nothing to try."""
+    """One rank for each GPU; without GPUs, two ranks on the CPU. With a single GPU there is nothing to try."""
     if bench.gpus == 1:
         yield untried("NCCL between GPUs", "there is one GPU")
         return

@@ -1,4 +1,4 @@
-"""What a run's telemetry reads of a GPU that computes, beside what nvidia-smi says of it at the same time."""
+"""Compare what a run's telemetry reads about a busy GPU with what nvidia-smi reports at the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..finding import Finding, judge, untried
 from ..nodes import SCRIPTS, environment
 
 TITLE, LIMIT_S = "what telemetry tells of a GPU at work", 50
-# nvidia-smi's names, and ours with their units. All are numbers.
+# nvidia-smi's names, and Muster's names with their units. All values are numbers.
 FIELDS = {
     "utilization.gpu": ("use_percent", "% use"),
     "memory.used": ("memory_bytes", "bytes"),
@@ -27,7 +27,7 @@ _READ = "import json, os; from trainer.node.beside.telemetry import Gpus; print(
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """Ask while another process multiplies matrices."""
+    """Read both while another process multiplies matrices."""
     if not bench.gpus:
         yield untried("GPU telemetry", "no GPU")
         return
@@ -36,7 +36,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     with subprocess.Popen(command, env=of_gpu, stdout=subprocess.PIPE) as load:
         try:
             assert load.stdout
-            load.stdout.readline()  # it computes
+            load.stdout.readline()  # it has begun to compute
             time.sleep(2.0)  # use is a mean over the last second or less
             said = ask(
                 ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
@@ -48,7 +48,10 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def compared(read: dict[str, Any], said: str) -> Finding:
-    """Met if ours has every number that nvidia-smi has, and the GPU was busy. Of some GPUs the driver tells less."""
+    """Met if Muster has every number that nvidia-smi reports, and the GPU was busy.
+
+    The driver reports fewer numbers for some GPUs.
+    """
     gpu: dict[str, Any] = (read.get("gpus") or [{}])[0]
     cells = [cell.strip() for cell in said.partition("\n")[0].split(",")]
     known = [own for (own, _), cell in zip(FIELDS.values(), cells, strict=False) if cell[:1].isdigit()]

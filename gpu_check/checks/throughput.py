@@ -1,4 +1,7 @@
-"""The steps of the trainer, bare DDP, Lightning Fabric and Accelerate, in turns: same recipe, layout, options."""
+"""Compare step rates of the trainer, bare DDP, Lightning Fabric and Accelerate, in turns, with the same recipe.
+
+All use the same layout and options.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from ..turns import Contender, compared, in_turns
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
 TURNS, LEAST_RATIO = 6, 0.95
 OURS = "Muster"
-# By the package that each rival needs: its name and its module.
+# For the package that each rival needs: its name and its module.
 RIVALS = {
     "torch": ("bare DDP", "bare"),
     "lightning": ("Lightning Fabric", "fabric_loop"),
@@ -22,7 +25,7 @@ RIVALS = {
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """A small net that waits for kernel launches, and on GPUs one that keeps them busy."""
+    """A small net that waits for kernel launches; on GPUs also one that keeps them busy."""
     for recipe in ("digits", "wide") if bench.gpus else ("digits",):
         with ExitStack() as stack:
             ours = _run(bench, stack, recipe, "ours", "--eval-every", "0", "--checkpoint-every", "100")
@@ -41,7 +44,7 @@ def run(bench: Bench) -> Iterator[Finding]:
 
 
 def _run(bench: Bench, stack: ExitStack, recipe: str, name: str, *more: str, module: str = "") -> Run:
-    """A run that nobody ends."""
+    """A run without an end."""
     chosen = recipe if recipe == "digits" else str(RECIPES / f"{recipe}.py")
     arguments = ["--recipe", chosen, "--steps", "1000000", *more]
     return stack.enter_context(bench.node(f"{recipe}-{name}", arguments, module=module))

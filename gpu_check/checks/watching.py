@@ -1,4 +1,4 @@
-"""Watch a script's ranks from inside (MUSTER_OBSERVE): the cost, and that it changes nothing and never waits."""
+"""Watching a script's ranks from inside (MUSTER_OBSERVE): what it costs, that it changes nothing and never waits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..turns import Contender, compared, in_turns
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
 STEPS, PAIRS = 100, 10
-# benchmarks/ has the figure to publish, from more pairs; this check is short and finds only large costs.
+# benchmarks/ measures the published figure, with more pairs; this check is short and finds only large costs.
 LEAST_RATIO = 0.97
 _END_S = 70.0
 
 
 def run(bench: Bench) -> Iterator[Finding]:
-    """The same script watched and not: its weights, on a GPU also whether it waits, and its steps in turns."""
+    """The same script with and without watching: its weights, its steps in turns, and on a GPU whether it waits."""
     with ExitStack() as stack:
         plain, watched = (stack.enter_context(_loop(bench, switch, STEPS)) for switch in ("0", "1"))
         strict = {s: stack.enter_context(_loop(bench, s, STEPS, "strict")) for s in ("0", "1") if bench.gpus}
@@ -38,7 +38,7 @@ def _loop(bench: Bench, switch: str, steps: int, *more: str) -> Run:
 
 
 def _never_waits(strict: Mapping[str, Run]) -> Finding:
-    """Whether the script runs under torch's own ban on waiting for the GPU, watched and not."""
+    """Whether the script runs under torch's own ban on waiting for the GPU, with and without watching."""
     what = "watched under set_sync_debug_mode('error')"
     for run in strict.values():
         run.wait(lambda run=run: None not in run.codes(), "its end", _END_S)  # type: ignore[misc]

@@ -21,7 +21,7 @@ _observed: dict[str, Any] = {}
 
 
 def loss(net: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """The loss of digits; notes the type of the scores and the layout of the model."""
+    """The loss of recipe digits; records the type of the scores and the layout of the model."""
     images, classes = batch
     scores = net(images)
     _types.add(str(scores.dtype).removeprefix("torch."))
@@ -39,7 +39,7 @@ def _write() -> None:
 
 
 def peak_mb() -> float:
-    """The peak memory of this process: of the GPU, as torch counts it; without one, of the machine."""
+    """The peak memory of this process: GPU memory as torch counts it, or, without a GPU, main memory."""
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated() / 1e6
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1e3

@@ -1,4 +1,4 @@
-"""A small net whose training is the same to the last bit after any resume, with dropout, whose draws are GPU state.
+"""A small net whose training is bit-identical after any resume, with dropout, which uses the GPU's random state.
 
 Each step takes a while, so that a check can kill the run in the middle.
 """
@@ -16,7 +16,7 @@ from torch.utils.data import TensorDataset
 DEFAULTS = {"batch": 64, "lr": 0.003}
 PAUSE_S = 0.01
 
-# A warning, not an error, for an operation that cannot be: what is compared in the end are the weights.
+# Only a warning for an operation that cannot be deterministic: the check compares the final weights.
 torch.use_deterministic_algorithms(True, warn_only=True)
 
 
@@ -34,7 +34,7 @@ def model() -> nn.Module:
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
-    """1,024 images to train on and 64 held out; the class is the brightest of ten places."""
+    """1,024 images to train on and 64 held-out ones; the class is the brightest of ten positions."""
     draw = torch.Generator().manual_seed(7)
     images = torch.rand(1088, 1, 8, 8, generator=draw)
     classes = images.flatten(1)[:, :10].argmax(1)

@@ -1,4 +1,4 @@
-"""A net that keeps a GPU busy: some milliseconds a step. It writes the same file to the run folder as `inspected`."""
+"""A net that keeps a GPU busy for some milliseconds per step. It writes the same file as recipe `inspected`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def model() -> nn.Module:
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
-    """4,096 random images to train on, 256 held out."""
+    """4,096 random images to train on, 256 held-out ones."""
     draw = torch.Generator().manual_seed(3)
     images = torch.rand(4352, 3, 32, 32, generator=draw)
     classes: Tensor = torch.randint(10, (4352,), generator=draw)

@@ -1,8 +1,8 @@
-"""A small transformer in a loop of `muster.Training`, on one process or cut over ranks; it writes each step's loss.
+"""A small transformer trained with `muster.Training`, in one process or split over ranks; it writes each step's loss.
 
     cut.py BACKEND PLAN STEPS SAVE_EVERY WIDTH LAYERS [PAUSE_S]
 
-PLAN is `one`, `ddp`, `fsdp` or `tp`. With SAVE_EVERY 0 the loop ends by `break`, without a checkpoint.
+PLAN is `one`, `ddp`, `fsdp` or `tp`. If SAVE_EVERY is 0, the loop ends with `break`, without a checkpoint.
 """
 
 import json
@@ -53,7 +53,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Words (batch, LENGTH) int64 in, scores of each next word (batch, LENGTH, WORDS) out."""
+    """Words (batch, LENGTH) int64 in, scores for each next word (batch, LENGTH, WORDS) out."""
 
     def __init__(self, width: int, layers: int) -> None:
         super().__init__()
@@ -70,13 +70,14 @@ class Transformer(nn.Module):
 
 
 def main() -> None:
-    """Train to step STEPS, from the newest checkpoint on."""
+    """Train from the newest checkpoint to step STEPS."""
     backend, plan, steps, save_every, width, layers = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:7])
     pause = float((sys.argv[7:] or ["0"])[0])
     device = joined(backend, alone=plan == "one")
     torch.manual_seed(5)
     model = cut(Transformer(width, layers), plan, device)
-    # In a tensor parallel model some weights are cut and some are whole: torch's foreach takes no such mixture.
+    # In a tensor-parallel model some weights are split and some are whole: torch's foreach does not accept this
+    # mixture.
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=False)
     training = muster.Training(FOLDER / "training", save_every=save_every, keep=9, model=model, optimizer=optimizer)
     begin(training.step)
@@ -98,7 +99,10 @@ def main() -> None:
 
 
 def cut(model: Transformer, plan: str, device: torch.device) -> nn.Module:
-    """The model on the device, as the plan has it. FSDP2 takes block after block there: no GPU gets the whole model."""
+    """Put the model on the device as the plan demands.
+
+    FSDP2 moves it block by block, so no GPU gets the whole model.
+    """
     if plan == "fsdp":
         mesh = init_device_mesh(device.type, (dist.get_world_size(),))
         for block in model.blocks:
@@ -112,25 +116,25 @@ def cut(model: Transformer, plan: str, device: torch.device) -> nn.Module:
 
 
 def data() -> TensorDataset:
-    """Sequences of words, each a few further than the one before it."""
+    """Sequences of words, each a few numbers after the previous one."""
     draw = torch.Generator().manual_seed(7)
     return TensorDataset(torch.randint(0, 4, (SAMPLES, LENGTH + 1), generator=draw).cumsum(1) % WORDS)
 
 
 def together(share: Tensor) -> Tensor:
-    """The samples of all ranks: those that compute a layer together need the same, and `batches` gives each its own."""
+    """The samples of all ranks: ranks that compute a layer together need the same, but `batches` gives each its own."""
     shares = [torch.empty_like(share) for _ in range(dist.get_world_size())]
     dist.all_gather(shares, share)
     return torch.cat(shares)
 
 
 def begin(step: int) -> None:
-    """Note that this rank begins, and after which step."""
+    """Record that this rank begins, and after which step."""
     _append(FOLDER / f"begun-{os.environ['RANK']}.jsonl", {"pid": os.getpid(), "step": step, "t": time.time()})
 
 
 def note(step: int, loss: Tensor, plan: str) -> None:
-    """Rank 0 notes the loss of the whole batch."""
+    """Record the loss of the whole batch, on rank 0."""
     if plan in ("ddp", "fsdp"):
         dist.all_reduce(loss)
         loss /= dist.get_world_size()

@@ -1,4 +1,4 @@
-"""How our scripts join: this rank's device, and the process group on it."""
+"""How gpu_check's scripts join: this rank's device, and the process group on it."""
 
 import os
 
@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 
 def joined(backend: str, alone: bool = False) -> torch.device:
-    """This rank's device; all ranks have joined, unless it is `alone`."""
+    """This rank's device, after all ranks have joined; with `alone`, none join."""
     on_gpu = backend == "nccl"
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if on_gpu else torch.device("cpu")
     if on_gpu:

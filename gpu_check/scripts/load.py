@@ -1,4 +1,4 @@
-"""Keeps the GPU at work until it is killed, or for a minute at most; prints a line once it is."""
+"""Keep the GPU busy until this process is killed, or for at most a minute; print a line once it is busy."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A script that loads data in processes of its own, into pinned memory, while its model is on the GPU."""
+"""A script that loads data in separate processes, into pinned memory, while its model is on the GPU."""
 
 import sys
 
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 
 
 def main() -> None:
-    """Two epochs."""
+    """Train for two epochs."""
     before, on_gpu = torch.cuda.is_initialized(), sys.argv[1] == "nccl"
     device = torch.device("cuda" if on_gpu else "cpu")
     model = torch.nn.Linear(8, 1).to(device)

@@ -1,9 +1,9 @@
-"""A training loop as users write it: DDP, a loader, dropout, AMP on GPUs, a line each ten steps. It ends, or goes on.
+"""A training loop as users write it: DDP, a loader, dropout, AMP on GPUs, a line every ten steps.
 
     loop.py BACKEND STEPS [strict]
 
-STEPS 0: for ever. At its end each rank leaves in the run folder what its weights, its last loss and its generators are.
-`strict`: after some steps any operation that waits for the GPU is an error.
+STEPS 0: forever. At the end each rank writes a digest of its weights, last loss and generators to the run folder.
+`strict`: after some steps, any operation that waits for the GPU is an error.
 """
 
 import hashlib
@@ -28,7 +28,7 @@ WARM = 20
 
 
 def main() -> None:
-    """Train, and leave a digest of all that training changes."""
+    """Train, and write a digest of everything that training changes."""
     backend, steps = sys.argv[1], int(sys.argv[2])
     on_gpu, strict = backend == "nccl", "strict" in sys.argv
     torch.use_deterministic_algorithms(True, warn_only=True)
@@ -40,7 +40,7 @@ def main() -> None:
     model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(2304, 10)).to(device))
     optimizer = torch.optim.AdamW(model.parameters())
     sampler: DistributedSampler[tuple[torch.Tensor, ...]] = DistributedSampler(images)
-    # From pageable memory a copy to a GPU waits.
+    # A copy to a GPU from memory that is not pinned waits.
     loader = DataLoader(images, batch_size=32, sampler=sampler, pin_memory=on_gpu)
     step = 0
     for epoch in itertools.count():
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def end(model: nn.Module, loss: torch.Tensor) -> None:
-    """Leave the digest."""
+    """Write the digest."""
     changed = [*model.parameters(), loss, torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
     numbers = [tensor.detach().cpu().reshape(-1).view(torch.uint8).tolist() for tensor in changed]
     state = repr((numbers, random.getstate())).encode()

@@ -1,8 +1,8 @@
-"""A script as a user brings it: joins, sums, and leaves what it saw in the run folder. Argument: the backend."""
+"""A script like a user's: it joins, sums, and records what it saw in the run folder. Argument: the backend."""
 
 import sys
 
-FORKED = "torch" in sys.modules  # a rank that is forked has it already
+FORKED = "torch" in sys.modules  # a forked rank has already imported it
 
 import json  # noqa: E402
 import os  # noqa: E402
@@ -17,7 +17,7 @@ COUNT = 1 << 20
 
 
 def addresses() -> list[str]:
-    """This process's own ends of its connections, IPv4."""
+    """The local IPv4 addresses of this process's connections."""
     mine = {os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()}
     addresses = set()
     for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]:
@@ -29,7 +29,7 @@ def addresses() -> list[str]:
 
 
 def main() -> None:
-    """Join, sum, and say so."""
+    """Join, sum, and record the result."""
     before = torch.cuda.is_initialized()
     device = joined(sys.argv[1])
     rank, world = dist.get_rank(), dist.get_world_size()

@@ -1,4 +1,4 @@
-"""Sums a large tensor again and again, and leaves in the run folder how fast. Argument: the backend."""
+"""Sum a large tensor repeatedly, and record the rate in the run folder. Argument: the backend."""
 
 import json
 import os
@@ -16,7 +16,7 @@ WARM, TIMES = 3, 10
 
 
 def main() -> None:
-    """The bus rate is nccl-tests' own: what each link carried, whatever the number of ranks."""
+    """Measure the bus rate as nccl-tests defines it: what each link carries, independent of the number of ranks."""
     backend = sys.argv[1]
     device = joined(backend)
     rank, world = dist.get_rank(), dist.get_world_size()

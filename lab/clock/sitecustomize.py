@@ -1,7 +1,7 @@
-"""A clock that is LAB_CLOCK_S seconds off, for every Python started with this folder in PYTHONPATH.
+"""A clock that is LAB_CLOCK_S seconds off, for every Python that is started with this folder in PYTHONPATH.
 
-The one fake of the laboratory: a kernel has one wall clock for all its hosts. What reads the clock past Python does
-not see it; torchrun's rendezvous, which compares clocks, and our probe read it in Python.
+This is the only fake of the laboratory: a kernel has one wall clock for all its hosts. Programs that read the clock
+without Python do not see it; torchrun's rendezvous, which compares clocks, and Muster's probe read it in Python.
 """
 
 import datetime
@@ -18,7 +18,7 @@ class _Alike(type(_real)):
 
 
 class _Shifted(_real, metaclass=_Alike):
-    """Pickled under the name it stands in for, so that other hosts read it as what it is."""
+    """Pickled under the name of the class that it replaces, so that other hosts can read it."""
 
     @classmethod
     def now(cls, tz=None):

@@ -1,5 +1,6 @@
-"""Faults that nobody chose: primitives x places, one to three at a time, drawn at random with a seed.
+"""Faults that nobody chose: combinations of a primitive and a place, one to three at a time, drawn with a seed.
 
-part.py says what a part is, the modules beside it have the parts, draw.py draws, trial.py breaks a laboratory so and
-asks real torchrun and preflight, score.py marks the answer. What is right to say is fixed here, before anybody asks.
+part.py defines what a part is, the modules next to it contain the parts, draw.py draws, trial.py breaks a laboratory
+accordingly and runs real torchrun and preflight, score.py marks the answer. The right answer is fixed here, before
+anything is run.
 """

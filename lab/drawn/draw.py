@@ -1,4 +1,4 @@
-"""Draw: a cluster and one to three parts, all from a seed. The same seed and number give the same draw."""
+"""Draw a cluster and one to three parts from a seed. The same seed and number always give the same draw."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lab.drawn.part import FAULTS, HARMLESS, Cast, Part
 from lab.fault import MUSTER, TORCHRUN
 from lab.network import Lab
 
-# Networks as machines have them: private ones, one that looks like Docker's, one that looks like Tailscale's.
+# Networks that real machines have: private ones, one like Docker's, one like Tailscale's.
 NETWORKS = ("10.77.0", "10.0.3", "172.20.5", "172.17.0", "192.168.7", "192.168.122", "100.70.1", "203.0.113")
 COUNTS, TWO, THREE, ODD_TOO = (2, 2, 3, 3, 4, 5), 0.35, 0.12, 0.4
 
@@ -27,12 +27,12 @@ class Draw:
 
     @property
     def id(self) -> str:
-        """How records name it; `python -m benchmarks.preflight_drawn --draw ID` makes it again."""
+        """Its name in records; `python -m benchmarks.preflight_drawn --draw ID` makes the draw again."""
         return f"{self.seed}.{self.number}"
 
     @property
     def words(self) -> str:
-        """What was done, in the generator's words."""
+        """A description of what was done, in the generator's words."""
         cast = self.cast
         where = (
             f"{cast.count} hosts, {cast.net4}" if cast.families == "4" else f"{cast.count} hosts, IPv{cast.families}"
@@ -40,21 +40,21 @@ class Draw:
         return f"{where}, {cast.style}: " + "; ".join(part.words for part in self.parts)
 
     def lab(self) -> Lab:
-        """The hosts, whole still."""
+        """The hosts, before anything is broken."""
         return Lab(self.cast.count, self.cast.families, self.cast.net4)
 
     def break_hosts(self, lab: Lab) -> None:
-        """Do to them what was drawn."""
+        """Break the hosts as drawn."""
         for part in self.parts:
             part.do(lab)
 
     def only(self, part: Part) -> Draw:
-        """The same cluster with one of the parts."""
+        """The same cluster with only one of the parts."""
         return replace(self, parts=(part,))
 
 
 def draw(seed: int, number: int) -> Draw:
-    """One draw. Even numbers are meant to break a run, odd ones not; whether they do is up to the truth."""
+    """One draw. Even numbers are meant to break a run, odd ones are not; real torchrun decides whether they do."""
     chance = random.Random(f"{seed}.{number}")
     style = MUSTER if chance.random() < 0.8 else TORCHRUN
     families = "4" if chance.random() < 0.8 else chance.choice(("6", "46"))

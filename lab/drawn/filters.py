@@ -1,4 +1,4 @@
-"""drop and reject: what a firewall on a host, or the switch between hosts, does to some of the packets."""
+"""The primitives drop and reject: what a firewall on a host, or the switch, does to some of the packets."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from lab.drawn.part import Cast, Part, Subjects, breaks, firewall, harmless, hos
 from lab.network import PORT, Lab
 
 DATA = "30000:65535"
-# By scope: the match, and the cause's slug without its last word.
+# For each scope: the match, and the cause's slug without its last word.
 SCOPES = {
     "all": ("", "all-ports"),
     "new TCP": ("-p tcp --syn", "all-ports"),
@@ -21,7 +21,7 @@ ANSWERS = ("icmp-port-unreachable", "icmp-host-prohibited", "icmp-admin-prohibit
 
 
 def _causes(scope: str, how: str) -> tuple[str, str]:
-    """The causes, and the true observations, of packets that are `dropped` or `rejected`."""
+    """The causes, and the true observations, for packets that are `dropped` or `rejected`."""
     seen = {"the data ports": "one-way", "all": "all-ports-dropped"}.get(scope, "")
     return f"{SCOPES[scope][1]}-{how}{' host-unreachable' * (scope == 'all')}", seen
 
@@ -37,7 +37,7 @@ def _rule(lab: Lab, cast: Cast, host: str, way: str, match: str, target: str, ta
 
 
 def _places(cast: Cast, scope: str, way: str) -> tuple[str, Subjects]:
-    """The host that filters, and whom it is right to name."""
+    """The host that filters, and the hosts that may be named."""
     if scope == "the rendezvous port" and way == "in":
         host = cast.hosts[0]
     elif scope == "the rendezvous port":
@@ -108,17 +108,17 @@ def the_switch_drops_a_pair(cast: Cast) -> Part:
 
     way = "between" if both else "one way, from"
     causes, seen = _causes("all", "dropped")
-    seen += " arp-unanswered"  # ARP is dropped with the rest
+    seen += " arp-unanswered"  # ARP is dropped, too
     return part(f"the switch drops all {way} {first} and {other}", do, causes, cast.ends(first, other), seen)
 
 
 @breaks("drop", "host, between hosts", "4")
 def the_switch_drops_new_calls(cast: Cast) -> Part:
-    """A security group: what a host is called for, by port. Stateful as clouds are: answers pass."""
+    """A security group: filters connections to a host by port. Stateful like a cloud's: answers pass."""
     scope = cast.chance.choice(("the rendezvous port", "the data ports"))
     host = cast.hosts[0] if scope == "the rendezvous port" else cast.any()
     ports = str(PORT) if scope == "the rendezvous port" else "32768:65535"
-    # Without states, ebtables would drop answers too: those have a source port of the range as well.
+    # Without connection states, ebtables would also drop answers: their destination ports can be in this range, too.
     more = [] if scope == "the rendezvous port" else ["--ip-sport", "32768:65535"]
 
     def do(lab: Lab) -> None:

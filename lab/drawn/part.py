@@ -1,13 +1,13 @@
-"""A part of a draw: one primitive at one place, and what is right to say of it.
+"""A part of a draw: one primitive at one place, and the right answers about it.
 
     @breaks("drop", "host")
     def host_drops(cast):
         host = cast.any()
         return part(f"{host} drops ...", firewall(host, "INPUT -j DROP"), "all-ports-dropped", cast.silent(host))
 
-`causes`: the slugs that name what was done. `seen`: slugs of a true observation of it, which name no cause. Both count
-as right, and the score counts them apart. `subjects`: each set of hosts that is right to name. A harmless part has
-none of them: whatever preflight refuses because of it is wrong, as long as real torchrun trains.
+`causes`: the slugs that name what was done. `seen`: the slugs of true observations of it, which name no cause. Both
+count as right, and the score counts them separately. `subjects`: each set of hosts that may be named. A harmless part
+has none of these: if preflight refuses because of it, that is wrong, provided that real torchrun trains.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Subjects = frozenset[frozenset[str]]
 
 @dataclass(frozen=True)
 class Cast:
-    """The cluster that parts are drawn for. `chance` decides everything that a part leaves open."""
+    """The cluster for which parts are drawn. `chance` decides everything that a part leaves open."""
 
     chance: random.Random
     count: int
@@ -35,11 +35,11 @@ class Cast:
 
     @property
     def hosts(self) -> list[str]:
-        """The hosts' names, as the laboratory will have them."""
+        """The names that the hosts will have in the laboratory."""
         return [f"gpu-{LETTERS[place]}" for place in range(self.count)]
 
     def address(self, name: str, family: str = "") -> str:
-        """A host's address in the network of the cluster."""
+        """A host's address in the cluster's network."""
         place = self.hosts.index(name)
         four = "4" in self.families if not family else family == "4"
         return f"{self.net4}.{10 + place}" if four else f"fd77::{10 + place}"
@@ -50,35 +50,35 @@ class Cast:
         return Fault("drawn", style=self.style, endpoint=self.endpoint)
 
     def any(self, but: Iterable[str] = ()) -> str:
-        """A host."""
+        """A random host."""
         return self.chance.choice([name for name in self.hosts if name not in but])
 
     def pair(self) -> tuple[str, str]:
-        """Two hosts in an order."""
+        """Two random hosts, in random order."""
         first, other = self.chance.sample(self.hosts, 2)
         return first, other
 
     def alone(self, host: str) -> Subjects:
-        """Only this host is right to name."""
+        """Only this host may be named."""
         return frozenset({frozenset({host})})
 
     def silent(self, *hosts: str) -> Subjects:
-        """These hosts; where the cluster has two, both ends of the link as well: no third party tells them apart."""
+        """These hosts may be named; in a cluster of two, also both ends of the link, since no third host can tell."""
         both = {frozenset(self.hosts)} if self.count == 2 else set()
         return frozenset({frozenset(hosts), *both})
 
     def ends(self, first: str, other: str, broken_at: str = "") -> Subjects:
-        """Both ends of a link, or the one end whose own system breaks it."""
+        """Both ends of a link may be named, or the one end whose own system breaks it."""
         return frozenset({frozenset({first, other}), *({frozenset({broken_at})} if broken_at else ())})
 
     def everyone(self) -> Subjects:
-        """All hosts."""
+        """All hosts must be named."""
         return frozenset({frozenset(self.hosts)})
 
 
 @dataclass(frozen=True)
 class Part:
-    """What was done, in the generator's own words, and what is right to say of it."""
+    """What was done, in the generator's own words, and the right answers about it."""
 
     words: str
     do: Callable[[Lab], None]
@@ -89,7 +89,7 @@ class Part:
 
     @property
     def right(self) -> tuple[list[str], list[list[str]], list[str]]:
-        """What is right to say, for a record: causes, subjects, true observations."""
+        """The right answers, for a record: causes, subjects, true observations."""
         return sorted(self.causes), sorted(map(sorted, self.subjects)), sorted(self.seen)
 
     @property
@@ -105,15 +105,15 @@ HARMLESS: dict[str, Maker] = {}
 
 
 def breaks(primitive: str, place: str, families: str = "") -> Callable[[Maker], Maker]:
-    """Registers a part that is meant to break a run. The maker gives None where the cluster has no such place.
+    """Register a part that is meant to break a run. The maker returns None if the cluster has no such place.
 
-    `families`: those of the only clusters that have one.
+    `families`: if given, only clusters with these address families have such a place.
     """
     return _registered(FAULTS, f"{primitive} x {place}", families)
 
 
 def harmless(primitive: str, place: str, families: str = "") -> Callable[[Maker], Maker]:
-    """Registers a part that a run is meant to bear."""
+    """Register a part that a run is meant to survive."""
     return _registered(HARMLESS, f"{primitive} x {place}", families)
 
 
@@ -126,23 +126,23 @@ def _registered(kinds: dict[str, Maker], name: str, families: str) -> Callable[[
 
 
 def part(words: str, do: Act, causes: str = "", subjects: Subjects = frozenset(), seen: str = "") -> Part:
-    """A part whose causes and true observations are given as words."""
+    """A part; its causes and true observations are given as space-separated words."""
     return Part(words, do, frozenset(causes.split()), subjects, frozenset(seen.split()))
 
 
 def at(hosts: str | Sequence[str], act: Callable[[Host], object]) -> Act:
-    """What is done to a host, or to each of several."""
+    """An action on a host, or on each of several hosts."""
     names = [hosts] if isinstance(hosts, str) else hosts
     return lambda lab: [act(host_of(lab, name)) for name in names]
 
 
 def ip(hosts: str | Sequence[str], *lines: str) -> Act:
-    """`ip` commands there."""
+    """Run `ip` commands on these hosts."""
     return at(hosts, lambda host: host.ip(*lines))
 
 
 def firewall(hosts: str | Sequence[str], *rules: str, families: str = "4") -> Act:
-    """Rules of the firewall there."""
+    """Add firewall rules on these hosts."""
     return at(hosts, lambda host: host.firewall(*rules, families=families))
 
 

@@ -1,7 +1,7 @@
-"""Draws of the past, a JSON line each, compressed: lab/drawn/recorded.jsonl.xz.
+"""Recorded draws, one JSON line each, compressed: lab/drawn/recorded.jsonl.xz.
 
-Draws for looking at have the probes' answers, from which preflight's judgement can be made again in a moment. Draws of
-a score have none: no rule is fitted to them.
+Draws to look at include the probes' answers, from which preflight's judgement can be repeated in a moment. Draws of a
+score include none, so that no rule is fitted to them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ ARCHIVE = Path(__file__).resolve().parent / "recorded.jsonl.xz"
 
 
 def load() -> list[dict[str, Any]]:
-    """All of them."""
+    """All recorded draws."""
     if not ARCHIVE.exists():
         return []
     return [json.loads(line) for line in lzma.decompress(ARCHIVE.read_bytes()).decode().splitlines()]
 
 
 def add(tried: Iterable[Tried], of_score: bool) -> None:
-    """Record draws, each once."""
+    """Record draws, each only once."""
     by_id = {entry["id"]: entry for entry in load()}
     for each in tried:
         entry = asdict(each) | {"score": of_score}
@@ -41,7 +41,7 @@ def add(tried: Iterable[Tried], of_score: bool) -> None:
 
 
 def judged(entry: dict[str, Any]) -> tuple[score.Mark, Any]:
-    """What the rules of today say of a recorded draw, without the proof."""
+    """The answer of today's rules on a recorded draw, without the proof."""
     verdict = judge(Answers.of(entry["answers"]))
     parts = [
         Part("", lambda lab: None, frozenset(causes), frozenset(map(frozenset, subjects)), frozenset(seen))

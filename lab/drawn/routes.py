@@ -1,4 +1,4 @@
-"""remove, lie and swap: routes, addresses, interfaces, hardware addresses, networks of containers."""
+"""The primitives remove, lie and swap: routes, addresses, interfaces, hardware addresses, container networks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ INNER = ("docker0", "br-1f0c", "virbr0", "cni0", "lxdbr0", "br-lan")
 
 
 def card(lab: Lab, host: str) -> str:
-    """The hardware address of a host's card."""
+    """The hardware address of a host's network card."""
     return json.loads(must("ip", "-netns", host_of(lab, host).space, "-j", "link", "show", "eth0"))[0]["address"]
 
 

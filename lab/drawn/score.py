@@ -1,4 +1,4 @@
-"""Marks what preflight says of a draw against what was done and what real torchrun did. Pure."""
+"""Mark preflight's answer on a draw, given what was done and what real torchrun did. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ WORDS = {
 
 @dataclass(frozen=True)
 class Mark:
-    """The mark, and the parts that the first finding names rightly, by their place in the draw."""
+    """The mark, and the parts that the first finding names correctly, as indices into the draw's parts."""
 
     word: str
     parts: tuple[int, ...] = ()
 
 
 def mark(parts: Sequence[Part], truth: str, verdict: Verdict) -> Mark:
-    """`truth`: what torchrun did. Of a run that is only slow, a warning is as good as a fault."""
+    """Mark a verdict. `truth`: what torchrun did. For a run that is only slow, a warning is as good as a fault."""
     first = verdict.first
     if truth == job.FINE:
         return Mark(REFUSED if first else QUIET)
@@ -55,12 +55,12 @@ def mark(parts: Sequence[Part], truth: str, verdict: Verdict) -> Mark:
 
 
 def names(finding: Finding) -> frozenset[str]:
-    """What a finding states: its cause; where it only describes, the observation that it puts first."""
+    """The slugs that a finding states: its cause, and the first observation if it only describes."""
     return frozenset({finding.cause, *getattr(finding, "odd", ())[:1]})
 
 
 def _here(first: Finding, meant: Sequence[tuple[int, Part]]) -> tuple[int, ...]:
-    """The parts whose places are named, and nothing else: one finding may merge the same cause on several hosts."""
+    """The parts whose places are named, and no others: one finding may merge the same cause on several hosts."""
     said = {frozenset(first.hosts), *({frozenset(first.link)} if first.link else ())}
     for size in range(1, len(meant) + 1):
         for some in itertools.combinations(meant, size):
@@ -71,7 +71,7 @@ def _here(first: Finding, meant: Sequence[tuple[int, Part]]) -> tuple[int, ...]:
 
 
 def interval(count: int, of: int) -> tuple[float, float]:
-    """The 95 % interval of a share, by Wilson."""
+    """The 95 % interval of a share, by Wilson's formula."""
     if not of:
         return 0.0, 1.0
     z, share = 1.96, count / of
@@ -80,6 +80,6 @@ def interval(count: int, of: int) -> tuple[float, float]:
 
 
 def share(count: int, of: int) -> str:
-    """`45 of 50 (90 %, 79-96)`."""
+    """A share as text, such as `45 of 50 (90 %, 79-96)`."""
     low, high = interval(count, of)
     return f"{count} of {of} ({100 * count / of:.0f} %, {100 * low:.0f}-{100 * high:.0f})" if of else "none drawn"

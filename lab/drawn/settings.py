@@ -1,4 +1,4 @@
-"""differ, lie, limit, fill, remove: settings, names, clocks, limits, mounts and ports of a host."""
+"""The primitives differ, lie, limit, fill, remove: a host's settings, names, clocks, limits, mounts and ports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lab.faults.limits import clock
 from lab.faults.ports import listens
 from lab.network import HOSTS_FILES, PORT, Lab
 
-# What a rehearsal, which runs torch there, sees of such a fault. It names no cause, but the host.
+# What a rehearsal, which runs torch on the hosts, sees of such a fault. These slugs name no cause, but the host.
 REHEARSED = "proof-failed rehearsal-failed probe-died"
 
 
@@ -19,7 +19,7 @@ def _has(hosts: str | Sequence[str], values: dict[str, str]) -> Act:
 
 
 def _runs_under(hosts: str | Sequence[str], line: str) -> Act:
-    """A line of a shell before each command there."""
+    """Run a shell line before each command on these hosts."""
     return at(hosts, lambda host: host.setup.append(line))
 
 
@@ -161,7 +161,7 @@ def nowhere_to_write(cast: Cast) -> Part:
     option = {"ro": "-o ro,size=1m", "full": "-o size=4k"}[how]
     fill = "" if how == "ro" else "; head -c 8192 /dev/zero >$f/full 2>/dev/null || true"
     lines = f"for f in /tmp /var/tmp /dev/shm; do mount -t tmpfs {option} tmpfs $f{fill}; done"
-    # The folder that the run works in is below /tmp: it goes too.
+    # The run's working folder is below /tmp: it is affected, too.
     return part(
         f"{host}: /tmp, /var/tmp and /dev/shm are {how}; the folder of the run too",
         _runs_under(host, f"{lines}; cd /tmp"),
@@ -184,7 +184,7 @@ def no_shared_memory(cast: Cast) -> Part:
 
 
 def _book(lab: Lab, host: str, lines: list[str], but: tuple[str, ...] = ()) -> None:
-    """A host's /etc/hosts: these lines, then all hosts but some."""
+    """Write a host's /etc/hosts: these lines, then all hosts except those in `but`."""
     rest = [f"{at} {each.name}" for each in lab.hosts if each.name not in but for at in each.addresses.values()]
     host_of(lab, host).knows(*lines, *rest)
 
@@ -299,7 +299,7 @@ def an_idle_setting(cast: Cast) -> Part:
     )
     words = f"{', '.join(hosts)} have {values}"
     if "TORCH_DISTRIBUTED_DEBUG" in values and len(hosts) < cast.count:
-        # torch then wraps the process groups of some ranks only, and no run starts (draw 24726.135).
+        # torch then wraps the process groups of only some ranks, and no run starts (draw 24726.135).
         others = frozenset(cast.hosts) - {*hosts}
         right = frozenset({frozenset(hosts), others, frozenset(cast.hosts)})
         return part(words, _has(hosts, values), "settings-differ", right)

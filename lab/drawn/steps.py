@@ -1,6 +1,6 @@
-"""A small training as people write it: batches from a worker's process, an all_reduce of 4 MB a step, a checkpoint.
+"""A small training as people write it: batches from a worker process, an all_reduce of 4 MB per step, a checkpoint.
 
-torchrun ... lab/drawn/steps.py SECONDS      the patience of the process group; a JSON line a rank, as lab/reduce.py
+torchrun ... lab/drawn/steps.py SECONDS      the process group's timeout; prints a JSON line per rank, as lab/reduce.py
 """
 
 import json
@@ -18,7 +18,7 @@ STEPS, NUMBERS, LOADER_S = 5, 1 << 20, 20
 
 
 def main() -> None:
-    """Train, then write a checkpoint where the run works."""
+    """Train, then write a checkpoint in the working folder."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=float(sys.argv[1])))
     rank, world = dist.get_rank(), dist.get_world_size()
     weights = torch.ones(NUMBERS)

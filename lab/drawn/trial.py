@@ -1,4 +1,4 @@
-"""One draw tried: what real torchrun does, what preflight says, quick and with its proof."""
+"""Try one draw: what real torchrun does, and what preflight says, quick and with its proof."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STEPS = Path(__file__).resolve().parent / "steps.py"
 
 @dataclass(frozen=True)
 class Said:
-    """What preflight said, and the mark for it."""
+    """Preflight's answer, and its mark."""
 
     mark: str
     cause: str
@@ -37,7 +37,7 @@ class Said:
 
 @dataclass(frozen=True)
 class Tried:
-    """One draw with its truth. `parts`: of each part, what is right to say."""
+    """One draw with its truth. `parts`: the right answers about each part."""
 
     id: str
     words: str
@@ -55,18 +55,18 @@ class Tried:
 
 
 def attempt(draw: Draw) -> Tried:
-    """Try a draw: preflight in one laboratory, torchrun in another, so that neither spends what a rule counts."""
+    """Try a draw: preflight in one laboratory, torchrun in another, so that neither uses up what a rule limits."""
     with draw.lab() as lab:
         draw.break_hosts(lab)
         began = time.monotonic()
-        answers = trial.answers(lab, draw.cast.run, choose=False)  # as the run below does not
+        answers = trial.answers(lab, draw.cast.run, choose=False)  # the run below does not choose either
         quick = judge(answers)
         quick_s = time.monotonic() - began
         full = _full(draw, lab, answers, quick)
         full_s = time.monotonic() - began
     ran = truth(draw)
     if ran != job.FINE and not any(part.harmful for part in draw.parts):
-        # Nobody meant to break it: it may have failed because this machine was busy.
+        # No part is meant to break it: it may have failed because this machine was busy, so it runs again.
         ran = truth(draw)
     said = {}
     for name, verdict, seconds in (("quick", quick, quick_s), ("full", full, full_s)):
@@ -91,7 +91,7 @@ def _healthy(count: int) -> float:
 
 
 def truth(draw: Draw) -> str:
-    """What real torchrun does under this draw, started as `muster deploy` does or as a user types it."""
+    """What real torchrun does under this draw, started as `muster deploy` or as a user would start it."""
     with draw.lab() as lab, tempfile.TemporaryDirectory() as folder:
         draw.break_hosts(lab)
         round_s = _healthy(draw.cast.count)
@@ -100,7 +100,7 @@ def truth(draw: Draw) -> str:
 
 
 def _checked(draw: Draw, marked: score.Mark) -> str:
-    """The mark; wrong where the named part is a bystander: alone it does no harm, and another one does."""
+    """The mark; wrong if the named part is a bystander: alone it does no harm, but another part does."""
     harmful = [number for number, part in enumerate(draw.parts) if part.harmful]
     if not marked.parts or len(harmful) < 2 or set(harmful) <= set(marked.parts):
         return marked.word
@@ -121,7 +121,7 @@ def _alone(draw: Draw, number: int) -> str:
 
 
 def _full(draw: Draw, lab, answers: Answers, quick: Verdict) -> Verdict:
-    """The whole verdict: a rehearsal follows one that is green, and one whose problems a rehearsal decides."""
+    """The full verdict: a rehearsal is added if it is green, or if a rehearsal decides about its problems."""
     if quick.ok:
         return _proved(draw, lab, answers)
     if doubted := confidence.doubts(quick, answers):
@@ -131,7 +131,7 @@ def _full(draw: Draw, lab, answers: Answers, quick: Verdict) -> Verdict:
 
 
 def _proved(draw: Draw, lab, answers: Answers) -> Verdict:
-    """The verdict with the rehearsal that a preflight makes when all is green, started as the run is."""
+    """The verdict with the rehearsal that preflight makes when all is green, started in the same way as the run."""
     cast, questions, shells = draw.cast, {}, []
     with ExitStack() as stack:
         for place, host in enumerate(lab.hosts):
@@ -152,6 +152,6 @@ def _proved(draw: Draw, lab, answers: Answers) -> Verdict:
 
 
 def _slim(answers: Answers) -> dict[str, Any]:
-    """The answers without what is the same everywhere here."""
+    """The answers without the parts that are the same for all hosts here."""
     facts = {host: {**fact, "leftovers": [], "listening": []} for host, fact in answers.facts.items()}
     return replace(answers, facts=facts).json()

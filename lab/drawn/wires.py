@@ -1,4 +1,4 @@
-"""delay, limit, lose, cut: a path that carries something, but late, slowly, not all of it, or not for long."""
+"""The primitives delay, limit, lose, cut: a path that carries data late, slowly, incompletely, or not for long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Firewalls: on the hosts themselves, and between them; of both families."""
+"""Firewalls on the hosts themselves and between them, for both address families."""
 
 from lab.fault import TORCHRUN, Link, fault
 from lab.faults.ports import listens
@@ -38,7 +38,7 @@ def rendezvous_port_dropped_on_the_way_out(lab, host):
 
 
 def only(host, *allowed, way="DROP"):
-    """The usual firewall: what was asked for comes back, a list of ports is open, the rest is closed."""
+    """The usual firewall: answers come back, the listed ports are open, everything else is closed."""
     host.firewall("INPUT -i lo -j ACCEPT", "INPUT -m conntrack --ctstate ESTABLISHED,RELATED -j ACCEPT")
     host.firewall("INPUT -p ipv6-icmp -j ACCEPT", families="6")
     host.firewall(*(f"INPUT -p tcp --dport {ports} -j ACCEPT" for ports in allowed), f"INPUT -j {way}")
@@ -120,7 +120,7 @@ def one_way_for_new_connections(lab, host):
 
 @fault("data-ports-dropped", on="last", also=("all-ports-dropped",))
 def inbound_dropped_on_the_one_that_is_called(lab, host):
-    """The first host's address is the larger one here: it calls, and the last must listen."""
+    """The first host has the larger address here: it connects, and the last host must listen."""
     lab.hosts[0].ip(f"address del {lab.hosts[0].address}/24 dev eth0", "address add 10.77.0.200/24 dev eth0")
     lab.hosts[0].ip("route replace default via 10.77.0.1")
     lab.hosts[0].addresses["4"] = "10.77.0.200"

@@ -1,4 +1,4 @@
-"""Clocks, limits and settings of a host."""
+"""Faults in the clock, the limits and the settings of a host."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ CLOCK = Path(__file__).resolve().parents[1] / "clock"
 
 
 def clock(host, seconds):
-    """Its clock is `seconds` off, for Python (lab/clock/)."""
+    """Set the host's clock `seconds` off, for Python programs (lab/clock/)."""
     host.environment |= {"PYTHONPATH": str(CLOCK), "LAB_CLOCK_S": str(seconds)}
 
 

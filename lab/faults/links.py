@@ -1,4 +1,4 @@
-"""Links that carry something, but not all of it: sizes, losses, rates."""
+"""Links that carry only part of the data: packet sizes, losses, rates."""
 
 from lab.fault import fault
 from lab.faults.network import routed
@@ -48,7 +48,7 @@ def receive_buffers_are_tiny(lab, host):
 @fault("mtu-blackhole", on="all")
 def jumbo_frames_the_switch_swallows(lab, host):
     for place, each in enumerate(lab.hosts):
-        # Bundled segments would pass the virtual cable whatever their size.
+        # Bundled segments would pass through the virtual cable whatever their size.
         each.ip("link set eth0 mtu 9000 gso_max_segs 1")
         lab.port(place, "mtu 1500")
 

@@ -1,4 +1,7 @@
-"""Names: plain torchrun looks its own and the first host's up; `muster deploy` gives addresses, and must not mind."""
+"""Faults in names: plain torchrun resolves its own and the first host's; `muster deploy` uses addresses instead.
+
+So the same faults must not disturb a run that Muster starts.
+"""
 
 from lab.fault import MUSTER, TORCHRUN, fault
 from lab.network import HOSTS_FILES
@@ -17,7 +20,7 @@ NAMED = {"style": TORCHRUN, "endpoint": "name"}
 
 
 def book(lab, *, without=(), instead=()):
-    """Lines of /etc/hosts: all hosts but `without`, and some more in front."""
+    """Lines of /etc/hosts: those in `instead`, then all hosts except `without`."""
     return [*instead, *(f"{at} {host.name}" for host in lab.hosts if host not in without for at in
                         host.addresses.values())]  # fmt: skip
 
@@ -36,7 +39,8 @@ def debian_name_is_127_0_1_1_on_another(lab, host):
     own_name_is_loopback(lab, host)
 
 
-# Of two nodes the one with the larger address calls the other: 127.0.1.1 is larger than 10.77.0.10, and gets through.
+# Of two nodes, the one with the larger address connects to the other: 127.0.1.1 is larger than 10.77.0.10, and gets
+# through.
 @fault("name-loopback", on="other", style=TORCHRUN, net4="192.168.7")
 def debian_name_is_127_0_1_1_on_another_in_192_168(lab, host):
     own_name_is_loopback(lab, host)

@@ -1,4 +1,4 @@
-"""Interfaces, addresses and routes."""
+"""Faults in interfaces, addresses and routes."""
 
 from lab.fault import TORCHRUN, Link, fault
 from lab.network import must
@@ -6,7 +6,7 @@ from lab.network import must
 
 @fault("link-local", on="last", style=TORCHRUN, families="46", also=("family-mixed", "interface-no-address"))
 def interface_with_link_local_only(lab, host):
-    # Another number of the interface, as machines differ: a link-local address is sent with it.
+    # Different interface numbers, as on real machines: a link-local address is sent together with this number.
     host.ip("link add spare0 type bridge")
     lab.network("eth1", "", "")
     for each in lab.hosts:
@@ -98,7 +98,7 @@ def route_to_one_peer_is_prohibited(lab, host):
 
 
 def routed(lab, host, mtu):
-    """The host is in a network of its own, behind a router (the switch) with this packet size."""
+    """Move the host into a separate network behind a router (the switch) with this packet size."""
     place, switch = lab.hosts.index(host), ["ip", "-netns", lab.switch]
     lines = ["link add br-far type bridge", "link set br-far up", f"link set eth0-{place} master br-far mtu {mtu}"]
     lines += [f"link set br-far mtu {mtu}", "address add 10.99.0.1/24 dev br-far"]

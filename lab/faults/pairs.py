@@ -1,4 +1,4 @@
-"""Two faults at once that have nothing to do with each other."""
+"""Two unrelated faults at the same time."""
 
 from lab.fault import TORCHRUN, Expected, Link, fault
 from lab.faults.firewall import only
@@ -9,7 +9,7 @@ from lab.network import PORT
 
 
 def at(cause, *hosts, also=()):
-    """What is to be said of one of the two."""
+    """The right answer about one of the two faults."""
     return Expected(cause, tuple(host.name for host in hosts), None, tuple(also))
 
 

@@ -1,4 +1,4 @@
-"""Ports that somebody else has, and ports that are few."""
+"""Ports that another program uses, and too few ports."""
 
 import sys
 
@@ -22,7 +22,7 @@ while True:
 
 
 def listens(host, port):
-    """Somebody's server that takes connections and says nothing."""
+    """Start a server of somebody else that accepts connections and sends nothing."""
     host.start(sys.executable, "-c", LISTENER.format(port=port))
     host.run("sh", "-c", f"for _ in 1 2 3 4 5 6 7 8 9; do ss -ltn | grep -q :{port} && break; sleep 0.2; done")
 

@@ -1,4 +1,4 @@
-"""File systems, quotas and what looks into files. Faults first, then oddities."""
+"""Rows about file systems, quotas and programs that look into files. Faults first, then oddities."""
 
 from lab.machines.row import HOME, MADE, RUNS, agent, judge_files, loop, row, shell
 
@@ -96,7 +96,7 @@ row(
     "home-readonly",
 )
 
-# Odd, and well: a run trains.
+# Odd but healthy: a run trains.
 row(
     "/etc is read-only, as on a system that is an image",
     "mount --rbind /etc /etc; mount -o remount,bind,ro /etc",

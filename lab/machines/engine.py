@@ -1,4 +1,4 @@
-"""Container engines, their settings, their clients, and what a site puts around them. Faults first, then oddities."""
+"""Rows about container engines, their settings, their clients, and a site's wrappers. Faults first, then oddities."""
 
 from lab.machines.row import (
     ANEW,
@@ -118,7 +118,7 @@ row(
     "docker-silent",
     says=r"containerd|(container|docker|engine)\b.*(hang|hung|not (end|finish|start|answer)|timed out)",
 )
-# The engine waits at its end for what it starts, so that what waits is ended first.
+# When it ends, the engine waits for the processes that it has started, so the waiting ones are ended first.
 _WAITS = SAME.replace("{", '{"runtimes": {"nvidia": {"path": "/opt/waits"}}, "default-runtime": "nvidia", ', 1)
 row(
     "NVIDIA's runtime waits for a driver that never answers",
@@ -276,7 +276,7 @@ row(
     "gpu-runtime",
 )
 
-# Odd, and well: a run trains.
+# Odd but healthy: a run trains.
 row(
     "somebody deleted docker0 and emptied Docker's chains",
     "ip link del docker0; iptables -F FORWARD; iptables -t nat -F DOCKER",

@@ -1,4 +1,4 @@
-"""Limits, programs that are missing, and other ways of a system. Faults first, then oddities."""
+"""Rows about limits, missing programs, and other peculiarities of a system. Faults first, then oddities."""
 
 from lab.machines.row import ANEW, HOME, away, row, shell, wrapper
 
@@ -108,7 +108,7 @@ wrapper(
     says=r"TORCH_DISTRIBUTED_DEBUG|\bDETAIL\b",
 )
 
-# Odd, and well: a run trains.
+# Odd but healthy: a run trains.
 row(
     "the password ends in five days: who logs in is told",
     "chage -M 90 -W 14 -I 30 -d $(date -d '85 days ago' +%F) muster",

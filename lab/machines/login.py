@@ -1,4 +1,4 @@
-"""SSH servers, accounts and shells. Faults first, then oddities."""
+"""Rows about SSH servers, accounts and shells. Faults first, then oddities."""
 
 from lab.machines.row import AGAIN, HOME, HUNG_UP, LATE, agent, away, judge_files, pam, row, server, shell
 
@@ -119,7 +119,7 @@ row(
     "ssh-shell",
 )
 
-# Odd, and well: a run trains.
+# Odd but healthy: a run trains.
 server("new keys every 16 kB", "RekeyLimit 16K")
 shell("what the user makes is the user's only", "umask 077")
 shell("20 open files for the user's programs", "ulimit -n 20")

@@ -1,4 +1,4 @@
-"""Cards, routes, firewalls, names and what sits on the way. Faults first, then oddities."""
+"""Rows about cards, routes, firewalls, names and devices on the path. Faults first, then oddities."""
 
 from lab.machines.row import (
     AT,

@@ -61,7 +61,7 @@ def _write(folder: Path, file: Path) -> None:
     try:
         save(what, beside)
         os.replace(beside, file)
-    except Exception as error:  # of a full disk safetensors has an error of its own
+    except Exception as error:  # safetensors has its own error type for a full disk
         raise TrainError(f"{file}: {getattr(error, 'strerror', None) or error}") from error
     finally:
         with suppress(OSError):
@@ -71,7 +71,7 @@ def _write(folder: Path, file: Path) -> None:
 
 
 def _checkpoints(folder: Path) -> Path:
-    """The folder with the checkpoints: of a script with `muster.Training` it is below `work`."""
+    """The folder that holds the checkpoints. A script that uses `muster.Training` keeps it below `work`."""
     if (folder / "checkpoints").is_dir() or not (folder / "work").is_dir():
         return folder
     folders = sorted({path.parents[1] for path in (folder / "work").glob("**/checkpoints/step-*/manifest.json")})
@@ -89,7 +89,10 @@ def _safetensors() -> Any:
 
 
 def _weights(path: Path, state: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """The tensors of the part `model`. safetensors takes no two names for one memory: each gets its own."""
+    """The tensors of the part `model`.
+
+    safetensors rejects two names that share memory, so each name gets its own copy.
+    """
     model = state.get("model")
     if not isinstance(model, dict):
         raise Refused(f"{path}: has no part called model, but {', '.join(map(str, state))}", "name a file .pt")

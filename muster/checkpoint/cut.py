@@ -1,6 +1,6 @@
-"""Tensors that a mesh of ranks has cut (DTensors): the box that is here, and how to cut a whole tensor alike.
+"""Tensors that are split over a mesh of ranks (DTensors): the box on this rank, and how to split a whole tensor alike.
 
-FSDP2 and tensor parallelism leave each rank such a box of every weight and of its optimizer state.
+With FSDP2 and tensor parallelism, each rank has such a box of every weight and of its optimizer state.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Path = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Absent:
-    """A placeholder for a tensor whose boxes the ranks have written under the name `key`. A file has a tuple for it."""
+    """A placeholder for a tensor whose boxes the ranks have written under the name `key`. Files store it as a tuple."""
 
     key: str
     shape: tuple[int, ...]
@@ -29,39 +29,40 @@ class Absent:
 
 
 def box(tensor: DTensor) -> Box:
-    """The box of the whole tensor that this rank has."""
-    (chunk,) = tensor.__create_chunk_list__()  # what torch.distributed.checkpoint asks a tensor
+    """The box of the whole tensor that this rank holds."""
+    (chunk,) = tensor.__create_chunk_list__()  # torch.distributed.checkpoint calls this on a tensor, too
     return tuple((start, start + size) for start, size in zip(chunk.offsets, chunk.sizes, strict=True))
 
 
 def inside(tensor: torch.Tensor, wanted: Box) -> torch.Tensor:
-    """The box `wanted` of a whole tensor, without a copy."""
+    """The values in the box `wanted` of a whole tensor, without a copy."""
     return tensor[tuple(slice(low, high) for low, high in wanted)]
 
 
 def like(local: torch.Tensor, cut: DTensor) -> DTensor:
-    """A tensor that is cut like `cut`; this rank has the part `local`."""
+    """A DTensor that is split in the same way as `cut`; `local` is this rank's part of it."""
     return DTensor.from_local(
         local.to(cut.device), cut.device_mesh, cut.placements, run_check=False, shape=cut.shape, stride=cut.stride()
     )
 
 
 def is_cut(value: Any) -> bool:
-    """Whether a nested state has a tensor that is cut."""
+    """Whether a nested state contains a split tensor."""
     cut: list[bool] = []
     replace(value, lambda _, tensor: cut.append(isinstance(tensor, DTensor)))
     return any(cut)
 
 
 def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> Any:
-    """A copy of a nested state with `each(path, tensor)` for every tensor, and for every `Absent` that is marked."""
+    """Copy a nested state, with `each(path, tensor)` in place of every tensor and of every stored `Absent`."""
     if type(value) is tuple and len(value) == 4 and type(value[0]) is str and value[0] == MARK:
         return each(path, Absent(value[1], tuple(value[2]), value[3]))
     if isinstance(value, dict):
         copied = type(value)()
         for key, item in value.items():
             copied[key] = replace(item, each, (*path, key))
-        for name, attribute in getattr(value, "__dict__", {}).items():  # a module's state has its layers' versions
+        # a module's state_dict keeps the versions of its layers there
+        for name, attribute in getattr(value, "__dict__", {}).items():
             setattr(copied, name, attribute)
         return copied
     if type(value) in (list, tuple):
@@ -70,8 +71,12 @@ def replace(value: Any, each: Callable[[Path, Any], Any], path: Path = ()) -> An
 
 
 def layout(part: Any) -> Callable[[Path], DTensor | None]:
-    """For a path in the part's state: the tensor that is cut as the one there must be; None for a whole one."""
-    if isinstance(part, torch.optim.Optimizer):  # before its first step it has no state: that lies as its weights do
+    """Return a function from a path in the part's state to the DTensor that shows its split.
+
+    None for a whole tensor.
+    """
+    # before its first step it has no state; later the state is split as its weights are
+    if isinstance(part, torch.optim.Optimizer):
         weights = [weight for group in part.param_groups for weight in group["params"]]
 
         def of_weight(path: Path) -> DTensor | None:

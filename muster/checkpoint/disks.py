@@ -1,4 +1,4 @@
-"""Which ranks see one disk, and so which of them save: a host has its own disk, some clusters share one."""
+"""Which ranks see the same disk, and so which ranks save: each host has its own disk, but some clusters share one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from .. import exchange
 
 
 def savers(lowest: Sequence[int], most: int) -> list[int]:
-    """The ranks that write a whole state: rank 0, and the `lowest` one on each other disk, `most` in all."""
+    """The ranks that write a whole state: rank 0, and the `lowest` rank on each other disk, `most` ranks in all."""
     return [0, *(rank for rank, first in enumerate(lowest) if rank and rank == first)][:most]
 
 
 def lowest_on_each(folder: Path, group: dist.ProcessGroup | None = None) -> list[int]:
-    """By rank, the lowest rank that sees the same `folder`; -1 for one that cannot write there. All ranks call this.
+    """For each rank, the lowest rank that sees the same `folder`; -1 if the rank cannot write there.
 
-    `group` is as in exchange.py.
+    All ranks call this. exchange.py explains `group`.
     """
     rank, world = exchange.rank_and_world(group)
     mark = exchange.broadcast(f".rank-{secrets.token_hex(8)}-" if rank == 0 else "", group=group)

@@ -1,7 +1,8 @@
-"""Ranks that write a checkpoint together: each its own file, and one of each disk the manifest.
+"""Ranks that write a checkpoint together: each rank writes its own file, and one rank on each disk the manifest.
 
-The writer threads of the ranks talk through a group of their own, while training uses the others. No rank publishes
-before every file is on a disk and verified, and none removes an older checkpoint before all have published.
+The writer threads of the ranks communicate through their own group, while training uses the other groups. No rank
+publishes the checkpoint before every file is on a disk and verified, and no rank removes an older checkpoint before all
+ranks have published.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from .disks import lowest_on_each
 from .manifest import MANIFEST, File, Manifest
 from .shards import name_of
 
-_PATIENCE = timedelta(hours=1)  # a slow disk of another host; a lost peer is noticed at once
+_PATIENCE = timedelta(hours=1)  # another host may have a slow disk; a lost peer is noticed immediately
 
 
 class Joint:
     """The ranks as one writer of a checkpoints folder, which each host has. All ranks build this at the same place.
 
-    `leads`: this rank publishes and prunes for those that see the same disk.
+    `leads`: this rank publishes and prunes for the ranks that see the same disk.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,15 +41,17 @@ class Joint:
     def write(
         self, folder: Path, step: int, part: dict[str, Any], metric: float | None, summary: dict[str, Any]
     ) -> tuple[Path, int]:
-        """Write this rank's part of the checkpoint of `step`; returns its folder and the bytes of all ranks together.
+        """Write this rank's part of the checkpoint of `step`.
 
-        Raises TrainError on every rank if one of them fails, and names its host.
+        Returns its folder and the size of all ranks' files in bytes. If one rank fails, raises TrainError on every
+        rank, with the name of the failed rank's host.
         """
         target = folder / f"step-{step:08d}"
         temporary = folder / f".new-{target.name}"
         try:
             begun = self._agree(self._begin, folder, temporary, metric, summary)
-            created, (_, metric, summary) = max(created for created, _, _ in begun), begun[0]  # one manifest for all
+            # all disks get the same manifest
+            created, (_, metric, summary) = max(created for created, _, _ in begun), begun[0]
             files = self._agree(self._write_part, temporary, step, part)
             named = {name_of(rank): File(*facts) for rank, facts in enumerate(files) if facts}
             manifest = Manifest(step, created, metric, named, summary)
@@ -59,7 +62,7 @@ class Joint:
         return target, manifest.bytes
 
     def _agree(self, act: Any, *arguments: Any) -> list[Any]:
-        """Each rank's result of `act`, on all ranks. Raises TrainError on all if it failed on one."""
+        """Run `act` on each rank and return all ranks' results. Raises TrainError on all ranks if it failed on one."""
         try:
             result: tuple[str, Any] = ("", act(*arguments))
         except (TrainError, OSError) as error:

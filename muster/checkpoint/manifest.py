@@ -1,6 +1,6 @@
 """The manifest of a checkpoint: the size and the hash of each of its files, with which store.py verifies them.
 
-Format 1 has one file, `state.pt`. Format 2 has a file of each rank that holds a part of the state (shards.py); its
+Format 1 has one file, `state.pt`. Format 2 has one file for each rank that holds a part of the state (shards.py); its
 manifest is the same on all hosts, and each host has the files of its own ranks.
 """
 
@@ -27,7 +27,7 @@ ACCEPTED = (
 
 @dataclass(frozen=True)
 class File:
-    """A file of a checkpoint; `host` wrote it, and is empty in format 1."""
+    """A file of a checkpoint; `host` is the host that wrote it, and empty in format 1."""
 
     sha256: str
     bytes: int
@@ -36,7 +36,7 @@ class File:
 
 @dataclass(frozen=True)
 class Manifest:
-    """The facts of a checkpoint: `created` in unix seconds, its files by name."""
+    """The facts about a checkpoint: `created` in unix seconds, and its files by name."""
 
     step: int
     created: float
@@ -46,7 +46,7 @@ class Manifest:
 
     @property
     def sharded(self) -> bool:
-        """Whether the ranks have each written a part."""
+        """Whether each rank has written a part of the state."""
         return self.files.keys() != {STATE}
 
     @property
@@ -55,7 +55,7 @@ class Manifest:
         return sum(file.bytes for file in self.files.values())
 
     def render(self) -> str:
-        """The text of the manifest's file. Its last field is a checksum of all others."""
+        """The text of the manifest file. Its last field is a checksum of all other fields."""
         facts: dict[str, Any] = {
             "format": FORMAT if self.sharded else 1,
             "step": self.step,
@@ -72,7 +72,7 @@ class Manifest:
 
 
 def parse_manifest(text: str) -> Manifest:
-    """The manifest in `text`. Raises ValueError, KeyError or TypeError if it is none."""
+    """Read the manifest in `text`. Raises ValueError, KeyError or TypeError if the text is not a manifest."""
     return _manifest_of(parse(text))
 
 
@@ -123,7 +123,7 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def manifest_or_none(path: Path) -> Manifest | None:
-    """The manifest of the folder `path`, or None if it has no good one."""
+    """The manifest of the folder `path`, or None if it is missing or not valid."""
     with suppress(CheckpointError):
         return read_manifest(path)
     return None

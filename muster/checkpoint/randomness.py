@@ -1,8 +1,8 @@
 """The random generators of a rank: seed them, save their state for a checkpoint, restore it.
 
-Or random numbers without memory: what a step draws follows from the run's seed, the step and the share of the data.
-So the generators at the beginning of a step follow from these numbers, also when the rank that drew from
-them is lost, and a checkpoint holds none of their states.
+Or, with `seed_step` and `Seeded`, random numbers without stored state: what a step draws depends only on the run's
+seed, the step and the share of the data. The generators at the beginning of a step can then be derived from these three
+numbers, even if the rank that drew from them is lost, and a checkpoint contains no generator states.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from torch.utils.data import Dataset
 
 
 def seed_all(seed: int) -> None:
-    """Seed every generator a recipe is likely to draw from."""
+    """Seed every generator that a recipe is likely to draw from."""
     random.seed(seed)
     torch.manual_seed(seed)
 
 
 def random_state(device: torch.device) -> dict[str, Any]:
-    """This rank's random generators, as plain values and tensors."""
+    """The state of this rank's random generators, as plain values and tensors."""
     version, words, gauss = random.getstate()
-    # As a tensor: to pickle and read 625 single numbers cost more time than the rest of a small checkpoint.
+    # As a tensor: pickling and reading 625 separate numbers took longer than the rest of a small checkpoint.
     python = (version, torch.tensor(words), gauss)
     state: dict[str, Any] = {"python": python, "torch": torch.get_rng_state()}
     if device.type == "cuda":
@@ -43,7 +43,7 @@ def restore_random_state(state: dict[str, Any], device: torch.device) -> None:
 
 
 def seed_step(seed: int, step: int, share: int, device: torch.device) -> None:
-    """Seed every generator that a recipe is likely to draw from, before `step` of a `share` of the data."""
+    """Seed every generator that a recipe is likely to draw from, before `step` on one `share` of the data."""
     number = _number(seed, step, share)
     _seed(number)
     if device.type == "cuda":
@@ -51,16 +51,17 @@ def seed_step(seed: int, step: int, share: int, device: torch.device) -> None:
 
 
 class Seeded(Dataset[Any]):
-    """`dataset` for loader processes, seeded for each list of samples by its number: they get `enumerate(lists)`.
+    """`dataset` for loader processes, seeded anew for each list of samples by the list's number.
 
-    Without it a loader process draws on from list to list: a resumed run would have other numbers.
+    A loader process gets `enumerate(lists)`. Without this class, its generators would continue from list to list, and a
+    resumed run would draw other numbers.
     """
 
     def __init__(self, dataset: Dataset[Any], seed: int, share: int) -> None:
         self._dataset, self._seed, self._share = dataset, seed, share
 
     def __getitems__(self, numbered: tuple[int, list[int]]) -> list[Any]:
-        """The samples of a list; its collation draws after them."""
+        """The samples of a list. Its collate function runs after this and draws from the same generators."""
         place, indices = numbered
         _seed(_number(self._seed, place, self._share))
         together = getattr(self._dataset, "__getitems__", None)
@@ -73,6 +74,6 @@ def _number(seed: int, step: int, share: int) -> int:
 
 def _seed(number: int) -> None:
     random.seed(number)
-    torch.default_generator.manual_seed(number)  # torch.manual_seed asks every kind of device: 99 us instead of 2
+    torch.default_generator.manual_seed(number)  # torch.manual_seed seeds every kind of device: 99 us instead of 2
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed(number % 2**32)

@@ -1,8 +1,9 @@
-"""The newest usable checkpoint of all ranks' disks, on every rank, and which parts on these disks are one checkpoint.
+"""Find the newest usable checkpoint on all ranks' disks, and which parts on these disks form one checkpoint.
 
-Each rank that looks tells what it has. The rank with the newest checkpoint verifies it, reads it and sends it to the
-others. If it is damaged, the next newest is tried, which may be another rank's copy of the same one. Of a sharded
-checkpoint each host verifies the files that it has; it is usable if every file is good on some host.
+Each rank that looks reports what it has. The rank with the newest checkpoint verifies it, reads it and sends it to the
+others. If that checkpoint is damaged, the next newest is tried, which may be another rank's copy of the same one. For a
+sharded checkpoint, each host verifies the files that it has; the checkpoint is usable if every file is good on some
+host.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ _Stamp = list[int]
 
 @dataclass(frozen=True)
 class Search:
-    """What a search came to: the `path` and `state` of the newest usable checkpoint (None if there is none).
+    """The result of a search: the `path` and `state` of the newest usable checkpoint (None if there is none).
 
-    The tensors of a sharded one are not in `state`: each rank reads its own from `shards`. `created`: when it was
-    written, by the clock of its host.
+    For a sharded checkpoint, the tensors are not in `state`: each rank reads its own from `shards`. `created`: when the
+    checkpoint was written, by its host's clock.
     """
 
     path: str | None
@@ -41,7 +42,7 @@ class Search:
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A checkpoint: that of rank `owner`, or a sharded one with its `manifest` and the folder of each rank with it."""
+    """A checkpoint of rank `owner`, or a sharded one with its `manifest` and, for each rank that has it, its folder."""
 
     created: float
     owner: int
@@ -51,10 +52,11 @@ class _Candidate:
 
 
 def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup | None = None) -> Search:
-    """Search `folder` (of checkpoints, or one of them) of each rank with `looks`; all ranks call this and get the same.
+    """Search `folder` on each rank with `looks`; all ranks call this and get the same result.
 
-    Ranks of one host see the same disk: one of them should look. Raises NewerFormat on every rank if a newer Muster
-    wrote a checkpoint that would be taken, and CheckpointError if there are checkpoints, but none is usable.
+    `folder` is a folder of checkpoints, or a checkpoint. Ranks of one host see the same disk, so only one of them
+    should look. Raises NewerFormat on every rank if a newer Muster wrote the checkpoint that would be used, and
+    CheckpointError if there are checkpoints but none is usable.
     """
     rank, _ = exchange.rank_and_world(group)
     mine = [_entry(created, path) for created, path in store.listed(folder)] if looks else []
@@ -76,7 +78,7 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
             damaged.append(store.Damaged(Path(candidate.path), answer["damaged"]))
         else:
             return Search(candidate.path, answer["state"], damaged, None, candidate.created)
-    if damaged:  # to begin at step 0 would be worse than to stop: new checkpoints would replace what may be mended
+    if damaged:  # not step 0: its new checkpoints would replace damaged ones that can perhaps be repaired
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         text = "no checkpoint is complete on these hosts" if incomplete else "each checkpoint there is damaged"
         first = "start it on the hosts that wrote it" if incomplete else "put a good copy there"
@@ -90,7 +92,7 @@ def _entry(created: float, path: Path) -> tuple[float, str, str]:
 
 
 def _candidates(everyone: list[list[tuple[float, str, str]]]) -> list[_Candidate]:
-    """All checkpoints, the newest first; a sharded one once."""
+    """All checkpoints, the newest first; a sharded one is listed once."""
     candidates: list[_Candidate] = []
     parted: dict[str, _Candidate] = {}
     for owner, own in enumerate(everyone):
@@ -112,14 +114,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) -> Search | str:
-    """What the ranks can read of a sharded checkpoint; or why they cannot."""
+    """Read a sharded checkpoint with all ranks; returns the reason if they cannot."""
     manifest = parse_manifest(candidate.manifest)
     own = Path(candidate.owners.get(rank) or candidate.path)
     mine = (_verify(own, manifest), _stamps(own, manifest)) if rank in candidate.owners else ({}, {})
     answers = exchange.all_of(mine, group)
     if fault := _fault(candidate, manifest, [faults for faults, _ in answers]):
         return fault
-    # A rank that did not look reads a file if a rank that did has verified the very same.
+    # A rank that did not look may read a file if a rank that did look has verified that very file.
     good: dict[str, list[_Stamp]] = {
         name: [stamps[name] for faults, stamps in answers if faults.get(name) == ""] for name in manifest.files
     }
@@ -135,7 +137,7 @@ def _sharded(candidate: _Candidate, rank: int, group: dist.ProcessGroup | None) 
 
 
 def _verify(path: Path, manifest: Manifest) -> dict[str, str]:
-    """The fault of each file that is here, by its name; empty for a good one."""
+    """The fault of each file on this disk, by its name; an empty text for a good file."""
 
     def fault(name: str) -> str:
         try:
@@ -145,12 +147,12 @@ def _verify(path: Path, manifest: Manifest) -> dict[str, str]:
             return error.message
 
     here = [name for name in manifest.files if (path / name).exists()]
-    with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as threads:  # hashing leaves the interpreter to others
+    with ThreadPoolExecutor(max(1, min(4, os.cpu_count() or 1))) as threads:  # hashing releases the GIL
         return dict(zip(here, threads.map(fault, here), strict=True))
 
 
 def _stamps(path: Path, manifest: Manifest) -> dict[str, _Stamp]:
-    """What tells each file that is here from every other one."""
+    """For each file on this disk, the numbers that distinguish it from every other file."""
     stamps = {}
     for name in manifest.files:
         with suppress(OSError):
@@ -160,12 +162,13 @@ def _stamps(path: Path, manifest: Manifest) -> dict[str, _Stamp]:
 
 
 def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, str]]) -> str:
-    """Why the checkpoint cannot be used, with the host of each bad file; empty if it can."""
+    """Why the checkpoint cannot be used, with the host of each bad file; an empty text if it can be used."""
     faults = []
     for name, file in manifest.files.items():
         texts = [answer[name] for answer in answers if name in answer]
         if "" in texts:
             continue
-        words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""  # the folder has one name on all hosts
+        # the folder has the same path on all hosts
+        words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""
         faults.append(f"{words} (on {file.host})" if texts else f"{name} of {file.host} is on none of these hosts")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

@@ -1,8 +1,8 @@
-"""What each rank writes of a state that the ranks have cut, and how ranks of any other mesh read it.
+"""What each rank writes of a state that is split over the ranks, and how the ranks of any other mesh read it.
 
-`shard-<rank>.pt` has the rank's boxes of each tensor; that of rank 0 also has the rest of the state, with `Absent` in
-the place of these tensors. To load, each rank says which boxes it needs. It reads them from the files on its own disk,
-and the ranks send each other what a disk lacks: no disk has to be shared, and no rank gets more than it needs.
+`shard-<rank>.pt` has the rank's boxes of each tensor; rank 0's file also has the rest of the state, with `Absent` in
+place of these tensors. To load, each rank reports which boxes it needs. It reads them from the files on its own disk,
+and the ranks send each other what a disk does not have: no disk has to be shared, and no rank gets more than it needs.
 
 Why not torch.distributed.checkpoint: it notices no damage, and it reads its index with pickle, which runs code
 (docs/decisions/0079-*).
@@ -31,12 +31,12 @@ Boxes = dict[str, tuple[Box, torch.Tensor]]
 
 
 def name_of(rank: int) -> str:
-    """The file of a rank."""
+    """The name of a rank's file."""
     return f"shard-{rank}.pt"
 
 
 def part_of(state: dict[str, Any], rank: int) -> dict[str, Any]:
-    """What `rank` writes of `state`: its boxes, and on rank 0 the rest. Empty if other ranks have copies of it all."""
+    """What `rank` writes: its boxes, and on rank 0 the rest. Empty if other ranks write copies of all its boxes."""
     boxes: Boxes = {}
 
     def take(path: cut.Path, tensor: torch.Tensor) -> Any:
@@ -55,7 +55,7 @@ def part_of(state: dict[str, Any], rank: int) -> dict[str, Any]:
 
 
 def _first_copy(tensor: DTensor) -> bool:
-    """Whether this rank writes its box: along a replicated axis of the mesh, the ranks have the same."""
+    """Whether this rank writes its box: along a replicated axis of the mesh, all ranks hold the same box."""
     places: Sequence[int] = tensor.device_mesh.get_coordinate() or []
     return not any(
         place and isinstance(layout, Replicate) for place, layout in zip(places, tensor.placements, strict=True)
@@ -63,13 +63,13 @@ def _first_copy(tensor: DTensor) -> bool:
 
 
 def rest_of(path: Path) -> dict[str, Any]:
-    """The state in the folder's first file, with `Absent` for what the ranks have written in boxes."""
+    """The state in the folder's first file, with `Absent` for each tensor that the ranks have written in boxes."""
     rest: dict[str, Any] = read(path / FIRST)["rest"]
     return rest
 
 
 def read(file: Path) -> dict[str, Any]:
-    """A verified file, mapped: only what is used of it is read."""
+    """The content of a verified file, memory-mapped, so that only the values in use are read from the disk."""
     content: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
     return content
 
@@ -91,7 +91,7 @@ def together(path: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 class Shards:
-    """The verified files of a checkpoint: `holders` has for each a rank that can read it; `here` are those of this one.
+    """The verified files of a checkpoint: `holders` maps each to a rank that can read it; `here` can be read here.
 
     `path` is the checkpoint's folder on this rank's disk. With `alone`, no other rank is asked.
     """
@@ -109,7 +109,7 @@ class Shards:
         self._files: dict[str, Boxes] = {name: read(path / name)["boxes"] for name in sorted(here)}
 
     def fetch(self, wants: Mapping[str, Box]) -> dict[str, torch.Tensor]:
-        """This rank's box of each tensor that it wants; all ranks call this. Raises CheckpointError if a part lacks."""
+        """This rank's wanted box of each tensor; all ranks call this. Raises CheckpointError if a part is missing."""
         got: dict[str, torch.Tensor] = {}
         filled: dict[str, dict[Box, int]] = {key: {} for key in wants}
 
@@ -137,7 +137,10 @@ class Shards:
         return torch.empty([high - low for low, high in box], dtype=next(known, torch.float32))
 
     def _exchange(self, wants: Mapping[str, Box], fill: Any) -> None:
-        """Send the others what their disks lack. All go through one list, so that no two wait for each other."""
+        """Send the other ranks what their disks do not have.
+
+        All go through the same list, so no two wait for each other.
+        """
         index = {
             name: {key: (box, str(values.dtype).removeprefix("torch.")) for key, (box, values) in boxes.items()}
             for name, boxes in self._files.items()
@@ -161,7 +164,7 @@ class Shards:
 
 
 def _common(box: Box, other: Box) -> Box | None:
-    """The box that is in both; None if there is none."""
+    """The box in which both boxes overlap; None if they do not."""
     if len(box) != len(other):
         return None
     common = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(box, other, strict=True))
@@ -169,7 +172,7 @@ def _common(box: Box, other: Box) -> Box | None:
 
 
 def _apart(boxes: Iterable[Box]) -> bool:
-    """Whether no two boxes have anything in common: if so, boxes of the right size together leave nothing out."""
+    """Whether no two boxes overlap: if so, boxes whose sizes add up to the whole leave nothing out."""
     ordered = sorted(boxes)
     for index, box in enumerate(ordered):
         for other in ordered[index + 1 :]:
@@ -181,5 +184,5 @@ def _apart(boxes: Iterable[Box]) -> bool:
 
 
 def _within(common: Box, box: Box) -> Box:
-    """The place of `common` inside of a tensor that is `box` of the whole."""
+    """The position of `common` in a tensor that holds the box `box` of the whole."""
     return tuple((low - start, high - start) for (low, high), (start, _) in zip(common, box, strict=True))

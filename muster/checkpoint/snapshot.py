@@ -1,7 +1,7 @@
-"""Copies the training state into CPU memory, used again for the next checkpoint: the only time that training stops.
+"""Copies the training state into reusable CPU buffers.
 
 Training stops only for this copy; writer.py writes the copy to a file while training continues. The copy is by storage,
-not by tensor: tensors that share a storage (tied weights, views) share it in the copy too.
+not by tensor: tensors that share a storage (tied weights, views) share it in the copy, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Snapshot:
 
 
 def _storages(state: dict[str, Any]) -> dict[_Key, torch.UntypedStorage]:
-    """Each storage once, in the order in which `state` names them."""
+    """Each storage once, in the order in which it first occurs in `state`."""
     storages: dict[_Key, torch.UntypedStorage] = {}
     _map(state, lambda tensor: storages.setdefault(_key(tensor), tensor.untyped_storage()), "state")
     return storages
@@ -66,7 +66,7 @@ def _view(buffer: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
 
 
 def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
-    """A copy of `value` with `each(tensor)` for every tensor. Raises TypeError, which says where, for other types."""
+    """A copy of `value` with `each(tensor)` for every tensor. Raises TypeError with the place of any other type."""
     if isinstance(value, torch.Tensor):
         dense = value.detach()
         if type(dense) is not torch.Tensor or dense.layout is not torch.strided or dense.is_conj() or dense.is_neg():
@@ -76,13 +76,13 @@ def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
         return value
     if type(value) in (list, tuple):
         return type(value)(_map(item, each, f"{where}[{i}]") for i, item in enumerate(value))
-    if type(value) in (dict, OrderedDict, Counter):  # MultiStepLR has a Counter
+    if type(value) in (dict, OrderedDict, Counter):  # MultiStepLR's state contains a Counter
         copied = type(value)()
         for key, item in value.items():
             if type(key) not in _PLAIN:
                 raise TypeError(f"{where}: a checkpoint cannot hold a key that is a {type(key).__name__}")
             copied[key] = _map(item, each, f"{where}[{key!r}]")
-        # A module's state_dict has an attribute with the versions of its layers.
+        # A module's state_dict has an attribute that holds the versions of its layers.
         for name, attribute in getattr(value, "__dict__", {}).items():
             setattr(copied, name, _map(attribute, each, f"{where}.{name}"))
         return copied
@@ -90,7 +90,7 @@ def _map(value: Any, each: Callable[[torch.Tensor], Any], where: str) -> Any:
 
 
 def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:
-    """A byte buffer for each (bytes, pinned). A GPU can copy to pinned memory without the CPU."""
+    """Allocate a byte buffer for each (bytes, pinned). A GPU can copy to pinned memory without the CPU."""
     starts, end = [], 0
     for size, pinned in layout:
         starts.append(end)
@@ -106,7 +106,7 @@ def _allocate(layout: list[tuple[int, bool]]) -> list[torch.Tensor]:
 
 
 def _huge_pages(size: int) -> mmap.mmap:
-    """New memory, in huge pages if the kernel has them.
+    """Allocate new memory, in huge pages if the kernel supports them.
 
     In a virtual machine the first access to 300 MiB took 0.5 s with ordinary pages and 0.08 s with huge pages.
     """

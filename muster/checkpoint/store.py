@@ -1,9 +1,10 @@
-"""The checkpoint store: a folder a step, and which of them are kept. A kill at any moment leaves the newest usable.
+"""The checkpoint store: one folder for each step. A kill at any moment leaves the newest checkpoint usable.
 
-A checkpoint is `checkpoints/step-00000200/` with `state.pt` (torch.save) and `manifest.json`. torch.load accepts a
-flipped bit without an error, so the manifest has the state's SHA-256 and a checksum of itself. `write` writes a
-checkpoint under a temporary name, syncs it, reads it back from the disk, verifies it, and only then renames it. Names
-that start with a dot are temporary: `.new-` is partly written, `.del-` partly deleted, `.old-` about to be replaced.
+`prune` decides which checkpoints are kept. A checkpoint is `checkpoints/step-00000200/` with `state.pt` (torch.save)
+and `manifest.json`. torch.load accepts a flipped bit without an error, so the manifest has the state's SHA-256 and a
+checksum of itself. `write` writes a checkpoint under a temporary name, syncs it, reads it back from the disk, verifies
+it, and only then renames it. Names that start with a dot are temporary: `.new-` is partly written, `.del-` partly
+deleted, `.old-` about to be replaced.
 """
 
 from __future__ import annotations
@@ -60,9 +61,9 @@ def write(
 ) -> Path:
     """Write `state` as the checkpoint of `step`, replace an existing one of that step, and return its folder.
 
-    `state` is a nested dict of tensors and plain values, `summary` has plain values that JSON can hold. A folder has
-    one writer. `created`: its time, where ranks write the same one to several disks. Raises TrainError if the disk is
-    full or fails; the earlier checkpoints are then intact.
+    `state` is a nested dict of tensors and plain values; `summary` has plain values that JSON can hold. Only one writer
+    may use a folder. `created`: the checkpoint's time, when ranks write the same checkpoint to several disks. Raises
+    TrainError if the disk is full or fails; the earlier checkpoints are then intact.
     """
     target = folder / f"step-{step:08d}"
     temporary = folder / f".new-{target.name}"
@@ -98,8 +99,8 @@ def verify(path: Path) -> Manifest:
 def load(path: Path) -> tuple[dict[str, Any], Manifest]:
     """The state in the checkpoint folder `path`, on the CPU, and its manifest. Raises CheckpointError.
 
-    This decodes the open file that it verified, so the file cannot be replaced in between. A sharded checkpoint is put
-    together; all of its files must be in the folder.
+    This decodes the same open file that it verified, so nobody can replace the file in between. The parts of a sharded
+    checkpoint are joined; all of its files must be in the folder.
     """
     manifest = read_manifest(path)
     if manifest.sharded:
@@ -116,9 +117,9 @@ def load(path: Path) -> tuple[dict[str, Any], Manifest]:
 
 
 def locate(path: Path) -> tuple[Path, list[Damaged]]:
-    """The step folder that `path` (a step, checkpoints or run folder) means, and newer checkpoints that are damaged.
+    """The step folder that `path` (a step, checkpoints or run folder) means, and the newer damaged checkpoints.
 
-    If `path` is a step folder, this does not verify it; `load` does. Raises CheckpointError if there is none.
+    If `path` is a step folder, this does not verify it; `load` does. Raises CheckpointError if there is no checkpoint.
     """
     if not path.is_dir() or _is_one(path):
         read_manifest(path)
@@ -140,7 +141,7 @@ def newest_usable(folder: Path) -> tuple[Checkpoint | None, list[Damaged]]:
 
 
 def listed(folder: Path) -> list[tuple[float, Path]]:
-    """The checkpoints in `folder`, not verified, with the seconds when they were written; the newest first.
+    """The checkpoints in `folder`, not verified, with the unix time when each was written; the newest first.
 
     `folder` may also be a run folder, or a checkpoint itself.
     """
@@ -151,7 +152,7 @@ def listed(folder: Path) -> list[tuple[float, Path]]:
 
 
 def _is_one(path: Path) -> bool:
-    """Whether this is a checkpoint itself."""
+    """Whether this path is a checkpoint itself."""
     return bool(_STEP_FOLDER.fullmatch(path.name)) or (path / MANIFEST).exists()
 
 
@@ -170,9 +171,9 @@ def _first_usable(paths: list[Path]) -> tuple[Checkpoint | None, list[Damaged]]:
 def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None = None) -> list[Path]:
     """Delete all but the `keep_last` newest checkpoints and, if `keep_best`, the one with the highest metric.
 
-    First this verifies the newest checkpoint, unless it is the one that `write` has just `verified`. If there is no
-    intact one, it deletes nothing. It never deletes a folder without a good manifest, and a truncated checkpoint does
-    not count among those to keep. Returns the folders to delete, of which some may remain if the disk fails.
+    First this verifies the newest checkpoint, unless it is the one that `write` has just `verified`. If no checkpoint
+    is intact, it deletes nothing. It never deletes a folder without a good manifest, and a truncated checkpoint does
+    not count as one of those to keep. Returns the folders to delete, some of which may remain if the disk fails.
     """
     clean_up(folder)
     with_manifest = [Checkpoint(path, manifest) for _, path in _dated(folder) if (manifest := manifest_or_none(path))]
@@ -195,7 +196,7 @@ def prune(folder: Path, keep_last: int, keep_best: bool, verified: Path | None =
 
 
 class HashingFile:
-    """A file for torch.save that hashes the data and counts its bytes, also those that a full disk did not take.
+    """A file for torch.save that hashes the data and counts all bytes, including those that a full disk rejects.
 
     On a 300 MiB tensor, torch.save to a path blocked the interpreter's other threads for 40-65 ms at a time. With a
     Python file it blocks them for about 10 ms, as an idle thread does, because hashing and writing release the GIL.
@@ -207,18 +208,18 @@ class HashingFile:
         self._error: OSError | None = None
 
     def save(self, state: dict[str, Any], path: Path) -> None:
-        """Write `state` to `path` and sync it. Raises OSError, after `bytes` has counted the whole of it."""
+        """Write `state` to `path` and sync it. Raises OSError, but only after `bytes` has counted all of the state."""
         with path.open("wb", buffering=0) as self._file:
             torch.save(state, cast(IO[bytes], self))
             if self._error:
                 raise self._error
             os.fsync(self._file.fileno())
-            # Drop it from memory, so that `read_back` reads the disk.
+            # Drop the file from the page cache, so that `read_back` reads the disk.
             if sys.platform == "linux":
                 os.posix_fadvise(self._file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def write(self, data: memoryview) -> int:
-        """torch's C++ writer calls this. It would turn an OSError into a crash report, so `save` raises it later."""
+        """Called by torch's C++ writer, which would turn an OSError into a crash report: `save` raises it later."""
         self.bytes += len(data)
         try:
             rest = data
@@ -231,12 +232,12 @@ class HashingFile:
         return len(data)
 
     def flush(self) -> None:
-        """Do nothing: the file has no buffer. torch.save calls this."""
+        """Do nothing, because the file has no buffer. torch.save calls this."""
 
 
 @contextmanager
 def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
-    """The open file `name` of the checkpoint folder `path`. Raises CheckpointError if it is not what `facts` say."""
+    """The open file `name` of the checkpoint folder `path`. Raises CheckpointError if it does not match `facts`."""
     try:
         with (path / name).open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -250,14 +251,17 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
 
 
 def _complete(checkpoint: Checkpoint) -> bool:
-    """Whether what is in the folder has its full size. Of a sharded checkpoint the rest is on other hosts."""
+    """Whether the files in the folder have their full size.
+
+    The other files of a sharded checkpoint are on other hosts.
+    """
     manifest = checkpoint.manifest
     files = ((checkpoint.path / name, file.bytes) for name, file in manifest.files.items())
     return all(path.stat().st_size == whole if path.is_file() else manifest.sharded for path, whole in files)
 
 
 def _dated(folder: Path) -> list[tuple[float, Path]]:
-    """Every checkpoint in `folder` and when it was written, the newest first.
+    """Every checkpoint in `folder` with the time when it was written, the newest first.
 
     An `.old-` folder counts if its replacement was not yet renamed into place.
     """
@@ -278,12 +282,12 @@ def _creation(path: Path) -> float:
 
 
 def now(folder: Path) -> float:
-    """The time, but always after the newest checkpoint's: rank 0 may have moved to a host whose clock is behind."""
+    """The current time, but later than the newest checkpoint: rank 0 may have moved to a host whose clock is behind."""
     return max(time.time(), newest_time(folder) + 0.001)
 
 
 def newest_time(folder: Path) -> float:
-    """When the newest checkpoint in a checkpoints folder was written; 0 without one."""
+    """When the newest checkpoint in a checkpoints folder was written; 0 if there is none."""
     return next((created for created, _ in _dated(folder)), 0.0)
 
 
@@ -297,7 +301,7 @@ def _best(checkpoints: list[Checkpoint]) -> Path | None:
 
 
 def read_back(temporary: Path, name: str, facts: File) -> None:
-    """Verify what is on the disk, and that torch can decode it (mapped, so it does not read the tensors again)."""
+    """Verify the data on the disk, and that torch can decode it (mapped, so it does not read the tensors again)."""
     try:
         with verified(temporary, name, facts):
             pass
@@ -307,7 +311,7 @@ def read_back(temporary: Path, name: str, facts: File) -> None:
 
 
 def rename_into_place(temporary: Path, target: Path) -> None:
-    """Give a complete folder its name, in place of an older one."""
+    """Rename a complete folder to its final name, in place of an older one."""
     replaced = target.with_name(f".old-{target.name}")
     if target.exists():
         target.rename(replaced)
@@ -334,7 +338,7 @@ def _delete(path: Path) -> None:
 
 
 def write_synced(path: Path, text: str) -> None:
-    """Write a text file that is on the disk when this returns."""
+    """Write a text file and sync it to the disk."""
     with path.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
@@ -351,13 +355,13 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_error(folder: Path, step: int, needed: int, error: OSError) -> TrainError:
-    """The fault of a checkpoint of `needed` bytes that cannot be written."""
+    """The error for a checkpoint of `needed` bytes that cannot be written."""
     words = {errno.ENOSPC: "the disk is full", errno.EDQUOT: "the quota of this disk is used up"}
     if error.errno not in words:
         return TrainError(f"{folder}: the checkpoint of step {step} cannot be written: {error.strerror or error}")
     room = os.statvfs(next(filter(Path.exists, (folder, *folder.parents))))
     free, what = amount(room.f_bavail * room.f_frsize), words[error.errno]
-    if room.f_files and room.f_favail < 3:  # what was begun is removed by now; some file systems have no limit
+    if room.f_files and room.f_favail < 3:  # the unfinished files are removed by now; some file systems have no limit
         what = "the disk has as many files as it can hold (df -i)"
     return TrainError(
         f"{folder}: {what}: the checkpoint of step {step} needs {amount(needed)}, {free} are free",

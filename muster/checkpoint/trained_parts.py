@@ -1,4 +1,4 @@
-"""The state of the parts of a training: model, optimizer, scheduler, and whatever else has a `state_dict`."""
+"""The state of the parts of a training: model, optimizer, scheduler, and anything else with a `state_dict`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .shards import Shards
 
 
 class Part(Protocol):
-    """What can tell its state and take it back."""
+    """An object that can return its state and load it again."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
@@ -23,15 +23,15 @@ class Part(Protocol):
 
 
 def collect(parts: Mapping[str, Part]) -> dict[str, Any]:
-    """The state of each part by its name; of a DDP model that of the model inside, which fits any world size."""
+    """The state of each part by its name. For a DDP model, it is the inner model's, which fits any world size."""
     return {name: _inside(part).state_dict() for name, part in parts.items()}
 
 
 def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards: Shards | None = None) -> None:
-    """Give each part its state from the checkpoint `path`. Raises CheckpointError if it lacks one, or does not fit.
+    """Load each part's state from the checkpoint `path`. Raises CheckpointError if it is missing or does not fit.
 
-    A part that the ranks have cut gets its boxes of each tensor. `shards` has the tensors that are not in `state`; all
-    ranks call this.
+    A part that is split over the ranks gets its boxes of each tensor. `shards` has the tensors that are not in `state`;
+    all ranks call this.
     """
     fitting = fit({name: state[name] for name in parts if name in state}, parts, shards)
     for name, part in parts.items():
@@ -52,16 +52,20 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards
 
 
 def _implementation(part: Part) -> list[dict[str, Any]]:
-    """How an optimizer computes, of each group of its weights: that fits this mesh, and is no state of the run.
+    """For each group of an optimizer's weights, which implementation computes it.
 
-    A fused AdamW of whole weights is saved as such, and would fail with weights of which some are cut.
+    The implementation fits this mesh and is not part of the run's state: an AdamW that was fused because its weights
+    were whole is saved as fused, and would fail with weights of which some are split.
     """
     groups = part.param_groups if isinstance(part, torch.optim.Optimizer) else []
     return [{name: group[name] for name in ("fused", "foreach") if name in group} for group in groups]
 
 
 def fit(state: dict[str, Any], parts: Mapping[str, Part], shards: Shards | None) -> dict[str, Any]:
-    """`state` with each tensor cut as the parts' own. One of another shape stays whole, for its part to refuse."""
+    """Split each tensor of `state` as the parts' own are.
+
+    One of another shape stays whole, so that its part rejects it.
+    """
     layouts = {name: cut.layout(_inside(parts[name])) for name in state}
 
     def place(path: cut.Path, shape: Sequence[int]) -> DTensor | None:
@@ -89,11 +93,11 @@ def fit(state: dict[str, Any], parts: Mapping[str, Part], shards: Shards | None)
 
 
 def match_moments(optimizer: torch.optim.Optimizer, saved: Mapping[int, Mapping[str, Any]]) -> None:
-    """Give moments the type that they had, and the memory layout of their weights.
+    """Restore the dtype of optimizer moments, and give them the memory layout of their weights.
 
-    Loading gives them the type of their weights: of bf16 weights an fp32 copy would lose its bits. Torch's own
-    optimizers need it. The code may have changed the layout since the checkpoint; a fused optimizer reads both in the
-    order of their memory: with two layouts it would mix up the elements.
+    Loading converts moments to the dtype of their weights: with bf16 weights, fp32 moments would lose bits. Torch's own
+    optimizers need this conversion. The code may have changed the layout of the weights since the checkpoint; a fused
+    optimizer reads weights and moments in memory order, so with two different layouts it would mix up the elements.
     """
     own = type(optimizer).__module__.startswith("torch.")
     weights = (weight for group in optimizer.param_groups for weight in group["params"])

@@ -1,8 +1,8 @@
 """Writes checkpoints while training continues: the loop calls `submit`, and a background thread does the rest.
 
-There are at most two snapshots: the thread writes one while the other waits. The second one gets its memory only when a
-checkpoint is due during a write. A third `submit` waits for the end of the first write, and the pause includes this
-wait: a slow disk slows down the run, but the writer skips no checkpoint.
+There are at most two snapshots: the thread writes one while the other waits. The second snapshot gets its memory only
+when a checkpoint is due during a write. A third `submit` waits for the end of the first write, and the reported pause
+includes this wait: a slow disk slows down the run, but the writer skips no checkpoint.
 """
 
 from __future__ import annotations
@@ -50,10 +50,11 @@ def open_writer(
     writes: bool,
     alone: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> BackgroundWriter | None:
-    """The writer of `parts` on this rank; of all ranks together if they have cut the parts. All ranks call this.
+    """Open the writer of `parts` on this rank; all ranks write together if the parts are split over them.
 
-    None on a rank that writes nothing. All ranks of a joint writer submit the same steps. `writes`: whether this rank
-    writes a state that no rank has cut. `alone`: entered for each write of such a state.
+    All ranks call this; it returns None on a rank that writes nothing. All ranks of a joint writer submit the same
+    steps. `writes`: whether this rank writes a state that is not split. `alone`: a context manager that is entered for
+    each write of such a state.
     """
     joint = Joint(folder) if cut.is_cut(collect(parts)) else None
     return BackgroundWriter(folder, keep_last, keep_best, on_done, joint, alone) if joint or writes else None
@@ -62,7 +63,7 @@ def open_writer(
 class BackgroundWriter:
     """The only writer of a checkpoints folder. Its thread calls `on_done` once for each `submit`, in order.
 
-    With `joint`, each rank writes its part of a state that they have cut.
+    With `joint`, each rank writes its part of a state that is split over the ranks.
     """
 
     def __init__(
@@ -78,7 +79,7 @@ class BackgroundWriter:
         self._folder, self._keep_last, self._keep_best, self._on_done = folder, keep_last, keep_best, on_done
         self._writes: list[Future[WriteResult]] = []
         self._newest, self._after = store.newest_time(folder), 0.0
-        # Last in, first out: so the loop takes a buffer that is already allocated.
+        # Last in, first out, so that the loop takes a buffer that is already allocated.
         self._free: LifoQueue[Snapshot] = LifoQueue()
         for _ in range(2):
             self._free.put(Snapshot())
@@ -86,11 +87,11 @@ class BackgroundWriter:
         self._thread = ThreadPoolExecutor(1, "checkpoint", initializer=_lower_priority)
 
     def continue_after(self, created: float) -> None:
-        """The training continues from a checkpoint of then: perhaps of another host, whose clock is ahead."""
+        """Continue from a checkpoint written at `created`, perhaps by another host, whose clock may be ahead."""
         self._after = created
 
     def now(self) -> float:
-        """The time for the next checkpoint: after those in the folder, after the one before, and `continue_after`."""
+        """The time for the next checkpoint: later than those in the folder, the previous one, and `continue_after`."""
         self._after = max(store.now(self._folder), self._after + 0.001)
         return self._after
 
@@ -104,8 +105,8 @@ class BackgroundWriter:
     ) -> float:
         """Copy `state`, start to write it as the checkpoint of `step`, and return the pause in milliseconds.
 
-        `created`: its time, where ranks write the same one to several disks. If the write fails, for example on a full
-        disk, `on_done` gets the error. Raises TypeError as `Snapshot.take`.
+        `created`: the checkpoint's time, when ranks write the same one to several disks. If the write fails, for
+        example on a full disk, `on_done` gets the error. Raises TypeError for the same states as `Snapshot.take`.
         """
         began = time.perf_counter()
         for write in self._writes:
@@ -125,7 +126,7 @@ class BackgroundWriter:
         return pause_ms
 
     def finish(self) -> None:
-        """Wait as `wait` does. Do not call `submit` after this."""
+        """Wait for all writes and end the thread; raises like `wait`. Do not call `submit` after this."""
         self._thread.shutdown(wait=True)
         self.wait()
 
@@ -136,9 +137,10 @@ class BackgroundWriter:
             raise results[-1].error
 
     def _refuse_late(self, step: int) -> None:
-        """Raise TrainError if somebody else has written a checkpoint since: this process was paused, and others go on.
+        """Raise TrainError if another process has written a checkpoint since this one's last.
 
-        Its checkpoint would be the newest by its time, but not the one with the most steps.
+        Then this process was paused, and other processes have continued the run. Its checkpoint would be the newest by
+        time, but not the one with the most steps.
         """
         if store.newest_time(self._folder) > self._newest:
             raise TrainError(f"{self._folder}: others continue, so the checkpoint of step {step} is not written here")
@@ -172,13 +174,13 @@ class BackgroundWriter:
                 self._free.put(snapshot)
             written = WriteResult(step, pause_ms, (time.perf_counter() - began) * 1e3, path, size, error)
             if path and (self._joint is None or self._joint.leads):
-                with suppress(OSError):  # the next one tries again
+                with suppress(OSError):  # the next prune tries again
                     store.prune(self._folder, self._keep_last, self._keep_best, verified=path)
         self._on_done(written)
         return written
 
 
 def _lower_priority() -> None:
-    """Let the training threads run first. Only Linux has priorities of threads; elsewhere this would slow training."""
+    """Let the training threads run first. Only Linux has thread priorities; elsewhere this would slow down training."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 10)

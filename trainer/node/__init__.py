@@ -1,1 +1,1 @@
-"""One node, around torchrun. Starts without torch, in a tenth of a second."""
+"""The code around torchrun on one node. It starts without torch, in a tenth of a second."""

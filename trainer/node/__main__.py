@@ -1,6 +1,7 @@
-"""`python -m muster.trainer.node PROGRAM ARGS`: what runs on a node, each under its name. Standard library only.
+"""`python -m muster.trainer.node PROGRAM ARGS`: start one of the programs of a node by name. Standard library only.
 
-The agent, what stands beside it, and what the control side starts in a node's container (docs/develop/contract.md).
+These are the agent, the programs next to it, and those that the control side starts in a node's container
+(docs/develop/contract.md).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ PROGRAMS = {
 
 
 def main() -> None:
-    """Run the program that the first word names, with the words behind it. It ends this process."""
+    """Run the program named by the first argument, with the remaining arguments. The program ends this process."""
     if sys.argv[1:2] == [] or sys.argv[1] not in PROGRAMS:
         sys.exit(f"error: no program {' '.join(sys.argv[1:2])!r}\nhint: one of {', '.join(PROGRAMS)}")
     runpy.run_module(resolve_name(PROGRAMS[sys.argv.pop(1)], __package__), run_name="__main__", alter_sys=True)

@@ -1,4 +1,4 @@
-"""The control groups of a process, in both versions of cgroups: where a limit on it stands. Standard library only."""
+"""The control groups of a process, in both cgroup versions, where its limits are found. Standard library only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def of(process: int | str, kind: str, root: Path = Path("/")) -> Iterator[Path]:
-    """The folder of a process's cgroup for `kind` (cpu, memory), and those above it. `root`: where /proc and /sys are.
+    """The folder of a process's cgroup for `kind` (cpu, memory), and those above it.
 
-    In a container its own cgroup lies at the top, and the path may be the host's.
+    `root` contains /proc and /sys. In a container its own cgroup is at the top, and the path may be the host's.
     """
     with suppress(OSError, ValueError):
         for line in (root / f"proc/{process}/cgroup").read_text().splitlines():

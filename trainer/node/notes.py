@@ -1,8 +1,7 @@
-"""The notes that processes of a node leave each other in its private folder (MUSTER_OUTCOME_DIR): a row each.
+"""The notes that processes of a node leave each other in its private folder (MUSTER_OUTCOME_DIR).
 
-Most are rows of one journal. Whoever adds another note adds its row here, or tests/unit/trainer/node/test_notes.py is
-red. A script may write there as well: each reader takes a note for what anybody may have written. The folder goes with
-the node.
+Most are rows of one journal. If you add another note, add its row here, or tests/unit/trainer/node/test_notes.py fails.
+A script may write into this folder, too: each reader treats a note as untrusted. The folder is removed with the node.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from muster.files import object_of
 from muster.reserve import JOURNAL
 
-# Of what is new, at a time.
+# The limit for one read of new rows.
 _MOST_BYTES = 64 << 20
 
 
@@ -27,7 +26,7 @@ def folder_of(run_folder: Path, node: str) -> Path:
 
 
 def folder_here() -> Path:
-    """That of the node in whose container this program runs. Ends the program where there is none."""
+    """The private folder of the node in whose container this program runs. Ends the program if there is none."""
     run_folder, node = os.environ.get("MUSTER_RUN_DIR", ""), os.environ.get("MUSTER_NODE", "")
     folder = folder_of(Path(run_folder), node)
     if not run_folder or not folder.is_dir():
@@ -36,14 +35,14 @@ def folder_here() -> Path:
 
 
 class Journal:
-    """The journal in a private folder, from its beginning. Several threads may read."""
+    """The journal in a private folder, read from its beginning. Several threads may read it."""
 
     def __init__(self, outcome: Path) -> None:
         self.folder, self._offset, self._lock = outcome, 0, threading.Lock()
         self._newest: dict[str, Any] = {}
 
     def read(self) -> list[dict[str, Any]]:
-        """The whole rows since the last call."""
+        """The complete rows that were added since the last call."""
         with self._lock:
             rows = [row for line in self._lines() if (row := object_of(line))]
             for row in rows:
@@ -51,14 +50,14 @@ class Journal:
         return rows
 
     def newest(self, name: str) -> dict[str, Any]:
-        """The newest object of that name in a row; empty if there is none."""
+        """The newest object with this key in any row; empty if there is none."""
         self.read()
         value = self._newest.get(name)
         return value if isinstance(value, dict) else {}
 
     def _lines(self) -> list[str]:
         path, new = self.folder / JOURNAL, b""
-        # A script may have put a pipe there: nobody waits for it, and no reader can seek in it; or a folder.
+        # A script may have put a pipe there: the open must not wait for a writer, and seeking in it fails. Or a folder.
         with (
             suppress(OSError),
             open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file,
@@ -71,9 +70,10 @@ class Journal:
 
 
 class Note(NamedTuple):
-    """A file of the private folder. `name`: as the code has it, with `*` for a number. `says`: what a reader learns.
+    """A file in the private folder. `name`: as in the code, with `*` for a number. `says`: what a reader learns.
 
-    `writes`, `reads`: the modules; each has the name in its text, or `constant`, which stands for it.
+    `writes`, `reads`: the modules that write and read it; each contains the name in its text, or `constant` in its
+    place.
     """
 
     name: str
@@ -86,15 +86,15 @@ class Note(NamedTuple):
 _STOP, _NODE = "muster/stop.py", "trainer/node/agent/node.py"
 _BELOW, _STACKS = "trainer/node/ending/judge_below.py", "trainer/node/hang/stacks.py"
 NOTES = (
-    # Rows of all processes, by whom they are written:
-    # torchrun's: how ranks began and ended (ending/rank_lives.py), what it waits for (launch/epochs.py), and how what
-    # is not watched from inside ended below a rank (ending/watch_below.py);
-    # a rank's: that it can stop gracefully, or has stopped as asked (muster/stop.py); its verdict, and the agent's
+    # Rows from all processes, by their writers:
+    # torchrun: how ranks began and ended (ending/rank_lives.py), what it waits for (launch/epochs.py), and how
+    # processes below a rank ended that are not watched from inside (ending/watch_below.py);
+    # a rank: that it can stop gracefully, or has stopped as asked (muster/stop.py); its verdict, and the agent's
     # (trainer/verdict.py);
-    # of each process below a rank: which world it forms and that it trains (rank/together.py), the exception that ended
-    # it (rank/steps/watcher.py, trainer/train/run.py), that it begins anew, and whom it ended on purpose
+    # each process below a rank: which world it forms and that it trains (rank/together.py), the exception that ended
+    # it (rank/steps/watcher.py, trainer/train/run.py), that it begins anew, and which process it ended on purpose
     # (rank/end_note.py);
-    # of a program beside the agent, that somebody asks the node to leave, and of the agent, whether it may
+    # a program next to the agent: that the node is asked to leave; and the agent: whether it may leave
     # (membership/leave.py).
     Note(
         JOURNAL,
@@ -106,7 +106,7 @@ NOTES = (
         "who began, trains, stops, has ended and judges here",
         "JOURNAL",
     ),
-    # The agent's.
+    # Written by the agent.
     Note(
         ".epoch",
         ("trainer/node/membership/min_nodes.py", "trainer/node/membership/all_nodes.py"),
@@ -115,7 +115,7 @@ NOTES = (
         "EPOCH",
     ),
     Note("unasked", (_NODE,), (_STOP, _BELOW), "nobody has asked this node to stop", "UNASKED"),
-    # A rank's.
+    # Written by a rank.
     Note(
         "*.stacks",
         ("trainer/node/rank/steps/watcher.py", "trainer/train/ending/stack_samples.py"),
@@ -141,6 +141,6 @@ NOTES = (
         ("trainer/node/launch/launcher.py",),
         "stand-ins for a shell script, and the nodes as deepspeed reads them",
     ),
-    # Every process that writes here may need its bytes on a full disk.
+    # Any process that writes here may need this space on a full disk.
     Note(".ballast", ("muster/reserve.py",), ("muster/reserve.py",), "room for the last words", "_NAME"),
 )

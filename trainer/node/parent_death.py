@@ -1,6 +1,6 @@
-"""No process of a run outlives the one that started it: orphans would hold the GPUs and the ports.
+"""No process of a run outlives the process that started it: orphans would hold the GPUs and the ports.
 
-Whoever goes away in order asks it to stop: MUSTER_STOP_ON_EOF=1 says that the end of its input means that.
+A parent that ends gracefully asks it to stop: MUSTER_STOP_ON_EOF=1 means that the end of its input is this request.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def die_with_parent(with_signal: signal.Signals, parent: int = 0) -> None:
         return
     parent = parent or os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(with_signal))
-    if os.getppid() != parent:  # it ended before the kernel knew
+    if os.getppid() != parent:  # the parent ended before the kernel was told
         os.kill(os.getpid(), with_signal)
 
 
 def input_is_closed() -> bool:
-    """Whether this process is asked to stop by the end of its input."""
+    """Whether the end of its input asks this process to stop."""
     if os.environ.get("MUSTER_STOP_ON_EOF") != "1":
         return False
     readable, _, _ = select.select([0], [], [], 0)

@@ -1,4 +1,4 @@
-"""What /proc tells of the processes of a node: which live, whose they are, what they were started with.
+"""The processes of a node from /proc: which are alive, whose they are, and with what they were started.
 
 Standard library only.
 """
@@ -11,25 +11,25 @@ from contextlib import suppress
 from pathlib import Path
 
 PROC = Path("/proc")
-# Places among the fields of /proc/PID/stat that stand behind the name.
+# Indices of the fields of /proc/PID/stat that follow the process name.
 STATE, PARENT, SESSION = 0, 1, 3
 
 
 def stat(process: Path) -> list[str]:
-    """What /proc says of a process or a thread, from its state on; nothing where it has ended."""
-    with suppress(OSError):  # the name in parentheses may hold anything
+    """The fields of /proc/.../stat for a process or a thread, from its state on; an empty list if it has ended."""
+    with suppress(OSError):  # the name, in parentheses, may contain any characters
         return (process / "stat").read_text(errors="replace").rpartition(")")[2].split()
     return []
 
 
 def state_of(pid: int) -> str:
-    """The kernel's letter for what a process does; empty where there is none."""
+    """The kernel's letter for the state of a process; empty if there is no such process."""
     return "".join(stat(PROC / str(pid))[:1])
 
 
 def exists(pid: int) -> bool:
-    """Whether a process is there: one that has ended stays until its parent has taken its code."""
-    with suppress(PermissionError):  # it is another user's
+    """Whether a process exists: one that has ended stays until its parent has collected its exit code."""
+    with suppress(PermissionError):  # it belongs to another user
         try:
             os.kill(pid, 0)
         except (ProcessLookupError, OverflowError):
@@ -43,19 +43,19 @@ def lives(pid: int) -> bool:
 
 
 def of_sessions(sessions: Collection[int]) -> Iterator[tuple[int, int]]:
-    """The processes of these sessions, each behind its session."""
+    """The processes of these sessions, as pairs of session and process."""
     for pid, fields in all_stats().items() if sessions else ():
         if (session := int(fields[SESSION])) in sessions:
             yield session, pid
 
 
 def all_stats() -> dict[int, list[str]]:
-    """By process, what `stat` says of it."""
+    """The fields of `stat`, for every process."""
     return {int(path.name): fields for path in PROC.glob("[0-9]*") if (fields := stat(path))}
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process, as far as the kernel tells."""
+    """The children of a process; empty if the kernel does not list them."""
     pids = list[int]()
     for path in (PROC / str(pid) / "task").glob("*/children"):
         with suppress(OSError):
@@ -64,5 +64,5 @@ def children(pid: int) -> list[int]:
 
 
 def texts(pid: int, name: str) -> list[str]:
-    """What a process was started with: the words of its `cmdline`, or its `environ`. Raises OSError."""
+    """The arguments with which a process was started (`cmdline`), or its variables (`environ`). Raises OSError."""
     return (PROC / str(pid) / name).read_bytes().decode(errors="replace").rstrip("\0").split("\0")

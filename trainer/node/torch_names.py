@@ -1,6 +1,6 @@
-"""The private names of torch that are patched or read here, and the variable that does without: MUSTER_PLAIN_TORCHRUN.
+"""Private names of torch that Muster patches or reads, and the variable that turns this off: MUSTER_PLAIN_TORCHRUN.
 
-tests/unit/trainer/node/test_torch_names.py says which of them a new torch has moved. Standard library only.
+tests/unit/trainer/node/test_torch_names.py reports which of them a new torch has moved. Standard library only.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 
-# Set to 1, torchrun is torch's own: ranks that import torch each for themselves, its pauses, its rendezvous.
+# If set to 1, torchrun is unchanged: each rank imports torch itself, with torch's own pauses and rendezvous.
 PLAIN = "MUSTER_PLAIN_TORCHRUN"
-# Where each is found, and what is lost without it.
+# Where each name is, and what does not work without it.
 NAMES = {
     "torch._C:DisableTorchFunction": "modes and tensor classes of a script hear nothing of what watches it",
     "torch.distributed.distributed_c10d:_world.pg_map": "whether a script's ranks sent anything",
@@ -25,12 +25,12 @@ NAMES = {
 
 
 def plain(environment: Mapping[str, str]) -> bool:
-    """Whether the user asked that torch stays as it is."""
+    """Whether the user asked to leave torch unchanged."""
     return environment.get(PLAIN) == "1"
 
 
 def moved() -> list[str]:
-    """The names of torch's functions that this torch lacks, each with what is lost. Imports torch."""
+    """The names that this version of torch does not have, each with what does not work without it. Imports torch."""
     return [f"{name} ({loss})" for name, loss in NAMES.items() if not _is_there(name)]
 
 

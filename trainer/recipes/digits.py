@@ -1,7 +1,7 @@
 """Recipe `digits`: classify 8x8 scans of handwritten digits with a small convolutional net.
 
-The data ships with Muster (`digits.csv.gz`, see DIGITS.md), so this trains without a network connection. The net has
-no dropout and no batch norm, so its loss depends on the global batch alone, not on the number of ranks that share it.
+The data ships with Muster (`digits.csv.gz`, see DIGITS.md), so this trains without a network connection. The net has no
+dropout and no batch norm, so its loss depends only on the global batch, not on the number of ranks that share it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HELD_OUT_PER_CLASS = 36  # 360 of 1,797: one in five
 
 
 def model() -> nn.Module:
-    """A net of 76,522 weights: images (batch, 1, 8, 8) of 0..1 in, class scores (batch, 10) out."""
+    """A net of 76,522 weights: input images (batch, 1, 8, 8) with values 0..1, output class scores (batch, 10)."""
     net = nn.Sequential(
         nn.Conv2d(1, 32, 3, padding=1),
         nn.ReLU(),
@@ -34,12 +34,13 @@ def model() -> nn.Module:
         nn.ReLU(),
         nn.Linear(128, 10),
     )
-    # CPUs, and GPUs with bf16 or fp16, convolve faster in this layout (PyTorch: "Channels Last Memory Format").
+    # CPUs, and GPUs with bf16 or fp16, compute convolutions faster in this layout (PyTorch: "Channels Last Memory
+    # Format").
     return net.to(memory_format=torch.channels_last)  # type: ignore[call-overload, no-any-return]
 
 
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
-    """1,437 digits to train on and 360 held out. An item: image (1, 8, 8) float32, class () int64."""
+    """1,437 digits to train on and 360 held-out ones. An item: image (1, 8, 8) float32, class () int64."""
     if data is not None:
         raise Refused(f"recipe digits: brings its own data, got --data {data}", "leave out --data")
     text = gzip.decompress(Path(__file__).with_name("digits.csv.gz").read_bytes()).decode()
@@ -50,19 +51,22 @@ def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean cross entropy, in nats a digit."""
+    """Mean cross entropy, in nats per digit."""
     images, classes = batch
     return F.cross_entropy(model(images).float(), classes)
 
 
 def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """`accuracy`: 1 for a right class, else 0; shape (batch,)."""
+    """`accuracy`: 1 for a correct class, else 0; shape (batch,)."""
     images, classes = batch
     return {"accuracy": (model(images).argmax(1) == classes).float()}
 
 
 def _split(classes: list[int]) -> tuple[list[int], list[int]]:
-    """The indices to train on and to hold out. A fixed seed draws the same number from each class to hold out."""
+    """The indices to train on and to hold out.
+
+    A fixed seed selects the same number of held-out digits in each class.
+    """
     # Python guarantees the sequence of random() for a seed in every version, but not that of shuffle() or sample().
     draw = random.Random(0)
     shuffled = sorted((draw.random(), index) for index in range(len(classes)))

@@ -1,9 +1,9 @@
-"""Make `digits.csv.gz`, the data of the `digits` recipe, from its source. You run this by hand; training never does.
+"""Make `digits.csv.gz`, the data of the `digits` recipe, from its source. Run it yourself; training never runs it.
 
     python trainer/recipes/make_digits.py                  # from scikit-learn's load_digits (pip install scikit-learn)
     python trainer/recipes/make_digits.py optdigits.tes    # from UCI's own file, archive.ics.uci.edu/dataset/80
 
-Both commands make the same text: one line for each digit, with 64 grey values of 0..16 row by row, then the class.
+Both commands produce the same text: one line for each digit, with 64 grey values of 0..16 row by row, then the class.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def from_scikit_learn() -> list[list[int]]:
 
 
 def from_uci(path: Path) -> list[list[int]]:
-    """The 1,797 rows from `optdigits.tes`. Raises OSError or ValueError for another file."""
+    """The 1,797 rows from `optdigits.tes`. Raises OSError or ValueError if the file is missing or different."""
     return [[int(value) for value in line.split(",")] for line in path.read_text().split()]
 
 
 def main() -> None:
-    """Write the file beside this script, or exit with an error if the digits are not the expected ones."""
+    """Write the file next to this script, or exit with an error if the digits are not the expected ones."""
     rows = from_uci(Path(sys.argv[1])) if len(sys.argv) > 1 else from_scikit_learn()
     text = "".join(",".join(map(str, row)) + "\n" for row in rows).encode()
     digest = hashlib.sha256(text).hexdigest()

@@ -1,7 +1,7 @@
-"""Recipe `text`: guess the next byte of any folder of text, with a small causal transformer.
+"""Recipe `text`: predict the next byte of the text in any folder, with a small causal transformer.
 
-Without `--data` it reads the Python standard library's own sources, found on every machine that can run it.
-Files are read in sorted order, so nodes with the same folder hold the same bytes.
+Without `--data` it reads the sources of the Python standard library, which every machine that can run it has. Files are
+read in sorted order, so nodes with the same folder read the same bytes.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from torch.utils.data import Dataset
 from muster.errors import Refused
 
 DEFAULTS = {"steps": 300, "batch": 24, "lr": 2e-3}
-WINDOW = 128  # bytes a sample
+WINDOW = 128  # bytes in a sample
 WIDTH, HEADS, LAYERS = 128, 4, 3
-STDLIB_BYTES = 4_000_000  # enough for many times the default steps, and evaluated in seconds
-# Root's alone on many hosts, and neither has text.
+STDLIB_BYTES = 4_000_000  # enough for many times the default steps; an evaluation takes seconds
+# On many hosts only root can read the first one, and neither folder contains text.
 NO_TEXT = frozenset({"lost+found", "__pycache__"})
 NOT_LIBRARY = NO_TEXT | {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 
@@ -36,7 +36,7 @@ class Block(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.norm_attend, self.norm_think = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-        # Query, key and value of one head lie together, so that ranks can share the heads (tensor_plan).
+        # The rows of one head's query, key and value are adjacent, so that ranks can share the heads (tensor_plan).
         self.by_head, self.mix = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         self.think = nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH))
 
@@ -86,7 +86,7 @@ def model() -> nn.Module:
 
 
 def tensor_plan(model: nn.Module) -> dict[str, Any]:
-    """Ranks share the heads of each block, and the width of the net after them; up to HEADS ranks."""
+    """The ranks share the heads of each block, and the width of the net after them; at most HEADS ranks."""
     return {
         "blocks.*.by_head": ColwiseParallel(),
         "blocks.*.mix": RowwiseParallel(),
@@ -96,7 +96,7 @@ def tensor_plan(model: nn.Module) -> dict[str, Any]:
 
 
 def datasets(data: Path | None) -> tuple[Windows, Windows]:
-    """The first 95 % of the text, and the last 5 %. Raises Refused for a folder with too little text or none."""
+    """The first 95 % of the text, and the last 5 %. Raises Refused if the folder has too little text."""
     text = _read_stdlib() if data is None else _read_folder(data)
     held_out = len(text) // 20
     if held_out <= WINDOW:
@@ -107,19 +107,22 @@ def datasets(data: Path | None) -> tuple[Windows, Windows]:
 
 
 def loss(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Tensor:
-    """Mean cross entropy, in nats a byte."""
+    """Mean cross entropy, in nats per byte."""
     return _cross_entropy(model(batch[0]), batch[1]).mean()
 
 
 def metrics(model: nn.Module, batch: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
-    """For each window, shape (batch,): `bits_per_byte` (lower is better) and `accuracy`, the share of right guesses."""
+    """The metrics of each window, shape (batch,).
+
+    `bits_per_byte` (lower is better) and `accuracy`, the share of correct guesses.
+    """
     scores, following = model(batch[0]), batch[1]
     bits = _cross_entropy(scores, following).mean(1) / math.log(2)
     return {"bits_per_byte": bits, "accuracy": (scores.argmax(-1) == following).float().mean(1)}
 
 
 def _cross_entropy(scores: Tensor, following: Tensor) -> Tensor:
-    """Nats for each byte, (batch, bytes); computed in float32 also under autocast."""
+    """The cross entropy of each byte in nats, (batch, bytes); computed in float32 even under autocast."""
     return F.cross_entropy(scores.float().transpose(1, 2), following, reduction="none")
 
 
@@ -143,12 +146,12 @@ def _read_folder(folder: Path) -> bytes:
 def _files(root: Path, skipped: frozenset[str] = NO_TEXT) -> Iterator[Path]:
     """Regular files below `root`, in the same order on every machine, without hidden ones and `skipped` folders."""
     for folder, subfolders, names in os.walk(root, onerror=_refuse):
-        # os.walk reads this list again to choose the next folders and their order.
+        # os.walk reads this list afterwards to choose the next folders and their order.
         subfolders[:] = sorted(name for name in subfolders if name[0] != "." and name not in skipped)
         paths = (Path(folder, name) for name in sorted(names) if name[0] != ".")
         yield from (path for path in paths if path.is_file())
 
 
 def _refuse(fault: OSError) -> None:
-    """A folder that cannot be listed is no empty one: another host may train on more."""
+    """Refuse a folder that cannot be listed: skipping it would hide its files, and other hosts may train on them."""
     raise fault

@@ -1,1 +1,1 @@
-"""One rank: environment, process group, data, loop, evaluation, metrics."""
+"""Muster's own trainer on one rank: environment, process group, data, loop, evaluation, metrics."""

@@ -1,6 +1,7 @@
-"""A model's buffers (the running means of a BatchNorm, say): all ranks have rank 0's after each step.
+"""A model's buffers (for example the running means of a BatchNorm): after each step all ranks have rank 0's.
 
-DDP would give them rank 0's before the next step. Until then each rank had its own, and with rank 0 its own were lost.
+DDP would broadcast rank 0's buffers only before the next step. Until then each rank would have its own, and if rank 0
+were lost, its buffers would be lost too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Buffers:
         self.finish()
 
     def send(self) -> None:
-        """After the last forward pass of a step: rank 0 sends its own, while backward computes."""
+        """After the last forward pass of a step: rank 0 sends its buffers while the backward pass runs."""
         if not self._any:
             return
         self._sent = [torch.cat([buffer.reshape(-1) for buffer in alike]) for alike in self._alike()]
@@ -34,25 +35,25 @@ class Buffers:
         self._works = [work for work in works if work is not None]
 
     def wait(self) -> None:
-        """Wait for what rank 0 has sent."""
+        """Wait for the buffers from rank 0."""
         for work in self._works:
             work.wait()
 
     def finish(self) -> None:
-        """With the update of the weights: the model has what rank 0 sent."""
+        """Copy rank 0's buffers into the model; called together with the update of the weights."""
         self._of_last_step = self._sent
         if dist.get_rank():
             self.restore()
 
     def restore(self) -> None:
-        """The model has those of the last finished step again, whatever forward passes have changed since."""
+        """Restore the buffers of the last finished step, whatever forward passes have changed since."""
         for alike, values in zip(self._alike(), self._of_last_step, strict=False):
             parts = values.split([buffer.numel() for buffer in alike])
             for buffer, part in zip(alike, parts, strict=True):
                 buffer.copy_(part.view_as(buffer))
 
     def _alike(self) -> list[list[Tensor]]:
-        """The buffers by type. A model may replace one by another tensor, so they are looked up each time."""
+        """The buffers, grouped by type and device. A model may replace a buffer, so this looks them up each time."""
         by_type: dict[tuple[torch.dtype, torch.device], list[Tensor]] = defaultdict(list)
         for buffer in self._model.buffers() if self._any else ():
             by_type[buffer.dtype, buffer.device].append(buffer.detach())

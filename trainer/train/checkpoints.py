@@ -1,4 +1,4 @@
-"""The checkpoints of a run on one rank: who writes them, when, and what the record and the console say of them."""
+"""A run's checkpoints on one rank: which ranks write them, when, and what is recorded and printed about them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .step import Stepper
 
 
 class LastWrite(NamedTuple):
-    """The newest good checkpoint, and why the last write failed (empty: it did not), on rank 0, whose node this is."""
+    """On rank 0: the newest good checkpoint, why the last write failed (empty: it did not), and rank 0's node."""
 
     good: str
     fault: str
@@ -33,7 +33,10 @@ class LastWrite(NamedTuple):
 
 
 class Checkpoints:
-    """All ranks build this at the same place. `say` prints on rank 0's console, `say_on_any_rank` on this one's."""
+    """The checkpoints on this rank. All ranks build this at the same place.
+
+    `say` prints on rank 0's console, `say_on_any_rank` on this rank's console.
+    """
 
     def __init__(
         self,
@@ -48,14 +51,15 @@ class Checkpoints:
         self._group, self._ranks, self._folder, self._config = group, ranks, folder, config
         self._say, self._say_on_any_rank = say, say_on_any_rank
         self._copies = stepper.mesh.copies
-        # Of ranks with the same state more than one writes it, if they have a disk each: the first host's may be lost.
+        # If ranks hold the same state on several disks, more than one of them writes it: the first host may be lost.
         several = self._copies and ranks.world > 1
         lowest = lowest_on_each(folder.checkpoints) if several else [0] * ranks.world
         self._savers = savers(lowest, ranks.disks) if several else [0]
         lock = partial(alone, folder.path) if several else nullcontext
         writes, keep = ranks.rank in self._savers, config.keep
         self._writer = open_writer(folder.checkpoints, keep, True, self._written, stepper.parts(), writes, lock)
-        # A GPU may wait for the lost rank, and a copy of the weights would wait behind that. Not tried on one yet.
+        # A GPU may be waiting for the lost rank, and a copy of the weights would queue behind that. Not yet tried on a
+        # GPU.
         rescues = several and lowest[ranks.rank] in self._savers and group.device.type != "cuda"
         self._rescue: Rescue | None = None
         if rescues:
@@ -64,24 +68,24 @@ class Checkpoints:
         self._last_good = "none yet"
 
     def continue_after(self, step: int, created: float) -> None:
-        """The run continues from the checkpoint of `step`, written at `created`; from step 0 if there is none."""
+        """Continue from the checkpoint of `step`, written at `created`; step 0 if there is no checkpoint."""
         self._start, self._mark = step, Mark(step, created)
         self._agree_on_time(step)
 
     def save(self, step: int, metric: float | None, take: Take) -> None:
-        """Begin to write the checkpoint of `step`. `take` gives the state and the summary, on ranks that write."""
+        """Start to write the checkpoint of `step`. On ranks that write, `take` returns the state and the summary."""
         created = self._agree_on_time(step)
         if self._writer:
             state, summary = take()
             self._writer.submit(step, state, metric, summary, created)
 
     def rescue(self, step: int, take: Take) -> None:
-        """Save the last finished `step` of a run that breaks off, where this rank may. It ends after this."""
+        """Save the last finished `step` of a run that breaks off, if this rank may. The rank ends after this."""
         if self._rescue and step > self._start:
             self._rescue.save(step, self._mark.at(step), take)
 
     def wait(self) -> None:
-        """Return when all ranks have written: no rank looks for checkpoints before."""
+        """Return when all ranks have written their checkpoints: no rank may look for checkpoints before."""
         self._allow_for_writing()
         with suppress(TrainError):  # `_written` has reported it
             if self._writer:
@@ -89,7 +93,7 @@ class Checkpoints:
         exchange.all_of(None)
 
     def settle(self) -> LastWrite:
-        """Wait for the last checkpoint. Every rank gets what rank 0 knows of it."""
+        """Wait for the last checkpoint. Every rank gets rank 0's result."""
         self._allow_for_writing()
         fault = ""
         try:
@@ -109,7 +113,7 @@ class Checkpoints:
         self._group.set_timeout(self._config.join_timeout)  # a big state takes longer to write and read than a step
 
     def _agree_on_time(self, step: int) -> float | None:
-        """Let all ranks know a time for a checkpoint of this step; None where those that write agree on it later."""
+        """Make all ranks agree on a time for this step's checkpoint; None if the writing ranks agree on it later."""
         if self._writer:
             self._writer.continue_after(self._mark.at(step))
         if not self._copies:
@@ -134,7 +138,7 @@ class Checkpoints:
             self._folder.event("copied", step=written.step, write_ms=write_ms, bytes=written.bytes)
 
     def _rescued(self, written: WriteResult) -> None:
-        """The thread that saves a run that broke off calls this."""
+        """Report what the rescue has saved. The thread of the rescue calls this."""
         own = f"rank {self._ranks.rank} ({self._ranks.node})"
         if written.error:
             how = f"could not save: {self._failed(written)}"
@@ -160,7 +164,7 @@ class Checkpoints:
 
 
 def describe_earlier(folder: Path) -> str:
-    """Which earlier checkpoint lies in a folder of checkpoints, to be read there: somebody may have emptied it."""
+    """Describe the newest earlier checkpoint in a folder, read from the disk: somebody may have emptied the folder."""
     with suppress(OSError):
         for _, path in listed(folder):
             if (path / MANIFEST).is_file():

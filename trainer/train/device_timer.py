@@ -1,4 +1,4 @@
-"""Times of work on this rank's device. A GPU works behind the host, so the host's clock would only show its waits."""
+"""Measure work on this rank's device. A GPU works asynchronously, so the host's clock would only measure waits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 
 
 class DeviceTimer:
-    """Sets marks in the device's own order of work and measures the milliseconds between two of them.
+    """Sets marks in the device's own queue of work and measures the milliseconds between two of them.
 
-    on_gpu: marks are made when the GPU comes to them, which may be later.
+    on_gpu: the GPU reaches a mark only when it has done the work before it, which may be later than the call.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -26,5 +26,8 @@ class DeviceTimer:
         return event
 
     def ms(self, begin: Any, end: Any) -> float:
-        """Milliseconds from one mark to another. On a GPU both must be past: synchronize with the device first."""
+        """Milliseconds from one mark to another.
+
+        On a GPU both marks must be reached: synchronize with the device first.
+        """
         return float(begin.elapsed_time(end)) if self.on_gpu else (end - begin) * 1e3

@@ -16,9 +16,10 @@ from ..node.variables import FIRST_FILE
 
 @dataclass(frozen=True)
 class Ranks:
-    """One process's place in the run. `disks`: how many get each checkpoint, where hosts have one each.
+    """One process's place in the run.
 
-    `file`: the number of its files, where it is another than the rank's (node/membership/min_nodes.py).
+    `disks`: how many disks get each checkpoint, when each host has its own disk. `file`: the number in the names of
+    this process's files, if it is not the rank (node/membership/min_nodes.py).
     """
 
     rank: int
@@ -35,10 +36,10 @@ class Ranks:
 
 
 def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
-    """This process's place, from torchrun's variables.
+    """Read this process's place from torchrun's variables.
 
-    Raises Refused if a variable is missing or invalid, and if the world size is not the planned one: a node that lost
-    the others must not train alone and look like success.
+    Raises Refused if a variable is missing or invalid, or if the world size is not the planned one: a node that lost
+    the others must not train alone and look like a success.
     """
     missing = [
         name for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT") if name not in environment
@@ -55,7 +56,8 @@ def discover(environment: Mapping[str, str] = os.environ) -> Ranks:
         node=environment.get("MUSTER_NODE") or socket.gethostname(),
         file=_file(environment),
     )
-    if environment.get("PET_RDZV_BACKEND") == min_nodes.BACKEND:  # whichever nodes remain, one of them has it
+    # whichever nodes remain, one of them then has the checkpoint
+    if environment.get("PET_RDZV_BACKEND") == min_nodes.BACKEND:
         place = replace(place, disks=place.world)
     if not place.rank < place.world:
         raise Refused(f"RANK={place.rank} is outside WORLD_SIZE={place.world}")
@@ -92,4 +94,4 @@ def _whole(environment: Mapping[str, str], name: str, default: str = "") -> int:
         raise Refused(
             f"{name} must be a whole number, got {text!r}", "torchrun sets it; does something else set it too?"
         )
-    return int(text[:9])  # of thousands of digits Python makes no number
+    return int(text[:9])  # Python refuses to parse a number of thousands of digits

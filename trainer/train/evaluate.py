@@ -1,4 +1,4 @@
-"""Evaluation on all ranks; counts every held-out sample exactly once."""
+"""Evaluation on all ranks; every held-out sample is counted exactly once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .step import Stepper
 def evaluate(stepper: Stepper, held_out: Dataset[Any], rank: int) -> tuple[dict[str, float], int]:
     """Mean loss and metrics of the whole held-out set, the same on every rank, and the number of samples counted.
 
-    Each data-parallel rank takes every so-many-th sample; the ranks add up sums and counts. A rank that has one batch
-    less passes another one through the model and does not count it: where the model is cut, its peers wait for it.
-    This uses the bare model: DDP's forward would broadcast buffers for nothing.
+    With n data-parallel ranks, each rank takes every n-th sample; the ranks add up sums and counts. A rank with one
+    batch fewer passes an extra batch through the model without counting it: if the model is sharded, its peers wait for
+    that pass. This uses the bare model, because DDP's forward would broadcast buffers for nothing.
     """
     device, recipe = stepper.group.device, stepper.recipe
     size = len(held_out)  # type: ignore[arg-type]

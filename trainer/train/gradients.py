@@ -1,7 +1,7 @@
-"""A rank's share of the gradients' norm, and their scaling, where weights lie in different meshes; step.py sums it.
+"""A rank's share of the gradient norm, and gradient scaling, when weights are in different meshes; step.py adds up.
 
-A model cut by tensor parallelism has weights of several kinds: tensors, and DTensors of one mesh or another. The norm
-is counted on the parts themselves: DTensor's own arithmetic takes longer than the sums, and sends a message for it.
+A model that tensor parallelism has sharded has several kinds of weights: tensors, and DTensors of one mesh or another.
+The norm is computed on the local parts: DTensor's own arithmetic takes longer than the sums and sends a message.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from torch.distributed.tensor import DTensor, Replicate
 
 
 def squares(parameters: Iterable[nn.Parameter]) -> Tensor:
-    """What this rank adds to the sum of the squares of all gradients, in float64: all ranks' shares make the sum.
+    """This rank's share of the sum of squares of all gradients, in float64: all ranks' shares add up to the sum.
 
-    Where several ranks have the same part, each adds its fraction.
+    If several ranks hold the same part, each adds only its fraction.
     """
     by_copies: dict[int, list[Tensor]] = defaultdict(list)
     device = torch.device("cpu")
@@ -32,7 +32,7 @@ def squares(parameters: Iterable[nn.Parameter]) -> Tensor:
 
 
 def scale(parameters: Iterable[nn.Parameter], norm: float, limit: float) -> None:
-    """Scale all gradients, whose common norm is `norm`, so that it is at most `limit`."""
+    """Scale all gradients, whose common norm is `norm`, so that the norm is at most `limit`."""
     factor = limit / (norm + 1e-6)
     if factor >= 1:
         return
@@ -42,7 +42,7 @@ def scale(parameters: Iterable[nn.Parameter], norm: float, limit: float) -> None
 
 
 def fit_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
-    """An optimizer whose fused and batched kernels would get weights of several kinds takes each weight alone."""
+    """Turn off the fused and batched kernels of an optimizer that would mix several kinds of weights in one kernel."""
     for group in optimizer.param_groups:
         meshes = {parameter.device_mesh if isinstance(parameter, DTensor) else None for parameter in group["params"]}
         if len(meshes) > 1:
@@ -51,7 +51,7 @@ def fit_optimizer(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
 
 
 def _part(gradient: Tensor) -> tuple[Tensor, int]:
-    """What this rank has of a gradient, and how many ranks have the same."""
+    """This rank's part of a gradient, and how many ranks hold the same part."""
     world = dist.get_world_size()
     if not isinstance(gradient, DTensor):
         return gradient, world

@@ -35,8 +35,10 @@ from .weights import Audit, digest
 
 
 class Training:
-    """A run on one rank. `say` prints a line on rank 0's console, `say_on_any_rank` on this one's; `stop_asked` is true
-    after SIGTERM."""
+    """The training of a run on one rank.
+
+    `say` prints a line on rank 0's console, `say_on_any_rank` on this rank's; `stop_asked` is true after SIGTERM.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class Training:
         self.say_next = 0.0
 
     def run(self) -> Verdict:
-        """Train to the last step, or until somebody asks for a stop. Raises TrainError for a fault the user can fix."""
+        """Train to the last step, or until a stop is requested. Raises TrainError for a fault that the user can fix."""
         config = self.config
         self._restore()
         self._report_plan()
@@ -94,22 +96,25 @@ class Training:
         return self._finish()
 
     def rescue(self) -> None:
-        """Save the last finished step of a run that breaks off, if this rank has it whole. The rank ends after this."""
+        """Save the last finished step of a run that breaks off, if this rank has its whole state.
+
+        The rank then ends.
+        """
         if self._sound and not self.stepper.updating:
             self.checkpoints.rescue(self.position.step, self._take_after_break)
 
     def puts_off_end(self) -> bool:
-        """Whether a signal came during an update: the loop ends this rank after it, with a whole state to save."""
+        """Whether a signal came during an update: the loop then ends this rank after the update, with a whole state."""
         self._end_put_off = self.stepper.updating
         return self._end_put_off
 
     def close(self) -> None:
-        """Finish all writes, however the run ended."""
+        """Finish all writes, whether the run succeeded or not."""
         self.checkpoints.close()
         self.meter.close()
 
     def _restore(self) -> None:
-        """Go to the newest checkpoint, or to step 0."""
+        """Continue from the newest checkpoint, or from step 0."""
         self.position, created = state.restore(self.stepper, self.config, self.ranks, self.folder, self.samples)
         self.checkpoints.continue_after(self.position.step, created)
         self._sound = True
@@ -117,11 +122,11 @@ class Training:
         self.meter.resume()
 
     def _take(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The state of the run, and its summary."""
+        """The state of the run at this step, and its summary."""
         return self._state_at(self.position)
 
     def _take_after_break(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The state of the last finished step, when a later one broke, and its summary."""
+        """The state after the last finished step, if a later step failed, and its summary."""
         self.stepper.undo()
         step = self.position.step
         due = self._is_evaluation_due(step == self.config.steps) and self.evaluated_at != step
@@ -153,7 +158,8 @@ class Training:
     def _micro_batch_sizes(self) -> list[int]:
         """The number of samples in each of this rank's micro-batches of a step."""
         low, high = share(self.config.batch, self.mesh.data_world, self.mesh.data_rank(self.ranks.rank))
-        # Where the model is cut, the ranks compute each pass together: all have as many as the one with most samples.
+        # If the model is sharded, the ranks compute each pass together: all of them need as many as the rank with most
+        # samples.
         most = high - low if self.mesh.copies else math.ceil(self.config.batch / self.mesh.data_world)
         count = math.ceil(most / self.config.micro_batch) if self.config.micro_batch else 1
         least = self.config.batch // self.mesh.data_world
@@ -207,7 +213,7 @@ class Training:
 
     def _log(self, result: Step, lr: float) -> None:
         self.meter.write(self.position.step, lr)
-        if time.monotonic() >= self.say_next:  # a person reads this; metrics.jsonl has every line
+        if time.monotonic() >= self.say_next:  # for a person; metrics.jsonl has every line
             self.say(f"step {self.position.step}/{self.config.steps}   loss {result.loss:.4f}")
             self.say_next = time.monotonic() + 2.0
 
@@ -217,7 +223,7 @@ class Training:
         to_save = last or (config.checkpoint_every and step % config.checkpoint_every == 0)
         if to_save and self.mesh.copies:
             mine = digest(self.stepper.model.parameters())
-            self.folder.event("weights", step=step, digest=mine)  # the control side says whose differ
+            self.folder.event("weights", step=step, digest=mine)  # the control side reports which ranks differ
             if self.audit.spoiled(step, mine):
                 self._go_back()
                 return
@@ -228,7 +234,10 @@ class Training:
             self.meter.resume()
 
     def _go_back(self) -> None:
-        """Continue from the checkpoint before: what a spoiled replica has sent since is in the weights of all ranks."""
+        """Continue from the previous checkpoint.
+
+        A spoiled replica's gradients have since reached all ranks' weights.
+        """
         step, self._sound = self.position.step, False
         self.checkpoints.wait()
         self._restore()
@@ -253,7 +262,7 @@ class Training:
         return values.get("accuracy", -values["loss"])
 
     def _finish(self) -> Verdict:
-        if self.evaluated_at != self.position.step:  # resumed with no step left to do
+        if self.evaluated_at != self.position.step:  # resumed with no step left to train
             self._evaluate()
         self._settle("trained to the end, but the last checkpoint is not on the disk")
         return done(self.ranks.rank, self.ranks.node, self.position.step)
@@ -270,7 +279,7 @@ class Training:
         return end
 
     def _settle(self, failed: str) -> str:
-        """Wait for the last checkpoint, and return which one is good. Raises TrainError with what has `failed`."""
+        """Wait for the last checkpoint, and return the newest good one. Raises TrainError, starting with `failed`."""
         last = self.checkpoints.settle()
         if last.fault:
             hint = f"the newest good checkpoint: {last.good}"
@@ -281,7 +290,7 @@ class Training:
         mine = self.stepper.bad_loss
         bad_losses = exchange.all_of(None if mine is None else (mine, self.ranks.node))
         last_good = self.checkpoints.settle().good
-        mean = (result.loss, self.ranks.node)  # every loss was finite, but not their sum
+        mean = (result.loss, self.ranks.node)  # if every loss is finite, but their sum is not
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
         rank, (loss, node) = next(culprits, (self.ranks.rank, mean))
         raise TrainError(

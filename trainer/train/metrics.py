@@ -20,7 +20,7 @@ class Meter:
         self._steps_since: list[Step] = []
 
     def resume(self) -> None:
-        """Start the time of the next interval now (after an evaluation or a checkpoint)."""
+        """Start timing the next interval now (after an evaluation or a checkpoint)."""
         self._since = time.perf_counter()
 
     def add(self, step: Step) -> None:
@@ -61,7 +61,7 @@ class Meter:
             self._metrics.evaluated(step, values, samples)
 
     def close(self) -> None:
-        """Write the events that TensorBoard's writer still holds."""
+        """Write the events that are still in TensorBoard's writer, and close it."""
         if self._metrics:
             self._metrics.close()
 

@@ -1,4 +1,4 @@
-"""The process group: its backend and device, how it is closed; sets its timeout, which config.py and loop.py decide."""
+"""The process group: its backend, device, timeout and end. config.py and loop.py decide the timeout."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ class Group:
     store: Store
 
     def set_timeout(self, seconds: float) -> None:
-        """Let a collective fail from now on if it takes longer than `seconds`."""
-        # An older torch may lack it: the long timeout of the start stays.
+        """From now on, a collective fails if it takes longer than `seconds`."""
+        # An older torch may not have this method; the long timeout of the start then stays.
         if change := getattr(dist.group.WORLD, "set_timeout", None):
             change(timedelta(seconds=seconds))
 
 
 def choose_device(config: Config, ranks: Ranks) -> tuple[str, torch.device]:
-    """The backend and device of this rank. Raises Refused if this torch or this machine lacks the backend."""
+    """Choose the backend and device of this rank.
+
+    Raises Refused if torch or the machine does not support the backend.
+    """
     gpus = torch.cuda.device_count()
     backend = config.backend if config.backend != "auto" else ("nccl" if gpus else "gloo")
     if backend == "gloo":
@@ -60,9 +63,9 @@ def choose_device(config: Config, ranks: Ranks) -> tuple[str, torch.device]:
 
 @contextmanager
 def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
-    """Join the other ranks, and close the group at the end of the block, also after an error.
+    """Join the other ranks, and close the group at the end of the block, even after an error.
 
-    `join_timeout` holds until the trainer shortens it after the first step: the ranks wait for a slow starter, but
+    `join_timeout` applies until the trainer shortens it after the first step: the ranks wait for a slow starter, but
     notice soon if a peer dies later (the two-phase timeout of torchtitan). Raises LostPeerError if the ranks do not
     find each other in time.
     """
@@ -72,7 +75,7 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
     timeout = timedelta(seconds=config.join_timeout)
     try:
         store, _, _ = next(rendezvous("env://", timeout=timeout))
-        # CUDA runs use gloo beside NCCL: verdicts and random states are CPU tensors.
+        # CUDA runs use gloo in addition to NCCL: verdicts and random states are CPU tensors.
         dist.init_process_group(
             "gloo" if backend == "gloo" else "cpu:gloo,cuda:nccl",
             store=PrefixStore("group", store),
@@ -89,5 +92,5 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
     try:
         yield Group(backend, device, PrefixStore("muster", store))
     finally:
-        with suppress(Exception):  # a group with a lost peer may raise; torch closes it all the same
+        with suppress(Exception):  # a group with a lost peer may raise; torch closes it anyway
             dist.destroy_process_group()

@@ -45,7 +45,7 @@ _FRUITLESS_STARTS = 5
 
 @dataclass
 class Console:
-    """Prints lines for a person to the console, whose descriptor stays open after the output goes to the log."""
+    """Prints lines for a person to the console; its descriptor stays open when the output is redirected to the log."""
 
     rank: int
     descriptor: int = 2
@@ -62,7 +62,7 @@ class Console:
 
 
 def run(config: Config, ranks: Ranks) -> int:
-    """Join the other ranks, train, and agree on the verdict. Returns the exit code of contract.md.
+    """Join the other ranks, train, and agree on the verdict. Returns an exit code from contract.md.
 
     If another rank crashed and left no reason, this rank ends with code 1 and no verdict, so that torchrun may start
     the ranks again. Every other end is final.
@@ -73,7 +73,7 @@ def run(config: Config, ranks: Ranks) -> int:
             verdicts = VerdictStore(group.store, ranks.rank, ranks.world)
             try:
                 folder = _open_folder(config, ranks, group, console)
-            except OSError as fault:  # a failed write names no file
+            except OSError as fault:  # a failed write's error has no file name
                 raise TrainError(f"{fault.filename or 'the run folder'}: {fault.strerror}") from fault
             try:
                 end = _train(config, ranks, group, folder, console)
@@ -100,12 +100,12 @@ def run(config: Config, ranks: Ranks) -> int:
 
 def _end_without_verdict(fault: Exception) -> NoReturn:
     words = str(fault).strip()
-    # Without its name: a victim may be heard before anybody names the cause.
+    # The message does not name the error's type: a victim's error may be read before anybody reports the cause.
     print(f"another rank went away: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         note(Path(agent), pid=os.getpid(), error=words, victim=True)
-    # All files are written. A normal exit spends another second in torch's teardown, and torchrun waits for it before
-    # it starts the ranks again.
+    # All files are written. A normal exit would spend another second in torch's teardown, and torchrun waits for the
+    # exit before it starts the ranks again.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(FAILED)
@@ -124,7 +124,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
         device=str(group.device),
         backend=group.backend,
     )
-    randomness.seed_all(config.seed)  # the same weights on every rank at any world size
+    randomness.seed_all(config.seed)  # so that every rank has the same weights at any world size
     training: Training | None = None
     with stack_samples(ranks.local_rank, lambda: training.position.step if training else 0):
         recipe = recipes.load(config.recipe)
@@ -145,7 +145,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
 
 
 def _before_restart(training: Training) -> bool:
-    """Whether torchrun's SIGTERM may end this rank now: not between an update and its count."""
+    """Whether torchrun's SIGTERM may end this rank now: not between an update and the count of its step."""
     if training.puts_off_end():
         return False
     training.rescue()
@@ -158,7 +158,10 @@ def _end_stuck(training: Training) -> None:
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
-    """The run folder, the same on all ranks; rank 0 names it if MUSTER_RUN_DIR does not. Redirects the output to it."""
+    """Open the run folder, the same on all ranks, and redirect the output to it.
+
+    Rank 0 names it without MUSTER_RUN_DIR.
+    """
     path = os.environ.get("MUSTER_RUN_DIR") or (_new_folder(config) if ranks.first else "")
     folder = RankFolder(Path(exchange.broadcast(path)), ranks.rank, ranks.node, ranks.file, masked)
     console.descriptor = folder.take_output()
@@ -176,7 +179,7 @@ def _new_folder(config: Config) -> str:
             path.mkdir(parents=True)
         except FileExistsError:
             continue
-        except OSError as fault:  # of another user, or read-only
+        except OSError as fault:  # another user's folder, or a read-only one
             raise TrainError(
                 f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
             ) from fault
@@ -202,7 +205,7 @@ def _environment(group: Group) -> dict[str, Any]:
 def _count_starts(folder: RankFolder) -> int:
     """How often this rank started before. Raises TrainError if its last five starts died without a single step."""
     kinds = [line.get("kind") for line in read_lines(folder.events)]
-    # A start with a verdict was no death: somebody has read it since, and started the run again.
+    # A start that ended with a verdict did not die: a person has read the verdict since, and started the run again.
     last = max((i for i, kind in enumerate(kinds) if kind in ("step", "outcome")), default=-1)
     fruitless = kinds[last + 1 :].count("started")
     if fruitless >= _FRUITLESS_STARTS:
@@ -224,7 +227,7 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
         if isinstance(fault, torch.OutOfMemoryError):
             hint = f"lower --micro-batch (the global batch stays); {hint}"
         known = TrainError(f"{type(fault).__name__}: {fault}", hint)
-    traceback.print_exc()  # this goes to the rank's log; the console gets the message
+    traceback.print_exc()  # the traceback goes to the rank's log, and the console gets the message
     return verdict.failed(ranks.rank, ranks.node, _last_step(folder), known)
 
 

@@ -1,4 +1,4 @@
-"""One process at a time writes into the checkpoints of a run: the lock that each save holds."""
+"""The lock that each save holds, so that only one process at a time writes the checkpoints of a run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 @contextmanager
 def alone(run_folder: Path) -> Iterator[bool]:
-    """Wait until no other process writes into the checkpoints of `run_folder`; False where a file system has no locks.
+    """Wait until no other process writes to the checkpoints of `run_folder`; False if the file system has no locks.
 
-    A process has the lock once, whichever of its threads asks.
+    The lock belongs to the process, not to one of its threads.
     """
     descriptor, held = -1, False
     with suppress(OSError):
         descriptor = os.open(run_folder / ".saving", os.O_RDWR | os.O_CREAT, 0o644)
-        # Not flock: processes that load data would hold it for a rank that was killed.
+        # Not flock: data-loader processes would keep holding it after their rank was killed.
         fcntl.lockf(descriptor, fcntl.LOCK_EX)
         held = True
     try:

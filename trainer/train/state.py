@@ -1,4 +1,4 @@
-"""What a checkpoint holds, and how a run continues from it at the same or another world size."""
+"""The content of a checkpoint, and how a run continues from it at the same or another world size."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .step import Stepper
 class Position:
     """The run's progress: optimizer steps done, and samples that all ranks together have consumed.
 
-    `unevaluated`: an evaluation after this step is due.
+    `unevaluated`: the evaluation that is due after this step has not run yet.
     """
 
     step: int = 0
@@ -30,7 +30,7 @@ class Position:
 
 
 def collect(stepper: Stepper, position: Position, config: Config, samples: int) -> dict[str, Any]:
-    """The whole state of a run: `samples` is the training set's size."""
+    """The whole state of a run; `samples` is the size of the training set."""
     return {
         **trained_parts.collect(stepper.parts()),
         "scheduler": {k: v for k, v in stepper.scheduler.state_dict().items() if k != "lr_lambdas"},
@@ -44,8 +44,8 @@ def collect(stepper: Stepper, position: Position, config: Config, samples: int) 
 def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, samples: int) -> tuple[Position, float]:
     """Continue from the run folder's newest usable checkpoint, else from `config.resume`, else from step 0.
 
-    The rank whose host has the newest reads it and sends it to the others. Returns the position, and when the
-    checkpoint was written. Raises CheckpointError if it has another recipe, seed or data.
+    A rank on the host that has the newest checkpoint reads it and sends it to the others. Returns the position, and
+    when the checkpoint was written. Raises CheckpointError if it has another recipe, seed or data.
     """
     search = _search(config, ranks, folder)
     if search.path is None or search.state is None:
@@ -61,7 +61,7 @@ def restore(stepper: Stepper, config: Config, ranks: Ranks, folder: RankFolder, 
 
 
 def _search(config: Config, ranks: Ranks, folder: RankFolder) -> Search:
-    """The newest checkpoint of this run; if it has none, that of `config.resume`."""
+    """Find the newest checkpoint of this run or, if it has none, the newest in `config.resume`."""
     for place in (folder.checkpoints, Path(config.resume) if config.resume else None):
         if place is None:
             continue
@@ -113,7 +113,7 @@ def _apply(search: Search, stepper: Stepper) -> None:
 def differences(state: dict[str, Any], config: Config, world: int) -> list[str]:
     """What changed since the checkpoint was written, one sentence for each change."""
     then, changes = state["config"], []
-    # A checkpoint of an older Muster has a random state for each share of the data, which is no longer needed.
+    # An older Muster's checkpoint has a random state for each share of the data instead; they are no longer needed.
     before = state["world"] if "world" in state else len(state["rng"])
     if before != world:
         changes.append(

@@ -1,4 +1,4 @@
-"""One optimizer step on all ranks (loss, rate, precision, clipping by the norm of all); one pass is tried before."""
+"""One optimizer step on all ranks (loss, learning rate, precision, clipping by the global norm), after a trial pass."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 class Step:
     """The result of one optimizer step: `loss` is the mean of the global batch, times are this rank's milliseconds.
 
-    On a GPU `grad_norm` may still be ahead, and `compute_ms` and `wait_ms` are those of the step before.
+    On a GPU, `grad_norm` may not be computed yet, and `compute_ms` and `wait_ms` belong to the previous step.
     """
 
     loss: float
@@ -49,7 +49,7 @@ class Step:
 class Stepper:
     """The model on this rank's device, its optimizer, and the step that changes its weights.
 
-    `micro_batch` is any micro-batch of the run; one pass over it precedes the first step.
+    `micro_batch` is any micro-batch of the run; the trial pass before the first step uses it.
     """
 
     def __init__(self, config: Config, recipe: Recipe, group: Group, mesh: Mesh, micro_batch: Any) -> None:
@@ -67,7 +67,7 @@ class Stepper:
         self._update_span: list[tuple[Any, Any]] = []
         self._past: tuple[list[tuple[Any, Any]], tuple[Any, Any]] | None = None
         self._totals = Totals(group.device)
-        # True from the first change of the state in a step until the loop has counted that step.
+        # True from a step's first change of the state until the loop has counted that step.
         self.updating = False
         self.bad_loss: float | None = None
         in_training = self._strategy.training
@@ -76,12 +76,13 @@ class Stepper:
         self.scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lr_factor(config))
         self.scaler = torch.amp.GradScaler(group.device.type, enabled=config.precision == "fp16")
         self._parameters = [p for p in self.model.parameters() if p.requires_grad]
-        # A rank that has parts of the gradients needs all ranks for their norm: one message has it and the loss.
+        # A rank that holds parts of the gradients needs all ranks to compute their norm: one message carries it and the
+        # loss.
         self._norm_of_all = config.clip > 0 and any(isinstance(p, DTensor) for p in self._parameters)
         self._warm_up(to_device(micro_batch, group.device))
 
     def parts(self) -> dict[str, Any]:
-        """What a checkpoint holds of this."""
+        """The parts of this object that a checkpoint contains."""
         return {
             "model": self.model,
             "optimizer": self.optimizer,
@@ -102,10 +103,10 @@ class Stepper:
         return torch.autocast(self.group.device.type, _DTYPES[self.config.precision])
 
     def _warm_up(self, micro_batch: Any) -> None:
-        """Run one forward and backward pass whose gradients are zero and are thrown away.
+        """Run one forward and backward pass; its gradients are zero and are discarded.
 
-        After the first backward DDP regroups its gradient buckets. This changes the order in which it adds the
-        gradients of three or more ranks, hence the last bit of the sums. After this pass every step of a fresh or a
+        After the first backward pass, DDP regroups its gradient buckets. This changes the order in which it adds the
+        gradients of three or more ranks, and so the last bit of the sums. After this pass, every step of a fresh or a
         resumed process uses the final buckets, so a resumed run is bit-identical to one that never stopped. The pass
         also shows which gradient is computed last.
         """
@@ -121,7 +122,7 @@ class Stepper:
         self.optimizer.zero_grad()
 
     def _note_last_gradient(self, _: Tensor) -> None:
-        # From here to the end of backward this rank has nothing left to compute: it waits for the other ranks.
+        # From now to the end of the backward pass this rank has nothing left to compute: it waits for the other ranks.
         self._last_gradient_at = self._timer.mark()
 
     def _loss(self, batch: Any) -> Tensor:
@@ -131,13 +132,14 @@ class Stepper:
     def step(self, batches: Iterator[Any], micro_batch_sizes: list[int], stop_asked: bool) -> Step:
         """Run forward and backward over this rank's micro-batches, then one optimizer step.
 
-        Every rank learns if the mean loss is not finite or any rank was asked to stop. If the loss is not finite, no
-        rank steps its optimizer.
+        Every rank learns whether the mean loss is not finite and whether any rank was asked to stop. If the loss is not
+        finite, no rank steps its optimizer.
         """
         mark, data_s = self._timer.mark, 0.0
         losses: list[Tensor] = []
         spans: list[tuple[Any, Any]] = list(self._update_span)
-        # Freed here and not after the update, they leave no gap in the heap that the system takes back at each step.
+        # Freed here and not after the update, the gradients leave no gap in the heap that the system would reclaim in
+        # each step.
         self.optimizer.zero_grad()
         for index, size in enumerate(micro_batch_sizes):
             begin = time.perf_counter()
@@ -148,12 +150,12 @@ class Stepper:
             loss = self._loss(batch)
             losses.append(loss.detach().float() * (share / self.mesh.tp))  # the ranks of a tp group have the same loss
             if last and not self._norm_of_all:
-                # Filled on the device: a number from the host would wait there for the forward pass.
+                # Filled on the device: copying a number from the host would wait for the forward pass.
                 stop = torch.full((), float(stop_asked), device=self.group.device)
                 self._totals.send(torch.stack((torch.stack(losses).sum(), stop)))
             if last and self._strategy.buffers:
                 self._strategy.buffers.send()
-            self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy takes the ranks' mean
+            self.scaler.scale(loss * (share * self.mesh.data_world)).backward()  # the strategy averages over the ranks
             spans.append((loaded, self._last_gradient_at if last else mark()))
         if self._norm_of_all:
             self.scaler.unscale_(self.optimizer)
@@ -167,12 +169,13 @@ class Stepper:
         if not finite:
             self.bad_loss = next((value for value in map(float, losses) if not math.isfinite(value)), None)
         norm = self._update(*map(math.sqrt, norm_squared)) if finite else math.nan
-        self._update_span = [(reduced, mark())]  # on a GPU its end is still ahead: it counts with the next step
+        # on a GPU the update is still running: it counts as part of the next step
+        self._update_span = [(reduced, mark())]
         compute_ms, wait_ms = self._times(spans, (self._last_gradient_at, reduced))
         return Step(loss_mean, norm, not finite, stops > 0, data_s * 1e3, compute_ms, wait_ms)
 
     def _times(self, computed: list[tuple[Any, Any]], waited: tuple[Any, Any]) -> tuple[float, float]:
-        """Milliseconds of the spans; on a GPU of those one step ago, since this step's are still ahead."""
+        """The milliseconds of the spans; on a GPU, of the previous step's, because this step is still running."""
         if self._timer.on_gpu:
             if not self._past:
                 torch.cuda.synchronize(self.group.device)
@@ -185,7 +188,7 @@ class Stepper:
         return torch.stack((torch.stack(losses).sum().double(), norm.new_full((), float(stop_asked)), norm))
 
     def _update(self, norm: float | Tensor = math.nan) -> float | Tensor:
-        """Clip and step. `norm` is that of gradients of which each rank has parts."""
+        """Clip and step. `norm` is the norm of gradients of which each rank holds parts."""
         self.updating = True
         if self._norm_of_all:
             scale(self._parameters, float(norm), self.config.clip)
@@ -200,13 +203,16 @@ class Stepper:
         return norm
 
     def undo(self) -> None:
-        """Undo what the forward passes of a step have changed, if the step failed before its update."""
+        """Undo what a step's forward passes have changed, if the step failed before its update."""
         if self._strategy.buffers:
             self._strategy.buffers.restore()
 
 
 def lr_factor(config: Config) -> Callable[[int], float]:
-    """The learning rate at a step, divided by its peak: a linear warm-up, then half a cosine to 0 at the last step."""
+    """A function from a step to its learning rate, relative to the peak.
+
+    A linear warm-up, then half a cosine down to 0 at the last step.
+    """
 
     def factor(step: int) -> float:
         if step < config.warmup:

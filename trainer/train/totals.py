@@ -1,8 +1,8 @@
-"""A few numbers of a step are summed over all ranks while backward computes: the loss, and who was asked to stop.
+"""During the backward pass, sums a few numbers over all ranks: the loss, and whether a rank was asked to stop.
 
-The message travels while backward computes. On a GPU its answer comes to the host in a stream of its own: the host has
-it as soon as all ranks have done their forward pass, and hands the GPU the update and the next step while backward is
-still at work. In the order of the GPU's own work it would come after backward, and the GPU would wait for the host.
+On a GPU, the sums come to the host in a separate stream: the host has them as soon as all ranks have done their forward
+pass, and queues the update and the next step while the backward pass is still running. In the GPU's main stream they
+would come after the backward pass, and the GPU would wait for the host.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 class Totals:
-    """Sums a few numbers over all ranks, one sum at a time."""
+    """Sums a few numbers over all ranks; only one sum runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream: torch.cuda.Stream | None = None
@@ -22,7 +22,7 @@ class Totals:
             self._host = torch.empty(2, pin_memory=True)
 
     def send(self, values: Tensor) -> None:
-        """Begin to sum `values`, two numbers of type float32 on this rank's device."""
+        """Start to sum `values`, two float32 numbers on this rank's device."""
         self._values, self._work = values, dist.all_reduce(values, async_op=True)
         if self._stream:
             with torch.cuda.stream(self._stream):
@@ -32,7 +32,7 @@ class Totals:
             self._arrived.record(self._stream)
 
     def receive(self) -> list[float]:
-        """Wait for the sums."""
+        """Wait for the sums and return them."""
         if self._stream:
             self._arrived.synchronize()
             return self._host.tolist()

@@ -1,4 +1,4 @@
-"""A digest of a rank's weights: replicas must have the same, bit for bit, and one flipped bit shows."""
+"""A digest of a rank's weights: all replicas must have the same digest, and a single flipped bit changes it."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _WHOLE_NUMBERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Audit:
-    """Compares the replicas' weights at each checkpoint. The same object on every rank comes to the same answers."""
+    """Compares the replicas' weights at each checkpoint. Every rank's object gets the same answers."""
 
     def __init__(self) -> None:
         self._alike = False
         self._odd: set[int] = set()
 
     def spoiled(self, step: int, mine: str) -> bool:
-        """Whether the ranks must go back: their digests differ, and at the checkpoint before they did not.
+        """Whether the ranks must go back: their digests differ, but did not at the previous checkpoint.
 
-        If they differ at the same step once more, it is not chance (processors may differ in rounding): False.
+        If they differ at the same step a second time, it is not chance (processors may round differently): False.
         """
         digests = exchange.all_of(mine)
         alike, before, again = len(set(digests)) == 1, self._alike, step in self._odd
@@ -34,7 +34,7 @@ class Audit:
 
 
 def digest(parameters: Iterable[Tensor]) -> str:
-    """The weights in eight letters. It reads each weight once, and waits for the device once."""
+    """The weights as eight hex digits. This reads each weight once, and waits for the device once."""
     sums = [_sum(parameter.detach()) for parameter in parameters]
     return f"{zlib.crc32(repr(torch.stack(sums).tolist()).encode() if sums else b''):08x}"
 

@@ -1,19 +1,19 @@
-"""As far as muster/metrics.py uses it."""
+"""The part of this module that muster/metrics.py uses."""
 
 from typing import Any
 
 
 class EventsWriter:
-    """Writes nothing."""
+    """A writer that writes nothing."""
 
     def __init__(self, path: str) -> None:
         pass
 
     def write_event(self, event: Any) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def flush(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""

@@ -1,1 +1,1 @@
-"""Beside the agent: the machine's numbers, a script's files of numbers, health, the witness of the end, an overlay."""
+"""Programs next to the agent: telemetry, scalars from a script's files, health, a witness of the end, an overlay."""

@@ -1,9 +1,9 @@
-"""The scalars in a TensorBoard event file, from an offset on. Standard library only.
+"""Read the scalars in a TensorBoard event file, from a given offset. Standard library only.
 
-A file is records of a length (8 bytes), its checksum, a protobuf `Event` and its checksum (tensorflow/core/lib/io/
-record_writer.h, tensorflow/core/util/event.proto). Fields that are read: Event.step = 2, .summary = 5;
-Summary.value = 1; Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype = 1, .tensor_content = 4,
-.float_val = 5, .double_val = 6. Checksums are not read: what is torn is shorter than its length says.
+A file consists of records: a length (8 bytes), its checksum, a protobuf `Event` and its checksum
+(tensorflow/core/lib/io/ record_writer.h, tensorflow/core/util/event.proto). These fields are read: Event.step = 2,
+.summary = 5; Summary.value = 1; Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype = 1, .tensor_content =
+4, .float_val = 5, .double_val = 6. Checksums are not read: a record that was cut off is shorter than its length field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import BinaryIO, NamedTuple
 
 _HEAD, _TAIL_BYTES = struct.Struct("<QI"), 4
-# A record of scalars has some hundred bytes; images and histograms are passed over.
+# A record with scalars has some hundred bytes; larger records (images and histograms) are skipped.
 _MOST_RECORD = 64 * 1024
 _FLOATS = {1: struct.Struct("<f"), 2: struct.Struct("<d")}
 _LAST_VARINT_BYTE = 9
@@ -30,9 +30,9 @@ class Point(NamedTuple):
 
 
 def read(file: BinaryIO, offset: int, size: int, most: int) -> tuple[list[Point], int]:
-    """The points of the next whole records from `offset` on, at most so many, and the offset behind them.
+    """The points of the next complete records from `offset` on, at most `most` records, and the offset after them.
 
-    `size` is the file's. A record that is not whole yet is left for the next call. Raises OSError.
+    `size` is the file's size. A record that is not complete yet is left for the next call. Raises OSError.
     """
     points = list[Point]()
     file.seek(offset)
@@ -80,7 +80,7 @@ def _scalar(summary: int | bytes) -> tuple[str, float] | None:
 
 
 def _of_tensor(tensor: bytes) -> float | None:
-    """The value of a tensor that has one, and is of floats."""
+    """The value of a float tensor with exactly one element; None for other tensors."""
     kind, content = 0, b""
     for number, value in _fields(tensor):
         if number == 1 and isinstance(value, int):
@@ -92,7 +92,7 @@ def _of_tensor(tensor: bytes) -> float | None:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protobuf message: number, and a number or bytes."""
+    """The fields of a protobuf message: each has a number, and an integer or bytes as its value."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)

@@ -1,7 +1,7 @@
-"""`python -m muster.trainer.node health`: does the agent of this node still work?
+"""`python -m muster.trainer.node health`: check whether this node's agent still works.
 
-Docker asks every ten seconds: this imports no torch. It reads the run folder: when the agent started, and when the
-ranks of this node last wrote an event.
+Docker runs this every ten seconds, so it imports no torch. It reads from the run folder when the agent started, and
+when the ranks of this node last wrote an event.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROGRESS_LIMIT_S = 300.0
 
 
 def main() -> int:
-    """Print one line; returns 0 when healthy, 1 when not (the codes Docker expects)."""
+    """Print one line; returns 0 if healthy, 1 if not (the codes that Docker expects)."""
     folder = os.environ.get("MUSTER_RUN_DIR")
     reason = stuck(Path(folder), os.uname().nodename, time.time()) if folder else missing_agent(Path("/proc"))
     print(reason or "healthy")
@@ -34,10 +34,10 @@ def stuck(folder: Path, host: str, now: float) -> str:
     """Why the node whose agent runs on `host` is unhealthy at `now` (unix seconds), or an empty string."""
     agent = _agent_of(folder, host)
     if agent is None:
-        # The agent writes its file first; before that, and in another run's folder, we cannot judge the node.
+        # The agent writes its file first; before that, and in another run's folder, the node cannot be judged.
         return missing_agent(Path("/proc"))
     started, node = agent
-    # A resumed run continues in its folder: events before this agent's start are not its progress.
+    # A resumed run continues in the same folder: events from before this agent's start are not its progress.
     latest = max((t for t in _last_words(folder, node) if t >= started), default=None)
     if latest is None:
         silent = now - started
@@ -52,7 +52,7 @@ def missing_agent(processes: Path) -> str:
         try:
             if f"\0{NODE}\0agent\0".encode() in command.read_bytes():
                 return ""
-        except OSError:  # ended while we looked
+        except OSError:  # the process ended meanwhile
             continue
     return "no agent is running"
 

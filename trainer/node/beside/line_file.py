@@ -1,6 +1,7 @@
-"""The numbers in a `metrics.jsonl` of muster/metrics.py, from an offset on. Standard library only.
+"""Read the numbers in a `metrics.jsonl` of muster/metrics.py, from a given offset. Standard library only.
 
-Many programs have a file of that name. Ours is known by how each of its lines begins: the time, then the step.
+Many programs write a file of that name. Muster's is recognised by how each of its lines begins: the time, then the
+step.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ _AT_ONCE = 1 << 20
 
 
 def is_ours(file: BinaryIO) -> bool:
-    """Whether the first line is one of muster/metrics.py. Raises OSError."""
+    """Whether the first line was written by muster/metrics.py. Raises OSError."""
     file.seek(0)
     line = file.readline(_AT_ONCE)
     return line.startswith(_HEAD) and line.endswith(b"\n") and list(object_of(line))[:2] == ["t", "step"]
 
 
 def read(file: BinaryIO, offset: int) -> tuple[list[Point], int]:
-    """The points of the next whole lines from `offset` on, and the offset behind them. Raises OSError.
+    """The points of the next complete lines from `offset` on, and the offset after them. Raises OSError.
 
-    A line that is not whole yet is left for the next call; one that is longer than any of ours is passed over.
+    A line that is not complete yet is left for the next call; a line longer than any that Muster writes is skipped.
     """
     file.seek(offset)
     content = file.read(_AT_ONCE)
@@ -38,7 +39,7 @@ def read(file: BinaryIO, offset: int) -> tuple[list[Point], int]:
 
 
 def _points(line: dict[str, Any]) -> Iterator[Point]:
-    """The numbers of one line. Those of an evaluation stand in a table of their own."""
+    """The numbers in one line. An evaluation's numbers are in a nested table."""
     step = line.pop("step", None)
     line.pop("t", None)
     if type(step) is not int:

@@ -1,6 +1,6 @@
 """What a node uses of its machine, from /proc and /sys: CPU, memory, disk, network. Standard library only.
 
-A container with a memory limit has its own cgroup, and the numbers are those of the cgroup; otherwise they are the
+If a container has a memory limit, it has its own cgroup, and the numbers are the cgroup's; otherwise they are the
 machine's.
 """
 
@@ -14,12 +14,12 @@ from typing import Any
 from .. import cgroups
 
 MOST_INTERFACES = 16
-# The files of the two cgroup versions: the use, and the limit.
+# The files of the two cgroup versions: the current use, and the limit.
 _MEMORY_FILES = (("memory.current", "memory.max"), ("memory.usage_in_bytes", "memory.limit_in_bytes"))
 
 
 class Meters:
-    """Reads what has changed since the last call. `root` is where /proc and /sys are; `interface`: the training's."""
+    """Measures the change since the last call. `root` contains /proc and /sys; training uses `interface`."""
 
     def __init__(self, run_folder: Path, interface: str = "", root: Path = Path("/")) -> None:
         self._folder, self._interface, self._root = run_folder, interface, root
@@ -29,7 +29,7 @@ class Meters:
         self._before: tuple[float, float, dict[str, tuple[int, int]]] | None = None
 
     def read(self, now: float) -> dict[str, Any]:
-        """The fields of a line (contract.md) at `now`, seconds of a clock; rates only from the second call on."""
+        """The fields of a line (contract.md) at `now`, in seconds of any clock; rates only from the second call on."""
         busy, traffic = self._busy(), self._traffic()
         fields: dict[str, Any] = {"cores": self._cores, **self._memory_use()}
         with suppress(OSError):
@@ -38,7 +38,7 @@ class Meters:
                 fields["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
         if self._before and now > (then := self._before[0]):
             spent = now - then
-            if busy:  # macOS does not tell
+            if busy:  # macOS does not report it
                 fields["cpu_percent"] = round(
                     min(100.0, max(0.0, (busy - self._before[1]) / spent / self._cores * 100)), 1
                 )
@@ -51,7 +51,7 @@ class Meters:
         return fields
 
     def _own_memory(self) -> tuple[Path, Path] | None:
-        """The files with the bytes that this node's own cgroup uses and may use; None without a limit."""
+        """The files with the bytes that this node's own cgroup uses and may use; None if there is no limit."""
         for folder in cgroups.of("self", "memory", self._root):
             for use, limit in _MEMORY_FILES:
                 with suppress(OSError, ValueError):
@@ -65,7 +65,7 @@ class Meters:
             total = now.get("MemTotal", 0)
             return {"memory_bytes": total - now.get("MemAvailable", 0), "memory_limit_bytes": total} if total else {}
         use, limit = self._memory
-        # The kernel frees the pages of files before it kills anything.
+        # Cached file pages do not count: the kernel frees them before it kills anything.
         stat = dict(line.split() for line in _text(use.with_name("memory.stat")).splitlines())
         cached = int(stat.get("total_inactive_file", stat.get("inactive_file", 0)))
         return {"memory_bytes": max(0, _number(use) - cached), "memory_limit_bytes": _number(limit)}
@@ -75,7 +75,7 @@ class Meters:
         return {row[0].rstrip(":"): int(row[1]) * 1024 for row in rows if len(row) > 1}
 
     def _busy(self) -> float:
-        """Seconds of processor time so far: of the node's cgroup; without one of the machine, for as many cores."""
+        """Seconds of processor time so far: the cgroup's, or else the machine's, scaled to this node's cores."""
         if self._memory is not None:
             folder = self._memory[0].parent
             for line in _text(folder / "cpu.stat").splitlines():
@@ -85,12 +85,12 @@ class Meters:
             if used := _number(self._root.joinpath("sys/fs/cgroup/cpuacct", *inside, "cpuacct.usage")):
                 return used / 1e9
         fields = [int(word) for word in _text(self._root / "proc/stat").partition("\n")[0].split()[1:9]]
-        # The columns: user, nice, system, idle, waiting for I/O, irq, softirq, steal; two of them are not busy.
+        # The columns: user, nice, system, idle, waiting for I/O, irq, softirq, steal; idle and waiting are not busy.
         ticks = sum(fields) - sum(fields[3:5])
         return ticks / os.sysconf("SC_CLK_TCK") * self._cores / (os.cpu_count() or 1)
 
     def _traffic(self) -> dict[str, tuple[int, int]]:
-        """Bytes received and sent so far, by interface: the training's own, and the machine's devices."""
+        """Bytes received and sent so far, by interface: the training interface, and the machine's physical devices."""
         counters: dict[str, tuple[int, int]] = {}
         devices = self._root / "sys/class/net"
         for line in _text(self._root / "proc/net/dev").splitlines()[2:]:

@@ -30,7 +30,10 @@ class _Use(ctypes.Structure):
 
 
 class _Memory(ctypes.Structure):
-    """Its first version has no `reserved`: `used` has what the driver keeps for itself, up to a gigabyte."""
+    """NVML's second version of this struct, which has a field `reserved`.
+
+    In the first version, `used` includes what the driver reserves, up to a gigabyte.
+    """
 
     _fields_ = (("version", c_uint), *((name, c_ulonglong) for name in ("total", "reserved", "free", "used")))
 
@@ -61,7 +64,7 @@ class Nvml:
         }
 
     def whole(self, uuid: str) -> str:
-        """The UUID of the GPU that a part (`MIG-...`) belongs to; empty if the driver does not know it."""
+        """The UUID of the GPU to which a MIG part (`MIG-...`) belongs; empty if the driver does not know it."""
         part, gpu = c_void_p(), c_void_p()
         known = self._ask("nvmlDeviceGetHandleByUUID", uuid.encode(), byref(part)) and self._ask(
             "nvmlDeviceGetDeviceHandleFromMigDeviceHandle", part, byref(gpu)
@@ -73,7 +76,7 @@ class Nvml:
         return self._text("nvmlSystemGetDriverVersion")
 
     def read(self, index: int) -> dict[str, Any]:
-        """What one GPU does now, without the values that it does not report."""
+        """The GPU's current values, without those that it does not report."""
         handle, use = self._handles[index], _Use()
         memory: _Memory | _OldMemory = _Memory(ctypes.sizeof(_Memory) | 2 << 24)
         values: dict[str, Any] = {"index": index}
@@ -114,7 +117,7 @@ class Nvml:
         return text.value.decode(errors="replace") if self._ask(name, *arguments, text, c_uint(_TEXT_BYTES)) else ""
 
     def _ask(self, name: str, *arguments: Any) -> bool:
-        """Whether the function exists and answered."""
+        """Call the function; whether it exists and succeeded."""
         function: Callable[..., int] | None = getattr(self._library, name, None)
         return function is not None and function(*arguments) == 0
 

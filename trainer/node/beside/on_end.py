@@ -1,9 +1,9 @@
-"""`python -m muster.trainer.node on_end`: the witness of a run's end. It runs the user's --on-end once, and leaves.
+"""`python -m muster.trainer.node on_end`: witness a run's end, and run the user's --on-end command once.
 
-One witness stands beside each node, in a container of its own: it lives where the node is killed. When its own node has
-ended, it asks the witnesses of the nodes before it; if one of them lives, that one acts. The first that lives waits
-until all others have ended or do not answer, decides how the run ended, and runs the command, or posts to the URL.
-MUSTER_ON_END says all of it (contract.md). Standard library only.
+Each node has one witness, in a separate container, so that it survives when the node is killed. When its own node has
+ended, the witness asks the witnesses of the nodes before it; if one of them is alive, that one acts. The first witness
+that is alive waits until all other nodes have ended or do not answer, decides how the run ended, and runs the command,
+or posts to the URL. MUSTER_ON_END contains all settings (contract.md). Standard library only.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ COMMAND_S, _POST_S = 60.0, 15.0
 _VARIABLES = {"END": "end", "RUN_ID": "run", "EXIT_CODE": "code", "MESSAGE": "message", "END_NODE": "node",
               "END_RANK": "rank", "END_STEP": "step", "SECONDS": "seconds", "LOST": "lost"}  # fmt: skip
 _POLL_S, _UNSEEN_S, _LINGER_S = 0.2, 2.0, 6.0
-# A node that its host starts again is away for moments; one that never began does not come any more.
+# A node that its host restarts is away for a moment; a node that has not begun by then will not come.
 _AWAY_S, _BEGIN_S = 6.0, 300.0
 _MOST_LOG, _MOST_TEXT = 1 << 20, 8000
 _CODES = {"done": DONE, "failed": FAILED, "refused": REFUSED, "stopped": STOPPED, "max-hours": STOPPED,
           "killed": SIGNALLED + signal.SIGKILL}  # fmt: skip
-# An error outranks the ends of ranks that only followed it.
+# A rank with an error outranks the ranks whose ends only followed from it.
 _WORST_FIRST = ("refused", "failed", "stopped", "done")
 _OUT_OF_MEMORY = ("container-out-of-memory", "host-out-of-memory")
 
 
 class Witness:
-    """What this witness knows: how its own nodes ended, and whether it has acted."""
+    """The state of this witness: how its own nodes ended, and whether it has acted."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.plan, self.folder = plan, Path(plan["folder"])
@@ -56,11 +56,11 @@ class Witness:
         self.acted = False
 
     def answer(self) -> dict[str, Any]:
-        """For another witness."""
+        """The answer to another witness."""
         return {"ended": self.end is not None, "acted": self.acted, "end": self.end}
 
     def wait(self) -> None:
-        """Wait until the nodes of this run folder have ended and do not come back."""
+        """Wait until the nodes of this run folder have ended and will not come back."""
         codes = [self._wait_one(name) for name in self.plan["nodes"]]
         paths = sorted((self.folder / "outcome").glob("[!.]*.json"))
         verdicts = [read_object(path) for path in paths]
@@ -68,7 +68,7 @@ class Witness:
         self.end = _checked({"verdicts": verdicts, "limit": reached, "codes": codes})
 
     def _wait_one(self, name: str) -> int | None:
-        """Wait for the end of one node; its exit code, None if it was killed."""
+        """Wait for the end of one node; returns its exit code, or None if it was killed."""
         began = away = time.monotonic()
         while True:
             lives, code = alive.look(self.folder, name, self.plan["start"])
@@ -79,15 +79,15 @@ class Witness:
             time.sleep(_POLL_S)
 
     def _may_return(self, name: str, away: float) -> bool:
-        """Whether the host may start a node again that has ended: it has restarts left, and its end was not final."""
+        """Whether the host may restart a node that has ended: it has restarts left, and its end was not final."""
         if not self.plan["restarts"] or time.monotonic() - away > _AWAY_S:
             return False
         return final_end.code_of(self.folder, name, str(self.plan["start"])) is None
 
 
 def main() -> int:
-    """Wait for the run's end, then act on it unless a witness before this one has. Returns 0."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C of `muster up` is for its nodes
+    """Wait for the run's end, then act on it unless an earlier node's witness has acted. Returns 0."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C during `muster up` is meant for its nodes
     plan = json.loads(os.environ.pop(PLAN))
     secrets, witness = handover.take(os.environ), Witness(plan)
     hosts = plan["hosts"]
@@ -108,7 +108,7 @@ def main() -> int:
 
 
 def _another_acts(plan: Mapping[str, Any]) -> bool:
-    """Wait while a witness before this one lives; return whether one has acted."""
+    """Wait while a witness before this one is alive; returns whether one has acted."""
     unseen = 0.0
     while plan["place"]:
         began = time.monotonic()
@@ -123,7 +123,7 @@ def _another_acts(plan: Mapping[str, Any]) -> bool:
 
 
 def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
-    """How each node ended, once all have; and the names of the hosts that do not answer."""
+    """How each node ended, after all have ended; and the names of the hosts that do not answer."""
     plan, ends, seen = witness.plan, {witness.plan["place"]: witness.end or {}}, dict[int, float]()
     others = [place for place in range(len(plan["hosts"])) if place != plan["place"]]
     lost: list[int] = []
@@ -136,7 +136,7 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
                 silent |= {place} if answer is None else set()
                 if now - seen.setdefault(place, now) > _UNSEEN_S:
                     lost += [place] if place in silent else []
-                    ends |= {} if place in silent else {place: {"codes": [None]}}  # its witness was killed as well
+                    ends |= {} if place in silent else {place: {"codes": [None]}}  # its witness was killed, too
                 continue
             seen[place] = now
             if answer.get("ended"):
@@ -146,7 +146,7 @@ def _all_ends(witness: Witness) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def _checked(end: object) -> dict[str, Any]:
-    """What a host says about its node's end, or a script has written, without anything that we could not use."""
+    """Validate what a host reports about its node's end, or a script has written; drops everything unusable."""
     about = end if isinstance(end, dict) else {}
     rows, codes = about.get("verdicts"), about.get("codes")
     verdicts = filter(None, map(verdict_of, rows if isinstance(rows, list) else ()))
@@ -158,7 +158,7 @@ def _checked(end: object) -> dict[str, Any]:
 
 
 def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str, Any]:
-    """How the run ended, from how each node did. `lost`: the hosts that do not answer any more."""
+    """Describe how the run ended, from how each node ended. `lost`: the hosts that no longer answer."""
     verdicts = [verdict for end in ends for verdict in end.get("verdicts", ())]
     first: Mapping[str, Any] = min(verdicts, key=_weight, default={})
     word, message = str(first.get("verdict", "")), str(first.get("message", ""))
@@ -178,11 +178,11 @@ def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str
 
 
 def act(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str, str]) -> None:
-    """Run the command or post to the URL, and note in the run folder how that went. Raises nothing."""
+    """Run the command or post to the URL, and record the result in the run folder. Raises nothing."""
     began, what = time.monotonic(), plan["command"]
     try:
         error = _post(what, about) if what.startswith(("http://", "https://")) else _run(plan, about, secrets)
-    except Exception as fault:  # whatever it is, the run has ended as it has
+    except Exception as fault:  # whatever the error is, it does not change how the run ended
         error = f"{type(fault).__name__}: {fault}"
     with suppress(OSError):
         notes = RankFolder(Path(plan["folder"]), plan["rank"], plan["nodes"][0])
@@ -190,11 +190,11 @@ def act(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str,
 
 
 def _run(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str, str]) -> str:
-    """Run the command of the user; what went wrong, or an empty text."""
+    """Run the user's command; returns what went wrong, or an empty text."""
     folder = Path(plan["folder"])
     variables = {f"MUSTER_{name}": _text(about.get(field)) for name, field in _VARIABLES.items()}
     inside = folder / work.WORK
-    (folder / "logs").mkdir(exist_ok=True)  # no rank has begun where the run ended before
+    (folder / "logs").mkdir(exist_ok=True)  # if the run ended before any rank began, there is no such folder yet
     with (folder / "logs" / "on-end.log").open("ab", buffering=0) as log:
         child = subprocess.Popen(
             ["/bin/sh", "-c", plan["command"]],
@@ -213,7 +213,7 @@ def _run(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str
             code = child.wait(COMMAND_S)
         except subprocess.TimeoutExpired:
             code = None
-        with suppress(ProcessLookupError):  # also what it has left in the background
+        with suppress(ProcessLookupError):  # this also ends what the command has left in the background
             os.killpg(child.pid, signal.SIGKILL)
         reading.join(1.0)
     if code is None:
@@ -226,7 +226,7 @@ def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
     while child.stdout and (piece := os.read(child.stdout.fileno(), 1 << 16)):
         shown = mask.take(piece)[:left]
         left -= len(shown)
-        with suppress(OSError, ValueError):  # on a full disk it is lost, and the command goes on
+        with suppress(OSError, ValueError):  # on a full disk the output is lost, and the command continues
             log.write(shown)
     with suppress(OSError, ValueError):
         log.write(mask.rest()[:left])
@@ -235,7 +235,7 @@ def _copy(child: subprocess.Popen[bytes], log: Any, mask: Mask) -> None:
 def _post(url: str, about: Mapping[str, Any]) -> str:
     request = urllib.request.Request(url, json.dumps(about).encode(), {"Content-Type": "application/json"})
     try:
-        with urllib.request.build_opener(_Stays).open(request, timeout=_POST_S) as reply:
+        with urllib.request.build_opener(_NoRedirects).open(request, timeout=_POST_S) as reply:
             return "" if reply.status < 300 else f"{url} answered {reply.status}"
     except urllib.error.HTTPError as fault:
         if 300 <= fault.code < 400:
@@ -243,20 +243,23 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
         raise
 
 
-class _Stays(urllib.request.HTTPRedirectHandler):
-    """What is posted goes where the user said, and nowhere else."""
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Post only to the URL that the user gave."""
 
     def redirect_request(self, *_: Any) -> None:
-        """Follow no redirect: the answer counts as an error."""
+        """Follow no redirect: a redirect counts as an error."""
 
 
 def _weight(verdict: Mapping[str, Any]) -> tuple[int, float]:
-    since = verdict.get("since", 0.0)  # a script may have written it: also NaN, or True, which is 1
+    since = verdict.get("since", 0.0)  # a script may have written this: NaN, or True, which equals 1, are possible
     return _WORST_FIRST.index(verdict["verdict"]), since if 1 < since < 1e11 else float("inf")
 
 
 def _text(value: object) -> str:
-    """For a variable, which takes neither a zero nor half a letter: another host may say anything."""
+    """Text for an environment variable, which accepts no zero byte and no invalid UTF-8.
+
+    Another host may send anything.
+    """
     text = ",".join(map(str, value)) if isinstance(value, list) else "" if value is None else str(value)
     return text.replace("\0", "").encode(errors="replace").decode()[:_MOST_TEXT]
 

@@ -1,11 +1,12 @@
-"""`python -m muster.trainer.node overlay serve NAME INTERFACE UID`: a host's end of a run's own network (--overlay).
+"""`python -m muster.trainer.node overlay serve NAME INTERFACE UID`: a host's end of a run's overlay network.
 
-It stands in a container beside the run's, makes this host's key and interface with wireguard-go, wg and ip, as the
-control side asks through `... overlay talk NAME` (contract.md), and relays what two other hosts send each other.
-It lives as long as a connection to its abstract socket NAME is open: first that of the control side, then that of the
-node of the run (tie.py). With its container wireguard-go ends, and the kernel removes the interface.
+This is the option --overlay. The program runs in a container next to the run's. It creates this host's key and
+interface with wireguard-go, wg and ip, at the request of the control side through `... overlay talk NAME`
+(contract.md), and relays the packets of other pairs of hosts. It runs as long as a connection to its abstract socket
+NAME is open: first the control side's connection, then the connection of the run's node (tie.py). When its container
+ends, wireguard-go ends too, and the kernel removes the interface.
 
-The private key goes from `wg genkey` to wireguard-go through pipes, and is nowhere else. Standard library only.
+The private key goes from `wg genkey` to wireguard-go through pipes, and is stored nowhere else. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ from ..parent_death import die_with_parent
 from .tie import DONE
 
 TOOLS = ("wireguard-go", "wg", "ip")
-# A node that its engine starts again is away for moments.
+# A node that its engine restarts is away for a moment.
 _BEGIN_S, _LINGER_S, _SILENT_S = 60.0, 6.0, 60.0
 _DEVICE_S, _TOOL_S, _POLL_S = 10.0, 20.0, 0.05
-# A pair at rest: the packets that only keep a way open come every 20 s.
+# How long a pair must be silent to count as at rest; the packets that only keep a path open come every 20 s.
 _REST_S, _KEEP_OPEN_S = 3, 20
 _LOG = Path("/var/run/wireguard/log")
 _MOST_LINE, _PIECE, _BUFFER = 1 << 20, 1 << 16, 8 << 20
@@ -44,11 +45,11 @@ _SO_BINDTODEVICE, _SO_RCVBUFFORCE, _CAPABILITIES = 25, 33, 0x20080522
 
 
 class Failed(Exception):
-    """A tool did not do what it was asked to; in words."""
+    """A tool failed; the message says how."""
 
 
 def main() -> int:
-    """Do what the first word says; returns the exit code."""
+    """Run the subcommand that the first argument names; returns the exit code."""
     what, *words = sys.argv[1:]
     if what == "talk":
         return talk(words[0])
@@ -58,17 +59,17 @@ def main() -> int:
 
 
 class Overlay:
-    """This host's end. Only root's connections may ask for something; `uid`: of the node, which keeps it alive."""
+    """This host's end of the overlay. It answers only root's connections; `uid` is the node's, which keeps it alive."""
 
     def __init__(self, name: str, interface: str, uid: int) -> None:
         self._name, self._interface, self._uid = name, interface, uid
-        # By connection: its user, and what has come of its next line.
+        # For each connection: its user id, and the part of its next line that has arrived.
         self._open: dict[socket.socket, tuple[int, bytes]] = {}
         self._children: list[subprocess.Popen[bytes]] = []
         self._key, self._address, self._done = "", "", False
 
     def serve(self) -> int:
-        """Serve until no connection has been open for a while; returns 1 if wireguard-go or a relay ended before."""
+        """Serve until no connection has been open for a while; returns 1 if wireguard-go or a relay ended earlier."""
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listening:
             listening.bind(f"\0{self._name}")
             listening.listen()
@@ -90,7 +91,10 @@ class Overlay:
         return 0
 
     def _end_relays(self) -> None:
-        """The nodes of a pair may still talk when this host's has ended: its relay ends when they are silent."""
+        """End the relays.
+
+        Each ends when its pair of other hosts is silent, because they may outlive this host's node.
+        """
         for child in self._children[1:]:
             child.terminate()
         for child in self._children[1:]:
@@ -124,7 +128,7 @@ class Overlay:
                     connection.sendall(json.dumps(self.answer(json.loads(line))).encode() + b"\n")
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Do what the control side asks for."""
+        """Execute a request from the control side."""
         does = {"hello": self._hello, "up": self._up, "forget": self._forget, "meet": self._meet, "relay": self._relay}
         try:
             if question["do"] == "held":
@@ -141,7 +145,8 @@ class Overlay:
 
     def _up(self, question: dict[str, Any]) -> dict[str, Any]:
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as free:
-            free.bind(("0.0.0.0", question["port"]))  # wireguard-go itself only logs that it is taken
+            # a check: wireguard-go itself would only log that the port is taken
+            free.bind(("0.0.0.0", question["port"]))
         with _LOG.open("wb") as log:
             self._children.append(
                 subprocess.Popen(
@@ -170,13 +175,16 @@ class Overlay:
             time.sleep(_POLL_S)
 
     def _forget(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Forget these peers, and with them when their last handshake was tried."""
+        """Remove these peers, and with them WireGuard's record of their last handshake attempt."""
         for key in question["keys"]:
             _tool("wg", "set", self._interface, "peer", key, "remove")
         return {"forgotten": len(question["keys"])}
 
     def _meet(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Try a handshake with each peer; answers whose came about. A peer without an endpoint begins it itself."""
+        """Try a handshake with each peer; answers with those that succeeded.
+
+        A peer without an endpoint starts it itself.
+        """
         for way in question["ways"]:
             begin = ("endpoint", way["endpoint"], "persistent-keepalive", str(_KEEP_OPEN_S)) if way["endpoint"] else ()
             allowed = ("allowed-ips", f"{way['address']}/32")
@@ -194,11 +202,15 @@ class Overlay:
         return {key for key, second in zip(rows[::2], rows[1::2], strict=True) if second != "0"}
 
     def _relay(self, question: dict[str, Any]) -> dict[str, Any]:
-        """Pass on what each of these pairs sends through its tunnel to this host; answers a port for each pair."""
+        """Relay the packets that each of these pairs sends through its tunnel to this host.
+
+        Answers with a port for each pair.
+        """
         ports = []
         for pair in question["pairs"]:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as between:
-                # What the pair sends comes out of the tunnel. Kernels before 5.7 do not let us insist on that.
+                # The pair's packets come out of the tunnel. On kernels before 5.7 the socket cannot be bound to the
+                # interface.
                 with suppress(OSError):
                     between.setsockopt(socket.SOL_SOCKET, _SO_BINDTODEVICE, self._interface.encode())
                 with suppress(OSError):
@@ -212,21 +224,21 @@ class Overlay:
 
 
 def relay(descriptor: int, pair: list[str], port: int) -> int:
-    """Pass each packet of one of the pair to the other one, and drop everybody else's; after SIGTERM until both rest.
+    """Relay each packet from one of the pair to the other, and drop all others; after SIGTERM, end when both rest.
 
-    The packets are encrypted from end to end. The pair is known by its addresses in the network, whose senders
-    WireGuard has proved: so a stranger can put no packet of theirs into the place of a host's.
+    The packets are encrypted from end to end. The pair is recognised by its overlay addresses, whose senders WireGuard
+    has authenticated: so a stranger cannot inject a packet in place of a host.
     """
     die_with_parent(signal.SIGKILL)
     ends: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ends.append(number))
-    # No right of this container is left to what reads packets here.
+    # The process that reads these packets drops all capabilities of this container.
     ctypes.CDLL(None).capset(struct.pack("=Ii", _CAPABILITIES, 0), bytes(24))
     first, second = ((address, port) for address in pair)
     other, piece = {first: second, second: first}, bytearray(_PIECE)
     view = memoryview(piece)
     with socket.socket(fileno=descriptor) as between:
-        between.setblocking(True)  # whoever opened it may have left it otherwise: then each look would be a rest
+        between.setblocking(True)  # if its opener left it non-blocking, every read would look like a rest
         between.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _REST_S, 0))
         while True:
             try:
@@ -236,12 +248,12 @@ def relay(descriptor: int, pair: list[str], port: int) -> int:
             except BlockingIOError:
                 if ends:
                     return 0
-            except OSError:  # a host that is away, a full queue: packets may be lost
+            except OSError:  # the receiver is away, or the queue is full: packets may be lost
                 continue
 
 
 def talk(name: str) -> int:
-    """Pass lines between this process's input and output and the socket, until one of them ends or is silent."""
+    """Pass lines between this process's input and output and the socket, until either side ends or is silent."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         until = time.monotonic() + _DEVICE_S
         while connection.connect_ex(f"\0{name}"):
@@ -266,7 +278,7 @@ def talk(name: str) -> int:
 
 
 def _tool(*words: str, text: str = "") -> str:
-    """What a tool prints. Raises Failed with its last words."""
+    """Run a tool and return what it prints. Raises Failed with its last line."""
     done = subprocess.run(words, input=text, capture_output=True, text=True, timeout=_TOOL_S, check=False)
     if done.returncode:
         last = (done.stderr.strip() or "no message").splitlines()[-1]

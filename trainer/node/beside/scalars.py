@@ -1,8 +1,8 @@
-"""The numbers that a script writes into files of its own: muster.Training's, TensorBoard's, Lightning's, the Trainer's.
+"""The scalars that a script writes to its own files: muster.Training's, TensorBoard's, Lightning's, the Trainer's.
 
-Looked for in the folders that a script writes to; what is new goes to `scalars/<node>.jsonl` (contract.md). These
-files are the script's: each number of theirs has a limit, and what is not as expected is passed over. Standard library
-only; no file is unpickled, no link followed.
+This searches the folders to which a script writes; new numbers go to `scalars/<node>.jsonl` (contract.md). These files
+are the script's: there are limits on every number in them, and unexpected content is skipped. Standard library only; no
+file is unpickled, no link followed.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from ..files import work
 from ..rank.mask import Mask
 from . import event_file, line_file
 
-# What one node's script may have: more files and names than these are not read.
+# Limits for one node's script: more files and tags than these are not read.
 _MOST_FILES, _MOST_TAGS, _MOST_ENTRIES = 64, 300, 200_000
 _MOST_TAG, _MOST_PATH, _MOST_STEP = 100, 300, 10**15
 _MOST_TEXT, _MOST_BYTES = 4 << 20, 64 << 20
 _MOST_RECORDS, _POINTS_A_LINE = 20_000, 500
-# All points of a tag up to here, then every second, from twice as many on every fourth, and so on.
+# All points of a tag are kept up to here, then every second one, from twice as many on every fourth, and so on.
 _ALL_POINTS = 2048
-# An epoch is where a number was taken, and no measure.
+# An epoch is a position on the axis, not a measurement.
 _AXES = ("step", "epoch")
 _EVENTS, _CSV, _STATE, _LINES = "events.out.tfevents.", "metrics.csv", "trainer_state.json", "metrics.jsonl"
-# An entry of the Trainer's history, in a text of which the beginning is cut off: numbers by their names.
+# An entry of the Trainer's history, in a text whose beginning may be cut off: numbers by their names.
 _ENTRY = re.compile(r"\{[^{}\[\]]*\}")
 _CHECKPOINT = re.compile(rf"checkpoint-\d+/(?={_STATE}$)")
 
@@ -45,7 +45,7 @@ Read = Callable[[BinaryIO, int], tuple[list[event_file.Point], int]]
 
 
 class Scalars:
-    """How far the files of one node have been read. `hidden`: the secrets, which may stand in names."""
+    """How far the files of one node have been read. `hidden`: the secrets, which may occur in names."""
 
     def __init__(self, folder: Path, node: str, hidden: Iterable[str] = ()) -> None:
         self._folder, self._node, self._mask = folder, node, Mask(hidden)
@@ -59,7 +59,7 @@ class Scalars:
         self._last: dict[tuple[str, str], int] = {}
 
     def look(self, until: float) -> bool:
-        """Read what is new; returns whether there may be more. No file is begun after `until` (monotonic seconds)."""
+        """Read what is new; returns whether there may be more. No file is started after `until` (monotonic seconds)."""
         more, paths = False, self._files()
         if not paths:
             return False
@@ -71,7 +71,10 @@ class Scalars:
         return more
 
     def _is_alone(self) -> bool:
-        """Whether no other node of this machine, which shares the run folder, reads these files. Once so, always."""
+        """Whether this node alone reads these files: another node of this machine may share the run folder.
+
+        Once this is true, it stays true.
+        """
         if self._lock is None:
             with suppress(OSError):
                 lock = (self._folder / ".scalars.lock").open("w")
@@ -80,7 +83,7 @@ class Scalars:
         return self._lock is not None
 
     def _files(self) -> list[str]:
-        """The files to read. What came with the script, and is as it came, is not this run's."""
+        """The files to read. A file that was sent with the script, and is unchanged, does not belong to this run."""
         paths, own = list(_metric_files(self._folder)), list[str]()
         sent = work.sent_stamps(self._folder) if paths else {}
         for path in paths:
@@ -109,7 +112,7 @@ class Scalars:
             return more
 
     def _read_on(self, path: str, file: BinaryIO, size: int, read: Read) -> bool:
-        """Read a growing file on from where the last look came to; whether there may be more."""
+        """Continue to read a growing file where the last look ended; returns whether there may be more."""
         offset = self._offsets.get(path, 0)
         begin = offset if offset <= size else 0
         points, end = read(file, begin)
@@ -118,15 +121,15 @@ class Scalars:
         return begin < end < size
 
     def _is_copy(self, path: str) -> bool:
-        """Whether these events say again what muster/metrics.py has written into the file beside their folder."""
+        """Whether these events repeat what muster/metrics.py has written into the file next to their folder."""
         events = (self._folder / path).parent
         with suppress(OSError), _regular(events.parent / _LINES) as lines:
             return events.name == "tensorboard" and line_file.is_ours(lines)
         return False
 
     def _read_text(self, path: str, text: str) -> None:
-        """A file that is written again as a whole: what came since the last time."""
-        # A Trainer has a file for each of its checkpoints, and each has all numbers so far.
+        """Read a file that is rewritten as a whole: report only what was added since the last time."""
+        # A Trainer writes a file for each of its checkpoints, and each contains all numbers so far.
         family = _CHECKPOINT.sub("", path)
         values = of_trainer_state(text) if path.endswith(_STATE) else of_csv(text)
         new = []
@@ -137,7 +140,7 @@ class Scalars:
         self._tell(path, family, new)
 
     def _tell(self, path: str, family: str, points: Iterable[event_file.Point]) -> None:
-        """Write the new points of a file; of a family with many of them, some."""
+        """Write the new points of a file; if its family has many points, only a sample of them."""
         sample = []
         for point in points:
             key = family, point.tag
@@ -166,7 +169,7 @@ class Scalars:
 
 
 def _text(file: BinaryIO, size: int) -> bytes:
-    """A file that is written again as a whole; of a long one the names of its columns, and the last lines."""
+    """The content of a file that is rewritten as a whole; of a long one, the column names and the last lines."""
     names = file.readline(_MOST_TEXT)
     if size > _MOST_TEXT:
         file.seek(size - _MOST_TEXT)
@@ -175,7 +178,7 @@ def _text(file: BinaryIO, size: int) -> bytes:
 
 
 def of_csv(text: str) -> Values:
-    """Lightning's metrics.csv: a column for each name, with gaps; a last line without its end is left out."""
+    """Lightning's metrics.csv: a column for each name, with gaps; an incomplete last line is left out."""
     values: Values = {}
     whole = text[: text.rfind("\n") + 1]
     with suppress(csv.Error):
@@ -189,7 +192,7 @@ def of_csv(text: str) -> Values:
 
 
 def of_trainer_state(text: str) -> Values:
-    """The history of a Hugging Face Trainer: its entries, as far as the text has them whole."""
+    """The history of a Hugging Face Trainer: all entries that are complete in the text."""
     values: Values = {}
     history = object_of(text).get("log_history")
     for entry in history if isinstance(history, list) else map(object_of, _ENTRY.findall(text)):
@@ -214,11 +217,12 @@ def _is_kept(index: int) -> bool:
 
 
 def _metric_files(folder: Path) -> Iterator[str]:
-    """Files by their name, as paths in the run folder: the first so many of what there is are looked at."""
+    """Find files by their name, as paths in the run folder; stops after _MOST_ENTRIES folder entries."""
     entries = 0
     for top in (work.WORK, work.HOME, work.KEEP):
         for place, folders, names in os.walk(folder / top):
-            folders.sort(key=lambda name: (name.startswith("."), name))  # a cache may have more entries than we look at
+            # hidden folders last: a cache may have more entries than the limit
+            folders.sort(key=lambda name: (name.startswith("."), name))
             entries += len(names) + len(folders)
             if entries > _MOST_ENTRIES:
                 return

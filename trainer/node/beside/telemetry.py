@@ -1,9 +1,9 @@
-"""`python -m muster.trainer.node telemetry AGENT [--packages]`: what a node's machine and GPUs do, line by line.
+"""`python -m muster.trainer.node telemetry AGENT [--packages]`: record what a node's machine and GPUs do.
 
-The agent starts it beside torchrun, and closes its standard input to end it. It is a process of its own: NVIDIA's
-library may hang or crash where a GPU is broken, and a script's files may hold anything; neither must end a run. Lines
-go to `telemetry/<node>.jsonl`, and the numbers in files of the script's to `scalars/<node>.jsonl` (contract.md).
-`--packages`: first write which packages a script finds, into environment.json. Standard library only.
+The agent starts it next to torchrun, and closes its standard input to end it. It is a separate process, because
+NVIDIA's library may hang or crash if a GPU is broken, and a script's files may contain anything; neither must end a
+run. Lines go to `telemetry/<node>.jsonl`, and the numbers in the script's files to `scalars/<node>.jsonl`
+(contract.md). `--packages`: first write to environment.json which packages a script can import. Standard library only.
 
 The first line of its input is a JSON list of the secrets, which it must not copy from names.
 """
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution
 
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
-# An agent that is stopped for so long is woken.
+# An agent that stays stopped this long is woken.
 WOKEN_S = 30.0
-_WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
-# Of a script's files: how long one look may take, how much longer than it the pause is, and the look at the end.
+_WAKE_HINT = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
+# For a script's files: how long one look may take, how many times longer the pause after it is, and the last look.
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000
 _DEVICE = Path("/dev/nvidiactl")
@@ -66,7 +66,7 @@ def main() -> None:
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
     scalars, due = Scalars(folder, node, hidden), 0.0
     wakes, line_due = Wakes(int(sys.argv[1])), began + pause(0.0)
-    # A long run has few lines; a stopped agent is to be told of within seconds all the same.
+    # A long run writes few lines, but a stopped agent must still be reported within seconds.
     while not _ends_within(min(max(0.0, line_due - time.monotonic()), EVERY_S)):
         now = time.monotonic()
         halted = wakes.look(now)
@@ -83,11 +83,12 @@ def main() -> None:
 
 
 class Wakes:
-    """Looks after an agent and its torchrun: one that a signal has stopped (SIGSTOP) hears no rank, and no end.
+    """Watches an agent and its torchrun: a process stopped by a signal (SIGSTOP) notices no end of a rank or run.
 
-    `news`: whether the last look found another thing than the one before.
+    `news`: whether the result of the last look differs from the one before.
 
-    Somebody may have a reason: it is told of first, and woken after WOKEN_S. One that a debugger holds is let alone.
+    The user may have stopped it on purpose, so it is first reported, and woken only after WOKEN_S. A process stopped by
+    a debugger is left alone.
     """
 
     def __init__(self, agent: int) -> None:
@@ -95,7 +96,7 @@ class Wakes:
         self.news = self._reported = False
 
     def look(self, now: float) -> dict[str, str]:
-        """The field `halted` of a line, where one is stopped at a second look."""
+        """The field `halted` of a line, if a process is still stopped at the second look."""
         stopped = {pid: name for pid, name in self._processes().items() if processes.state_of(pid) == "T"}
         self._since = {pid: self._since.get(pid, now) for pid in stopped}
         for pid in [pid for pid, since in self._since.items() if now - since >= WOKEN_S]:
@@ -103,7 +104,7 @@ class Wakes:
                 os.kill(pid, signal.SIGCONT)
         name = next((stopped[pid] for pid, since in self._since.items() if now > since), "")
         self.news, self._reported = bool(name) != self._reported, bool(name)
-        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKING}"} if name else {}
+        return {"halted": f"{name} is stopped by a signal (SIGSTOP); {_WAKE_HINT}"} if name else {}
 
     def _processes(self) -> dict[int, str]:
         own = {pid: "its torchrun" for pid in processes.children(self._agent) if pid != os.getpid()}
@@ -111,20 +112,21 @@ class Wakes:
 
 
 def _ends_within(seconds: float) -> bool:
-    """Wait; returns at once when the agent closes our standard input."""
+    """Wait; returns immediately with True when the agent closes this process's standard input."""
     return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
 def pause(elapsed: float) -> float:
-    """Seconds to the next line: a short run has a few lines as well, and one of weeks no endless file."""
+    """Seconds to the next line, so that a short run has a few lines too, and the file of a run of weeks stays small."""
     return min(SLOWEST_S, max(min(EVERY_S, FIRST_S + elapsed / 4), elapsed / 1000))
 
 
 @contextmanager
 def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str] = ()) -> Iterator[None]:
-    """Run this module beside what the agent does. It never fails, and never waits for a process that hangs.
+    """Run telemetry next to the agent's work, while the block runs.
 
-    `hidden`: the secrets, which it must not copy.
+    This never raises an error, and never waits for a process that hangs. `hidden`: the secrets, which telemetry must
+    not copy.
     """
     if folder is None or os.environ.get("MUSTER_OBSERVE") == "0":
         yield
@@ -140,7 +142,7 @@ def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str]
             stderr=subprocess.DEVNULL,
             start_new_session=True,
         )
-        # On its input: a variable would be in one more environment.
+        # Through its input: a variable would put the secrets into one more process's environment.
         if process.stdin:
             process.stdin.write(json.dumps(list(hidden)).encode() + b"\n")
             process.stdin.flush()
@@ -157,7 +159,7 @@ def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str]
 
 
 class Gpus:
-    """The GPUs of this node, or why they cannot be seen. CUDA_VISIBLE_DEVICES may leave the node only some of them."""
+    """The GPUs of this node, or why they cannot be seen. CUDA_VISIBLE_DEVICES may limit the node to some of them."""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.names: dict[int, str] = {}
@@ -165,7 +167,7 @@ class Gpus:
         try:
             self._nvml = Nvml()
         except NoGpus as why:
-            # Without a GPU there is nothing to see, and no reason to name.
+            # A machine without a GPU has nothing to show, and no fault to report.
             self.unseen = f"{why}"[:200] if _DEVICE.exists() else ""
             return
         visible = environment.get("CUDA_VISIBLE_DEVICES")
@@ -179,7 +181,7 @@ class Gpus:
         }
 
     def read(self) -> dict[str, Any]:
-        """The fields of a line."""
+        """The GPU fields of a line."""
         fields: dict[str, Any] = {"gpu_unseen": self.unseen} if self.unseen else {}
         if self.names:
             fields["gpus"] = [{"name": name, **self._nvml.read(index)} for index, name in self.names.items()]
@@ -191,15 +193,17 @@ def _is_visible(index: int, uuid: str, visible: list[str]) -> bool:
 
 
 def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
-    """What environment.json says of a script's node, without an import of anything of the script's."""
-    import importlib.metadata  # not for the agent, which imports this module and starts every node
+    """The content of environment.json for a script's node; imports nothing of the script's."""
+    # imported here: the agent imports this module at the start of every node and does not need it
+    import importlib.metadata
 
-    from ..files.share import KEY  # with it, a reader of the page could join the nodes' exchange of files
+    # left out: with the key, a reader of the page could join the nodes' exchange of files
+    from ..files.share import KEY
 
-    # Of two with one name, Python imports the first.
+    # If two have the same name, Python imports the first.
     distributions, packages = dict[str, Any](), dict[str, str]()
     for package in reversed(list(importlib.metadata.distributions())):
-        with suppress(UnicodeDecodeError):  # an old one's author has an ö
+        with suppress(UnicodeDecodeError):  # in an old package the author's name may contain an ö
             if name := package.name:
                 distributions[name], packages[name] = package, package.version
     shown = variables.keys() - handover.names(variables) - {KEY}
@@ -218,7 +222,7 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
 
 
 def _cuda(torch: Distribution | None) -> str | None:
-    """The CUDA that torch was built with, as its version.py says."""
+    """The CUDA version that torch was built with, from its version.py."""
     with suppress(OSError):
         text = Path(str(torch.locate_file("torch/version.py"))).read_text() if torch else ""
         if version := _CUDA.search(text):

@@ -1,6 +1,6 @@
-"""A node's tie to the overlay of its host (overlay.py), which lives as long as the node keeps this connection.
+"""A node's connection to its host's overlay (overlay.py), which runs as long as the connection is open.
 
-MUSTER_OVERLAY is the name of its socket. Standard library only.
+MUSTER_OVERLAY is the name of the overlay's socket. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ NAME, DONE = "MUSTER_OVERLAY", b"done\n"
 
 
 class NoOverlay(Exception):
-    """The run's network is gone from this host."""
+    """The run's overlay network no longer exists on this host."""
 
 
 def hold(environ: MutableMapping[str, str], lost: Callable[[], None]) -> Callable[[], None]:
-    """Keep the overlay alive from now on; call `lost`, from a thread, when it ends. Does nothing without one.
+    """Keep the overlay alive from now on; call `lost`, from a thread, when it ends. Without an overlay, do nothing.
 
-    Returns what says that the node does not come back: then nothing waits for it. Raises NoOverlay.
+    Returns a function that tells the overlay that the node will not come back, so that the overlay does not wait for
+    it. Raises NoOverlay.
     """
     name = environ.pop(NAME, "")
     if not name:

@@ -1,1 +1,1 @@
-"""A script's files between the hosts of its run."""
+"""A script's files: how the hosts of a run exchange them, and where they are kept."""

@@ -1,7 +1,7 @@
-"""Where a script's libraries keep what they download and compile: on the host, across runs, where that is mounted.
+"""Cache folders for what a script's libraries download and compile: on the host, across runs, if mounted.
 
-Several runs may use it at once: these libraries lock a file, or rename a whole one into its place. torch's own
-extensions are not among them: a killed build leaves a lock there that stays. Standard library only.
+Several runs may use them at the same time: these libraries lock a file, or rename a complete one into place. torch's
+own extensions are not included: a killed build leaves a lock there that stays. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,10 @@ _PLACES = {
 
 
 def variables(given: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
-    """The variables that name these places; none that the image or the user has set, and none without the folder."""
+    """The variables that point to these folders.
+
+    Variables that the image or the user has set are left out; there are none if the folder is not mounted.
+    """
     if not os.access(folder, os.W_OK) or not (os.path.ismount(folder) or "MUSTER_ROOT" in os.environ):
         return {}
     return {name: str(folder / place) for name, place in _PLACES.items() if name not in given}

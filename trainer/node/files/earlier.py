@@ -1,7 +1,8 @@
-"""What earlier starts of a script wrote, put aside where a later start begins anew and would write over it.
+"""Sets aside files from earlier starts of a script when a later start begins anew and would overwrite them.
 
-A start that loads nothing is noticed at its first step (trainer/node/rank/steps/watcher.py), long before most scripts
-save again. The copies lie in `earlier/<number>/` of the run folder, out of the script's sight. Standard library only.
+A start that loads no checkpoint is noticed at its first step (trainer/node/rank/steps/watcher.py), long before most
+scripts save again. The copies are in `earlier/<number>/` of the run folder, where the script does not see them.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from . import work
 
 EARLIER = "earlier"
 _LOOK_SECONDS = 0.5
-# So much of the free disk stays the script's own: it is about to save again.
+# This share of the free disk space is left to the script, which is about to save again.
 _SHARE = 0.5
-# A disk that hangs holds up no run's end.
+# A hanging disk must not delay the end of a run for longer.
 _FINISH_SECONDS = 10.0
 
 
 class Earlier:
-    """Looks whether a start begins anew, and copies what earlier ones left. `tell` gets the fields of an event."""
+    """Notices when a start begins anew, and copies what earlier starts left. `tell` receives the fields of an event."""
 
     def __init__(self, outcome: Path, run_folder: Path | None, tell: Callable[[Mapping[str, Any]], None]) -> None:
         self._journal, self._run_folder, self._tell = Journal(outcome), run_folder, tell
@@ -36,7 +37,7 @@ class Earlier:
         self._copying: threading.Thread | None = None
 
     def look(self, lives: Sequence[Life]) -> None:
-        """Begin to copy if a rank of this start has begun anew since the last look."""
+        """Start to copy if a rank of this start has begun anew since the last look."""
         now = time.monotonic()
         if not self._run_folder or now < self._next or (self._copying and self._copying.is_alive()):
             return
@@ -49,7 +50,7 @@ class Earlier:
             self._copying.start()
 
     def finish(self) -> None:
-        """Wait a while for a copy that is under way; a file is there whole or not at all."""
+        """Wait a while for a copy that is in progress; each file is copied completely or not at all."""
         if self._copying:
             self._copying.join(_FINISH_SECONDS)
 
@@ -64,9 +65,10 @@ class Earlier:
 
 
 def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
-    """Copy what the script had written before `began`, in unix seconds; the fields of the event `put_aside`.
+    """Copy what the script had written before `began`, in unix seconds; returns the fields of the event `put_aside`.
 
-    Empty if there is nothing, or if another node of this machine has copied it. Raises OSError, and leaves nothing.
+    Empty if there is nothing to copy, or if another node of this machine has copied it. Raises OSError, and then leaves
+    no copy.
     """
     with work.alone(run_folder):
         home = run_folder / EARLIER
@@ -92,7 +94,7 @@ def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
 
 
 def _copied(run_folder: Path, goal: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[int]:
-    """Copy each file, whole or not at all; yields the size of each that nobody wrote to meanwhile."""
+    """Copy each file completely or not at all; yields the size of each file that did not change meanwhile."""
     part = goal / ".part"
     for path, before in files:
         with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Which files each node of a script lacks, and which other node gives them. Pure."""
+"""Which files each node of a script does not have, and which other node sends them. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from itertools import product
 from typing import NamedTuple
 
-# In place of a node's name: the script wrote the file here, or it is as it was sent.
+# In place of a node's name: the script wrote the file on this node, or the file is unchanged since it was sent.
 OWN, SENT = "", "="
-_OLD = "?"
-# At the end of a folder's name: epochs and steps.
+_OUTDATED = "?"
+# The number at the end of a folder's name: an epoch or a step.
 _NUMBER = re.compile(r"[0-9]+(?=[^/]*$)")
 
 
 class Entry(NamedTuple):
-    """A file: its size, the second of its last change, and the node that it came from."""
+    """A file: its size, the second of its last change, and the node from which it came."""
 
     size: int
     time: int
@@ -25,18 +25,18 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class Listing:
-    """What a node has in `work/` and `home/`: its files by their paths in the run folder, and its links."""
+    """The content of a node's `work/` and `home/`: its files by their paths in the run folder, and its links."""
 
     files: Mapping[str, Entry]
     links: Sequence[str] = ()
 
 
 def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]:
-    """By source and target node: the files that the target lacks, or has only an old copy of.
+    """For each source and target node: the files that the target does not have, or has only an old copy of.
 
-    The source is the first node that wrote the file, or has the newest copy. If all have only copies of it, and the
-    node that wrote it is one of them, that node has removed it: no node gets it. A node without any file of its own has
-    removed nothing: its disk is new.
+    The source is the first node that wrote the file, or that has the newest copy. If all nodes have only copies of it,
+    and the node that wrote it is one of them, that node has removed the file: no node gets it. A node that has written
+    no file itself has removed nothing: its disk is new.
     """
     wrote = {node for node, here in listings.items() if any(entry.origin == OWN for entry in here.files.values())}
     sources: dict[str, str] = {}
@@ -67,9 +67,9 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
 
 
 def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[str, list[str]]:
-    """By node: the files that it wrote, and that another one has written while these `stale` nodes were away.
+    """For each node: the files that it wrote, and that another node wrote while these `stale` nodes were away.
 
-    If all are stale, as at a run's start, no node has continued without the others.
+    If all nodes are stale, as at the start of a run, no node has continued without the others.
     """
     newer = {
         path
@@ -85,19 +85,20 @@ def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[st
 
 
 def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]]) -> dict[str, Listing]:
-    """The listings, in which the `old` files of a node are copies that a newer one replaces."""
+    """The listings, with each node's `old` files marked as copies, so that a newer file replaces them."""
     made = dict(listings)
     for node, paths in old.items():
         here = listings[node].files
-        replaced = {path: Entry(here[path].size, here[path].time, _OLD) for path in paths}
+        replaced = {path: Entry(here[path].size, here[path].time, _OUTDATED) for path in paths}
         made[node] = Listing({**here, **replaced}, listings[node].links)
     return made
 
 
 def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
-    """The folders of checkpoints whose other part was only on a `lost` node: no rank may continue from them.
+    """The checkpoint folders whose other part was only on a `lost` node: no rank may continue from them.
 
-    In an older folder beside it, whose name differs by a number, the same node and the lost one have both written.
+    The evidence is an older folder next to it, whose name differs only in a number, and in which both the same node and
+    the lost node have written.
     """
     writers: dict[str, dict[str, int]] = {}
     for node, here in listings.items():
@@ -106,7 +107,7 @@ def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
                 times = writers.setdefault(path.rpartition("/")[0], {})
                 name = entry.origin or node
                 times[name] = max(entry.time, times.get(name, 0))
-    # By a folder's name without numbers, the lost node and the other one: when the other wrote first beside it.
+    # Keyed by a folder's name without numbers, the lost node and the other node: when the other one first wrote there.
     first: dict[tuple[str, str, str], int] = {}
     for folder, times in writers.items():
         for gone, node in product(times.keys() & {*lost}, times.keys() - {*lost}):
@@ -122,7 +123,7 @@ def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
 
 
 def less(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:
-    """The listings without what is in these folders."""
+    """The listings without the files in these folders."""
     left = {*folders}
     return {
         node: Listing({path: e for path, e in here.files.items() if path.rpartition("/")[0] not in left}, here.links)

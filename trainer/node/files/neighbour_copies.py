@@ -1,8 +1,8 @@
-"""What a script has kept on this node, where nodes go on without a lost one: when, and copies of what others have.
+"""Copies of neighbour nodes' files, for runs that continue without a lost node; also when this node last saved.
 
-Rank 0 alone writes the checkpoints of most scripts. So behind the training each node copies the files of the nodes
-before it in the epoch, as many of them as may be lost. Only a file that is no longer written counts, and a copy takes
-its place only once all that came with it is whole. Standard library only.
+In most scripts only rank 0 writes checkpoints. So during training each node copies the files of the nodes before it in
+the epoch, of as many nodes as may be lost. Only a file that is no longer being written is copied, and a copy is moved
+into place only after all files that came with it are complete. Standard library only.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from . import work
 from .missing_files import OWN, SENT, Entry
 from .share import Door, receive
 
-# A file that has not changed for so long is whole. Its time has whole seconds.
+# A file that has not changed for this long is complete. File times are in whole seconds.
 _QUIET_S = 2.0
-# One that was being written at so many looks in a row is whole while no process has it open.
+# A file that was being written at this many looks in a row is complete while no process has it open.
 _RESTLESS_LOOKS = 4
 _LOOK_S, _LOOKS_SHARE, _COPIES_SHARE = 1.0, 0.05, 0.25
-# Files that grow with the steps: no script goes on from a large one, and they are never quiet.
+# Files that grow with the steps: no script continues from a large one, and they are never quiet.
 _GROWS = re.compile(r"(?i).*\.(?:log|txt|csv|jsonl|out|err|tmp|part)|(?:.*/)?events\.out\.tfevents.*")
-# A file of that name with so few bytes holds the name of a checkpoint: Megatron's latest_checkpointed_iteration.txt.
+# A file that matches these names but is this small contains the name of a checkpoint: Megatron's
+# latest_checkpointed_iteration.txt.
 _POINTER_BYTES = 256
 _STAGE = ".copies"
-# In place of an origin: the file is written again and again.
+# In place of an origin: the file is rewritten all the time.
 _RESTLESS = "!"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A node whose files this one copies: where it gives them, when its newest is from, and the present epoch."""
+    """A node whose files this node copies.
+
+    Its address for files, the time of its newest file, and the current epoch.
+    """
 
     name: str
     where: str
@@ -56,10 +60,10 @@ def _lasting(files: Mapping[str, Entry]) -> dict[str, Entry]:
 
 
 def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
-    """Return the files of a node that a script can continue from and that are no longer being written. Pure.
+    """The files of a node from which a script can continue and that are no longer being written. Pure.
 
-    The files of a folder belong together: while one of them is being written, all of them are left out. Files that lie
-    directly in the working folder or the home are judged one by one.
+    The files of a folder belong together: while one of them is being written, all of them are left out. Files directly
+    in the working folder or the home folder are judged one by one.
     """
     own = _lasting(files)
     fresh = {path for path, entry in own.items() if now - entry.time < _QUIET_S}
@@ -70,14 +74,17 @@ def settled(files: Mapping[str, Entry], now: float) -> dict[str, Entry]:
 
 
 class Whole:
-    """Which files are whole, from look to look: most are quiet for a while, some are written all the time."""
+    """Decides from look to look which files are complete.
+
+    Most stay quiet for a while, some are written all the time.
+    """
 
     def __init__(self, being_written: Callable[[], Collection[str]]) -> None:
         self._being_written = being_written
         self._looks: dict[str, int] = {}
 
     def look(self, files: Mapping[str, Entry], now: float) -> tuple[dict[str, Entry], set[str]]:
-        """The files that are whole, and those of them that are so only at this moment."""
+        """The files that are complete, and those among them that are complete only at this moment."""
         own = _lasting(files)
         quiet = settled(files, now)
         self._looks = {path: self._looks.get(path, 0) + 1 for path in own.keys() - quiet.keys()}
@@ -88,7 +95,7 @@ class Whole:
 
 
 def being_written(folder: Path) -> set[str]:
-    """The files below a folder that a process has open to write, as far as the system says, by their paths in it."""
+    """The files below a folder that processes have open for writing, by their paths in it, if /proc shows it."""
     paths, start = set[str](), f"{folder.resolve()}/"
     for number in Path("/proc").glob("[0-9]*/fd/*"):
         with suppress(OSError, ValueError, IndexError):
@@ -101,10 +108,10 @@ def being_written(folder: Path) -> set[str]:
 
 
 class NeighbourCopies:
-    """What this node has, looked at from now on; `saved` is the time of the newest file. `key`: of the run's nodes.
+    """Watches this node's files from now on; `saved` is the time of the newest file.
 
-    With an `address` this node has a disk of its own: then others copy from it, and it copies from `sources`.
-    `runs`: the epoch whose ranks run here, 0 while there are none.
+    `key`: the shared key of the run's nodes. With an `address`, this node has its own disk: then other nodes copy from
+    it, and it copies from `sources`. `runs`: the epoch whose ranks run here, 0 while there are none.
     """
 
     def __init__(
@@ -120,11 +127,11 @@ class NeighbourCopies:
 
     @property
     def where(self) -> str:
-        """Where others get the files; empty where all nodes share a disk."""
+        """The address from which other nodes get the files; empty if all nodes share a disk."""
         return self._door.where if self._door else ""
 
     def close(self) -> None:
-        """Look and give no more."""
+        """Stop looking for files, and stop serving them."""
         self._closed.set()
         if self._door:
             self._door.close()
@@ -152,7 +159,7 @@ class NeighbourCopies:
         self.saved = max((float(entry.time) for entry in whole.values()), default=0.0)
 
     def _copy(self, source: Source) -> None:
-        """Bring what the source has newer. Raises LinkLost, or what a disk or an odd answer may raise."""
+        """Copy the source's newer files. Raises LinkLost, or the error of a disk or of a malformed answer."""
         if source.saved <= self._have.get(source.name, 0.0) or not source.where or source.epoch != self._runs():
             return
         theirs, here = self._ask(source), work.listing(self._folder).files
@@ -164,7 +171,7 @@ class NeighbourCopies:
                 self._fetch(source, wanted, stage)
                 now = self._ask(source)
                 if any(now.get(path) != entry for path, entry in wanted.items() if entry.origin != _RESTLESS):
-                    return  # it was written meanwhile
+                    return  # a file was written meanwhile
             with work.alone(self._folder):
                 if self._runs() != source.epoch:  # the next start has chosen its files
                     return
@@ -187,5 +194,5 @@ class NeighbourCopies:
 
 
 def _lacks(here: Entry | None, theirs: Entry) -> bool:
-    """Whether a file of another node is to be copied: what the script wrote here, or what was sent, stays."""
+    """Whether a file of another node should be copied: a file that the script wrote here, or that was sent, stays."""
     return here is None or (here.origin not in (OWN, SENT) and here[:2] != theirs[:2])

@@ -1,8 +1,8 @@
-"""Before each attempt, nodes give each other a script's files that only some have; missing_files.py says which.
+"""Before each attempt, nodes exchange the script's files that only some of them have; missing_files.py decides which.
 
-A restart may come while the user's machine is off. The first node collects what each has, tells each what to get from
-whom, and says when all have it; the files go from node to node. Each connection begins with a proof, in both
-directions, of the key that the nodes of a start have. Standard library only.
+A restart may happen while the user's machine is off. The first node collects each node's list of files, tells each node
+what to get from which node, and announces when all have their files; the files go directly from node to node. Each
+connection begins with a proof, in both directions, of the key that the nodes of a start share. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ from ..membership.link import Link, LinkLost
 from . import missing_files, work
 from .missing_files import Entry, Listing
 
-# The key of a start; the control side gives it to the nodes of a script that may be started again.
+# The key of a start; the control side gives it to the nodes of a script that may be restarted.
 KEY = "MUSTER_SHARE_KEY"
 _JOIN_SECONDS, _LOOK_SECONDS = 60.0, 0.1
 _PIECE = 1 << 20
-# The last name in an archive whose files were not written meanwhile.
+# The last name in an archive; it is added only if no file was written while it was sent.
 WHOLE = "whole"
-# The nodes of a run come all at once; strangers shall not fill an agent with threads.
+# The nodes of a run connect all together; this limit keeps strangers from filling an agent with threads.
 _MOST_AT_ONCE = 256
 
 
 class Sharing:
-    """What this node shares with the others. Made once; `attempt` is called before each attempt of its ranks.
+    """What this node exchanges with the others. It is built once; `attempt` is called before each attempt of the ranks.
 
-    `file`: the number of the file of its first rank's events, where it is another than the rank's (min_nodes.py).
+    `file`: the number in the name of its first rank's event file, if it is not the rank (min_nodes.py).
     """
 
     def __init__(self, key: str, run_folder: Path, node: str, ranks: int, file: int | None = None) -> None:
         self._key, self._folder, self._node, self._ranks, self._file = key, run_folder, node, ranks, file
-        # Since the nodes last shared: whether others may have gone on without this node, and who was there and is lost.
+        # Since the last exchange: whether others may have continued without this node, and which nodes have been lost.
         self.stale, self._lost = False, set[str]()
 
     def attempt(
@@ -57,11 +57,11 @@ class Sharing:
         meet: Callable[[str], str],
         over: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Bring all nodes of an epoch what they lack.
+        """Bring all nodes of an epoch the files that they do not have.
 
-        `meet`: takes where this node listens, and returns where the first does. `over`: whether other nodes take part
-        by now. Raises LinkLost in that case, or if a node went away: the nodes must meet again. Raises TrainError if a
-        node cannot take its files.
+        `meet`: receives where this node listens, and returns where the first node listens. `over`: whether other nodes
+        take part by now. Raises LinkLost in that case, or if a node went away: the nodes must meet again. Raises
+        TrainError if a node cannot store its files.
         """
         place, nodes = epoch["place"], epoch["nodes"]
         self._first_rank = place * self._ranks
@@ -87,7 +87,7 @@ class Sharing:
                 place, link = door.join(end, self._ending)
                 stack.callback(link.close)
                 links[place] = self._ending.holds(link)
-            # All at once: a node whose long list is not read would seem to be gone.
+            # All lists are read in parallel: a node whose long list is not read would seem to be gone.
             with ThreadPoolExecutor(max(1, len(links))) as pool:
                 lists = pool.map(lambda place: (place, links[place].receive()), links)
                 about = {0: self._about(door), **dict(lists)}
@@ -110,7 +110,7 @@ class Sharing:
         _raise(fault)
 
     def _about(self, door: Door) -> dict[str, Any]:
-        """What the node has. A list of too many files is left out: then no node gets or gives any."""
+        """This node's files. A list of too many files is left out: then no node receives or sends any."""
         here = work.listing(self._folder)
         about = {"node": self._node, "where": door.where, "stale": self.stale}
         if len(here.files) + len(here.links) > work.MOST_LISTED:
@@ -124,7 +124,7 @@ class Sharing:
         return {**about, "files": here.files, "links": here.links}
 
     def _fetch(self, order: Mapping[str, Any]) -> str:
-        """Get the files of an order; returns why the disk does not take them, or nothing."""
+        """Get the files of an order; returns why they cannot be stored, or an empty text."""
         try:
             for path in work.set_aside(self._folder, order["torn"]):
                 names = " and ".join(order["lost"])
@@ -146,10 +146,10 @@ class Sharing:
 
 
 def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: Collection[str] = ()) -> Sequence[str]:
-    """Get these files of a node, each with its size, into a folder: their paths there, empty for one that is not taken.
+    """Get these files of a node, each with its size, into a folder; returns the path of each, empty if rejected.
 
-    `old`: those here that are replaced. Raises LinkLost where one lacks or was written meanwhile, TarError, EOFError
-    and OSError.
+    `old`: the files in the folder that are replaced. Raises LinkLost if a file is missing or was written meanwhile,
+    also TarError, EOFError and OSError.
     """
     link.send({"get": list(files)})
     with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
@@ -160,7 +160,7 @@ def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: 
 
 
 def claim(environment: MutableMapping[str, str]) -> Sharing | None:
-    """What this node shares, from its variables; None if nothing is asked. The ranks do not get the key."""
+    """Create this node's exchange from its variables; None if it was not asked for. The ranks do not get the key."""
     key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
     if not key or not folder:
         return None
@@ -170,7 +170,10 @@ def claim(environment: MutableMapping[str, str]) -> Sharing | None:
 
 
 def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) -> dict[int, dict[str, Any]]:
-    """By place: what each node gets from whom. They begin with different sources, so that none has to serve all."""
+    """For each node, which files it gets from which nodes.
+
+    The nodes begin with different sources, to spread the load.
+    """
     nodes, orders = [about[place] for place in sorted(about)], {}
     listings = {
         str(node["node"]): Listing(
@@ -202,7 +205,7 @@ def _raise(fault: str) -> None:
 
 
 class _Ending:
-    """Ends the connections that it holds once other nodes take part: a node that is gone keeps none of them waiting."""
+    """Ends its connections when other nodes take part, so that none of them waits for a node that is gone."""
 
     def __init__(self, over: Callable[[], bool]) -> None:
         self._over, self._closed, self.ended = over, threading.Event(), False
@@ -216,7 +219,7 @@ class _Ending:
         self._closed.set()
 
     def holds(self, link: Link) -> Link:
-        """The link, which ends with the others."""
+        """Add a link, which is ended together with the others."""
         self._links.append(link)
         if self.ended:
             link.end()
@@ -232,7 +235,10 @@ class _Ending:
 
 
 class Door:
-    """Where this node listens: others join here on the first node, and get its `files` on any. Raises LinkLost."""
+    """This node's listening socket: on the first node others join here; on any node they get its `files`.
+
+    Raises LinkLost.
+    """
 
     def __init__(self, address: str, key: str, run_folder: Path) -> None:
         try:
@@ -251,14 +257,14 @@ class Door:
         meeting.close(self._listening)
 
     def join(self, end: float, ending: _Ending) -> tuple[int, Link]:
-        """The next node that joins, by its place. Raises LinkLost at that time, or if other nodes take part by now."""
+        """The next node that joins, by its place. Raises LinkLost after `end`, or if other nodes take part by now."""
         while time.monotonic() < end and not ending.ended:
             with suppress(queue.Empty):
                 return self._joined.get(timeout=_LOOK_SECONDS)
         raise LinkLost("a node did not come to share its files")
 
     def _answer(self, connection: Any) -> None:
-        # A caller that does not prove the key, or asks for what is not listed, gets nothing, not even an answer.
+        # A caller that does not prove the key, or requests an unlisted file, gets nothing, not even an answer.
         with suppress(LinkLost, OSError, LookupError, ValueError, TypeError, tarfile.TarError):
             link = Link(connection, self._key, opens=False)
             asked = link.receive()
@@ -281,5 +287,5 @@ class Door:
                     about.size, about.mtime = status.st_size, int(status.st_mtime)
                     tar.addfile(about, file)
                     if os.fstat(file.fileno()).st_mtime_ns != status.st_mtime_ns:
-                        return  # it was written meanwhile
+                        return  # the file was written meanwhile: the archive ends without WHOLE
             tar.addfile(tarfile.TarInfo(WHOLE))

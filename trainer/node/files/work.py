@@ -1,8 +1,8 @@
-"""The folder that a script works in, and its home: below the run folder; other hosts' files land there.
+"""The folder in which a script works, and its home folder: both below the run folder; other hosts' files go there.
 
-At each start the sent folder is copied there. A file that was sent and is unchanged is replaced by what is sent now; a
-file that the script wrote or changed stays as it is, and is named where something else was sent in its place. A run's
-nodes on one machine share the folder, as ranks under one torchrun do. Standard library only.
+At each start the sent folder is copied there. A file that was sent and is unchanged is replaced by the version sent
+now; a file that the script wrote or changed stays as it is, and is reported if another version was sent. A run's nodes
+on one machine share the folder, like ranks under one torchrun. Standard library only.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from .missing_files import OWN, SENT, Entry, Listing
 WORK, HOME, KEEP, _SENT, _COPIES, _LOCK = "work", "home", "keep", "sent.json", "copies.json", ".sent.lock"
 TOPS, TORN = (WORK, HOME), "torn"
 _LINK = "link:"
-# What a copy is called until it is whole; a kill may leave it.
+# The temporary name of a copy until it is complete; a kill may leave such a file.
 _ASIDE = re.compile(r"\..*\.muster", re.DOTALL)
 _AT_ONCE, _PIECE = 8, 1 << 20
-# A list of ours has a row for each file, of so many bytes: of so many files a run may consist.
+# Limits of Muster's file lists: a run may have this many files, and a list this many bytes for each.
 MOST_LISTED, _ROW = 1_000_000, 1 << 9
 
 
 @dataclass(frozen=True)
 class FileTotals:
-    """What a script left in its folder and its home: how many files, and their bytes.
+    """The files that a script left in its folder and its home: how many, and their bytes.
 
-    `top`: the one folder of the run that they are in, empty if in several. `downloads`: the bytes of those that can be
-    had again, which are not among them; `place`: the folder of them all.
+    `top`: the one folder of the run that contains all of them, empty if there are several. `downloads`: the bytes of
+    files that can be downloaded again, which are not counted in the others; `place`: the folder that contains these.
     """
 
     files: int
@@ -56,10 +56,10 @@ class FileTotals:
 
 
 def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
-    """Bring `sent` into the run's work folder; returns the paths where the script's own file stays instead.
+    """Copy `sent` into the run's work folder; returns the paths where the script's own file stays instead.
 
-    `wanted`: the digest of all that was sent. Raises Refused if `sent` has another, OSError where the folder cannot be
-    written.
+    `wanted`: the digest of the whole sent folder. Raises Refused if `sent` has another digest, OSError if the folder
+    cannot be written.
     """
     work = run_folder / WORK
     for folder in (work, run_folder / HOME):
@@ -80,10 +80,10 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
         for path in before.keys() - {*paths}:
             if is_ours(os.path.dirname(path)) and _digest(work / path) == before[path]:
                 (work / path).unlink()
-                with suppress(OSError):  # a file may come in the place of its folder
+                with suppress(OSError):  # another file may take the name of the old file's folder
                     os.removedirs((work / path).parent)
-        work.mkdir(exist_ok=True)  # nothing else may have been in it
-        # Many small files: the disk and the hash work while Python opens the next one.
+        work.mkdir(exist_ok=True)  # the removal above may have removed it, if nothing else was in it
+        # For many small files: the disk and the hash work while Python opens the next file.
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             now = dict(zip(paths, threads.map(bring, paths), strict=True))
         stamps = {path: [digest, *_stamp(work / path, stays)] for path, (digest, stays) in now.items()}
@@ -93,9 +93,9 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
 
 
 def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = None) -> None:
-    """Raise Refused if the folder is not what was sent, by its digest; nothing is `wanted` where it was not sent.
+    """Raise Refused if the folder's digest is not `wanted`; `wanted` is empty if no folder was sent.
 
-    `digests`: of the files that are known already.
+    `digests`: of the files whose digest is already known.
     """
     if wanted and _content(sent, digests or {}) != wanted:
         raise Refused(
@@ -111,12 +111,12 @@ def unpack(
     wanted: Mapping[str, int] | None = None,
     old: Collection[str] = (),
 ) -> Iterator[str]:
-    """Take in the files of another node; yields the path of each in the run folder, or nothing where it cannot be.
+    """Unpack the files of another node; yields the path of each in the run folder, or an empty text if rejected.
 
-    What they hold is as untrusted as the script itself, and stays where the script may write.
+    Their content is as untrusted as the script itself, and stays where the script may write.
 
-    `wanted`: the only paths that are taken, each with its size. `old`: files of the script's here that are replaced.
-    Raises TarError, or OSError where the disk is full.
+    `wanted`: the only accepted paths, each with its size. `old`: the script's files on this node that are replaced.
+    Raises TarError, or OSError if the disk is full.
     """
     copies = _known_copies(run_folder)
     try:
@@ -131,9 +131,9 @@ def unpack(
 
 
 def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) -> None:
-    """Move files of another node, which `unpack` put into the folder `stage`, to their final places.
+    """Move another node's files, which `unpack` put into the folder `stage`, to their final places.
 
-    A file that the script has written itself meanwhile stays. Raises OSError.
+    A file that the script itself has written meanwhile stays. Raises OSError.
     """
     copies = _known_copies(run_folder)
     try:
@@ -141,7 +141,7 @@ def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) ->
             goal = _place(run_folder, path)
             if not goal or (goal.exists() and path not in copies):
                 continue
-            with suppress(FileExistsError, NotADirectoryError):  # a file of the script has the name of that folder
+            with suppress(FileExistsError, NotADirectoryError):  # the script has a file with that folder's name
                 goal.parent.mkdir(parents=True, exist_ok=True)
                 os.replace(stage / path, goal)
                 copies[path] = (*_stamp(goal, False), node)
@@ -150,9 +150,9 @@ def move_in(stage: Path, run_folder: Path, node: str, paths: Collection[str]) ->
 
 
 def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
-    """Move these folders below work and home, as far as they are here, out of the script's sight; returns which.
+    """Move those of these folders that exist below work and home out of the script's sight; returns which.
 
-    Raises OSError. Nothing is removed: they lie below `torn/` in the run folder.
+    Raises OSError. Nothing is deleted: the folders are then below `torn/` in the run folder.
     """
     moved = []
     for path in folders:
@@ -167,7 +167,7 @@ def set_aside(run_folder: Path, folders: Sequence[str]) -> list[str]:
 
 
 def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
-    """What the node has in its work folder and its home, but for what can be had again.
+    """The node's files in its work folder and its home, without those that can be downloaded or built again.
 
     For a large folder this takes seconds.
     """
@@ -188,7 +188,7 @@ def listing(run_folder: Path, tops: Sequence[str] = TOPS) -> Listing:
 
 
 def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Size, second of last change and origin of the files that came from other hosts and are as they came."""
+    """Size, second of last change and origin of the files that came from other hosts and are unchanged."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         return {
             path: (size, changed, node)
@@ -199,9 +199,10 @@ def _known_copies(run_folder: Path) -> dict[str, tuple[int, int, str]]:
 
 
 def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, replaced: Collection[str]) -> str:
-    """Write a file that is not here, or may be `replaced`, whole or not at all; no link, nothing outside work and home.
+    """Write a file that is new here, or may be `replaced`; completely or not at all.
 
-    Returns its path in the run folder; nothing where it was not written.
+    It writes no link, and nothing outside work and home. Returns the file's path in the run folder, or an empty text if
+    it was not written.
     """
     goal = _place(run_folder, member.name)
     content = tar.extractfile(member) if goal and member.isreg() else None
@@ -212,7 +213,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
         goal.parent.mkdir(parents=True, exist_ok=True)
         aside.unlink(missing_ok=True)
     except (FileExistsError, NotADirectoryError):
-        return ""  # a file of the script has the name of that folder
+        return ""  # the script has a file with that folder's name
     try:
         with aside.open("xb") as file:
             shutil.copyfileobj(content, file)
@@ -224,7 +225,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
 
 
 def written(run_folder: Path) -> FileTotals:
-    """What the script has written so far on this host; what can be had again is no file of these."""
+    """Totals of the files that the script has written so far on this host; replaceable files are counted separately."""
     downloads, sizes, places, tops = 0, list[int](), set[str](), set[str]()
     for path, status, kind in _wrote(run_folder):
         if not kind:
@@ -238,7 +239,7 @@ def written(run_folder: Path) -> FileTotals:
 
 
 def written_since(run_folder: Path, since: float) -> list[str]:
-    """The files that the script has written on this host since then, the newest first, by their paths in its folder."""
+    """The files that the script has written on this host since `since`, newest first, by their paths in its folder."""
     dated = [
         (status.st_mtime, path if top == WORK else f"{top}/{path}")
         for top in (WORK, HOME, KEEP)
@@ -254,7 +255,10 @@ def own_files(run_folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _wrote(run_folder: Path) -> Iterator[tuple[str, os.stat_result, str]]:
-    """What the script wrote, and for what can be had again its kind: neither as it was sent, nor from another node."""
+    """The files that the script wrote, with the kind of replaceable ones.
+
+    Files that are as they were sent, or that came from another node, are left out.
+    """
     sent, copies = _manifest(run_folder), _known_copies(run_folder)
     for top in (WORK, HOME, KEEP):
         for path, status in _files(run_folder / top):
@@ -264,14 +268,14 @@ def _wrote(run_folder: Path) -> Iterator[tuple[str, os.stat_result, str]]:
 
 
 def _kind(path: str, status: os.stat_result) -> str:
-    """Of what can be had again its kind (replaceable.py)."""
+    """The kind of a replaceable file (replaceable.py); empty for other files."""
     return replaceable.kind_of(path, None if stat.S_ISLNK(status.st_mode) else status.st_size)
 
 
 def save_changes(run_folder: Path, folder: Path, since: float) -> None:
-    """Copy what was written in an image's own `folder` since then into the work folder: the container will go.
+    """Copy files written in an image's own `folder` after `since` into the work folder: the container will be removed.
 
-    What can be had again goes with it.
+    Files that can be downloaded or built again are removed with it.
     """
     for path, status in _files(folder):
         if status.st_ctime > since and not _kind(path, status):
@@ -280,7 +284,10 @@ def save_changes(run_folder: Path, folder: Path, since: float) -> None:
 
 
 def _place(run_folder: Path, path: str) -> Path | None:
-    """Where that path is below work or home; None elsewhere, or behind a link: that is not the script's own folder."""
+    """Where this path is below work or home.
+
+    None outside them or behind a link, which may lead out of the script's folder.
+    """
     place, (top, *parts) = run_folder, path.split("/")
     if top not in TOPS or not parts or {"", ".", ".."} & {*parts}:
         return None
@@ -292,7 +299,7 @@ def _place(run_folder: Path, path: str) -> Path | None:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Files and links below `folder`, by their paths in it. A script may leave millions of them."""
+    """The files and links below `folder`, by their paths in it. A script may leave millions of them."""
     folders = [""]
     while folders:
         inside = folders.pop()
@@ -306,19 +313,21 @@ def _files(folder: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _bring(source: Path, goal: Path, before: str) -> tuple[str, bool]:
-    """Bring a file that was sent; returns its digest, and whether the script's own file stays instead. `before`: the
-    digest of the file that an earlier start brought."""
+    """Copy a sent file; returns its digest, and whether the script's own file stays instead.
+
+    `before`: the digest of the file that an earlier start copied.
+    """
     present = _digest(goal)
     digest = _digest(source) if present else None
     if present != digest and present in ("", before):
-        # What the script has made has the name of a folder, or is one.
+        # The script may have made a file with a folder's name, or a folder with the file's name.
         with suppress(FileExistsError, NotADirectoryError, IsADirectoryError):
             return _copy(source, goal), False
     return digest or _digest(source), present != digest
 
 
 def _copy(source: Path, goal: Path) -> str:
-    """Copy a file or a link, whole or not at all; returns its digest."""
+    """Copy a file or a link, completely or not at all; returns its digest."""
     goal.parent.mkdir(parents=True, exist_ok=True)
     aside = _aside(goal)
     aside.unlink(missing_ok=True)
@@ -343,14 +352,14 @@ def _copy(source: Path, goal: Path) -> str:
 
 
 def _aside(goal: Path) -> Path:
-    """What a copy is called until it is whole: no other's name, and no longer than a disk takes."""
+    """The temporary name of a copy until it is complete: unique, and not too long for the file system."""
     return goal.with_name(f".{hashlib.sha256(os.fsencode(goal.name)).hexdigest()}.muster")
 
 
 def _content(folder: Path, digests: Mapping[str, str]) -> str:
-    """The digest of all that is in a folder, as deploy/send/folder/content.py makes it (contract.md).
+    """The digest of a folder's whole content, computed as in deploy/send/folder/content.py (contract.md).
 
-    `digests`: of the files that are known already.
+    `digests`: of the files whose digest is already known.
     """
     records, folders = list[bytes](), [""]
     while folders:
@@ -371,7 +380,7 @@ def _content(folder: Path, digests: Mapping[str, str]) -> str:
 
 
 def _digest(path: Path) -> str:
-    """What a file holds, or where a link leads; nothing where there is neither."""
+    """The digest of a file's content, or the target of a link; empty if neither exists."""
     try:
         if path.is_symlink():
             return _LINK + os.readlink(path)
@@ -382,7 +391,7 @@ def _digest(path: Path) -> str:
 
 
 def _stamp(path: Path, changed: bool) -> tuple[int, int]:
-    """Size and second of last change of a file that is as it was sent: a fetch leaves it out while it has these."""
+    """Size and second of last change of an unchanged sent file: a fetch leaves the file out while they match."""
     try:
         status = path.lstat()
     except OSError:
@@ -405,13 +414,13 @@ def _manifest(run_folder: Path) -> Mapping[str, str]:
 
 
 def _rows(path: Path) -> Iterable[tuple[str, Any]]:
-    """The rows of a list of files. Raises OSError, ValueError or AttributeError where there is none."""
+    """The rows of a list of files. Raises OSError, ValueError or AttributeError if there is no valid list."""
     return parse(read(path, MOST_LISTED * _ROW), MOST_LISTED + 1).items()  # type: ignore[no-any-return]
 
 
 @contextmanager
 def alone(run_folder: Path) -> Iterator[None]:
-    """Keep the other processes that bring files out meanwhile: those of this node, and of others of this machine."""
+    """Hold the lock against other processes that copy files: of this node, and of other nodes on this machine."""
     with (run_folder / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield

@@ -1,1 +1,1 @@
-"""The rehearsal: what preflight lets the containers of a run try before the run."""
+"""The rehearsal: what preflight makes the containers of a run try before the run."""

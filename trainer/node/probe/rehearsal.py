@@ -1,13 +1,14 @@
-"""Rehearse a run where it will run: threads, the folders it writes to, the loader, a meeting and a sum with the others.
+"""Rehearse a run where it will run: threads, the folders it writes to, the data loader, a rendezvous, a sum.
 
-`python -m muster.trainer.node rehearsal` does it in a node, before the node starts, by the variables of
-docs/develop/contract.md. It prints a JSON line for each phase, and exits with 0 if all went well, else with 1. All
-nodes of the run must do it at once.
+`python -m muster.trainer.node rehearsal` does it in a node, before the node starts, with the variables of
+docs/develop/contract.md. It prints a JSON line for each phase, and exits with 0 if everything succeeded, else with 1.
+All nodes of the run must do it at the same time.
 
-The control side sends this file, with rehearsal_steps.py in it, as text into any image that has torch.
-It asks for one phase after the other on standard input: `alone`, then `together` (deploy/preflight/probe/rehearsal.py).
-So this file imports nothing else of ours, and Python 3.8 can read it. This process imports torch once and forks the
-ranks, which then cost next to nothing. A rank says each step before it begins it: if it dies, this process knows where.
+The control side sends this file, with rehearsal_steps.py in it, as text into any image that has torch. It requests one
+phase after the other on standard input: `alone`, then `together` (deploy/preflight/probe/rehearsal.py). So this file
+imports nothing else of Muster's, and Python 3.8 can read it. This process imports torch once and forks the ranks, which
+then cost next to nothing. A rank reports each step before it begins the step: if the rank dies, this process knows in
+which step.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ from .rehearsal_steps import (
     try_view,
 )
 
-# A rank that waits for others gives up before this process gives it up: its own words say more.
+# A rank that waits for others gives up before this process ends it, because the rank's own error says more.
 ALONE_S, WAIT_S, GRACE_S = 60.0, 30.0, 10.0
 MB = 1_000_000
 LONG, MOST_WORDS, MOST_LINES = 20 * MB, 256 << 10, 80
-# NCCL's lines that say which way it takes (deploy/preflight/nccl_log.py reads them).
+# NCCL's log lines that show which transport it uses (deploy/preflight/nccl_log.py reads them).
 NCCL = "NCCL INFO"
 TELLING = re.compile(
     r" via (?:P2P|SHM|NET|COLLNET|direct shared)|(?:Using|NET/IB:) \[0\]|Using (?:n|internal N)etwork|"
@@ -58,7 +59,7 @@ def end_with_parent():
 
 
 def read_line():
-    """The next line of the input; ends this process when there is none."""
+    """The next line of the input; ends this process when the input ends."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 1)
@@ -69,18 +70,18 @@ def read_line():
 
 
 class Rank:
-    """One rank, in its own process: `say` takes what it does, `go` lets it begin the second phase."""
+    """One rank, in its own process: it reports through `say`, and begins the second phase when `go` is readable."""
 
     def __init__(self, plan, local, say, go):
         self.plan, self.local, self.say, self.go = plan, local, say, go
 
     def step(self, name, work, *words):
-        """Say the step, then do it."""
+        """Report the step, then do it."""
         self.say({"step": name})
         return work(*words)
 
     def run(self):
-        """Both phases. The last thing it says is a phase that it has done, or an error."""
+        """Run both phases. The last report is a finished phase, or an error."""
         try:
             self.alone()
             self.say({"done": "alone"})
@@ -90,7 +91,10 @@ class Rank:
             self.say({"error": words_of(failed)})
 
     def alone(self):
-        """The phase without other nodes. Only one rank of a node writes and loads: all share disk and memory."""
+        """The phase without other nodes.
+
+        Only one rank of a node writes and loads, because all share disk and memory.
+        """
         if self.local == 0:
             self.step("start %d threads" % THREADS, try_threads)
             if self.plan["expect"]:
@@ -108,7 +112,7 @@ class Rank:
             self.step("compute on GPU %d" % self.local, try_device, self.local)
 
     def together(self):
-        """What all ranks do at once."""
+        """The phase that all ranks do together."""
         import torch
         import torch.distributed as dist
 
@@ -125,7 +129,7 @@ class Rank:
         self.step("all_reduce", add_up, torch.ones(1, device=device), world)
         long = torch.ones(max(1, self.plan["bytes"] // 4), device=device)
         seconds = self.step("all_reduce of %d MB" % round(self.plan["bytes"] / MB), add_up, long, world)
-        # No rank leaves before all are done; the host of the store is the last.
+        # No rank leaves before all are done; rank 0, which hosts the store, leaves last.
         store.add("ended", 1)
         while rank == 0 and store.add("ended", 0) < world:
             time.sleep(0.01)
@@ -133,7 +137,7 @@ class Rank:
 
 
 def words_of(failed):
-    """An error in one line; of a data loader's, also what its worker died of, or its worker's own error."""
+    """An error in one line; for a data loader's error, also why its worker died, or the worker's own error."""
     shown = []
     for each in (failed, failed.__cause__ or failed.__context__):
         lines = str(each or "").strip().splitlines()
@@ -143,7 +147,7 @@ def words_of(failed):
 
 
 def looked_at(step, words):
-    """What this container shows of a failure's usual causes, in brackets: the words alone have several."""
+    """Details from this container, in brackets, that tell apart the usual causes of an ambiguous error message."""
     closed = re.search("ermission denied: '(.*)/", words)
     shown, folder = [], closed[1] if closed else step[len("write to ") :]
     if (closed or step.startswith("write to ")) and os.path.isdir(folder):
@@ -161,7 +165,7 @@ def looked_at(step, words):
 
 
 def folder_now(folder):
-    """What a folder is and has."""
+    """The state of a folder: free space and inodes, owner, mode, and whether it can be written."""
     room, of = os.statvfs(folder), os.stat(folder)
     mb, inodes = room.f_bavail * room.f_frsize // MB, ["%d inodes free" % room.f_favail] * bool(room.f_files)
     who = "of uid %d, mode %o, this is uid %d" % (of.st_uid, of.st_mode & 0o7777, os.geteuid())
@@ -170,7 +174,7 @@ def folder_now(folder):
 
 
 def counted(new, old, name, words):
-    """What the control group of this container has counted, in words; nothing if it cannot be read."""
+    """A counter of this container's control group, in words; an empty list if it cannot be read."""
     for path in (new, old):
         try:
             with open("/sys/fs/cgroup/" + path) as file:
@@ -181,7 +185,7 @@ def counted(new, old, name, words):
 
 
 class Child:
-    """A rank as this process sees it."""
+    """A rank, as its parent process sees it."""
 
     def __init__(self, plan, local):
         self.local, self.step, self.done, self.error = local, "", "", ""
@@ -190,7 +194,8 @@ class Child:
         go, self.go = os.pipe()
         try:
             self.words = os.memfd_create("words")
-        except OSError:  # some seccomp profiles forbid it, and a run does not need it: only last words are lost
+        # some seccomp profiles forbid it, and a run does not need it: only a rank's last output is lost
+        except OSError:
             self.words = os.open(os.devnull, os.O_RDWR)
         self.pid = os.fork()
         if not self.pid:
@@ -204,7 +209,7 @@ class Child:
         os.close(go)
 
     def hear(self):
-        """Read what it says; at the end of its output, how it ended."""
+        """Read the rank's reports; at the end of its output, read its exit status."""
         piece = os.read(self.pipe, 1 << 16)
         *lines, self.rest = (self.rest + piece).split(b"\n")
         for line in lines:
@@ -217,16 +222,16 @@ class Child:
             self.status = os.waitpid(self.pid, 0)[1]
 
     def over(self, phase):
-        """Whether it has done the phase, or will never do it."""
+        """Whether the rank has finished the phase, or will never finish it."""
         return self.done == phase or bool(self.error) or self.status is not None
 
     def end(self):
-        """End it, whatever it does."""
+        """Kill the rank, whatever it is doing."""
         if self.status is None:
             os.kill(self.pid, signal.SIGKILL)
 
     def outcome(self, phase):
-        """How the phase went for this rank: `error`, `signal` or `code` where it went wrong."""
+        """The result of the phase for this rank: with `error`, `signal` or `code` if it failed."""
         result = dict(self.extra, local=self.local, step=self.step)
         size = os.fstat(self.words).st_size
         lines = os.pread(self.words, MOST_WORDS, max(0, size - MOST_WORDS)).decode(errors="replace").splitlines()
@@ -251,7 +256,7 @@ class Child:
 
 
 def phase(children, name, limit_s):
-    """Wait until all ranks are over with a phase; returns their outcomes. Ends this process when its input ends."""
+    """Wait until all ranks have finished a phase; returns their outcomes. Ends this process when its input ends."""
     end = time.monotonic() + limit_s
     while True:
         waiting = {child.pipe: child for child in children if not child.over(name)}
@@ -266,12 +271,12 @@ def phase(children, name, limit_s):
     return [child.outcome(name) for child in children]
 
 
-# Descriptors whose end tells this process that the other side has stopped listening.
+# Descriptors that reach their end when the other side has stopped listening.
 LISTENS = []
 
 
 def sees_gpus():
-    """Whether torch sees GPUs. A child looks: a process that has looked can fork no rank that uses them."""
+    """Whether torch sees GPUs. A child process checks: a process that has checked cannot fork ranks that use them."""
     import torch
 
     child = os.fork()
@@ -281,7 +286,7 @@ def sees_gpus():
 
 
 def plan_of(asked, environment):
-    """What this node does: by the question, and by the variables that a node of the run has."""
+    """The plan for this node: from the request, and from the variables that a node of the run has."""
     backend = asked.get("backend") or ("nccl" if sees_gpus() else "gloo")
     ranks = environment.get("MUSTER_LAUNCHER_RANKS") or environment.get("PET_NPROC_PER_NODE") or "1"
     return {
@@ -299,9 +304,10 @@ def plan_of(asked, environment):
 
 
 def rehearse(asked, next_phase):
-    """Answers of the phases, one at a time; `next_phase` is called before the second one, and may say no."""
+    """Yield the answer of each phase; `next_phase` is called before the second phase, and may return False to end."""
     os.environ.update(asked.get("environment", {}))
-    gc.disable()  # this import makes half a million objects and no garbage: to look for some takes a sixth of its time
+    # the import makes half a million objects and no garbage: searching for garbage takes a sixth of its time
+    gc.disable()
     try:
         import torch
         import torch.distributed
@@ -309,10 +315,10 @@ def rehearse(asked, next_phase):
         absent = isinstance(failed, ModuleNotFoundError) and failed.name == "torch"
         yield {"phase": "alone", "torch": "" if absent else "?", "error": words_of(failed)}
         return
-    # Where a container hides what the processor is, this crashes a process that imported torch, and no fork of it. A
-    # rank of a run is such a process; the ranks of a rehearsal are forks.
+    # If a container hides the processor's type, this crashes a process that imported torch, but no fork of it. A rank
+    # of a run is such a process; the ranks of a rehearsal are forks. So this process tries it.
     torch.empty((), dtype=torch.int64).random_()
-    gc.freeze()  # a collection would write to every page that ranks share
+    gc.freeze()  # a collection would write to every page that the ranks share
     gc.enable()
     plan = plan_of(asked, os.environ)
     children = [Child(plan, local) for local in range(plan["ranks"])]
@@ -323,7 +329,8 @@ def rehearse(asked, next_phase):
         if not all(outcome.get("right") for outcome in outcomes) or not next_phase():
             return
         for child in children:
-            with contextlib.suppress(BrokenPipeError):  # killed meanwhile: its phase says by what
+            # the rank was killed meanwhile: the result of its phase shows how
+            with contextlib.suppress(BrokenPipeError):
                 os.write(child.go, b"!")
         outcomes = phase(children, "together", plan["wait"] + GRACE_S)
         yield {"phase": "together", "torch": torch.__version__, "ranks": outcomes}
@@ -333,7 +340,7 @@ def rehearse(asked, next_phase):
 
 
 def follow():
-    """Do what the control side asks for; its words are JSON lines, and so are the answers."""
+    """Execute the control side's requests; requests and answers are JSON lines."""
     answer = os.dup(1)
     os.dup2(2, 1)
     asked = read_line()
@@ -344,7 +351,7 @@ def follow():
 
 
 def main():
-    """In a node: both phases, by the node's own variables. Returns the exit code."""
+    """In a node: run both phases, with the node's own variables. Returns the exit code."""
     right = True
     for result in rehearse({}, lambda: True):
         print(json.dumps(result), flush=True)
@@ -353,5 +360,5 @@ def main():
 
 
 if __name__ == "__main__":
-    # As text from the control side, this is the program of `python -c`.
+    # When the control side sends this file as text, it runs as the program of `python -c`.
     sys.exit(follow() if sys.argv[:1] == ["-c"] else main())

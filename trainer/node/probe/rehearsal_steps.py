@@ -1,4 +1,4 @@
-"""What a rank of a rehearsal tries, step by step. Python 3.8 can read this file: it goes to hosts as text."""
+"""What a rank of a rehearsal tries, step by step. Python 3.8 can read this file, which is sent to hosts as text."""
 
 import datetime
 import errno
@@ -8,15 +8,15 @@ import socket
 import threading
 import time
 
-# A rank's threads: torch's, one for each processor in each of two pools, and its libraries'.
+# A rank's threads: torch's two pools with a thread for each processor, and those of other libraries.
 THREADS = min(64, 2 * len(os.sched_getaffinity(0)) + 16)
 WORKERS, FILE_SIZE = 2, 1 << 20
-# An IP literal: no name has a colon, or digits and dots alone.
+# An IP literal: host names contain no colon, and do not consist of digits and dots only.
 ADDRESS = re.compile(r"[0-9.]+|.*:.*")
 
 
 class Batches:
-    """A data set whose batches have 4 MB: they go through shared memory, as a real loader's do."""
+    """A data set with batches of 4 MB: they go through shared memory, as a real loader's batches do."""
 
     def __len__(self):
         return 4 * WORKERS
@@ -28,7 +28,7 @@ class Batches:
 
 
 def try_threads():
-    """Start as many threads as a rank with libraries has."""
+    """Start as many threads as a rank with its libraries has."""
     go, started = threading.Event(), []
     try:
         for _ in range(THREADS):
@@ -41,7 +41,10 @@ def try_threads():
 
 
 def try_view(path):
-    """See what the host has put into the run's folder: its engine may have other folders under the same names."""
+    """Check that the host's marker file is in the run's folder.
+
+    The engine may see other folders under the same names.
+    """
     try:
         os.stat(path)
     except FileNotFoundError as fault:
@@ -69,7 +72,7 @@ def try_folder(folder):
 
 
 def try_script(folder):
-    """Write a Python file and read it again, as a script that was sent there is read."""
+    """Write a Python file and read it back, in the same way as a script that was sent there."""
     path, text = os.path.join(folder, ".muster-rehearsal-%s.py" % os.urandom(6).hex()), "answer = 42"
     try:
         with open(path, "w") as file:
@@ -83,7 +86,7 @@ def try_script(folder):
 
 
 def try_loader():
-    """Load data with workers, which hand it over in shared memory."""
+    """Load data with worker processes, which pass it on through shared memory."""
     from torch.utils.data import DataLoader
 
     loader = DataLoader(Batches(), batch_size=1, num_workers=WORKERS, multiprocessing_context="fork", timeout=30)
@@ -93,7 +96,7 @@ def try_loader():
 
 
 def try_layer():
-    """One step of a small model on the CPU: where torch cannot find out what the processor is, its kernels crash."""
+    """One step of a small model on the CPU: if torch cannot detect the processor's type, its kernels crash."""
     import torch
 
     layer = torch.nn.Linear(64, 64)
@@ -103,7 +106,7 @@ def try_layer():
 
 
 def try_device(local):
-    """A product of two matrices on the rank's own GPU."""
+    """Multiply two matrices on the rank's own GPU."""
     import torch
 
     torch.cuda.set_device(local)
@@ -113,7 +116,7 @@ def try_device(local):
 
 
 def bind(listening, where, endpoint, wait_s):
-    """Bind to the run's endpoint, which the probes of another preflight may have for a moment."""
+    """Bind to the run's endpoint, which the probes of another preflight may hold for a moment."""
     end = time.monotonic() + wait_s
     while True:
         try:
@@ -125,14 +128,14 @@ def bind(listening, where, endpoint, wait_s):
 
 
 def meet(plan, local, wait_s):
-    """The store where all ranks meet, this rank's number and the number of all."""
+    """Meet the other ranks; returns their common store, this rank's number and the number of ranks."""
     import torch.distributed as dist
 
     host, _, port = plan["endpoint"].rpartition(":")
     host, first = host.strip("[]"), plan["node"] == 0 and local == 0
     more = {}
     if first and ADDRESS.fullmatch(host):
-        # At the run's own address, and at no other.
+        # Listen at the run's own address, and at no other address.
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -153,7 +156,7 @@ def meet(plan, local, wait_s):
 
 
 def add_up(data, world):
-    """One all_reduce of ones, and a look at the sum; returns its seconds."""
+    """Run one all_reduce of ones, and check the sum; returns the seconds it took."""
     import torch.distributed as dist
 
     data.fill_(1)

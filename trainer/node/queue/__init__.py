@@ -1,1 +1,1 @@
-"""What runs claim of a host, and those who wait for it."""
+"""What runs claim on a host, and who waits for it."""

@@ -1,9 +1,10 @@
-"""What the runs and deploys of all users have of this host, or wait for: files in a folder that root owns.
+"""What the runs and deploys of all users hold on this host, or wait for: files in a folder that root owns.
 
-MUSTER_CLAIM has the text of this node's own claim, `run-NUMBER-TOKEN` (docs/decisions/0057, 0139). From its first
-moment to its end the agent keeps the file beside it locked, which is all that its container has of the claims; a node
-that waits also has its own text, and may read those of others. Nobody needs a lock to take something: who has written
-what it takes looks once more. Other users write what they like there. Standard library only.
+MUSTER_CLAIM contains the text of this node's own claim, `run-NUMBER-TOKEN` (docs/decisions/0057, 0139). From start to
+end the agent keeps the lock file next to it locked; a container normally sees only this lock file of all claims. A node
+that waits also has its own claim's text, and may read other nodes' claims. Taking something needs no lock: a node
+writes what it takes, and then checks once more for rivals. Other users may write anything into this folder. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -28,27 +29,27 @@ from muster.files import object_of, seen_at
 TEXT, OWN, FOLDER = "MUSTER_CLAIM", seen_at("/muster/claim"), seen_at("/muster/claims")
 DEPLOYS, RESTS, WAITS, HOLDS, RUNS = "deploys", "rests", "waits", "holds", "runs"
 _NAME = re.compile(r"(claim|run)-([0-9]{1,20})-([0-9a-f]{1,64})(?:-[0-9a-f]{1,16})?")
-# Of each user so many claims count: nobody crowds out those of others.
+# Only this many claims of each user count, so that no user can crowd out the claims of others.
 _MOST_BYTES, _MOST_WORDS, _MOST_CLAIMS = 4000, 200, 200
-# An engine starts a node again within a minute. A command at work touches its claim every few seconds, and the lock of
-# a claim that has just been made is not there yet.
+# An engine restarts a node within a minute. A working command touches its claim every few seconds, and a new claim is
+# not locked yet.
 _RETURN_S, _FRESH_S = 90.0, 60.0
-# Hosts remove old files of a temporary folder. Whoever may read a file can keep its owner from locking it: then the
-# owner touches it instead.
+# Hosts remove old files from temporary folders, so a claim is touched. Whoever may read a file can prevent its owner
+# from locking it: the owner then touches the file more often instead.
 _TOUCH_S, _UNLOCKED_TOUCH_S = 3600.0, 15.0
-# struct flock of the kernel, for the whole file. Only who may write to a file can lock it for writing.
+# The kernel's struct flock, for the whole file. Only a process that may write to a file can lock it for writing.
 _LOCK = struct.Struct("hhqqi4x")
-# A node that waits touches its claim at each question: one that is stopped, or hangs, must not keep the others waiting.
+# A waiting node touches its claim at each question: a node that is stopped or hangs must not keep the others waiting.
 _STALE_S = 60.0
 
 
 class NoClaim(Exception):
-    """The folder of the claims cannot be used; the message says why."""
+    """The claims folder cannot be used; the message says why."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """The claim of somebody else, or ours. `number` gives the order in which they wait."""
+    """A claim, of this run or another. `number` gives the order in which claims wait."""
 
     number: int
     token: str
@@ -60,15 +61,18 @@ class Claim:
 
     @property
     def shown(self) -> str:
-        """`run r1 (alice)`."""
+        """Text such as `run r1 (alice)`."""
         return f"{'the deploy of' if self.state == DEPLOYS else 'run'} {self.run} ({self.user})"
 
 
 class Claims:
-    """The claims of a host as one of its nodes sees them. `token`: of our own."""
+    """The claims on a host, as one of its nodes sees them. `token` is the token of this node's own claim."""
 
     def __init__(self, text: str, own: Path = OWN, folder: Path = FOLDER) -> None:
-        """`text`: our own claim, as JSON. `own`: its file, which only a node that waits has. Raises NoClaim."""
+        """Open this node's own claim; `text` is its JSON, `own` its file, which only a waiting node has.
+
+        Raises NoClaim.
+        """
         self._about: dict[str, Any] = json.loads(text)
         self.token, self._folder = str(self._about["token"]), folder
         self._unlocked: dict[str, float] = {}
@@ -89,13 +93,13 @@ class Claims:
 
     @property
     def own(self) -> Claim:
-        """Our own claim, as it stands."""
+        """This node's own claim, with its current content."""
         return _claim(int(self._about["number"]), self.token, self._about)
 
     def write(self, **changes: Any) -> None:
-        """Change fields of our own claim. Raises NoClaim where the disk takes no more."""
+        """Change fields of this node's own claim. Raises NoClaim if the disk accepts no more."""
         about = {**self._about, **changes}
-        # The reason has others' words: with all of them, nobody could read our claim.
+        # The reason contains other users' text: in full length it could make this claim too long to be read.
         about |= {"waits": about["state"] == WAITS, "why": str(about.get("why", ""))[:_MOST_WORDS]}
         data = json.dumps(about).encode() + b"\n"
         if data == self._written:
@@ -109,13 +113,13 @@ class Claims:
         self._about, self._written = about, data
 
     def beat(self) -> None:
-        """Tell the others that this node still waits, or lives."""
+        """Show the other nodes that this node still waits, or is alive."""
         for descriptor in (self._own, self._lock):
             with suppress(OSError):
                 os.utime(descriptor)
 
     def leave(self) -> None:
-        """Give everything back. The files go with the container."""
+        """Give everything back. The files are removed with the container."""
         with suppress(OSError):
             os.ftruncate(self._own, 0)
         for descriptor in (self._own, self._lock):
@@ -136,17 +140,17 @@ class Claims:
         return sorted((claim for claim in claims if claim), key=lambda claim: (claim.number, claim.token))
 
     def _named(self) -> Iterator[tuple[re.Match[str], int]]:
-        """The claims by their names, each with its owner."""
+        """The claim files, recognised by their names, each with its owner."""
         with os.scandir(self._folder) as entries:
             for entry in entries:
-                with suppress(FileNotFoundError):  # it has gone meanwhile
+                with suppress(FileNotFoundError):  # the file was removed meanwhile
                     if (match := _NAME.fullmatch(entry.name)) and entry.is_file(follow_symlinks=False):
                         yield match, entry.stat(follow_symlinks=False).st_uid
 
     def _read_own(self) -> None:
-        """Go on with what our claim says since before a restart of this node."""
+        """Continue with the state that the claim had before a restart of this node."""
         entry = object_of(os.pread(self._own, _MOST_BYTES, 0))
-        # What a wait had is given back: it has to ask for it again.
+        # Only a running claim keeps its GPUs: a waiting one has given its places back and has to ask again.
         if entry.get("state") == RUNS:
             self._about |= {name: entry[name] for name in ("state", "gpus", "returns") if name in entry}
 
@@ -160,7 +164,7 @@ class Claims:
             if entry.get("token") != token or not self._lives(name, descriptor, entry):
                 return None
             claim = _claim(number, token, entry)
-            if about.st_uid != self._user:  # its text may say anybody's name
+            if about.st_uid != self._user:  # its text may contain any user's name
                 claim = replace(claim, user=f"{claim.user}, uid {about.st_uid}")
             stale = name.startswith("run-") and time.time() - about.st_mtime > _STALE_S
             return replace(claim, state=RESTS) if stale and claim.state in (WAITS, HOLDS) else claim
@@ -170,7 +174,7 @@ class Claims:
             os.close(descriptor)
 
     def _lives(self, name: str, descriptor: int, entry: Mapping[str, Any]) -> bool:
-        """Whether its process lives, or is about to start, for the first time or again."""
+        """Whether the claim's process is alive, or is about to start, for the first time or again."""
         if _shows_life(descriptor) or self._is_kept(name, os.fstat(descriptor).st_uid):
             self._unlocked.pop(name, None)
             return True
@@ -179,7 +183,10 @@ class Claims:
         return name.startswith("run-") and entry.get("returns") is True and now - since < _RETURN_S
 
     def _is_kept(self, name: str, user: int) -> bool:
-        """Whether the lock beside a claim of this user shows life. A script can close its own, but not free it so."""
+        """Whether the lock file of this user's claim shows life.
+
+        A script can close its own descriptor, but not free the lock.
+        """
         path = _lock_of(self._folder / name)
         if (lock := _open(path)) is None:
             with suppress(OSError):
@@ -191,7 +198,10 @@ class Claims:
             os.close(lock)
 
     def stay(self) -> None:
-        """Show that we live, and keep the host from removing our claim as an old file. Returns once it is left."""
+        """Show that this node is alive, and keep the host from deleting its claim as an old file.
+
+        Returns after `leave`.
+        """
         while self._lock >= 0:
             time.sleep(_TOUCH_S if self._locked else _UNLOCKED_TOUCH_S)
             self._locked = self._locked or _lock_to_write(self._lock)
@@ -199,7 +209,7 @@ class Claims:
 
 
 def own(environment: MutableMapping[str, str]) -> Claims | None:
-    """This node's own claim; None where no host gave it one. Raises NoClaim."""
+    """This node's own claim; None if the host gave it no claim. Raises NoClaim."""
     text = environment.pop(TEXT, "")
     if not text:
         return None
@@ -209,7 +219,7 @@ def own(environment: MutableMapping[str, str]) -> Claims | None:
 
 
 def who_is_next(own: Claim, others: Sequence[Claim]) -> str:
-    """The run that has waited longer than ours for the same, in words; empty if there is none."""
+    """The run that has waited longer than this one for the same resources, in words; empty if there is none."""
     before = [each for each in others if each.state == WAITS and each.whole == own.whole]
     first = min(before, key=lambda each: (each.number, each.token), default=own)
     return f"{first.shown} waits there and is next" if (first.number, first.token) < (own.number, own.token) else ""
@@ -222,10 +232,10 @@ def choose(
     others: Sequence[Claim],
     busy: Mapping[str, str] | None = None,
 ) -> tuple[tuple[str, ...], str]:
-    """The GPUs that we get now, or why we have to wait. `gpus`: the index of each GPU of the host, by its UUID.
+    """The GPUs that this run gets now, or why it has to wait. `gpus`: the index of each GPU of the host, by its UUID.
 
-    A node that uses no GPU (`own.whole`) gets a host where no other run is. No run overtakes one that waited longer.
-    `busy`: who computes on a GPU without a claim, in words, by its UUID.
+    A node that uses no GPU (`own.whole`) gets a host on which there is no other run. No run overtakes one that has
+    waited longer. `busy`: by a GPU's UUID, who uses it without a claim, in words.
     """
     if first := who_is_next(own, others):
         return (), first
@@ -246,7 +256,7 @@ def choose(
 
 
 def rival(own: Claim, others: Sequence[Claim]) -> str:
-    """Who has taken what we have written that we take, in words; empty if nobody has."""
+    """Who has taken the same things as this node's claim, in words; empty if nobody has."""
     for claim in others:
         both = claim.state == RUNS or claim.whole if own.whole else set(own.gpus) & set(claim.gpus)
         if claim.state in (DEPLOYS, HOLDS, RUNS) and both:
@@ -259,7 +269,7 @@ def _lock_of(claim: Path) -> Path:
 
 
 def _open(path: Path) -> int | None:
-    """A plain file of another user, for reading, whatever it may have become; None if it is not one."""
+    """Open another user's regular file for reading, without blocking; None if it is anything else."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -271,7 +281,7 @@ def _open(path: Path) -> int | None:
 
 
 def _lock_to_write(descriptor: int) -> bool:
-    """Lock a file for writing until it is closed. Whether that worked: somebody may keep it locked for reading."""
+    """Lock a file for writing until it is closed; False if that fails, because another process holds a read lock."""
     with suppress(OSError):
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, 0, 0, 0, 0))
         return True
@@ -300,6 +310,6 @@ def _claim(number: int, token: str, entry: Mapping[str, Any]) -> Claim:
 
 
 def _words(value: object) -> str:
-    """Shorten text of another user, and replace the control characters that a terminal would obey."""
+    """Shorten another user's text, and replace control characters that a terminal would obey."""
     text = value if isinstance(value, str) else "?"
     return "".join(letter if letter.isprintable() else "?" for letter in text[:_MOST_WORDS])

@@ -1,7 +1,7 @@
-"""The first node of a run that waits: it asks all nodes for their places, and starts them once each has its own.
+"""The first node of a waiting run: it asks all nodes to take their places, and starts them once each has its own.
 
-It takes the hosts in an order that all users share, and keeps what it has, so that two runs seldom keep each other from
-a host; and where they do, who has waited longer gets it (claims.py), so they never keep each other forever. If a node
+It takes the hosts in an order that all users share, and keeps what it has, so that two runs seldom block each other; if
+they do, the run that has waited longer gets the host (claims.py), so they never block each other forever. If a node
 does not answer, the others give back what they have until it answers again. Standard library only.
 """
 
@@ -17,15 +17,15 @@ from ..membership import meeting, peers
 from .claims import HOLDS, RUNS
 from .reservation import LEASE_S, Reservation
 
-# A host may be slow to look: another one may have its lock, or its driver hang.
+# A host may answer slowly: another run may hold its lock, or its driver may hang.
 _ANSWER_S, _AT_ONCE, _PROOF_S, _PROVED_EVERY_S, _PORTS = 45.0, 16, 140.0, 0.2, 100
-# Nodes start one after the other, and a packet may be lost: that need not be reported.
-_BRIEF_S = 6.0
+# Nodes start one after the other, and a packet may be lost: a silence this short is not reported.
+_BRIEF_SILENCE_S = 6.0
 Answers = dict[int, dict[str, Any]]
 
 
 class Unfit(Exception):
-    """The rehearsal failed; the message says what, `node` where."""
+    """The rehearsal failed; the message says what failed, `node` on which node."""
 
     def __init__(self, node: str, message: str) -> None:
         super().__init__(message)
@@ -33,11 +33,11 @@ class Unfit(Exception):
 
 
 class Away(Exception):
-    """A node stopped answering, or lost its place: the wait goes on."""
+    """A node stopped answering, or lost its place: the run keeps waiting."""
 
 
 class Coordinator:
-    """`place`: of this node. `say` gets each new reason to wait, in words."""
+    """Coordinates the waiting nodes. `place` is this node's reservation; `say` receives each new reason to wait."""
 
     def __init__(self, place: Reservation, port: int, say: Callable[[str], None]) -> None:
         self._place, self._plan, self._port, self._say = place, place.plan, port, say
@@ -67,7 +67,7 @@ class Coordinator:
         return True
 
     def _take(self) -> str:
-        """Take the places in their order; why that did not reach the end. Raises Away."""
+        """Take the places in their order; returns why not all could be taken, or an empty text. Raises Away."""
         now = time.monotonic()
         silent = [place for place, since in self._silent.items() if now - since > LEASE_S]
         gone = [self._names[place] for place in silent if not self._ask(place, {"do": "rest"})]
@@ -80,16 +80,16 @@ class Coordinator:
             answer = self._ask(place, {"do": "take"})
             if not answer:
                 why = f"{self._names[place]} does not answer"
-                self._brief = time.monotonic() - self._silent[place] < _BRIEF_S
+                self._brief = time.monotonic() - self._silent[place] < _BRIEF_SILENCE_S
             elif answer["state"] not in (HOLDS, RUNS):
                 why = f"{self._names[place]}: {answer.get('why', '')}"
         return why
 
     def _rehearse(self) -> int:
-        """Prove that training would start: every node reaches every other, and the first steps go well
-        (trainer/node/probe/rehearsal.py).
+        """Prove that training would start (trainer/node/probe/rehearsal.py).
 
-        Returns the port of the rendezvous. Raises Unfit, Away.
+        Every node must reach every other node, and the first steps must succeed. Returns the rendezvous port. Raises
+        Unfit, Away.
         """
         ports = [answer.get("port") for _, answer in sorted(self._all({"do": "open"}).items())]
         for place, answer in self._all({"do": "reach", "ports": ports}).items():
@@ -105,7 +105,7 @@ class Coordinator:
             answers = self._all({"do": "proved"}, waits)
             waits -= {place for place, answer in answers.items() if answer.get("over")}
             errors |= {place: error for place, answer in answers.items() if (error := answer.get("error"))}
-            if errors:  # the others only wait for this one
+            if errors:  # the others only wait for this node
                 break
         errors |= {} if errors else dict.fromkeys(waits, "it does not end")
         for place, error in sorted(errors.items()):
@@ -113,7 +113,7 @@ class Coordinator:
         return port
 
     def _commit(self) -> None:
-        """Make the places the run's own, on all hosts or on none. Raises Away."""
+        """Commit the places to this run, on all hosts or on none. Raises Away."""
         answers = self._ask_all({"do": "commit"})
         if not all(answer.get("ready") for answer in answers.values()):
             self._ask_all({"do": "rest", "why": "a place was lost"})
@@ -127,7 +127,7 @@ class Coordinator:
         raise Unfit(self._names[0], f"ports {self._port} to {self._port + _PORTS - 1} are all in use")
 
     def _all(self, question: Mapping[str, Any], places: Iterable[int] | None = None) -> Answers:
-        """The answers of nodes that have their place. Raises Away if one has none."""
+        """Ask nodes that hold their place, and return their answers. Raises Away if one has lost its place."""
         answers = self._ask_all(question, places)
         if any(answer.get("state") not in (HOLDS, RUNS) for answer in answers.values()):
             raise Away
@@ -139,7 +139,10 @@ class Coordinator:
             return dict(zip(numbers, pool.map(lambda place: self._ask(place, question) or {}, numbers), strict=True))
 
     def _ask(self, place: int, question: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What a node answers; nothing if it does not. It is silent from the first time on."""
+        """A node's answer.
+
+        None if there is none, and then the node counts as silent from its first missing answer on.
+        """
         plan = self._plan
         if place == plan["place"]:
             return self._place.answer(question)

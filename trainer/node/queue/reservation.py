@@ -1,7 +1,7 @@
-"""The place of a node that waits: what it takes on its host, gives back, and proves before the start.
+"""The place of a waiting node: what it takes on its host, gives back, and proves before the start.
 
-The first node of the run asks, all of them answer (coordinator.py). docs/decisions/0057 has the protocol.
-Standard library only.
+The first node of the run sends questions, and all nodes answer them (coordinator.py). docs/decisions/0057 has the
+protocol. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from ...verdict import Verdict
 from ..membership import meeting
 from .claims import HOLDS, RESTS, RUNS, WAITS, Claims, NoClaim, choose, rival, who_is_next
 
-# Without a question of the first node for so long, a node gives back what it has: others may need it.
+# If the first node asks nothing for this long, a node gives back what it has, because others may need it.
 LEASE_S = 20.0
 _COMMIT_S, _NVML_S, _REACH_S, _PROVE_S = 45.0, 10.0, 2.0, 130.0
 _CLOSE_S = 5.0
-# A driver's own memory on an idle GPU is well below this.
+# The memory that a driver uses on an idle GPU is well below this.
 _IDLE_BYTES = 1 << 30
 
 
 class Reservation:
-    """What this node has on its host. `plan`: MUSTER_WAIT (contract.md). Threads of peers.py call `answer`."""
+    """What this node has taken on its host. `plan`: MUSTER_WAIT (contract.md). Threads of peers.py call `answer`."""
 
     def __init__(self, plan: Mapping[str, Any], claims: Claims) -> None:
         self.plan, self.claims = plan, claims
@@ -48,7 +48,7 @@ class Reservation:
         claims.write(state=RESTS, gpus=[], why="")
 
     def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a question of the first node. Every answer has the `state` of this node."""
+        """Answer a question of the first node. Every answer contains the `state` of this node."""
         act = getattr(self, f"_on_{question.get('do')}", None)
         with self._lock:
             try:
@@ -61,14 +61,14 @@ class Reservation:
             return {"state": "ended" if self.ended else self.claims.own.state, **(more or {})}
 
     def look(self) -> None:
-        """Give back what we have if the first node has not asked for too long: it may be gone."""
+        """Give back what this node has if the first node has not asked for too long: it may be gone."""
         with self._lock, suppress(NoClaim):
             patience = _COMMIT_S if self.claims.own.state == RUNS else LEASE_S
             if not self.started and self.claims.own.state != RESTS and time.monotonic() - self._heard > patience:
                 self._on_rest({"why": f"{self.plan['names'][0]} does not answer"})
 
     def _on_take(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Take what the run needs here, or wait for it. What we have goes to a run that has waited longer."""
+        """Take what the run needs here, or wait for it. A run that has waited longer gets what this node has."""
         own, others = self.claims.own, self.claims.others()
         if own.state == RUNS:
             return {}
@@ -78,7 +78,8 @@ class Reservation:
             gpus, why = self._choose(own, others)
             if not why:
                 self.claims.write(state=HOLDS, gpus=list(gpus), why="")
-                # Of two that take the same, none misses the other now. Both step back: who waits longer is next.
+                # If two nodes take the same, both see it now, and both step back: the one that has waited longer is
+                # next.
                 why = rival(self.claims.own, self.claims.others())
         self.claims.write(state=WAITS if why else HOLDS, gpus=[] if why else list(gpus), why=why)
         return {"why": why}
@@ -91,18 +92,18 @@ class Reservation:
         return choose(self.plan["asked"], self._gpus, own, others, busy)
 
     def _on_rest(self, question: Mapping[str, Any]) -> None:
-        """Give back what we have: it is not our turn here."""
+        """Give back what this node has: it is not this run's turn here."""
         self.claims.write(state=RESTS, gpus=[], why=question.get("why", ""))
 
     def _on_open(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Listen on a port of the kernel's choice, as the ranks will, until the rehearsal is over."""
+        """Listen on a port that the kernel chooses, as the ranks will do, until the rehearsal is over."""
         self._close()
         self._listening = meeting.listen(self._address(self.plan["place"]), 0)
-        _later(self._close, self._listening)
+        _after_time_limit(self._close, self._listening)
         return {"port": self._listening.getsockname()[1]}
 
     def _on_reach(self, question: Mapping[str, Any]) -> dict[str, Any]:
-        """Try to reach the ports of the other nodes; those that we do not reach, each with the reason."""
+        """Try to reach the ports of the other nodes; answers with the unreached ones and the reasons."""
         ports = dict(enumerate(question["ports"]))
         del ports[self.plan["place"]]
         with ThreadPoolExecutor(32) as pool:
@@ -117,11 +118,11 @@ class Reservation:
         return None
 
     def _on_prove(self, question: Mapping[str, Any]) -> None:
-        """Begin the rehearsal with the other nodes, with the variables of the ranks."""
+        """Start the rehearsal with the other nodes, with the variables of the ranks."""
         self._end_proof()
         point = meeting.endpoint(self._address(0), question["port"])
         own = {**variables(self.plan, self.claims.own.gpus), "PET_RDZV_ENDPOINT": point}
-        # A pipe would not take the words of eight GPUs, which nobody reads before the end.
+        # A file, not a pipe: a pipe would fill up with the output of eight GPUs, which is read only at the end.
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 # as long as the rehearsal
         self._proof = subprocess.Popen(
             [sys.executable, "-P", "-m", NODE, "rehearsal"],
@@ -129,7 +130,7 @@ class Reservation:
             stdin=subprocess.DEVNULL,
             stdout=self._words,
         )
-        _later(self._proof.kill)
+        _after_time_limit(self._proof.kill)
 
     def _on_proved(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Whether the rehearsal is over, and what went wrong."""
@@ -143,13 +144,16 @@ class Reservation:
         return {"over": True, "error": _error_of(self._words.read())}
 
     def _on_commit(self, _: Mapping[str, Any]) -> dict[str, Any]:
-        """Keep what we have for the run, from now on. A run that has waited longer may have got it meanwhile."""
+        """Keep for the run what this node has, from now on.
+
+        A run that has waited longer may have taken it meanwhile.
+        """
         self._close()
         self._end_proof()
         if self.claims.own.state not in (HOLDS, RUNS):
             return {"ready": False}
         self.claims.write(state=RUNS, why="")
-        # While this process was stopped, or hung, another one may have taken them.
+        # While this process was stopped or hung, another run may have taken the same.
         if why := rival(self.claims.own, self.claims.others()):
             self.claims.write(state=RESTS, gpus=[], why=why)
         return {"ready": not why}
@@ -161,13 +165,13 @@ class Reservation:
             self.changed.set()
 
     def _on_end(self, question: Mapping[str, Any]) -> None:
-        """The run ends before its start."""
+        """End the run before its start, because another node asks for it."""
         if not self.started and not self.ended:
             self.ended = Verdict(**question["verdict"])
             self.changed.set()
 
     def end(self, verdict: Verdict) -> None:
-        """End the run before its start, from this node."""
+        """End the run before its start, because of this node."""
         self.answer({"do": "end", "verdict": asdict(verdict)})
         self._end_proof()
 
@@ -187,7 +191,7 @@ class Reservation:
 
 
 def variables(plan: Mapping[str, Any], gpus: Sequence[str]) -> dict[str, str]:
-    """What the ranks need to use these GPUs alone; nothing where the container has no others."""
+    """The variables that limit the ranks to these GPUs; empty if the container has no other GPUs."""
     if not isinstance(plan["asked"], int) or not gpus:
         return {}
     now = in_use()
@@ -199,9 +203,10 @@ _hanging = list[subprocess.Popen[str]]()
 
 
 def in_use() -> dict[str, tuple[int, int]]:
-    """The index and the used bytes of each GPU, by its UUID, as its driver says; empty if it cannot be asked.
+    """The index and the used bytes of each GPU, by its UUID, from its driver; empty if the driver cannot be asked.
 
-    In a process of its own: where a GPU is broken, the driver's library may hang or die. One that hangs is enough.
+    A separate process asks: if a GPU is broken, the driver's library may hang or die. While one such process hangs, no
+    other is started.
     """
     command = [sys.executable, "-P", "-m", NODE, "nvml"]
     try:
@@ -211,7 +216,7 @@ def in_use() -> dict[str, tuple[int, int]]:
         with suppress(subprocess.TimeoutExpired):
             answer, _ = asked.communicate(timeout=_NVML_S)
             return {uuid: (int(index), int(used)) for uuid, (index, used) in json.loads(answer).items()}
-        asked.kill()  # its end is not waited for: a driver that hangs keeps it
+        asked.kill()  # this does not wait for its end: a hanging driver keeps it alive
         _hanging[:] = [asked]
     except (OSError, ValueError):
         pass
@@ -219,7 +224,7 @@ def in_use() -> dict[str, tuple[int, int]]:
 
 
 def _error_of(text: bytes) -> str:
-    """What trainer/node/probe/rehearsal.py says went wrong."""
+    """What went wrong, from the output of trainer/node/probe/rehearsal.py."""
     with suppress(ValueError, AttributeError, TypeError):
         last = json.loads(text.strip().splitlines()[-1])
         wrong = [rank for rank in last.get("ranks", ()) if not rank.get("right")]
@@ -231,7 +236,7 @@ def _error_of(text: bytes) -> str:
     return f"it was killed, or did not end within {_PROVE_S:.0f} s"
 
 
-def _later(act: Callable[..., object], *arguments: object) -> None:
+def _after_time_limit(act: Callable[..., object], *arguments: object) -> None:
     timer = threading.Timer(_PROVE_S, act, arguments)
     timer.daemon = True
     timer.start()

@@ -1,7 +1,7 @@
-"""A node of a run that waits for its hosts (--wait): how often its rehearsal may fail, and what its ranks start with.
+"""A node of a run that waits for its hosts (--wait): its rehearsals, and the variables with which its ranks start.
 
-MUSTER_WAIT says what the node has to know (contract.md). The node survives a reboot of its host while it waits;
-once its ranks have started, it starts again as often as every other node. Standard library only.
+MUSTER_WAIT contains what the node has to know (contract.md). While it waits, the node survives a reboot of its host;
+once its ranks have started, it restarts as often as any other node. Standard library only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .claims import RUNS, Claims, NoClaim
 from .coordinator import Coordinator, Unfit
 from .reservation import Reservation, variables
 
-# A line of the console that begins so is not output of the script.
+# A console line that begins with WAITS is not output of the script.
 PLAN, WAITS = "MUSTER_WAIT", "muster waits: "
 _ROUND_S, _LOOK_S, _AGAIN_S, _PORT_S = 2.0, 0.5, 10.0, 30.0
 _TRIES = 2
@@ -40,7 +40,7 @@ class Ends(Exception):
 
 
 def until_start(environment: MutableMapping[str, str], claims: Claims | None, folder: Path, name: str) -> None:
-    """Wait for this run's places, if it is to, and put what its ranks need into `environment`. Raises Ends."""
+    """Wait for this run's places if it should wait, and put its ranks' variables into `environment`. Raises Ends."""
     text = environment.pop(PLAN, "")
     if not text or claims is None:
         return
@@ -69,7 +69,7 @@ def _begun(marker: Path, start: str) -> Mapping[str, Any]:
 
 
 def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[str, Any]) -> None:
-    """Start again after the ranks have started once, if the run may, and if its GPUs are free. Raises Ends."""
+    """Start again after the ranks have started once, if the run may restart and its GPUs are free. Raises Ends."""
     if about["lives"] >= plan["lives"]:
         words = f"{name} was killed, or its host has rebooted; a script starts again only with --restarts"
         raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
@@ -122,7 +122,7 @@ def _wait(place: Reservation, environment: Mapping[str, str], folder: Path, name
 
 
 def _serve(place: Reservation) -> socket.socket:
-    """Answer the other nodes. For a moment, a passing connection may have the port. Raises Refused."""
+    """Serve the other nodes' questions. For a moment, a passing connection may hold the port. Raises Refused."""
     plan, end = place.plan, time.monotonic() + _PORT_S
     while True:
         try:
@@ -139,7 +139,7 @@ def _refused(plan: Mapping[str, Any], node: str, message: str) -> Verdict:
 
 
 def _ends(place: Reservation, verdict: Verdict) -> Ends:
-    """The run ends here: all nodes learn it, so that none waits for this one."""
+    """End the run here, and tell all nodes, so that none waits for this one."""
     place.end(verdict)
     plan, message = place.plan, {"do": "end", "verdict": asdict(verdict)}
     others = [address for number, address in enumerate(plan["addresses"]) if number != plan["place"]]

@@ -1,1 +1,1 @@
-"""A run of several roles: what a node of one knows of the others, and when its program starts, is ready, and ends."""
+"""A run of several roles: what a node of one role knows of the others, when its program starts, is ready, and ends."""

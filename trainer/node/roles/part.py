@@ -1,7 +1,8 @@
-"""This node's part in a run of several roles: it tells and hears the others, ends late roles, names one that failed.
+"""This node's part in a run of several roles: exchanges states, stops late roles, names a role that failed.
 
-A thread asks every other node several times a second, over the run's key (peers.py), and says of itself in each
-question: a node that ends has then told everybody. What to do is decided by plan.py. Standard library only.
+A thread asks every other node several times a second, authenticated by the run's key (peers.py), and includes this
+node's state in each question: so a node that ends has told every other node before. plan.py decides what to do.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, read
 
 PLAN, SECRET = "MUSTER_ROLES", "MUSTER_ROLE_SECRET"
 _ROUND_S, _LOOK_S = 0.2, 0.05
-# A role that fails because the one that ends the run has just gone hears of that within this time.
+# If a role fails because the role that ends the run has just gone, it learns that within this time.
 _EXCUSE_S = 2.0
-# At the end everybody is to hear of it; who does not answer for so long hears it from others, or is gone. Where one
-# breaks before its start, the others' containers may begin some seconds later.
+# How long an ending node tries to tell all others; a node that does not answer within it learns it from others, or is
+# gone. If a node breaks before its start, the others' containers may start some seconds later.
 _TELL_S = {ENDED: 3.0, BROKE: 20.0}
 _AT_ONCE = 32
 
@@ -44,32 +45,32 @@ class Part:
     def __init__(self, plan: Plan, node: str, first_rank: int, run_folder: Path) -> None:
         self.plan, self.node, self.role, self._first = plan, node, plan.role_of(node), first_rank
         self._own = self.role.nodes[node]
-        # On one machine a node is called as its role, with a number where there are several.
+        # On one machine a node is named after its role, with a number if the role has several nodes.
         self.who = node if f"{node}-".startswith(f"{self.role.name}-") else f"{self.role.name} on {node}"
         self._folder, self._events = run_folder, RankFolder(run_folder, first_rank, node)
         log = run_folder / "logs" / f"rank-{self._events.file}.log"
         kind, port, about = self.role.ready
-        # The port that has to answer: one that `ready` names, or the role's own.
+        # The port that has to answer: one that `ready` specifies, or else the role's own port.
         self._port = port or self._own.service
         self._ready = ready.look_of(kind, self._own.address, self._port, about, log)
-        # How the run is over; empty while it is not.
+        # How the run ended; empty while it has not ended.
         self.over = ""
         unheard = View(seen=time.monotonic() + plan.within)
         self._others = {name: unheard for role in plan.roles for name in role.nodes if name != node}
         self._lock, self._is_over, self._closed = threading.Lock(), threading.Event(), threading.Event()
         self._life: Life | None = None
-        # `_heard`: the phase of which the last round of questions told all.
+        # `_heard`: the phase that the last round of questions has told to all nodes.
         self._phase, self._heard, self._why_not = WAITS, "", ""
-        # When its time came to stop (the run is over, or somebody asked), and since when its program has run.
+        # When this node had to begin to stop (the run is over, or it was asked to), and since when its program has run.
         self._stops_at = self._since = 0.0
         self._listening = peers.serve(self._own.address, self._own.port, plan.key, self._answer)
         for work in (self._ask_all, self._look_all):
             threading.Thread(target=work, daemon=True, name="muster-roles").start()
 
     def begin(self) -> None:
-        """Wait until the roles that this one uses are ready.
+        """Wait until the roles that this role uses are ready.
 
-        Raises Ends where the run is over before that, Refused for a port that somebody else has.
+        Raises Ends if the run is over before that, Refused for a port that is already in use.
         """
         previous, before = signal.signal(signal.SIGTERM, signal.default_int_handler), list[str]()
         try:
@@ -94,9 +95,9 @@ class Part:
         self._tell(RUNS)
 
     def look(self, lives: Sequence[Life], died: str = "") -> str:
-        """Look at the present life of the program. `died`: how the last one ended that failed.
+        """Check the program's current life. `died`: how its last failed life ended.
 
-        Returns why the program is not ready although it has had the time for it; an empty text while it has.
+        Returns why the program is not ready although its time is up; an empty text otherwise.
         """
         last, life = self._life, min(lives, key=lambda life: life.local_rank, default=None)
         self._life = life
@@ -106,7 +107,8 @@ class Part:
             self._tell(RUNS, died, again=True, restarts=life.attempt)
         elif self._phase == READY and life.code is not None:
             self._tell(RUNS, "its program has ended")
-        # One that dies before it is ready has no more time for that: it would start again for ever.
+        # A program that dies before it is ready gets no more time once its time is up: otherwise it would restart
+        # forever.
         if self._phase != RUNS or time.monotonic() < self._since + self.role.within or not (self._why_not or died):
             return ""
         where = ready.where(links.listening(life.pid)) if self._port else ""
@@ -114,20 +116,20 @@ class Part:
         return f"{self.who} is not ready after {self.role.within:g} s: {why}"
 
     def ask(self) -> None:
-        """Somebody asks this node to stop."""
+        """Ask this node to stop."""
         self._stops_at = self._stops_at or time.monotonic()
 
     def may_stop(self) -> bool:
-        """Whether it is this role's turn to stop, once the run is over or the node was asked to."""
+        """Whether it is this role's turn to stop, after the run ended or the node was asked to stop."""
         return self.plan.may_stop(self.role, self._views(), time.monotonic() - self._stops_at, self.over)
 
     def settle(self, verdict: Verdict | None, code: int, released: bool) -> Verdict | None:
-        """This node has ended for good, or cannot start: stay until the run is over. Returns the verdict that counts.
+        """Stay until the run is over, after this node has ended for good or cannot start; returns the final verdict.
 
-        `released`: it was stopped because the run is over. A failure is published at once, all else once it is over:
-        to those who follow, a verdict is the end of the run.
+        `released`: it was stopped because the run is over. A failure is published immediately, any other verdict once
+        the run is over: for whoever follows the run, a verdict is its end.
         """
-        # One that fails because the run has come to its planned end may not have heard of that yet.
+        # A role that fails because the run has reached its planned end may not have heard of that end yet.
         others_end_it = code == FAILED and not self.role.ends
         if released or (others_end_it and self._is_over.wait(_EXCUSE_S) and self.over == AS_PLANNED):
             verdict, code = done(self._first, self.node, 0), DONE
@@ -138,7 +140,7 @@ class Part:
         return verdict
 
     def _end(self, phase: str) -> None:
-        """Wait until the run is over, and everybody else has heard of it."""
+        """Wait until the run is over, and all other nodes have heard of it."""
         self._tell(phase)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self.ask())
@@ -156,7 +158,7 @@ class Part:
         return {**self._others, self.node: View(self._phase, self.over, time.monotonic())}
 
     def _tell(self, phase: str, why: str = "", **more: Any) -> None:
-        """Be at this phase from now on."""
+        """Enter this phase, and record it."""
         if phase == RUNS != self._phase:
             self._since = time.monotonic()
         self._phase = phase
@@ -207,19 +209,19 @@ class Part:
 
 
 def variables(environment: Mapping[str, str], node: str) -> dict[str, str]:
-    """What this node and its programs know of the roles, where the run has some."""
+    """The variables about the roles for this node and its programs; empty if the run has no roles."""
     return read(environment[PLAN]).variables(node) if PLAN in environment else {}
 
 
 def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
-    """This node's part, where the run has roles. The plan leaves the environment.
+    """Create this node's part if the run has roles. This removes the plan from the environment.
 
-    Raises Refused where it cannot listen.
+    Raises Refused if the node cannot listen.
     """
     text = environment.pop(PLAN, "")
     if not text or run_folder is None:
         return None
     plan = read(text)
-    # What the programs of a run alone know: the key itself would let them speak for its agents.
+    # A secret that only the run's programs know: with the key itself they could impersonate its agents.
     environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
     return Part(plan, node, first_rank, run_folder)

@@ -1,8 +1,8 @@
 """When a role starts, stops or counts as lost, when the run is over, and how a program finds the others. Pure.
 
-The plan, what each node says, and the time in; a decision out. Each node decides for itself, so a run needs nobody who
-follows it. Nodes tell each other what they are at; once one has seen that the run is over, all of them learn that from
-it.
+The input is the plan, what each node reports, and the time; the output is a decision. Each node decides for itself, so
+a run needs no coordinator. Nodes tell each other their phases; once one node has seen that the run is over, all others
+learn it from that node.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any, NamedTuple
 
 from ..membership.meeting import endpoint
 
-# What a node of a role is at: it waits for others; its program runs; others may use it; it has ended for good, well or
-# otherwise.
+# The phase of a role's node: it waits for others; its program runs; others may use it; it has ended for good,
+# successfully or not.
 WAITS, RUNS, READY, ENDED, BROKE = "waits", "runs", "ready", "ended", "broke"
 _ENDS = (ENDED, BROKE)
-# How a run is over: with the role that ends it, or because another one broke or is lost.
+# How a run ended: with the role that ends it, or because another role broke or is lost.
 AS_PLANNED, TOO_EARLY = "as planned", "too early"
-# Once the role that ends the run has ended, each of the others has so long, one after the other.
+# After the role that ends the run has ended, each of the other roles has this long, one after the other.
 HELPER_S = 1.5
-# Once another role has failed, one that trains may save what it has; those before it in the order wait for that.
+# After another role has failed, a training role may save its state; the roles before it in the order wait for that.
 SAVES_S = 25.0
-# A node that nobody reaches for so long is gone: its host has had the time to start it again.
+# A node that no other node reaches for this long is gone: its host has had the time to restart it.
 LOST_S = 60.0
 
 
 class Node(NamedTuple):
-    """A node as the others reach it: its address, the port for questions, and the port of its service (or 0).
+    """How other nodes reach a node: its address, the port for questions, and the port of its service (or 0).
 
-    `first_rank`: what is added to its ranks' numbers. `gpus`: how many it has.
+    `first_rank`: the offset of its ranks' numbers. `gpus`: the number of its GPUs.
     """
 
     address: str
@@ -45,8 +45,8 @@ class Node(NamedTuple):
 class Role:
     """One role, with its nodes by name.
 
-    `ends`: the run ends with it. `after`: the roles that have to be ready first. `ready`: how it shows that it is, in
-    the words of docs/develop/contract.md, within `within` seconds.
+    `ends`: the run ends with it. `after`: the roles that have to be ready first. `ready`: how it shows that it is
+    ready, in the format of docs/develop/contract.md, within `within` seconds.
     """
 
     name: str
@@ -58,13 +58,13 @@ class Role:
 
     @property
     def grace(self) -> float:
-        """How many seconds its program has to end once the run is over: one that trains may save what it has."""
+        """How many seconds its program has to end once the run is over: a training program may save its state."""
         return SAVES_S if self.ends else HELPER_S
 
 
 @dataclass(frozen=True)
 class View:
-    """What a node has said of itself last, how it knows the run to be over, and when it was `seen` last."""
+    """A node's last reported phase, how it believes the run ended, and when it was last `seen`."""
 
     phase: str = WAITS
     over: str = ""
@@ -73,9 +73,9 @@ class View:
 
 @dataclass(frozen=True)
 class Plan:
-    """The roles of a run in the order in which they start, and the key that its nodes prove to each other.
+    """The roles of a run in their start order, and the key with which its nodes authenticate each other.
 
-    `within`: so many seconds a node may take to answer for the first time.
+    `within`: how many seconds a node may take until its first answer.
     """
 
     roles: tuple[Role, ...]
@@ -87,7 +87,7 @@ class Plan:
         return next(role for role in self.roles if node in role.nodes)
 
     def over(self, views: Mapping[str, View], now: float) -> str:
-        """How the run is over, as far as the nodes say; empty while it is not."""
+        """How the run ended, according to the nodes; empty while it has not ended."""
         if heard := next((view.over for view in views.values() if view.over), ""):
             return heard
         last = [role for role in self.roles if role.ends]
@@ -98,21 +98,21 @@ class Plan:
         return TOO_EARLY if any(view.phase == BROKE or now - view.seen > LOST_S for view in going) else ""
 
     def waits_for(self, role: Role, views: Mapping[str, View]) -> list[str]:
-        """The nodes that are not ready for a role to start."""
+        """The nodes that must become ready before a role can start."""
         before = [node for other in self.roles if other.name in role.after for node in other.nodes]
         return [node for node in before if views[node].phase not in (READY, ENDED)]
 
     def may_stop(self, role: Role, views: Mapping[str, View], waited: float, over: str) -> bool:
-        """Whether it is a role's turn to stop, `waited` seconds after the run was over, or was asked to stop.
+        """Whether it is a role's turn to stop, `waited` seconds after the run was over or was asked to stop.
 
-        The last to start stops first: those that it uses still answer while it ends.
+        The role that started last stops first: then the roles that it uses still answer while it ends.
         """
         later = [node for other in self.roles[self.roles.index(role) + 1 :] for node in other.nodes]
         patience = HELPER_S if over == AS_PLANNED else SAVES_S
         return waited >= patience or all(views[node].phase in _ENDS for node in later)
 
     def variables(self, node: str) -> dict[str, str]:
-        """What a node's programs know of the roles (docs/reference/variables.md)."""
+        """The variables about the roles for a node's programs (docs/reference/variables.md)."""
         own = self.role_of(node)
         mine = own.nodes[node]
         made = {
@@ -123,7 +123,7 @@ class Plan:
             "MUSTER_FIRST_RANK": str(mine.first_rank),
         }
         if own is not max(self.roles, key=lambda role: role.ends):
-            made["MUSTER_RESTART_WITH"] = ""  # the words of --restart-with are for the command that is the run's own
+            made["MUSTER_RESTART_WITH"] = ""  # --restart-with applies only to the run's own command
         if mine.service:
             made["MUSTER_ROLE_PORT"] = str(mine.service)
         for role in self.roles:
@@ -144,9 +144,9 @@ def read(text: str) -> Plan:
 
 
 def view_of(row: Mapping[str, Any], before: View, seen: float) -> View:
-    """What another node says of itself, after what it said `before`; what is no such thing changes nothing.
+    """Another node's state, from its report and its state `before`; a malformed report changes nothing.
 
-    Its end is final: an answer that was on its way meanwhile is older.
+    An end is final: an answer that was still on its way is older.
     """
     phase, over = row.get("phase"), row.get("over")
     if phase not in (WAITS, RUNS, READY, *_ENDS) or over not in ("", AS_PLANNED, TOO_EARLY):

@@ -1,7 +1,7 @@
-"""Whether a role's program is ready for the others: a port or a URL answers, a file is there, or a line was printed.
+"""Whether a role's program is ready for the others: a port or URL answers, a file exists, or a line was printed.
 
-Every look has a limit of time and bytes: the program is the user's, and may answer anything or for ever. What is asked
-is this node itself, never another address.
+Every look has a limit of time and bytes: the program is the user's, and may answer anything, or without end. Only this
+node itself is asked, never another address.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from ..membership.meeting import endpoint
 _CONNECT_S, _ANSWER_S = 1.0, 2.0
 _SHOWN = 3
 _PIECE = 4 << 20
-# An answer counts if it was given by the present life of the program: what an earlier one left says nothing.
+# An answer counts only if it comes from the program's current life, not if an earlier life left it.
 Look = Callable[[float], str]
 
 
 def look_of(kind: str, address: str, port: int, about: str, log: Path) -> Look:
-    """What looks whether the program that began at a time (unix seconds) is ready: why not, or an empty text.
+    """Return a function that checks whether the program is ready; it returns why not, or an empty text.
 
-    `kind`: `port`, `url`, `file`, `line`, or nothing: it is ready once it runs. `about`: the URL's path, the file or
-    the line. `log`: what the program prints.
+    The function's argument is when the program began (unix seconds). `kind`: `port`, `url`, `file`, `line`, or empty:
+    then it is ready as soon as it runs. `about`: the URL's path, the file or the line. `log`: the program's output.
     """
     looks: dict[str, Look] = {
         "port": lambda began: port_answers(address, port),
@@ -40,7 +40,7 @@ def look_of(kind: str, address: str, port: int, about: str, log: Path) -> Look:
 
 
 def port_answers(address: str, port: int) -> str:
-    """Why nothing can be had on a port of this node, or an empty text."""
+    """Why no connection to a port of this node is possible, or an empty text."""
     try:
         _connect(address, port).close()
     except OSError as fault:
@@ -49,7 +49,7 @@ def port_answers(address: str, port: int) -> str:
 
 
 def where(listens: Sequence[tuple[str, int]]) -> str:
-    """Where a program listens that is not ready, as an addition to why it is not."""
+    """Where a program that is not ready listens, as an addition to the reason."""
     shown = ", ".join(endpoint(own, at) for own, at in listens[:_SHOWN])
     return f"; its program listens on {shown or 'no port'}"
 
@@ -68,7 +68,7 @@ def _url_answers(address: str, port: int, path: str) -> str:
 
 
 def _connect(address: str, port: int) -> socket.socket:
-    """A connection to a service of this node: it may listen on the node's address, or on loopback alone."""
+    """Connect to a service of this node, which may listen on the node's address, or only on loopback."""
     try:
         return socket.create_connection((address, port), _CONNECT_S)
     except OSError:
@@ -80,18 +80,18 @@ def _words(fault: OSError) -> str:
 
 
 def _file_is_there(path: str, began: float) -> str:
-    """An older file is one that an earlier life left. A link is not followed: it may lead anywhere."""
+    """Check for a new file. An older one comes from an earlier life. Links are not followed: they may lead anywhere."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError):
         return f"there is no file {path}"
-    # A file system may count time in whole seconds.
+    # Some file systems store times in whole seconds.
     is_new = stat.S_ISREG(status.st_mode) and status.st_mtime >= int(began)
     return "" if is_new else f"{path} is from before it started, or is not a file"
 
 
 def _line_of(log: Path, text: str) -> Look:
-    """Looks for a text in what a program prints, as far as it has come."""
+    """Return a function that searches the program's output so far for a text."""
     at, seen, wanted = log.stat().st_size if log.exists() else 0, -1.0, text.encode()
 
     def look(began: float) -> str:
@@ -99,9 +99,9 @@ def _line_of(log: Path, text: str) -> Look:
         with suppress(OSError), log.open("rb") as file:
             file.seek(at)
             new = file.read(_PIECE)
-            # The end of a piece may be the text's beginning.
+            # The end of a piece may be the beginning of the text.
             at += max(0, len(new) - len(wanted) + 1)
-            # By the life, not by the time: a clock that is set back would hide it for ever.
+            # This compares lives, not times: after the clock was set back, a time comparison would never find the text.
             seen = began if wanted in new else seen
         return "" if seen == began else f"it has not printed {text!r}"
 

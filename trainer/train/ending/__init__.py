@@ -1,1 +1,1 @@
-"""How a rank ends that cannot go on: its state is saved, its stacks are noted, a stuck one is ended."""
+"""How a rank that cannot continue ends: it saves its state and notes its stacks; a stuck rank is ended."""

@@ -1,7 +1,8 @@
-"""How a rank saves the last finished step of a run that broke off; run.py and checkpoints.py say when, and which rank.
+"""How a rank saves the last finished step of a run that broke off.
 
-Each disk that gets the checkpoints needs it once: the ranks that see the disk take turns, and the first one writes it.
-No rank knows which of the others live, so a rank that writes a checkpoint holds a lock meanwhile; a kill releases it.
+run.py and checkpoints.py decide when, and which rank. Each disk that receives checkpoints needs this one once: the
+ranks that see the disk take turns, and the first one writes it. No rank knows which other ranks are alive, so a rank
+holds a lock while it writes a checkpoint; a kill releases the lock.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ Take = Callable[[], tuple[dict[str, Any], dict[str, Any]]]
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment that all ranks know: a step, and the time that one host's clock showed then."""
+    """A point in time that all ranks know: a step, and what one host's clock showed at that step."""
 
     step: int = 0
     time: float = 0.0
 
     def at(self, step: int) -> float:
-        """The time of a checkpoint of a later `step`: the same on all ranks, and of more steps the later one.
+        """The time for the checkpoint of a later `step`: the same on all ranks, and later for a later step.
 
         Two ranks may have finished different steps, and their hosts' clocks differ. A step takes longer than a tick.
         """
@@ -43,7 +44,7 @@ class Mark:
 
 
 class Rescue:
-    """Saves once, in a thread of its own: a disk that does not answer must not keep the rank from its end."""
+    """Saves once, in its own thread: a disk that does not answer must not prevent the rank from ending."""
 
     def __init__(
         self,
@@ -60,8 +61,9 @@ class Rescue:
     def save(self, step: int, created: float, take: Take) -> None:
         """Write the checkpoint of `step`, unless this disk has one that is as new. Returns after 20 s at the latest.
 
-        `take` gives the state and the summary. A second call waits for the first one: a signal may come meanwhile, and
-        its handler calls this in the same thread. So this waits without a lock, which that thread may hold.
+        `take` returns the state and the summary. A second call waits for the first one: a signal may arrive meanwhile,
+        and its handler calls this in the same thread. So this waits without a lock, which that thread might already
+        hold.
         """
         if not self._ends_at:
             self._ends_at = time.monotonic() + _SECONDS
@@ -71,7 +73,7 @@ class Rescue:
 
     def _save(self, step: int, created: float, take: Take) -> None:
         try:
-            with suppress(TrainError):  # it has been reported
+            with suppress(TrainError):  # the writer's thread has already reported it
                 if self._writer:
                     self._writer.wait()
             with alone(self._run_folder) as held:
@@ -87,7 +89,7 @@ class Rescue:
             copied = Snapshot().take(state)
             path = store.write(self._folder, step, copied, metric=None, summary=summary, created=created)
             size = (path / STATE).stat().st_size
-            with suppress(OSError):  # the next one tries again
+            with suppress(OSError):  # the next prune tries again
                 store.prune(self._folder, self._keep, True, verified=path)
         except TrainError as failure:
             error = failure

@@ -1,6 +1,7 @@
-"""What this rank's threads are doing, noted every 2 s for the node's agent.
+"""Record every 2 s, for the node's agent, what this rank's threads are doing.
 
-It tells a rank that waits from the one that the others wait for (trainer/node/hang/stuck_ranks.py).
+With these records, the agent distinguishes a waiting rank from the rank for which the others wait
+(trainer/node/hang/stuck_ranks.py).
 """
 
 from __future__ import annotations
@@ -19,7 +20,10 @@ from ...node.variables import is_observed
 
 @contextmanager
 def stack_samples(local_rank: int, step: Callable[[], int]) -> Iterator[None]:
-    """Have a thread note what this process does, and its `step`, while the block runs. Without an agent: nothing."""
+    """Record what this process does, and its `step`, in a thread while the block runs.
+
+    Does nothing without an agent.
+    """
     outcome = os.environ.get("MUSTER_OUTCOME_DIR")
     if not outcome or not is_observed(os.environ):
         yield

@@ -1,8 +1,8 @@
-"""Ends a rank that torch keeps from its SIGTERM, in place of the main thread.
+"""Ends a rank when a call in torch blocks the main thread, so that it cannot handle its SIGTERM.
 
-Python runs the handler of a signal between two steps of the main thread. After a rank was killed, torch may leave a
-call of another one waiting in C++: gloo in 1 of about 80 kills (torch 2.13), NCCL until its timeout. torchrun sends
-SIGTERM, and SIGKILL only 30 s later. The signal itself is seen at once, by a file descriptor (signal.set_wakeup_fd).
+Python runs a signal handler between two steps of the main thread. After a rank was killed, torch may leave a call of
+another rank waiting in C++: with gloo in 1 of about 80 kills (torch 2.13), with NCCL until its timeout. torchrun sends
+SIGTERM, and SIGKILL only 30 s later. A file descriptor shows the signal immediately (signal.set_wakeup_fd).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from muster.stop import Stop
 
 # A main thread that is not blocked handles a signal within milliseconds.
 _GRACE_S = 0.15
-# A process forked from this one, such as a data loader's, must not report its own signals here.
+# A process forked from this one, for example a data loader's, must not report its own signals here.
 os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
 
 @contextmanager
 def ended_when_stuck(stop: Stop, end: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, call `end` in a thread if torchrun restarts this rank and the main thread does not hear it.
+    """While the block runs, call `end` in a thread if torchrun restarts this rank and the main thread is blocked.
 
-    Only the main thread may call this; elsewhere it does nothing.
+    Only the main thread may call this; in another thread it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def ended_when_stuck(stop: Stop, end: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.set_wakeup_fd(before)
-        # Closing it is not enough: data-loader processes have copies.
+        # close() alone is not enough: data-loader processes have copies of the descriptor.
         writer.shutdown(socket.SHUT_WR)
         writer.close()
         thread.join()

@@ -1,6 +1,6 @@
-"""Strategies: how a mesh's ranks share a model. One file each; the step, the evaluation and checkpoints know none.
+"""Strategies: how a mesh's ranks share a model. The step, the evaluation and checkpoints depend on no strategy.
 
-To add one: a file with a class that follows `Strategy`, and its line in `choose`.
+Each strategy has one file. To add one: a file with a class that follows `Strategy`, and its line in `choose`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Strategy(Protocol):
     """Those of the model, where each rank has all of it."""
 
     def synchronize(self, gradients: bool) -> None:
-        """Whether the next backward pass adds up the ranks' gradients; before the last of a step it does not."""
+        """Set whether the next backward pass adds up the ranks' gradients: only the last one of a step does."""
 
 
 def build_on(mesh: Mesh, build: Callable[[], nn.Module]) -> nn.Module:
-    """What this rank gives to `choose`: the model of `build`, on the CPU, or its outline where that is enough."""
+    """The model that `choose` needs on this rank: built by `build` on the CPU, or its outline if that is enough."""
     if mesh.copies or dist.get_rank() == 0:
         return build()
     from .outline import outline
@@ -43,9 +43,10 @@ def build_on(mesh: Mesh, build: Callable[[], nn.Module]) -> nn.Module:
 
 
 def choose(mesh: Mesh, model: nn.Module, device: torch.device, plan: Plan | None, try_loss: TryLoss | None) -> Strategy:
-    """The strategy of the mesh, with `model` on `device`, which has rank 0's weights on all ranks.
+    """The strategy for the mesh, with `model` on `device`; all ranks get rank 0's weights.
 
-    `plan` is the recipe's for tensor parallelism; `try_loss` the loss to try it with, None to trust it.
+    `plan` is the recipe's plan for tensor parallelism; `try_loss` is the loss to test it with, or None to trust the
+    plan.
     """
     if mesh.copies:
         from .ddp import Replicated

@@ -1,4 +1,4 @@
-"""DDP: a whole copy of the model on every rank; gradients are averaged while backward computes."""
+"""DDP: every rank has a whole copy of the model; gradients are averaged during the backward pass."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..buffers import Buffers
 
 
 class Replicated:
-    """The model on every rank."""
+    """The model replicated on every rank."""
 
     def __init__(self, model: nn.Module, device: torch.device) -> None:
         devices = [device.index] if device.type == "cuda" else None
@@ -21,5 +21,5 @@ class Replicated:
         self.training: nn.Module = self._ddp
 
     def synchronize(self, gradients: bool) -> None:
-        """What `no_sync` sets, without its context in each iteration."""
+        """Set what `no_sync` sets, without entering a context in each iteration."""
         self._ddp.require_backward_grad_sync = gradients

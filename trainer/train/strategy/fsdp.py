@@ -1,9 +1,9 @@
 """FSDP2, HSDP and tp (refused without a plan): each rank has a part of every weight, gradient and optimizer state.
 
-`model` may be an outline (outline.py) on all ranks but the first.
+`model` may be an outline (outline.py) on all ranks except rank 0.
 
-A layer's weights are gathered before it computes, and freed after. With `dp_replicate` the parts have copies, whose
-gradients are averaged. With `tp` the layers are cut first (tensor.py).
+A layer's weights are gathered before it computes, and freed afterwards. With `dp_replicate` the parts have copies,
+whose gradients are averaged. With `tp` the layers are split first (tensor.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .units import units
 
 
 class Sharded:
-    """The model in `dp_shard` parts of `tp` parts."""
+    """The model in `dp_shard` parts, each split again into `tp` parts."""
 
     def __init__(
         self, model: nn.Module, mesh: Mesh, device: torch.device, plan: Plan | None, try_loss: TryLoss | None
@@ -59,19 +59,22 @@ class Sharded:
         self._root = root
 
     def synchronize(self, gradients: bool) -> None:
-        """Until the last backward pass of a step, a rank adds up whole gradients of its own."""
+        """Before the last backward pass of a step, a rank accumulates its own whole gradients."""
         if self._root is not None:
             self._root.set_requires_gradient_sync(gradients)
 
 
 def _share_buffers(model: nn.Module, _: object) -> None:
-    """Rank 0's buffers on all ranks before each pass in training, as DDP does it: a batch norm's means are the same."""
+    """Before each training pass, broadcast rank 0's buffers as DDP does.
+
+    A batch norm's means are the same on all ranks.
+    """
     if model.training:
         for buffer in model.buffers():
             dist.broadcast(buffer, 0)
 
 
 def _contiguous(model: nn.Module) -> None:
-    """fully_shard takes only weights whose elements lie in order: channels-last ones are laid out again."""
+    """Copy weights that are not contiguous (channels-last ones): fully_shard accepts only contiguous weights."""
     for parameter in model.parameters():
         parameter.data = parameter.data.contiguous()

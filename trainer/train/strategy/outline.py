@@ -1,7 +1,7 @@
-"""A model without memory for its weights, and the values that it gets once it is cut.
+"""A model without memory for its weights, and the values that it gets after it is split.
 
-Where a model is cut, only rank 0 builds it whole, on the CPU. The others have its outline, on the meta device of torch.
-All cut an outline; then each rank takes its parts of the values of rank 0, one tensor at a time. So no GPU holds the
+If a model is split, only rank 0 builds it whole, on the CPU. The other ranks have its outline, on torch's meta device.
+All ranks split an outline; then each rank takes its parts of rank 0's values, one tensor at a time. So no GPU holds the
 whole model.
 """
 
@@ -20,41 +20,41 @@ from muster.errors import TrainError
 
 
 def outline(build: Callable[[], nn.Module]) -> nn.Module:
-    """The model of `build` without memory; a whole one if `build` needs values, or keeps some that are no buffers."""
+    """Build the model without memory; a whole one if `build` needs values, or keeps tensors that are not buffers."""
     try:
         with torch.device("meta"):
             model = build()
-    except TrainError:  # for instance it loads a file, or draws from a generator of its own
+    except TrainError:  # for example, it loads a file or draws from its own generator
         return build()
     named = {id(value) for value in _values(model).values()}
     gc.collect()
     objects = gc.get_objects()
-    # `fill` cannot give values to what the model does not name: then the model is built with them.
+    # `fill` can give values only to named weights and buffers: if there are other tensors, the whole model is built.
     if any(issubclass(type(thing), Tensor) and thing.is_meta and id(thing) not in named for thing in objects):
         return build()
     return model
 
 
 def whole_values(model: nn.Module) -> dict[str, Tensor]:
-    """Rank 0's weights and buffers before the cut, a shared one by each of its names; of no use on another rank."""
+    """Rank 0's weights and buffers before the split, a shared one under each of its names; not used on other ranks."""
     both = (*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False))
     return {name: value.detach() for name, value in both}
 
 
 def hollow(model: nn.Module) -> nn.Module:
-    """The model without the memory of its weights and buffers: an outline, also where a rank has built it whole."""
+    """The model without the memory of its weights and buffers: an outline, even if this rank built the whole model."""
     with _shared_weights_kept():
         return model.to("meta")
 
 
 def give_memory(model: nn.Module, device: torch.device) -> nn.Module:
-    """The outline with memory on `device`, whose content is anything."""
+    """Allocate the outline's memory on `device`; its content is undefined."""
     with _shared_weights_kept():
         return model.to_empty(device=device)
 
 
 def fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> None:
-    """Give the cut outline its memory on `device`, and the values of rank 0's `whole`."""
+    """Allocate the split outline's memory on `device`, and copy rank 0's `whole` values into it."""
     first = dist.get_rank() == 0
     give_memory(model, device)
     for name, value in _values(model).items():
@@ -64,7 +64,7 @@ def fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> No
         dist.broadcast(source, 0)
         with torch.no_grad():
             if isinstance(value, DTensor):
-                # Each rank has all of this tensor by now: it takes its part without asking another.
+                # Each rank has this whole tensor by now, and takes its part without asking another rank.
                 part = distribute_tensor(source, value.device_mesh, value.placements, src_data_rank=None)
                 value.to_local().copy_(part.to_local())
             else:
@@ -73,7 +73,7 @@ def fill(model: nn.Module, whole: dict[str, Tensor], device: torch.device) -> No
 
 @contextmanager
 def _shared_weights_kept() -> Iterator[None]:
-    """Without this torch would make a weight that two modules share into two, where it moves to another device."""
+    """Keep shared weights shared: without this, torch would duplicate such a weight when it moves to another device."""
     before = torch.__future__.get_swap_module_params_on_conversion()
     torch.__future__.set_swap_module_params_on_conversion(True)
     try:

@@ -1,8 +1,8 @@
 """Tensor parallelism: the ranks of a group each compute a part of a layer, by the plan that the recipe gives.
 
-torch applies any plan, and a wrong one trains without an error: fused attention weights that are cut by columns mix up
-heads, a bias is added once on every rank. So, before the first step, the cut model must come to the loss and to every
-gradient of the whole one, in fp32, at weights that are no special case.
+torch applies any plan, and a wrong one trains without an error: fused attention weights that are split by columns mix
+up heads, or a bias is added once on every rank. So, before the first step, the split model must compute the loss and
+every gradient of the whole model, in fp32, with weights that are not a special case.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from .outline import fill, give_memory, whole_values
 
 LIMIT = 1e-5
 _NOISE = 0.05
-# The other ranks do the same work as one that fails, so they are there soon after it.
+# The other ranks do the same work as the rank that fails, so they finish soon after it.
 ALONE_SECONDS = 5.0
 _attempts = itertools.count()
-_TRUST = "correct the recipe's tensor_plan (muster docs which-mesh); --trust-plan trains with it as it is"
+_PLAN_HINT = "correct the recipe's tensor_plan (muster docs which-mesh); --trust-plan trains with it as it is"
 Plan = Mapping[str, ParallelStyle]
 
 
 def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
-    """`model` cut along the mesh `tp`. Raises Refused if the plan names a module that there is not, or cuts nothing."""
+    """Split `model` along the mesh `tp`. Raises Refused if the plan has an unknown module, or splits nothing."""
     names = [name for name, _ in model.named_modules()]
     for pattern, style in plan.items():
         if not isinstance(style, ParallelStyle):
-            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a ParallelStyle of torch", _TRUST)
+            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a ParallelStyle of torch", _PLAN_HINT)
         if not any(fnmatchcase(name, pattern) for name in names):
             raise Refused(f"tensor_plan: {pattern}: the model has no such module", f"it has {', '.join(names[1:9])}")
     with warnings.catch_warnings():
@@ -57,11 +57,13 @@ def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
 def check(
     model: nn.Module, values: Mapping[str, Tensor], tp: DeviceMesh, plan: Plan, loss: Callable[[nn.Module], Tensor]
 ) -> None:
-    """Compare the cut model with the whole one, on the CPU: `loss` is that of one batch, the same on the ranks of `tp`.
+    """Compare the split model with the whole one, on the CPU.
 
-    `model` is an outline, `values` are rank 0's: only rank 0 has the whole model, the others try their parts.
+    `loss` computes the loss of one batch, which is the same on the ranks of `tp`. `model` is an outline, `values` are
+    rank 0's: only rank 0 has the whole model, the other ranks compute with their parts.
 
-    Raises Refused, on all ranks alike, if they differ, or if one of them cannot compute: then it could not tell.
+    Raises Refused on all ranks if the two models differ, or if one of them cannot compute, so that nothing can be
+    compared.
     """
     device, whole, expected = torch.device("cpu"), None, list[float]()
     store = PrefixStore("tensor_plan", next(rendezvous("env://"))[0])
@@ -79,30 +81,32 @@ def check(
 
 
 def _agree(store: Store, attempt: Callable[[], object]) -> None:
-    """Call `attempt` on each rank. Raises Refused on all, in the words of the first that raises.
+    """Call `attempt` on each rank. Raises Refused on all ranks, with the message of the first that raises.
 
-    A rank that fails alone leaves the others in a collective, where they cannot hear it. So it raises Refused by
-    itself, and its end takes the others out of their collective.
+    A rank that fails alone leaves the others in a collective, where they cannot receive its message. Then it raises
+    Refused on its own, and its exit ends the others' collective.
     """
     fault = ""
     try:
         attempt()
     except Refused as refusal:
-        fault = refusal.message  # of this plan
+        fault = refusal.message  # a fault of this plan
     except Exception as error:
         if lost_peer(error):
             raise
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
         fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
     if not _others_come(store, bool(fault)):
-        raise Refused(f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _TRUST)
+        raise Refused(
+            f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _PLAN_HINT
+        )
     faults = exchange.all_of(fault)
     if reason := next(filter(None, faults), ""):
-        raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _TRUST)
+        raise Refused(f"tensor_plan: {reason.removeprefix('tensor_plan: ')}", _PLAN_HINT)
 
 
 def _others_come(store: Store, waits: bool) -> bool:
-    """Count this rank as one that ended its attempt. If it `waits`: whether all others do so within ALONE_SECONDS."""
+    """Count this rank as done with its attempt. If it `waits`: whether all others are done within ALONE_SECONDS."""
     name, limit = str(next(_attempts)), time.monotonic() + ALONE_SECONDS
     done = store.add(name, 1)
     while waits and done < dist.get_world_size():
@@ -114,7 +118,7 @@ def _others_come(store: Store, waits: bool) -> bool:
 
 
 def _disturbed(outline: nn.Module, values: Mapping[str, Tensor]) -> nn.Module:
-    """The whole model with every weight moved: zeros and ones of a fresh one would hide a bias that is added twice."""
+    """The whole model with random noise on every weight: fresh zeros and ones would hide a bias that is added twice."""
     model = give_memory(outline, torch.device("cpu"))
     with torch.no_grad():
         for name, value in (*model.named_parameters(), *model.named_buffers()):
@@ -132,11 +136,11 @@ def _backward(model: nn.Module, loss: Callable[[nn.Module], Tensor]) -> float:
 
 
 def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, got: float) -> None:
-    """Raises Refused on the rank that has the `whole` model, with the largest difference above LIMIT."""
+    """Raise Refused on the rank that has the `whole` model if a difference is above LIMIT; it names the largest."""
     together = _whole_gradients(parted)
     if whole is None:
         for _ in together:
-            pass  # the rank with the whole model needs this one's parts
+            pass  # the rank with the whole model needs this rank's parts
         return
     gradients = {name: weight.grad for name, weight in whole.named_parameters(remove_duplicate=False)}
     largest = max((float(value.abs().max()) for value in gradients.values() if value is not None), default=0.0)
@@ -146,7 +150,8 @@ def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, 
         if ours is None or theirs is None:
             lacks = lacks or (name if ours is not theirs else "")
             continue
-        # A gradient that is zero but for rounding has no digits to compare: the largest of all gives the scale then.
+        # A gradient that is zero except for rounding has no digits to compare: the largest of all gradients then sets
+        # the scale.
         scale = max(float(theirs.abs().max()), 0.01 * largest)
         apart = float((ours - theirs).abs().max()) / scale if scale else 0.0
         if not apart <= worst:
@@ -160,6 +165,6 @@ def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, 
 
 
 def _whole_gradients(parted: nn.Module) -> Iterator[tuple[str, Tensor | None]]:
-    """Each gradient of the cut model, put together: all ranks have to take all of them."""
+    """Each gradient of the split model, gathered to a whole one: all ranks must iterate over all of them."""
     for name, weight in parted.named_parameters():
         yield name, weight.grad.full_tensor() if isinstance(weight.grad, DTensor) else weight.grad

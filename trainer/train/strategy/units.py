@@ -1,4 +1,4 @@
-"""The blocks of a model: what is gathered one at a time where it is cut, and computed again where memory is short."""
+"""The blocks of a model: gathered one at a time if the model is sharded, recomputed if memory is short."""
 
 from __future__ import annotations
 
@@ -36,7 +36,10 @@ def _items(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def recompute(model: nn.Module) -> None:
-    """Let backward compute each block's activations again, instead of keeping them. Raises Refused without blocks."""
+    """Let the backward pass recompute each block's activations instead of keeping them.
+
+    Raises Refused without blocks.
+    """
     blocks = units(model)
     if not blocks:
         raise Refused(

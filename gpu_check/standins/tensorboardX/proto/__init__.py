@@ -1,1 +1,1 @@
-"""As far as muster/metrics.py uses it."""
+"""The part of this package that muster/metrics.py uses."""

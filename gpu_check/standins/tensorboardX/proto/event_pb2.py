@@ -1,8 +1,8 @@
-"""As far as muster/metrics.py uses it."""
+"""The part of this module that muster/metrics.py uses."""
 
 from typing import Any
 
 
 def Event(**fields: Any) -> dict[str, Any]:
-    """The fields."""
+    """The event, as a dict of its fields."""
     return fields

@@ -1,15 +1,15 @@
-"""As far as muster/metrics.py uses it."""
+"""The part of this module that muster/metrics.py uses."""
 
 from typing import Any
 
 
 class Summary:
-    """The values."""
+    """A summary that only keeps its values."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     @staticmethod
     def Value(**fields: Any) -> dict[str, Any]:
-        """The fields."""
+        """The value, as a dict of its fields."""
         return fields
