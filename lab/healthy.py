@@ -74,7 +74,7 @@ def strangers_kept_out(lab):
             host.firewall("INPUT -s 10.77.0.0/24 -j ACCEPT", "INPUT -i lo -j ACCEPT", "INPUT -j DROP", families="4")
 
 
-def clocks_five_seconds_apart(lab):
+def clocks_apart(lab):
     for place, host in enumerate(lab.hosts):
         clock(host, (place % 2) * 1.5)
 
@@ -134,7 +134,7 @@ def two_ways_out(lab):
 
 
 PECULIAR = (nothing, docker_and_bridges, vpn_beside, second_network, second_network_on_some,
-            firewall_with_the_ports_open, ping_blocked, strangers_kept_out, clocks_five_seconds_apart, jumbo_everywhere,
+            firewall_with_the_ports_open, ping_blocked, strangers_kept_out, clocks_apart, jumbo_everywhere,
             small_mtu_everywhere, few_open_files, port_of_another_service, busy_ports_on_loopback_only)  # fmt: skip
 GIVEN_ADDRESSES_ONLY = (names_unknown, names_are_loopback)
 COUNTS = (2, 3, 4, 5, 6, 8, 12, 16)
