@@ -140,7 +140,7 @@ def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
     start = max((at for at, line in enumerate(ending) if _TRACEBACK in line), default=0)
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
-    # The script's children may mix their output into a traceback; then take the last line that looks like an error.
+    # A line of other output may break up a traceback; then take the last line that looks like an error.
     if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[start:]), _unwrapped(last, bare), victim)

@@ -70,7 +70,7 @@ class Position:
         return step, event if before or step else {}
 
     def look(self, torch: Any, optimizer: Any, count: int) -> None:
-        """Read the optimizer's step number after step `count` of this start. From a GPU, it is copied and read later."""
+        """Read the optimizer's step number at step `count` of this start. On a GPU, it is copied, and read later."""
         if self.off or self._optimizer not in (0, id(optimizer)):
             self.off = True
             return
