@@ -87,7 +87,7 @@ class Roll:
         return [place for place, view in views if view.after is not None and now - view.answered < self._fresh_s]
 
     def answer(self, place: int, now: float) -> dict[str, Any]:
-        """The answer to a node: the fields that Group writes into EPOCH, and the node's first rank (it may have more)."""
+        """The answer to a node: the fields that Group writes into EPOCH, and the first of the node's ranks."""
         shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
         shown["repeats"] = self._repeats
         others = [view for each, view in self._views.items() if each != place]

@@ -272,7 +272,8 @@ class Group:
         now = time.monotonic()
         sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
         says = {"after": None, "number": 0, "store": "", **self._says()}
-        if says["after"] is not None:  # only once it knows the current epoch can it report that it waits for a newer one
+        # Until this node knows the current epoch, it cannot report that it waits for a newer one.
+        if says["after"] is not None:
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
         saved = self._copies.saved if self._copies else newest(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
