@@ -25,7 +25,7 @@ from ..rank.mask import Mask
 # How many paths the run's story shows (it counts the other paths), and how many characters of each.
 _PATHS_MOST, _PATH_MOST = 5, 200
 # The signals by which a stop ends a rank: the request itself, or the later kill of a rank that still runs.
-_BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
+_STOP_SIGNALS = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
@@ -115,7 +115,7 @@ class Diary:
         """How a rank ended, in words; with the `cause` and the `place` in the script, if they are known."""
         if life.crash:
             return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
-        by = _BY_STOP.get(life.code or 0)
+        by = _STOP_SIGNALS.get(life.code or 0)
         if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
             return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
@@ -194,7 +194,8 @@ class Diary:
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
         """Report how much the script has left in its folder and its home, and what it left where nothing is kept.
 
-        `first`: the node's first rank, which the caller passes since a run that is stopped early has noted no rank yet.
+        `first`: the node's first rank. The caller passes it, since in a run that is stopped early, ranks may have
+        written files before they were noted here.
         """
         self.event("kept", first, **asdict(left))
         for place in elsewhere:

@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 16
 _READER_LEFT = 120
 # Helper processes of a library end later than their parent: a DataLoader's worker checks every 5 s whether it lives.
 _HELPERS_END_S = 8.0
-_NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
+_WAIT_HINT = "let the script wait for it, in a shell with `wait`"
 # Words before the program by which a shell line checks how it ends; those after it are in _ASKS_LATER.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
 # A shell line that kills other processes.
@@ -164,7 +164,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
         raise NotYet
     for each, script in left.items():  # a server without torch that a Python script leaves behind is no failure
         if program or has_torch(each):
-            return Crash(f"{script}, which it started, has not ended", _NOBODY_WAITS)
+            return Crash(f"{script}, which it started, has not ended", _WAIT_HINT)
     return None
 
 
@@ -231,7 +231,7 @@ def _end_of(
     if known.pid == pid or first.get("managed") or on_purpose:
         return known
     if processes.lives(known.pid):
-        return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
+        return replace(known, ended=_NEVER, error=_WAIT_HINT, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # the disk is full: it could not leave a note
         return known
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""

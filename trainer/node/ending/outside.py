@@ -19,13 +19,13 @@ from ..files import caches, replaceable
 
 # Folders of the image and the kernel; and what Muster itself puts into a run's folder.
 _SYSTEM = r"bin|boot|dev|etc|lib|lib32|lib64|proc|run|sbin|sys|usr"
-_OURS = (
+_MUSTER_FILES = (
     r"\..*|work|home|keep|sent|torn|nodes|outcome|telemetry|scalars|logs|ranks|checkpoints|tensorboard|"
     r"(?:sent|copies|config|environment|record|outcome|preflight|code)\.json|"
     r"(?:metrics.*|timeline)\.jsonl|report\.html|code\.diff"
 )
 # The names of temporary files and folders of tempfile, torch, multiprocessing and Ray, which remove them themselves.
-_PASSING = re.compile(
+_TEMPORARY = re.compile(
     r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*|session_[\d_-]{20,60}|ray_current_cluster"
 )
 # A download of torch.hub: its name contains the beginning of the content's digest.
@@ -45,7 +45,7 @@ class Outside:
 
 def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = caches.FOLDER) -> Iterator[Outside]:
     """Yield what was written after `since`: on the container's own disk, among the downloads, and next to `work/`."""
-    places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _OURS}
+    places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _MUSTER_FILES}
     for top, ours in places.items():
         new = [
             (status.st_size, str(path))
@@ -70,7 +70,7 @@ def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_res
         except OSError:
             continue
         for entry in entries:
-            if _PASSING.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
+            if _TEMPORARY.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
                 continue
             if entry.path in of_python:
                 continue

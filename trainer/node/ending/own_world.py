@@ -27,7 +27,7 @@ _OPTIONS = (
     *("--main-process-port", "--same-network", "--num-nodes", "--hostfile", "--include"),
 )
 # Those of these options that set how many nodes there are.
-_DECIDE = ("--standalone", "--nnodes", "--num-machines", "--num-nodes")
+_NODE_COUNT_OPTIONS = ("--standalone", "--nnodes", "--num-machines", "--num-nodes")
 _LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
 # A default, which a shell takes only if the variable is not set, does no harm and does not match.
 _SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)=(?!\"?\$\{?MASTER_)")
@@ -98,7 +98,7 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         return 0.0, False
     is_of_run = "launch" in note or note.get("as_run") is True
     nobody = client or (is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given)))
-    # A launcher that has started its ranks has met the other launchers.
+    # A launcher that has started its ranks has met the other launchers, or is the first of them.
     met = "launch" in note and bool(processes.children(note["pid"]))
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
@@ -189,7 +189,7 @@ def _line_of(lines: Sequence[tuple[int, str]], command: Sequence[str], options: 
     starts = [(sum(word in line for word in own), -number, line) for number, line in lines if _LAUNCHERS.search(line)]
     starts = starts or [(sum(word in line for word in own), -number, line) for number, line in lines]
     score, number, line = max(starts, default=(0, 0, ""))
-    options = [each for each in options if each.replace("_", "-") in _DECIDE] or options
+    options = [each for each in options if each.replace("_", "-") in _NODE_COUNT_OPTIONS] or options
     if options and not any(option in line for option in options):
         return next(((at, text) for at, text in lines if any(option in text for option in options)), (-number, line))
     return (-number, line) if score or _LAUNCHERS.search(line) else (0, "")

@@ -59,7 +59,7 @@ _REMEDIES = {
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The last message of argparse and click before they end a program with code 2, and of C and C++ before an abort.
-_LAST_OF = {
+_LAST_MESSAGES = {
     2: re.compile(r"(?:\S{1,200}: error|Error): \S.*"),
     -signal.SIGABRT: re.compile(r"Fatal Python error: \S.*|\s*what\(\): +\S.*|.{1,200}: Assertion .{1,200} failed\.?$"),
 }
@@ -158,7 +158,7 @@ def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
 
 def _says_last(life: Life, line: str) -> bool:
     """Whether this line explains why a rank ended with such a code."""
-    says = _LAST_OF.get(life.code or 0)
+    says = _LAST_MESSAGES.get(life.code or 0)
     return bool(says and says.match(line))
 
 

@@ -33,11 +33,11 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "t": (int, float),
 }
 
-_BY_HAND = (
+_ADDRESS_HINT = (
     "leave that out; a script that starts its own ranks: `python` before its name, or on several hosts --each, "
     "which fills in {master} and {port}"
 )
-_TORCH = (
+_TORCH_HINT = (
     "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
     "own, because torchrun's variables have them; `muster docs several-gpus` shows the lines"
 )
@@ -90,7 +90,8 @@ class Watch:
         """
         now = time.monotonic()
         ended = [_key(life) for life in lives if life.code == DONE]
-        # A rank that has just ended is looked at immediately: others may end because it is gone, and it comes first.
+        # Once all ranks have ended, look immediately: ranks of other nodes may fail because these are gone, and this
+        # node has to report first how its ranks trained.
         if self._separate or (now < self._next and (len(ended) < len(lives) or ended == self._ended)):
             return []
         self._next, self._ended = now + _EVERY_SECONDS, ended
@@ -126,13 +127,13 @@ def _alone(
             if note.get("client") is True:
                 why, fix = (
                     f"it sets {note['meets']} as where ranks meet, and no rank of torchrun listens there",
-                    _BY_HAND,
+                    _ADDRESS_HINT,
                 )
             if "taken" in note:
                 why = f"it joins as rank {note['taken']}, its LOCAL_RANK, and so does a rank of another node"
             if "launch" in note:
                 fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
-            fix = fix.removeprefix("; ") or _TORCH
+            fix = fix.removeprefix("; ") or _TORCH_HINT
             return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
@@ -226,7 +227,7 @@ def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Seq
             "ACCELERATE_USE_CPU=true)"
         )
     else:
-        what = _TORCH
+        what = _TORCH_HINT
     return f"{what}; where each rank shall train alone: --separate"
 
 

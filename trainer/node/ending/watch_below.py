@@ -2,9 +2,9 @@
 
 A shell script may switch off the watcher with which each Python notes how it trains and ends (trainer/node/rank/): by
 `PYTHONPATH=.`, `python -I` or `env -i`; `--no-observe` does so too. torchrun's process then notes what such a process
-cannot: that it has torch loaded, which command started it, and its exit code. The kernel keeps that code for every
-process that holds a pidfd (Linux 6.15); before, it shows the code only while the process frees its memory. A process
-that does note its own end is watched as well, for a kill before its first step. Standard library only.
+cannot: that it has torch loaded, which command started it, and its exit code. The kernel keeps that code for the holder
+of a pidfd (from Linux 6.15 on); an older kernel shows the code only while the process frees its memory. A process that
+does note its own end is watched as well, for a kill before its first step. Standard library only.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ _ESTABLISHED, _CALLS, _LISTENS = "01", "02", "0A"
 _REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
 _BACKLOG_BYTES = 32 << 10
 _MOST = 64
-# Looks are 2 s apart. A connection is reported as crowded if it was so in 5 of the last 6 looks.
+# Looks are 2 s apart. A connection is reported as unanswered if it was so in the last two looks, and as crowded if it
+# was so in 5 of the last 6.
 _EVERY_SECONDS, _LOOKS, _CROWDED_LOOKS = 2.0, 6, 5
 # The ports to call. A machine that answers refuses a call to a port on which nothing listens. gloo and NCCL need these
 # ports open between the hosts anyway.

@@ -6,7 +6,7 @@ WAIT_SECONDS:
 
 - the rank is stuck (stuck_ranks.py) at a line of its own, and neither it nor its children compute, read or write;
 - its main thread does not wake up: a loop that looks for a file every few seconds may wait for a good reason;
-- no rank of any node computes, reads or writes either, and one of them waits in a collective or in backward;
+- all ranks of all nodes are asleep in the same way, and one of them waits in a collective or in backward;
 - the rank has made a step before: work before the first step, such as a download, may take long;
 - a restart is left: by `--restarts` for a script, and always for Muster's own trainer.
 

@@ -30,7 +30,7 @@ _FRAME = re.compile(r'  File "(.{0,4096}?)", line (\d{1,9}|\?\?\?) in (.{0,300})
 _MOST_PID, _MOST_WORDS = 1 << 22, 300
 _WATCHER = "/trainer/node/rank/"
 # What a thread is doing, by the file of a frame in its stack; the frame nearest to the script decides.
-_DOES = (
+_DOING_BY_FILE = (
     ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
     ("data", ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/")),
     ("backward", ("torch/autograd/",)),
@@ -174,9 +174,9 @@ def doing(look: Look, home: Path | None = None) -> Doing:
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
     above = frames[:at] if at is not None else frames
-    what = next((name for frame in reversed(above) for name, files in _DOES if _in(frame, files)), "")
+    what = next((name for frame in reversed(above) for name, files in _DOING_BY_FILE if _in(frame, files)), "")
     own = frames[at] if at is not None else next((frame for frame in frames if not _is_plumbing(frame)), None)
-    op = next((frame.function for frame in reversed(above) if _in(frame, _DOES[0][1])), "")
+    op = next((frame.function for frame in reversed(above) if _in(frame, _DOING_BY_FILE[0][1])), "")
     return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
 
 

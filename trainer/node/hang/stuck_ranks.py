@@ -39,7 +39,7 @@ _WITHOUT_A_LOOK_SECONDS = 12.0
 _LOOPS = 10
 _KERNEL_SHARE, _RUNS_SHARE = 0.2, 0.5
 # How many processes there may be between a rank and a descendant that works for it.
-_DEEPEST = 40
+_MOST_ANCESTORS = 40
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ def _rank_of(pid: int, stats: Mapping[int, Sequence[str]], ranks: Mapping[int, A
 
     The session alone does not show it: a torchrun below a launcher gives each worker a session of its own.
     """
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST_ANCESTORS):
         if not (fields := stats.get(pid)):
             return 0
         if (session := int(fields[processes.SESSION])) in ranks:

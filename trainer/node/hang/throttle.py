@@ -20,7 +20,7 @@ from ..ending.rank_lives import Life
 
 _EVERY_SECONDS, _LOOKS, _LEAST_PERIODS = 2.0, 6, 20
 # In percent: a rank is reported as throttled from the first share on, until its share is below the second one.
-_MUCH, _LITTLE = 30.0, 15.0
+_BEGIN_PERCENT, _END_PERCENT = 30.0, 15.0
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,10 @@ class Throttle:
                 seen = self._ranks[life.rank] = _Rank(life.pid)
             seen.looks.append({limit.folder: limit for limit in limits(life.pid, self._root)})
             percent, cpus = _worst(seen.looks)
-            if not seen.reported and percent >= _MUCH:
+            if not seen.reported and percent >= _BEGIN_PERCENT:
                 news.append((life.rank, {"percent": round(percent), "cpus": round(cpus, 2)}))
                 seen.reported = True
-            elif seen.reported and percent < _LITTLE:
+            elif seen.reported and percent < _END_PERCENT:
                 news.append((life.rank, {"percent": 0, "cpus": round(cpus, 2)}))
                 seen.reported = False
         return news

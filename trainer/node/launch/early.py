@@ -4,9 +4,9 @@ A fork comes too late for a script that sets variables which torch reads when it
 already. It also comes too late if a module of the script's folder has the name of one that torchrun has imported.
 
 The text of the script decides this, before a line of it has run. The code that runs before torch is imported counts:
-the script up to its first `import torch`, and its own modules that it imports above that line. Such a script gets a new
-Python, as plain torchrun would give it. So does a script that cannot be read or is too large: that costs a second, and
-is always correct.
+the script up to its first `import torch`, and its own modules that it imports above that line. A script for which a
+fork comes too late gets a new Python, as under plain torchrun. So does a script that cannot be read or is too large:
+that costs a second, and is always correct.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from contextlib import suppress
 from pathlib import Path
 
 # The beginnings of the variables that `import torch` reads (recorded with torch 2.13: getenv and os.environ). Those
-# in _LATER match too, but only NCCL, CUDA and process groups read them, which is later.
-_READ = re.compile(
+# in _READ_LATER match too, but only NCCL, CUDA and process groups read them, which is later.
+_READ_ON_IMPORT = re.compile(
     r"OMP_|GOMP_|KMP_|MKL|DNNL_|ONEDNN_|OPENBLAS_|GOTO_|NPY_|NUMPY_|TORCH|PYTORCH_|ATEN_|C10_|KINETO_|FX_|COMPILE_STROBE"
 )
-_LATER = re.compile(r"TORCHELASTIC_|TORCH_ELASTIC|TORCH_NCCL_|TORCH_GLOO_|TORCH_DISABLE_SHARE|TORCH_HOME$")
+_READ_LATER = re.compile(r"TORCHELASTIC_|TORCH_ELASTIC|TORCH_NCCL_|TORCH_GLOO_|TORCH_DISABLE_SHARE|TORCH_HOME$")
 _TORCH_LINE = re.compile(rb"^(?:import|from)[ \t]+torch\b[^\n]*\n?", re.MULTILINE)
 _CHANGES = ("setdefault", "update", "pop", "putenv", "unsetenv", "__setitem__")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -162,7 +162,7 @@ def _is_read(name: ast.AST) -> bool:
 
 
 def _torch_reads(name: str) -> bool:
-    return bool(_READ.match(name)) and not _LATER.match(name)
+    return bool(_READ_ON_IMPORT.match(name)) and not _READ_LATER.match(name)
 
 
 def _file_sets(file: Path) -> bool:

@@ -45,7 +45,7 @@ _OTHERS_S = 300.0
 # How often the nodes of a run that needs them all try to share files before that ends the run.
 _SHARE_ATTEMPTS = 5
 _SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
-_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
+_NO_EPOCH = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Epochs:
         if os.getppid() != self._agent:  # not on Linux: there, the kernel kills this process and the ranks by itself
             raise RendezvousConnectionError("the agent of this node has ended")
         now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)
-        return {**_NONE, **now}
+        return {**_NO_EPOCH, **now}
 
     def waiting(self) -> bool:
         """Whether there is a newer epoch. Raises RendezvousConnectionError if the first node no longer answers."""

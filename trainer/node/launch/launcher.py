@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import NoReturn
 
 # The launchers that have options for the place, and the first argument that their stand-ins pass to this file.
-_LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as in muster/errors.py, which a file that is run by its path cannot import
+_LAUNCHERS, _STAND_IN = ("accelerate", "deepspeed"), "--inside"
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as in muster/errors.py; a file that is run by its path imports nothing of it
 _SETTINGS = (".yaml", ".yml", ".json")
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
@@ -54,7 +54,7 @@ class Place:
 
 def main() -> None:
     """Become the command; or act as a launcher's stand-in in a shell script."""
-    if sys.argv[1] == _INSIDE:
+    if sys.argv[1] == _STAND_IN:
         stand_in(*sys.argv[2:])
     given = dict(os.environ)
     place = place_of(given)
@@ -92,7 +92,7 @@ def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
         for name in _LAUNCHERS:
             if not shutil.which(name, path=given.get("PATH")):
                 continue
-            words = (sys.executable, str(Path(__file__).resolve()), _INSIDE, str(here), name)
+            words = (sys.executable, str(Path(__file__).resolve()), _STAND_IN, str(here), name)
             (here / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (here / name).chmod(0o755)
             if not os.access(here / name, os.X_OK):  # a disk that is mounted noexec

@@ -105,7 +105,7 @@ class Ranks:
         return self._failures
 
     def _ended(self) -> list[int]:
-        """The local ranks that have ended since the last look; those that failed are among the failures then."""
+        """The local ranks that have ended since the last call; those that failed are added to the failures."""
         ended = [local for local in sorted(self.running) if self._processes[local].poll() is not None]
         self.running.difference_update(ended)
         for local in ended:

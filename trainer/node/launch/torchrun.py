@@ -1,4 +1,4 @@
-"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks, and a limit on how long they end.
+"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks, which must end within a set time.
 
 It takes torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files.
 Everything between is Muster's own, and uses public names of torch alone. torch's torchrun starts each rank as a new
@@ -13,7 +13,7 @@ import importlib
 from .whole_torch import import_torch
 
 if __name__ == "__main__":
-    # Importing torch creates half a million objects and no garbage. Garbage collection takes a sixth of that time.
+    # Importing torch creates half a million objects and no garbage. A sixth of that time would be garbage collection.
     gc.disable()
     import_torch()
 

@@ -1,4 +1,4 @@
-"""This node in a run whose nodes may continue without each other (`--min-nodes`); it ends if too few are left.
+"""This node in a run whose nodes may continue without each other (`--min-nodes`): who votes, when too few are left.
 
 Each agent asks the other agents (peers.py) for their state several times a second. The leader of the register
 (register.py) decides from the answers which nodes train next (members.py). torchrun's process reads the epoch from a
@@ -47,7 +47,7 @@ _SURE_S = 0.5
 _DOUBT_S = _SURE_S + HEARD_S
 # torchrun's own limit must not apply: it counts every failed rank, even one that only lost a peer. The register counts
 # the failures that are the ranks' own.
-_ENDLESS = "1000000"
+_UNLIMITED_RESTARTS = "1000000"
 
 
 def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
@@ -413,7 +413,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": meeting.endpoint(address, 0),
         "PET_LOCAL_ADDR": address,
-        "PET_MAX_RESTARTS": _ENDLESS,
+        "PET_MAX_RESTARTS": _UNLIMITED_RESTARTS,
         **files,
     }
 

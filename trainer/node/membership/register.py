@@ -60,7 +60,7 @@ def _loads(data: bytes) -> Any:
 
 
 class _Proof:
-    """Signs messages, in place of pysyncobj's encryption; it keeps that one's form, with a time in each message."""
+    """Signs messages in place of pysyncobj's encryption, with the same interface: each message carries a time."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()

@@ -17,7 +17,7 @@ from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 # `warnings` skips frames of a file with such a name, so a warning still shows the script's line.
-_UNCOUNTED = "<frozen importlib._bootstrap of muster>"
+_SKIPPED_FILE = "<frozen importlib._bootstrap of muster>"
 Patch = Callable[[ModuleType], None]
 
 
@@ -63,7 +63,7 @@ def wrap(
             fault.__traceback__ = _without_ours(fault.__traceback__)
             raise  # without a value, so that Python does not add this frame a second time
 
-    call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
+    call.__code__ = call.__code__.replace(co_filename=_SKIPPED_FILE, co_name=getattr(real, "__name__", name))
     functools.update_wrapper(call, real)
     call._torchdynamo_inline = real  # type: ignore[attr-defined]  # torch.compile traces this instead
     with suppress(Exception):  # some builtin functions have no signature
@@ -149,7 +149,7 @@ def _takes(fault: BaseException, fails: Callable[[Exception], object]) -> bool:
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
     """The traceback from the first frame on that is not in Muster's hooks."""
-    while trace and trace.tb_frame.f_code.co_filename.startswith((_FOLDER, _UNCOUNTED)):
+    while trace and trace.tb_frame.f_code.co_filename.startswith((_FOLDER, _SKIPPED_FILE)):
         trace = trace.tb_next
     return trace
 

@@ -27,7 +27,7 @@ _LOCKED_SECONDS = 10.0
 _ARM_EVERY = 2
 _HIGH_NUMBER = 200  # a process may usually have 1,024 descriptors
 _MOST_BYTES, _MOST_THREADS, _MOST_FRAMES = 256 * 1024, 100, 100
-_OWN = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_WATCHER_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 
 _arm: Callable[..., Any] = faulthandler.dump_traceback_later
 _disarm: Callable[[], Any] = faulthandler.cancel_dump_traceback_later
@@ -96,7 +96,7 @@ class Looks:
 
 def _thread(ident: int, frame: FrameType | None) -> list[str]:
     """A thread's stack in faulthandler's format; nothing for the thread that takes the look."""
-    if frame is None or frame.f_code.co_filename.startswith(_OWN):
+    if frame is None or frame.f_code.co_filename.startswith(_WATCHER_FOLDER):
         return []
     lines = [f"Thread 0x{ident:016x} (most recent call first):\n"]
     for _ in range(_MOST_FRAMES):

@@ -21,13 +21,13 @@ SHOWN = b"***"
 FEW = 3
 _LONG = 16
 _BLOCK = 1 << 16
-# A value with fewer letters than this beside punctuation would hide lines of a table; only its exact form is hidden.
+# A value with fewer letters (punctuation aside) would hide lines of a table, so only its exact form is searched for.
 _LEAST_TELLING = 6
 # A longer value is searched for in parts of this size, because held-back data is read again with all that follows it.
 _PART = 512
 # The bytes that are held back at most: a colour sequence for each letter of the longest value, and some more.
 _HELD_EACH, _HELD_MORE = 48, 4096
-_ODD = "surrogateescape"
+_ERRORS = "surrogateescape"
 # The letters that are rarest in text come first.
 _RAREST_FIRST = "zqjxkvwybgfmpucdlhrstnioea0123456789"
 
@@ -53,7 +53,7 @@ class Mask:
 
     def __init__(self, hidden: Iterable[str]) -> None:
         values = {value.strip() for text in hidden for value in (text, *text.splitlines())}
-        values = {value for value in values if len(value.encode(errors=_ODD)) >= LEAST}
+        values = {value for value in values if len(value.encode(errors=_ERRORS)) >= LEAST}
         forms = {letters for value in values for letters in _forms(value)}
         self._values = sorted({part for letters in forms for part in _parts(letters)}, key=len)
         self._exact = sorted({form for value in values for form in _exact_forms(value)})
@@ -92,11 +92,11 @@ class Mask:
     def text(self, text: str) -> str:
         """Mask a text that is not part of the stream."""
         try:
-            data = text.encode(errors=_ODD)
+            data = text.encode(errors=_ERRORS)
         except UnicodeEncodeError:  # text from JSON may have half of a surrogate pair
             data = text.encode(errors="replace")
         spans, _ = self._find(data)
-        return _hidden(data, spans, 0, len(data))[0].decode(errors=_ODD)
+        return _hidden(data, spans, 0, len(data))[0].decode(errors=_ERRORS)
 
     def _take(self, data: bytes) -> bytes:
         data = self._held + data
@@ -193,10 +193,10 @@ def _shared(data: bytes, value: bytes) -> int:
 
 def _written(value: str) -> Iterator[bytes]:
     """The ways in which programs write a value inside other text; the last is a name with letters and digits only."""
-    quoted = quote(value, safe="", errors=_ODD), quote(value, errors=_ODD), quote_plus(value, errors=_ODD)
+    quoted = quote(value, safe="", errors=_ERRORS), quote(value, errors=_ERRORS), quote_plus(value, errors=_ERRORS)
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in value)
     for text in (value, *quoted, repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], name):
-        yield text.encode(errors=_ODD)
+        yield text.encode(errors=_ERRORS)
 
 
 def _letters_of(value: bytes) -> list[tuple[bytes, bytes]]:
@@ -210,7 +210,7 @@ def _is_telling(letters: bytes) -> bool:
 
 def _forms(value: str) -> Iterator[bytes]:
     """The letters of a value, as it is and in base64."""
-    data = value.encode(errors=_ODD)
+    data = value.encode(errors=_ERRORS)
     plain = Reading(data).letters
     yield from filter(_is_telling, (plain, *map(condensed, _written(value))) if _is_telling(plain) else ())
     # base64 writes three bytes as four letters, so the letters depend on how many bytes come before the value. Letters
@@ -228,5 +228,5 @@ def _parts(letters: bytes) -> Iterator[bytes]:
 
 
 def _exact_forms(value: str) -> Iterator[bytes]:
-    if not _is_telling(Reading(value.encode(errors=_ODD)).letters):
+    if not _is_telling(Reading(value.encode(errors=_ERRORS)).letters):
         yield from _written(value)

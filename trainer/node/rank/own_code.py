@@ -10,10 +10,10 @@ import sysconfig
 
 LIBRARIES = ("/site-packages/", "/dist-packages/")
 _TRAINER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_ABOVE = os.path.dirname(_TRAINER)
+_TRAINER_PARENT = os.path.dirname(_TRAINER)
 # In a checkout, whatever its folder's name, the library `muster` is next to the trainer; otherwise it contains it.
-_BESIDE = os.path.join(_ABOVE, "muster")
-_MUSTER = _BESIDE if os.path.isdir(_BESIDE) else _ABOVE
+_NEXT_TO_TRAINER = os.path.join(_TRAINER_PARENT, "muster")
+_MUSTER = _NEXT_TO_TRAINER if os.path.isdir(_NEXT_TO_TRAINER) else _TRAINER_PARENT
 # Names that begin with `<` are no files: <string>, <frozen runpy>.
 _PLACES = ("<", sysconfig.get_path("stdlib") + os.sep, _TRAINER + os.sep, _MUSTER + os.sep)
 

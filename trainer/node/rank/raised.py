@@ -17,7 +17,10 @@ from .failure import masked, words
 
 
 class UncaughtErrors:
-    """The main thread's last one (`error`) and another thread's (`thread_error`). `notify` is called for `error`."""
+    """The last uncaught exception of the main thread (`error`) and of another thread (`thread_error`).
+
+    `notify` is called after that of the main thread.
+    """
 
     def __init__(self) -> None:
         self._noted: dict[str, str] = {}

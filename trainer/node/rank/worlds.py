@@ -20,7 +20,7 @@ from .failure import masked
 from .place import slot
 
 _SHELLS = ("sh", "bash", "dash", "zsh", "ksh", "ash", "busybox")
-_OF_NODE = ".launch.torchrun"  # the process that starts a node's ranks; the processes above it are Muster's
+_TORCHRUN_MODULE = ".launch.torchrun"  # the process that starts a node's ranks; the processes above it are Muster's
 _ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
 
 
@@ -87,7 +87,7 @@ def command_of(pid: int) -> dict[str, list[str]]:
             words = _words(pid)
             if words[0].lstrip("-").rpartition("/")[2] in _SHELLS:
                 return {"command": command, "shell": [os.readlink(f"/proc/{pid}/cwd"), *words[1:]]}
-            if any(word.endswith(_OF_NODE) for word in words):
+            if any(word.endswith(_TORCHRUN_MODULE) for word in words):
                 break
             command = words
             with open(f"/proc/{pid}/stat") as file:

@@ -14,7 +14,7 @@ from typing import Any
 from .. import hooks
 from .watcher import Watcher
 
-_OF_STATES = ("get_optimizer_state_dict", "get_state_dict", "set_optimizer_state_dict", "set_state_dict")
+_STATE_FUNCTIONS = ("get_optimizer_state_dict", "get_state_dict", "set_optimizer_state_dict", "set_state_dict")
 
 
 def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
@@ -137,14 +137,14 @@ def _states(watcher: Watcher, module: ModuleType) -> None:
     def ends(*_: Any) -> None:
         watcher.handles_states -= 1
 
-    for name in _OF_STATES:
+    for name in _STATE_FUNCTIONS:
         hooks.wrap(module, name, begins, ends, watcher.fails)
         if name.startswith("set_"):
             hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)
 
 
 def _loads(watcher: Watcher, module: ModuleType) -> None:
-    """Watch what the script loads, which may be the checkpoint that it continues from."""
+    """Watch what the script loads before its first step: it may be the checkpoint that the script continues from."""
     for name in ("load", "load_file"):
         if hasattr(module, name):
             hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)

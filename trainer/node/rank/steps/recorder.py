@@ -20,7 +20,7 @@ from .. import own_code
 # A dump blocks the interpreter for 30 ms. So it is made only once, when a step takes this many seconds longer than
 # usual. The number of the last collective is asked for at each look, which takes 0.1 ms.
 UNUSUAL_SECONDS, _STEPS = 2.0, 20
-_GROUPS, _OF_A_GROUP = 8, 8
+_GROUPS, _ROWS_PER_GROUP = 8, 8
 Row = tuple[str, int, str, str, str, int, str]
 # A call: its file, line and function.
 Frame = tuple[str, int, str]
@@ -72,7 +72,7 @@ def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
         what = str(entry["profiling_name"]).rpartition(":")[2]
         frames = ((str(of["filename"]), int(of["line"]), str(of["name"])) for of in entry.get("frames") or ())
         row = (name[:40], number, what[:40], size[:40], *_place(frames))
-        groups[name] = [*known[-_OF_A_GROUP + 1 :], row]
+        groups[name] = [*known[-_ROWS_PER_GROUP + 1 :], row]
     return [row for group in list(groups.values())[-_GROUPS:] for row in group]
 
 

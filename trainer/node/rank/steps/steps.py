@@ -32,10 +32,10 @@ class Done(NamedTuple):
 class Steps:
     """The counters that doors.py updates, at a microsecond each. `done` is replaced whole, as another thread reads it.
 
-    `doing`: whether the script is fetching data or in `backward`. `off`: nothing is counted. `several`: more than one
-    optimizer has stepped. From the time `due` on, `backward` asks the watcher whether to look at this step closely;
-    from the time `closer_at` on, the answer is yes. `attended`: this step is looked at closely. `at_step`: how often
-    `backward` had been called at the last step.
+    `doing`: what the script is doing: `data`, `backward`, or empty for all else. `off`: nothing is counted.
+    `several`: more than one optimizer has stepped. From the time `due` on, `backward` asks the watcher whether to look
+    at this step closely; from the time `closer_at` on, the answer is yes. `attended`: this step is looked at closely.
+    `at_step`: how often `backward` had been called at the last step.
     """
 
     def __init__(self) -> None:
