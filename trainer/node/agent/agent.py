@@ -1,15 +1,17 @@
-"""`python -m muster.trainer.node agent ARGS`: one node of a run, and its own address; node.py watches torchrun.
+"""`python -m muster.trainer.node agent ARGS`: the agent, which runs one node of a run; node.py watches torchrun.
 
-torchrun (launch/torchrun.py) restarts ranks whose fault is final, waits for nodes that will never finish, and turns
-every exit code into 1. This process gives it addresses that sort as planned, ends it once the ranks' verdict is known,
-and exits with that verdict's code. Standard library only.
+By itself, torchrun (launch/torchrun.py) restarts ranks even if their failure is final, waits for nodes that will never
+finish, and turns every exit code into 1. So the agent gives torchrun node addresses that sort in the planned order,
+ends torchrun once the ranks' verdict is known, and exits with that verdict's code. Standard library only.
 
-`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script the same way, `--script -m pkg.train`
-a module. Below Slurm's srun, the variables of Slurm say what those of docs/develop/contract.md do not (slurm.py).
+`python -m muster.trainer.node agent --script train.py ARGS` runs a user's script in the same way, and
+`--script -m pkg.train` runs a module. Below Slurm's srun, Slurm's variables replace the missing ones of
+docs/develop/contract.md (slurm.py).
 
-MUSTER_RESTARTED_BY_HOST=1 says that the host starts this node again when it ends badly, as Docker's restart policy
-does. A SIGTERM then means that the host goes down: the node leaves at once, to come back; SIGINT asks the run to
-stop. An end that is final is repeated, without torchrun, to whoever starts the node again.
+MUSTER_RESTARTED_BY_HOST=1 means that the host starts this node again when it ends badly, as Docker's restart policy
+does. A SIGTERM then means that the host shuts down: the node leaves immediately and comes back later. SIGINT asks the
+run to stop. If the node's end was final and the host starts the node again, the agent ends with the same exit code,
+without starting torchrun.
 """
 
 from __future__ import annotations
@@ -58,10 +60,11 @@ _RESOLVE_SECONDS = 60.0
 
 
 def main() -> int:
-    """Run this node until its ranks' verdict; returns the exit code of contract.md."""
-    # On a host without an engine the processes above are the container: with it a node is killed, not asked to stop.
+    """Run this node until its ranks have a verdict; returns an exit code from contract.md."""
+    # On a host without an engine, the parent processes stand in for a container. When a container ends, its node is
+    # killed, not asked to stop; the same must happen here.
     die_with_parent(signal.SIGKILL if os.environ.get("MUSTER_ROOT") else signal.SIGTERM)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # before the ranks begin, nobody takes them
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # they are for the ranks; before these begin, ignore them
         signal.signal(number, lambda *_: None)
     try:
         if source := next((each for each in (slurm, pods) if each.applies(os.environ)), None):
@@ -95,7 +98,7 @@ def main() -> int:
 
 
 def _without_overlay(name: str, end: FinalEnd) -> None:
-    """End this node at once: its ranks would wait for peers that they cannot reach any more."""
+    """End this node immediately: its ranks would wait for peers that they can no longer reach."""
     words = f"{name}: the overlay network of this run has ended on this host"
     print(f"failed: {words}", file=sys.stderr, flush=True)
     os._exit(end.with_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
@@ -148,9 +151,9 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         node.part = part
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
-        began = min(began, time.time() - time.monotonic() + ticks)  # files have times of a clock that was set back
+        began = min(began, time.time() - time.monotonic() + ticks)  # if the clock was set back: files' times follow it
         _tell_kept(of_script, diary, began)
-        if agreed and agreed.has_left:  # no end of the run: nothing keeps somebody from starting this node again
+        if agreed and agreed.has_left:  # the run has not ended, and this node may be started again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
@@ -160,7 +163,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             verdict = part.settle(verdict, code, node.released)
         is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
         for each in (verdict,) if verdict else node.verdicts() if is_script else ():
-            if each.code and not (is_kept and RESUME in os.environ):  # nobody else says it below `srun muster agent`
+            if each.code and not (is_kept and RESUME in os.environ):  # with `srun muster agent` nothing else prints it
                 print(f"{each.verdict}: {each.message}" + f"\nhint: {each.hint}" * bool(each.hint), file=sys.stderr)
         if not is_kept:
             print(f"error: the disk of {folder} is full", file=sys.stderr)
@@ -173,14 +176,14 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
 
 
 def _tell_up(folder: Path, name: str) -> None:
-    """Leave word for the control side that this node is there."""
+    """Write a file that tells the control side that this node is up."""
     here = {"node": name, "pid": os.getpid(), "host": socket.gethostname(), "t": time.time()}
     here |= meeting.own_address(os.environ.get("PET_RDZV_ENDPOINT", ""))
     replace(folder / "nodes" / f"{name}.json", json.dumps(here))
 
 
 def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
-    """Be the arbiter until the run is over."""
+    """Act as the arbiter until the run is over."""
     code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
     if agreed.epoch.over is not None or code == STOPPED:
         end.leave(code)
@@ -189,9 +192,10 @@ def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
 
 
 def _enter_work(folder: Path | None) -> list[str]:
-    """Go to the run's work folder, with what was sent in it, and make its home ours; where nothing was sent, stay.
+    """Put the sent files into the run's work folder, change to it, and set HOME. Does nothing if no files were sent.
 
-    Returns the paths where the script's own file stays, and what was sent is not used. `folder`: of a script's run.
+    Returns the paths where the script's own file is kept and the sent file is not used. `folder`: the run folder, if
+    the run is that of a script.
     """
     work.refuse_other(Path(muster.__file__).parents[1], os.environ.get("MUSTER_CODE_DIGEST", ""))
     sent = os.environ.get("MUSTER_SENT")
@@ -204,19 +208,22 @@ def _enter_work(folder: Path | None) -> list[str]:
 
 
 def _restart_words(folder: Path | None) -> list[str]:
-    """The words that a script gets more wherever it starts again, if this run folder has seen a start of it."""
+    """The additional arguments of a script that starts again; none if the run folder shows no earlier start."""
     again = folder and (folder / "ranks" / f"rank-{variables.first_rank()}.jsonl").exists()
     return shlex.split(os.environ.pop(command.AGAIN, "")) if again else []
 
 
 def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
-    """Tell how much the script has left; save what it wrote into an image's own folder. `folder`: of a script's run."""
+    """Report how much the script wrote, and save what it wrote into a folder of the image.
+
+    `folder`: the run folder, if the run is that of a script.
+    """
     if folder is None:
         return
     try:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
-        contained = folder.is_mount()  # else a path is one of this machine, where it stays
+        contained = folder.is_mount()  # otherwise every path is on this machine's own disk, and stays there
         elsewhere = outside.look(began, folder) if contained else ()
         diary.tell_kept(variables.first_rank(), work.written(folder), elsewhere)
     except OSError as fault:
@@ -224,7 +231,7 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, began: float) -> Verdict | None:
-    """Return how the user's script ended on this node, and at which step, or None if only another node can know."""
+    """Return how the user's script ended on this node, and at which step; None if only another node can know."""
     verdict = _how_ended(arguments, node, code)
     return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, node.diary.node, began))
 
@@ -244,7 +251,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
         )
     culprit = None if node.leaves else node.diary.culprit
     if not culprit:
-        # Its own ranks may have ended well, in a world of their own that others came too late for.
+        # This node's ranks may have ended well in a world of their own, because the other nodes joined too late.
         well = bool(node.diary.lives) and all(life.code == DONE for life in node.diary.lives)
         verdict = _verdict_on_end(what, arguments, node) if well else None
         return verdict if verdict and verdict.code != DONE else None
@@ -255,9 +262,10 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
 
 
 def after_stop(node: Node) -> stop_words.AfterStop:
-    """What happened on this node from the moment on when it was asked to stop."""
+    """What happened on this node after it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
-    # Whoever fails after another may only have lost it; and where other nodes train, one of these may be first.
+    # A rank that fails after another one may only have lost that one as a peer. So only the first failure counts, and
+    # only if all ranks are on this node: otherwise a rank of another node may have failed first.
     first = node.diary.first_failure
     whole = all(life.world == len(lives) for life in lives)
     for failure in node.diary.failures if whole else ():
@@ -268,7 +276,7 @@ def after_stop(node: Node) -> stop_words.AfterStop:
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
-    """Judge a script that ended well by whether its ranks trained with the others."""
+    """The verdict on a script that ended with 0: it fails if its ranks did not train together with the others."""
     first, name = variables.first_rank(), node.diary.node
     nodes = variables.number(os.environ, "PET_NNODES", 1)
     why = training_alone.trained_alone(node.outcome, node.diary.lives, nodes, words)
@@ -283,7 +291,7 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
 
 
 def _idle(what: str, node: Node) -> str:
-    """What to tell of several ranks of which none was seen to train; the control side knows of their files."""
+    """A hint for several ranks of which none was seen to train; the control side knows whether they wrote files."""
     alone = all(life.world < 2 for life in node.diary.lives)
     if alone or not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
@@ -291,7 +299,7 @@ def _idle(what: str, node: Node) -> str:
 
 
 def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:
-    """This node does not start: say so, to the other roles too. Returns its code."""
+    """Report that this node does not start, also to the run's other roles. Returns the exit code."""
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
     known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
     if not isinstance(fault, OSError):
@@ -303,7 +311,10 @@ def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, en
 
 
 def torchrun_command(arguments: Sequence[str]) -> list[str]:
-    """What starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`. Raises Refused for what is wrong."""
+    """The command that starts torchrun for the trainer's ARGS or for `--script SCRIPT ARGS`.
+
+    Raises Refused if the arguments are wrong.
+    """
     if arguments[:1] != ["--script"]:
         config.parse(arguments)
         return [sys.executable, "-u", "-P", "-m", f"{NAME}.node.launch.torchrun", "-m", NAME, *arguments]
@@ -316,15 +327,19 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
         raise Refused("no script", "name it after --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not os.path.isfile(words[0]):  # a Path has no slash at its end
         raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
-    # A word of the script's may be the beginning of torchrun's own options: `--run` of --run-path.
+    # Hence the `--`: torchrun would take an argument of the script for an abbreviation of its own option, such as
+    # `--run` for --run-path.
     kind = words[:1] if words[0] in ("-m", "--no-python") else []
-    # -P: the user's folder may hold a `torch.py` that torchrun must not take for torch.
+    # -P: the user's folder may have a `torch.py`, which torchrun must not import as torch.
     return [sys.executable, "-u", "-P", "-m", f"{NAME}.node.launch.torchrun", *kind, "--", *words[len(kind) :]]
 
 
 @contextmanager
 def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
-    """A folder for this node's ranks to tell the agent; in the run folder, if known, so that a kill litters nothing."""
+    """The folder in which this node's ranks leave notes for the agent; it is removed afterwards.
+
+    It is in the run folder, if there is one, so that an agent that is killed leaves nothing in other places.
+    """
     if run_folder is None:
         with tempfile.TemporaryDirectory(prefix="muster-") as temporary:
             yield Path(temporary)
@@ -333,7 +348,7 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     reserve_room(folder)
-    (folder / JOURNAL).touch()  # before another user does, who asks the node to leave
+    (folder / JOURNAL).touch()  # before another user creates it, in order to ask the node to leave
     try:
         yield folder
     finally:
@@ -343,20 +358,21 @@ def _private_folder(run_folder: Path | None, name: str) -> Iterator[Path]:
 def torchrun_environment(
     environment: Mapping[str, str], name: str, plan: Mapping[str, Any] | None = None
 ) -> dict[str, str]:
-    """`environment` with what torchrun needs made certain: an IP literal to meet at, its place, its own address.
+    """`environment` with all that torchrun needs: the rendezvous as an IP literal, the node's place and its address.
 
-    In torch's own torchrun the node whose `--local-addr` sorts first as text has rank 0. There the first node passes
-    its IP literal and the others labels, which sort behind it and among themselves by their places. Raises TrainError.
+    torch's own torchrun gives rank 0 to the node whose `--local-addr` sorts first as text. For that torchrun, the first
+    node passes its IP literal, and the other nodes pass labels, which sort after that literal and in the order of their
+    places. Raises TrainError.
 
-    A rank whose NCCL has timed out waits before it ends, four times as long as _DUMP_WAIT says: one minute by default
-    (torch's ProcessGroupNCCL.cpp, Watchdog::runLoop). The ranks that wait for its end would wait with it.
+    After an NCCL timeout, a rank waits before it ends: four times _DUMP_WAIT, which is one minute by default (torch's
+    ProcessGroupNCCL.cpp, Watchdog::runLoop). All ranks that wait for its end would wait as long, so this shortens it.
     """
     made = {_DUMP_WAIT: _DUMP_WAIT_MS, **environment, "MUSTER_NODE": name}
-    if plan:  # the nodes agree on who is first (min_nodes.py)
+    if plan:  # the nodes agree on which of them has rank 0 (min_nodes.py)
         made.pop("PET_NODE_RANK", None)
         return made | min_nodes.variables(plan, name, variables.ranks(environment))
     endpoint = environment.get("PET_RDZV_ENDPOINT", "")
-    if not endpoint:  # a single node: torchrun's own defaults serve
+    if not endpoint:  # a single node: torchrun's own defaults are enough
         return made
     host, _, port = endpoint.rpartition(":")
     if not port.isdecimal():

@@ -1,7 +1,6 @@
-"""The command that a node runs once, as it can run here, and with the words that a restart adds to it.
+"""The user's command that a node runs: whether its program exists here, and the arguments that a restart adds.
 
-Is its program here? If not, the part of it that would run without it.
-Standard library only.
+If the program is missing, the hint shows a command that would run. Standard library only.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from pathlib import Path
 from muster.errors import Refused
 
 AGAIN = "MUSTER_RESTART_WITH"
-# What a command for training begins with: after a profiler, say, or a tool for the terminal.
+# The first word of a training command. A wrapper, such as a profiler or a terminal tool, may come before it.
 _BEGINS = re.compile(r"(?:.*/)?(?:python(?:3(?:\.\d+)?)?|torchrun|accelerate|deepspeed)|.*\.py")
 
 
 def refuse_missing(words: Sequence[str]) -> None:
-    """Raise Refused if nothing here can be started by the first word; the hint has a command that can."""
+    """Raise Refused if the first word is no program that can be started here; the hint shows a command that can."""
     name = words[0]
     if shutil.which(name) or (Path(name).is_file() and "/" in name):
         return
@@ -38,9 +37,10 @@ def refuse_missing(words: Sequence[str]) -> None:
 
 
 def words_of_start(words: Sequence[str], environment: Mapping[str, str], again: bool) -> list[str]:
-    """The command of a rank, with the words for a script that starts again, if this is not its first start.
+    """The command of a rank; if this is not its first start, with the arguments for a script that starts again.
 
-    `again`: it is not. The count alone does not say so: where a node came back, no fault of the ranks is counted.
+    `again`: the caller knows that this is not the first start. torchrun's restart count alone does not show that: when
+    the ranks start again because a node came back, torchrun counts no restart.
     """
     again = again or environment.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     return [*words, *(shlex.split(environment.get(AGAIN, "")) if again else [])]

@@ -1,6 +1,6 @@
-"""A node's own output: lines of its ranks, no more than a reader far away can take; what is left out is counted.
+"""A node's console: its ranks' lines, at a rate that a distant reader can follow; lines that are left out are counted.
 
-The readers (output.py) put lines in, a thread writes them. Standard library only.
+The readers (output.py) put lines into a queue, and a thread writes them. Standard library only.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-# In bytes, where each line weighs LINE_WEIGHT more: that is what it costs to pass it on.
+# Sizes are in bytes; each line counts LINE_WEIGHT bytes more, the overhead of passing it on.
 LINE_WEIGHT = 75
 _QUEUE_MOST = 8 << 20
 _CONSOLE_RATE = 4 << 20  # a second
-# At the end, of what waits.
+# How much of the queue is still written when the node ends.
 _LAST_MOST = 1 << 20
-# So long a reader is waited for at the end.
+# How long the node waits at its end until the reader has taken that.
 _REST_SECONDS = 2.0
-# The engine keeps the last 100 MB of a console and says nothing of the rest. So every 16 MB a line tells how much the
-# node has printed so far (contract.md): a reader counts too, and knows what is missing.
+# The engine keeps the last 100 MB of a console and drops the rest without notice. So after every 16 MB a line states
+# how much the node has printed so far (contract.md). A reader, which counts as well, then knows how much is missing.
 _COUNT_MARK, _COUNT_EVERY = b"muster-said", 16 << 20
 
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Whole lines for the console; before them a note on what was left out: so many bytes and lines."""
+    """Whole lines for the console, with a note before them on how many bytes and lines were left out."""
 
     note: bytes
     skipped: int
@@ -36,7 +36,7 @@ class _Chunk:
 
 
 class Console:
-    """The node's own output, written by a thread: a reader that is slow, or a frozen engine, never holds up a rank."""
+    """The node's console, written by a thread, so that a slow reader or a frozen engine never delays a rank."""
 
     def __init__(self) -> None:
         self._chunks = deque[_Chunk]()
@@ -47,15 +47,15 @@ class Console:
         self._writer.start()
 
     def room(self) -> int:
-        """How much more is taken now, in bytes with the weight of lines."""
+        """How much more the queue takes now, in bytes, where each line counts LINE_WEIGHT more."""
         return _QUEUE_MOST - self._size
 
     def skip(self, size: int, lines: int) -> None:
-        """Count what was not taken."""
+        """Count output that was left out."""
         self._skipped, self._skipped_lines = self._skipped + size, self._skipped_lines + lines
 
     def put(self, lines: list[bytes]) -> None:
-        """Take whole lines."""
+        """Queue whole lines."""
         if not lines:
             return
         with self._change:
@@ -65,7 +65,7 @@ class Console:
             self._change.notify()
 
     def finish(self, trim: bool) -> None:
-        """Write what is left, for as long as somebody takes it; `trim`: of much only the last, the logs have all."""
+        """Write what is left, as long as a reader takes it. `trim`: only the last of it, since the logs have it all."""
         with self._change:
             while trim and self._size > _LAST_MOST and len(self._chunks) > 1:
                 chunk = self._chunks.popleft()
@@ -77,7 +77,7 @@ class Console:
         self._writer.join(_REST_SECONDS)
 
     def _chunk(self, lines: bytes, count: int) -> _Chunk:
-        """Lines behind a note on what was not taken since the last one; without one where all was."""
+        """These lines, after a note on what was left out since the last chunk, if anything was."""
         weight = len(lines) + LINE_WEIGHT * count
         if self._skipped_lines <= 0:
             return _Chunk(b"", 0, 0, lines, weight)
@@ -106,13 +106,13 @@ class Console:
     def _write(self, data: bytes, count: bool = True) -> None:
         if count:
             data = self._counted(data)
-        with suppress(OSError):  # where the console is on a full disk it is lost: no rank may wait for that
+        with suppress(OSError):  # if the console is on a full disk, the lines are lost: no rank may wait for it
             view = memoryview(data)
             while view:
                 view = view[os.write(1, view) :]
 
     def _counted(self, data: bytes) -> bytes:
-        """`data`; where that is due, behind its last whole line how much was said so far."""
+        """`data`; if a count is due, with a line after its last whole line that states how much was printed so far."""
         self._total += len(data) + LINE_WEIGHT * data.count(b"\n")
         if self._total < self._due or b"\n" not in data:
             return data

@@ -1,4 +1,4 @@
-"""What a node's agent tells of its ranks' begins and ends, as events in the run folder, and who failed first."""
+"""The events that a node's agent writes into the run folder: how its ranks begin and end, and which failed first."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from ..hang import stacks, stuck_ranks
 from ..membership.members import Epoch
 from ..rank.mask import Mask
 
-# The story of the run shows so many paths, and counts the others.
+# How many paths the run's story shows (it counts the other paths), and how many characters of each.
 _PATHS_MOST, _PATH_MOST = 5, 200
-# How a rank ends that a stop has ended, at once or because it still ran later.
-_BY_STOP = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
+# The signals by which a stop ends a rank: the request itself, or the later kill of a rank that still runs.
+_STOP_SIGNALS = {-number: number.name for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)}
 _CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 
 
 class Diary:
-    """Reads `outcome`, where torchrun and its ranks leave word, and tells the run folder, if there is one.
+    """Reads the notes of torchrun and its ranks in `outcome`, and writes events into the run folder, if there is one.
 
-    `file_of`: the number of the file for the events of a rank (variables.py). `hidden`: the secrets; ranks write names
-    of files and functions, and a crash writes them past every mask of the rank's own.
+    `file_of`: the number of the file for a rank's events (variables.py). `hidden`: the secrets, which are masked here:
+    ranks write names of files and functions, and a crash writes them without the rank's own mask.
     """
 
     def __init__(
@@ -49,38 +49,38 @@ class Diary:
         self.run_folder, self.node, self._outcome = run_folder, node, outcome
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
-        # How the last life ended that failed, its successor's meanwhile included.
+        # How the latest failed life ended; it stays when the rank has been started again since.
         self.died = ""
         self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
-        # The ranks end because another role has ended the run: their ends are no failures.
+        # Whether the ranks end because another role has ended the run: then their ends are no failures.
         self.released = False
-        # Once the node is asked to stop: the ranks that it kills because they still run later.
+        # None until the node is asked to stop; then the ranks that it kills because they still run after the grace.
         self.cut: list[int] | None = None
 
     @property
     def lives(self) -> Sequence[Life]:
-        """The present life of each rank of the node."""
+        """The current life of each of the node's ranks."""
         return list(self._ends.lives.values())
 
     @property
     def work_folder(self) -> Path | None:
-        """Where the script works, in a run folder."""
+        """The run's work folder, in which the script runs; None without a run folder."""
         return self.run_folder and self.run_folder / work.WORK
 
     @property
     def first_rank(self) -> int:
-        """The first of the node's ranks, as they are numbered now."""
+        """The node's lowest rank number at this moment."""
         return min((life.rank for life in self.lives), default=0)
 
     @property
     def first_failure(self) -> float:
-        """When the first of the present lives failed, in unix seconds; infinite if none has."""
+        """When the first of the current lives failed, in unix seconds; infinite if none has."""
         return min((life.ended for life in self.lives if life.failed), default=float("inf"))
 
     @property
     def failures(self) -> Sequence[Failure]:
-        """The present lives that have failed."""
+        """The current lives that have failed."""
         return list(self._failures.values())
 
     @property
@@ -89,7 +89,7 @@ class Diary:
         return first_to_fail(self._failures.values())
 
     def keep(self, words: Callable[[int], str]) -> None:
-        """Tell of what is new. `words` gives the last that a local rank printed, if the agent reads that."""
+        """Write events for all that is new. `words` returns a local rank's last output, if the agent reads it."""
         for life in self._ends.read():
             if life.code is None:
                 self._failures.pop(life.local_rank, None)
@@ -101,7 +101,7 @@ class Diary:
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
             expected = self._expected.pop(life.pid, None) if life.code == -signal.SIGKILL else None
             how, about = expected or self._how(life, oom)
-            # Who is killed from outside has not said why, and its last lines would hide what the kernel says.
+            # A rank that was killed from outside has not printed why; its last lines would hide the kernel's report.
             mute = oom is False and not expected and not self._launcher
             last_words = self._last_words(words, life) if life.failed and not mute else script_verdict.LastWords()
             if self.cut is None and script_verdict.is_handed_on(life, last_words):
@@ -112,10 +112,10 @@ class Diary:
             self._tell_end(life, life.code, how, last_words, about)
 
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
-        """How a rank ended, in words; and what of it is known besides: the `cause`, and the `place` in the script."""
+        """How a rank ended, in words; with the `cause` and the `place` in the script, if they are known."""
         if life.crash:
             return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
-        by = _BY_STOP.get(life.code or 0)
+        by = _STOP_SIGNALS.get(life.code or 0)
         if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
             return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
@@ -139,12 +139,12 @@ class Diary:
         self.event("ended", life.rank, **about)
 
     def event(self, kind: str, rank: int, **about: Any) -> None:
-        """Tell of something that a rank of this node does, or that happens to it."""
+        """Write an event about a rank of this node."""
         if folder := self._folder(rank):
             folder.event(kind, **about)
 
     def expect_end(self, life: Life, about: Mapping[str, Any]) -> None:
-        """The agent is about to end this rank, which is stuck; `about` says where."""
+        """Note that the agent is about to kill this rank because it is stuck; `about` describes where."""
         place = self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
         what, cause = "was stuck", "locked-up"
         if about["doing"] == "stopped":
@@ -154,30 +154,30 @@ class Diary:
         self._expected[life.pid] = how, {"cause": cause}
 
     def tell_asked(self, grace_s: float) -> None:
-        """Tell that the ranks were asked to stop, and how long they may take."""
+        """Report that the ranks were asked to stop, and how many seconds they may take."""
         self.cut = []
         self.event("asked", self.first_rank, grace_s=grace_s)
 
     def tell_put_aside(self, about: Mapping[str, Any]) -> None:
-        """Tell what earlier starts wrote, and where it is kept, or why it is not."""
+        """Report what earlier starts wrote, and where it is kept, or why it is not kept."""
         self.event("put_aside", self.first_rank, **about)
 
     def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
-        """Tell which sent files are not used, because the script has its own; `first`: the node's first rank."""
+        """Report which sent files are not used because the script's own are kept. `first`: the node's first rank."""
         self.event("conflicts", first, paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
     def tell_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:
-        """Report the new members; only the node that has rank 0 does. `left`: nodes that left on request."""
+        """Report the new members; only the node with rank 0 calls this. `left`: nodes that left on request."""
         who = {"members": epoch.members, "before": epoch.before, "planned": len(planned)}
         left = [name for name in left if name not in epoch.members]
         more = {"spares": spares} if spares else {}
         self.event("members", 0, epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
 
     def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
-        """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports them."""
-        if code > 0:  # it lost its own peers: a rank that was about to end for the same reason says where it was
+        """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports that."""
+        if code > 0:  # torchrun lost its peers; a rank that was about to fail for the same reason has printed where
             for life in self.lives:
                 if life.code is None and (lost := self._last_words(words, replace(life, code=FAILED))).victim:
                     self._tell_end(life, FAILED, "ended with its torchrun", lost)
@@ -185,23 +185,24 @@ class Diary:
         oom = self._memory.killed() if code == -signal.SIGKILL else None
         of_host = self._memory.of_host()
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
-        if not self.lives:  # nobody else has any words
+        if not self.lives:  # no rank exists whose event could tell it
             print(f"{self.node} {how}, before any rank began", file=sys.stderr, flush=True)
         for life in self.lives:
             if life.code is None:
                 self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})
 
     def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
-        """Tell how much the node's script has left in its folder and its home, and what lies where nothing is kept.
+        """Report how much the script has left in its folder and its home, and what it left where nothing is kept.
 
-        `first`: the node's first rank. A run that is stopped early has files of ranks that nobody has noted yet.
+        `first`: the node's first rank. The caller passes it, since in a run that is stopped early, ranks may have
+        written files before they were noted here.
         """
         self.event("kept", first, **asdict(left))
         for place in elsewhere:
             self.event("outside", first, **asdict(place))
 
     def _crash_place(self, life: Life) -> str:
-        """Where in the script a rank was that crashed."""
+        """Where in the script a rank crashed, as `file:line`; empty if it did not crash or the place is unknown."""
         if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
             return ""
         about = stuck_ranks.describe(look, self.work_folder)
@@ -222,13 +223,16 @@ class Diary:
         return heard if self._launcher else script_verdict.or_noted(heard, noted.error)
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
-        """The exception that ended a rank, as it noted itself (rank/steps/watcher.py); ours know a lost peer."""
+        """The exception that ended a rank, from its own note (rank/steps/watcher.py).
+
+        A rank of Muster's own trainer also notes whether it only lost a peer (`victim`).
+        """
         note = training_alone.error_of(self._outcome, life.pid)
         error = self.shown(" ".join(str(note.get("error", "")).split()))[: script_verdict.LINE_MOST]
         return script_verdict.LastWords((), error, victim=note.get("victim") is True)
 
     def _folder(self, rank: int) -> RankFolder | None:
-        """Where a rank's events are; None without a run folder, or where its disk takes no more."""
+        """The folder of a rank's events; None without a run folder, or if its disk is full."""
         if self.run_folder and rank not in self._folders:
             with suppress(OSError):
                 about = (self.node, self._file_of(rank), self.shown, self._launcher)

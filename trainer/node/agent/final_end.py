@@ -1,4 +1,4 @@
-"""What a node ended with for good, kept in the run folder: for a container that is started again, and for the witness.
+"""The exit code of a node that ended for good, kept in the run folder for a restarted container and for the witness.
 
 Standard library only.
 """
@@ -19,7 +19,7 @@ from ..notes import folder_of
 
 
 def code_of(folder: Path, name: str, start: str) -> int | None:
-    """The exit code of that start of a node, if its end was final."""
+    """The exit code of this start of a node, if its end was final; else None."""
     with suppress(OSError, ValueError):
         own, _, code = read(_path(folder, name)).rpartition(" ")
         return int(code) if own == start else None
@@ -27,14 +27,14 @@ def code_of(folder: Path, name: str, start: str) -> int | None:
 
 
 class FinalEnd:
-    """The end of this start of a node. It is kept where the host starts a node again."""
+    """The end of this start of a node. It is kept only if the host starts a node again when it ends badly."""
 
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
         self._folder, self._name, self._start = folder, name, environment.get("PET_RDZV_ID", "")
         self._kept_in = folder if environment.get("MUSTER_RESTARTED_BY_HOST") == "1" else None
 
     def code(self) -> int | None:
-        """The exit code of this start's node, if its end was final."""
+        """The exit code that an earlier agent of this start kept, if its end was final; else None."""
         return code_of(self._kept_in, self._name, self._start) if self._kept_in else None
 
     def is_final(self, code: int) -> bool:
@@ -42,14 +42,14 @@ class FinalEnd:
         return self._kept_in is None or code == DONE or self.code() is not None
 
     def with_verdict(self, verdict: Verdict) -> int:
-        """This node ends for good, beside its ranks or before they begin; returns its code."""
+        """Publish the verdict of a node that ends for good without its ranks, and keep its code; returns the code."""
         if self._folder:
             publish(verdict, self._folder, f"{self._name}-agent")
         self.leave(verdict.code)
         return verdict.code
 
     def leave(self, code: int) -> None:
-        """The end is final."""
+        """Keep this code as final."""
         if self._kept_in:
             keep = partial(replace, _path(self._kept_in, self._name), f"{self._start} {code}")
             write_surely(keep, folder_of(self._kept_in, self._name))

@@ -1,8 +1,8 @@
-"""A run's secrets on their way into a node: from `docker exec` to the agent, through a pipe in the container's memory.
+"""Hands a run's secrets to a node: from `docker exec` to the agent, through a pipe in the container's memory.
 
-`python -m muster.trainer.node handover SECONDS`, run in the node's container, gives the agent its standard input, a
-JSON object of texts by name. It waits SECONDS for an agent that waits. The values are never in a file, in the
-container's configuration or on a command line. Standard library only.
+`python -m muster.trainer.node handover SECONDS`, run in the node's container, passes its standard input to the agent: a
+JSON object of texts by name. It tries for SECONDS to find an agent that waits for secrets. The values are never in a
+file, in the container's configuration or on a command line. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
 from muster.files import seen_at, write_own
 
 NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
-# In the container's memory, for the run's user alone; the control side mounts it.
+# A folder in the container's memory that only the run's user can read; the control side mounts it.
 FOLDER = seen_at("/run/secrets")
-# A memory file system in every container, new at every start.
+# On the memory file system that every container has, and that is empty at every start.
 PIPE = seen_at("/dev/shm/muster-secrets")
 _MOST_BYTES = 4 << 20
 _POLL_SECONDS = 0.05
@@ -36,15 +36,15 @@ def names(environment: Mapping[str, str]) -> frozenset[str]:
 
 
 def values(environment: Mapping[str, str], taken: Mapping[str, str]) -> list[str]:
-    """What must not be shown: the secrets that were handed in, and those that are variables already."""
+    """The values that must not be shown: the secrets that were handed in, and those that already are variables."""
     present = [environment[name] for name in _listed(environment, PRESENT) if name in environment]
     return [*taken.values(), *present]
 
 
 def put_files(environment: Mapping[str, str], secrets: Mapping[str, str], folder: Path = FOLDER) -> dict[str, str]:
-    """Write those secrets that are files, which only this user may read; returns the others, which are variables.
+    """Write the secrets that are files, which only this user may read; returns the others, which are variables.
 
-    Raises OSError where the folder is missing: then no container of Muster's started this node.
+    Raises OSError if the folder is missing: then this node is not in a container of Muster.
     """
     files = _listed(environment, FILES)
     for name in sorted(files & secrets.keys()):
@@ -57,7 +57,10 @@ def _listed(environment: Mapping[str, str], variable: str) -> frozenset[str]:
 
 
 def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
-    """Wait until somebody hands in all secrets that `environment` names; by name. Says so if it takes long."""
+    """Wait until all secrets that `environment` lists are handed in, and return them by name.
+
+    Prints a line if that takes long.
+    """
     due = _listed(environment, NAMES)
     if not due:
         return {}
@@ -76,7 +79,7 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
 
 @contextmanager
 def _reading(pipe: Path) -> Iterator[int]:
-    """A new pipe, to read from; nothing of it stays, whenever somebody asks this node to stop."""
+    """A new pipe, open for reading; it is removed afterwards, also if a request to stop interrupts the wait."""
     pipe.unlink(missing_ok=True)
     try:
         os.mkfifo(pipe, 0o600)
@@ -95,7 +98,7 @@ def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
     while len(received) < _MOST_BYTES:
         try:
             piece = os.read(reading, 1 << 16)
-        except BlockingIOError:  # somebody writes, and pauses
+        except BlockingIOError:  # a writer has the pipe open, and pauses
             time.sleep(0.001)
             continue
         if not piece:
@@ -112,7 +115,7 @@ def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
 def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
     """Hand `secrets` to the agent that waits in this container, or begins to wait in time; returns an exit code.
 
-    Without secrets, it only checks whether an agent waits: then NOT_TAKEN.
+    If `secrets` is empty, this only checks whether an agent waits, and returns NOT_TAKEN if one does.
     """
     end = time.monotonic() + patience_seconds
     while (writing := _open(pipe)) is None:
@@ -135,7 +138,7 @@ def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
 
 
 def _open(pipe: Path) -> int | None:
-    """The pipe, if an agent has it open; None if no agent has, or it is not a pipe."""
+    """Open the pipe for writing; None if no agent has it open, or if it is not a pipe."""
     try:
         writing = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
     except OSError:

@@ -1,4 +1,4 @@
-"""The limits of a node's time: --max-hours from its first start on; what --grace is, which node.py then waits.
+"""A node's time limits: --max-hours, from its first start on, and --grace, which node.py waits after a stop request.
 
 Standard library only.
 """
@@ -18,13 +18,13 @@ USUAL_GRACE_S, _LONGEST_GRACE_S = 20.0, 86_400.0
 
 
 class Limit:
-    """When this node's time is over. `reached` once it is."""
+    """The node's --max-hours limit; `reached` is true once its time is over."""
 
     def __init__(self, folder: Path | None, name: str, environment: Mapping[str, str]) -> None:
         self._hours, self._start = environment.get(HOURS, ""), start_of(environment)
         self._path = _path(folder, name) if folder and self._hours else None
         self._deadline = self._read_deadline() if self._hours else float("inf")
-        # A clock that is set meanwhile neither ends the run nor lets it go on.
+        # On the monotonic clock, so that a change of the system clock neither shortens nor extends the run.
         self._ends = time.monotonic() + self._deadline - time.time()
         self._keep()
         self.reached = False
@@ -58,7 +58,7 @@ class Limit:
 
 
 def start_of(environment: Mapping[str, str]) -> str:
-    """What all starts of a node within its limit have in common: that of a job of Slurm's lasts beyond a requeue."""
+    """An id that all starts of a node under one limit share. A requeued Slurm job keeps its id."""
     job = environment.get("SLURM_JOB_ID") if "MUSTER_ALL_SIGNALLED" in environment else None
     return f"job-{job}" if job else environment.get("PET_RDZV_ID", "-")
 
@@ -66,7 +66,7 @@ def start_of(environment: Mapping[str, str]) -> str:
 def why_stopped(folder: Path, start: str) -> str:
     """The limit that a node of this start has reached, in words; empty if none has.
 
-    The first one that does stops the others, whose own may come a second later.
+    The first node that reaches its limit stops the other nodes, whose own limits may come a second later.
     """
     for path in folder.glob("nodes/.*.limit"):
         with suppress(OSError, ValueError):
@@ -81,7 +81,7 @@ def _path(folder: Path, name: str) -> Path:
 
 
 def grace(asked: str, usual: str) -> float:
-    """Seconds that ranks may take to end: as asked for, or as torchrun gives them where nobody has asked."""
+    """How many seconds ranks may take to end: `asked` (--grace), or else `usual`, torchrun's own timeout."""
     for text in (asked, usual):
         if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,3})?", text) and 0 < float(text) <= _LONGEST_GRACE_S:
             return float(text)

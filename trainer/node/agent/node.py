@@ -1,6 +1,7 @@
-"""torchrun and its ranks on one node: started, masked, looked at, asked to stop (who gets SIGTERM), and their code.
+"""The agent's main loop: starts torchrun and its ranks on one node, watches them, asks them to stop, finds their code.
 
-The agent (agent.py) prepares all this and says how it ended. Standard library only.
+It also masks secrets in what they print, and decides which processes get SIGTERM. The agent (agent.py) prepares all
+this and reports how it ended. Standard library only.
 """
 
 from __future__ import annotations
@@ -40,18 +41,22 @@ from .limit import Limit, grace
 from .output import Output
 
 _POLL_SECONDS = 0.1
-# After a verdict the other nodes are about to say the same, and torchrun to end; where ranks were alone, it waits for
-# others that will not come, and the others look whether theirs were alone every second.
+# How long torchrun may still run after a verdict. Usually it ends soon, and the other nodes reach the same verdict. If
+# this node's ranks trained alone, torchrun waits for nodes that will not come, and the other nodes need only a second
+# to find that theirs trained alone too.
 _FINISH_SECONDS, _ALONE_FINISH_SECONDS = 10.0, 1.0
-# So long ranks may take to end once they are asked to, unless the user says more (--grace).
+# The variable with the user's --grace: how long ranks may take to end once they are asked to stop.
 GRACE = "MUSTER_GRACE"
-# These belong to the script: Slurm and Lightning ask for a checkpoint with them.
+# Signals that are passed on to the script: Slurm and Lightning ask for a checkpoint with them.
 _PASSED_ON, _MOST_HEARD = (signal.SIGUSR1, signal.SIGUSR2), 16
 
 
 class Node:
-    """torchrun and its ranks on this node. `relay`: what they print passes through here, so that `diary` hears it,
-    with `***` for each of the `hidden` values."""
+    """torchrun and its ranks on this node.
+
+    `relay`: their output passes through the agent, so that `diary` can use it; each of the `hidden` values in it
+    becomes `***`.
+    """
 
     def __init__(
         self,
@@ -74,17 +79,17 @@ class Node:
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         self._last_attempt = variables.number(environment, "PET_MAX_RESTARTS", 0)
-        # Ranks that a launcher inside has started are its own to end.
+        # If the user's launcher has started the ranks, only that launcher may end them.
         mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
         self._mender = Mender(mends, group or everybody, group is not None)
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
-        # The newest that each rank has noted of how it stops (muster/stop.py), and each verdict by who has left it.
+        # Each rank's newest note about stopping (muster/stop.py), and each verdict by the process that left it.
         self._journal, self._stops, self._verdicts_by = Journal(outcome), dict[str, Any](), dict[str, Verdict]()
-        # When the node was asked to stop, in unix seconds; the ranks that ran longer than they may, and were killed.
+        # When the node was asked to stop, in unix seconds, and how many seconds its ranks may then still run.
         self.asked_at = float("inf")
         self.grace = grace(environment.get(GRACE, ""), environment.get("PET_SHUTDOWN_TIMEOUT", ""))
-        # Where a backend signals every process of a node, torchrun takes no notice of SIGTERM.
+        # If the backend signals every process of a node, torchrun ignores SIGTERM.
         self._all_signalled = environment.get("MUSTER_ALL_SIGNALLED") == "1"
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
         self.leaves = self.judged = False
@@ -93,17 +98,17 @@ class Node:
         self.released, self._release_ends = False, float("inf")
 
     def run(self) -> int:
-        """Start torchrun and stay with it to its end; returns this node's exit code."""
+        """Start torchrun and watch it until it ends; returns this node's exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
         for number in _PASSED_ON:
             signal.signal(number, self._hear)
-        # The signal finds nobody while Slurm still starts the step: who asked has left word before it (stop_job.sh).
+        # While Slurm still starts the step, a signal reaches no process. So stop_job.sh first writes the file `.stop`.
         if self.diary.run_folder and (self.diary.run_folder / ".stop").exists():
             self._ask(signal.SIGINT)
         with suppress(OSError):
             (self.outcome / UNASKED).touch()
-        # What ranks of the trainer print goes into their logs by itself, where there is no secret.
+        # If there are no secrets, the ranks of Muster's own trainer write their logs themselves.
         relays = self._relay or bool(self._hidden)
         output = Output(self.outcome, self.diary.run_folder, self._environment, self._hidden) if relays else None
         pipes = output.pipes if output else []
@@ -114,13 +119,13 @@ class Node:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if relays else None,
             stderr=subprocess.PIPE if relays else None,
-            start_new_session=True,  # a Ctrl-C in the terminal is ours to pass on, once
-            # Killed, not asked: a node that was lost must not make the others believe somebody wants the run to stop.
+            start_new_session=True,  # so that the agent alone gets a Ctrl-C of the terminal, and passes it on once
+            # SIGKILL, not SIGTERM: the other nodes must not take a lost node for a request to stop the run.
             preexec_fn=lambda: die_with_parent(signal.SIGKILL),
         )
         if output:
             output.follow(torchrun)
-        # Ranks of the trainer say in their verdicts why they failed.
+        # The ranks of Muster's own trainer report in their verdicts why they failed.
         words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
         self.diary.keep(words)
@@ -147,14 +152,14 @@ class Node:
         return self.asked_at < float("inf")
 
     def _failed_before(self) -> bool:
-        """Whether a rank had failed for good before anybody asked this node to stop."""
+        """Whether a rank had failed for good before this node was asked to stop."""
         lives = self.diary.lives
         return self.diary.first_failure < self.asked_at and all(life.attempt >= self._last_attempt for life in lives)
 
     def _watch(self, torchrun: subprocess.Popen[bytes], words: Callable[[int], str]) -> None:
         kill_at, asked = float("inf"), False
         stuck, links = StuckRanks(self.outcome, self.diary.work_folder), Links()
-        # Muster's own trainer has joined its ranks.
+        # Muster's own trainer always joins its ranks, so this need not be checked.
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
         before = earlier.Earlier(
@@ -189,7 +194,7 @@ class Node:
                     self.diary.tell_asked(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
-            # Where the nodes have agreed that the run has failed, our ranks may wait for some that are gone.
+            # If the nodes have agreed that the run has failed, this node's ranks may wait for ranks that are gone.
             has_failed = self._group and self._group.epoch.over == FAILED
             if kill_at == float("inf") and (self.verdicts() or has_failed):
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
@@ -204,18 +209,18 @@ class Node:
         before.finish()
 
     def _give_up(self, of: training_alone.Alone) -> None:
-        """End the run: this node's ranks wait for others where none of them can come, or have trained without them."""
+        """End the run: this node's ranks wait where no other node can join them, or have trained without the others."""
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
         self._end_run(fault, "trained-alone")
 
     def _end_run(self, fault: TrainError, cause: str, life: Life | None = None) -> None:
-        """Leave the verdict that this fault ends the run, found by this node; `life`: of the rank whose fault it is."""
+        """Publish the verdict that this fault, which this node found, ends the run. `life`: of the rank at fault."""
         rank, who = (life.rank, str(life.local_rank)) if life else (self.diary.first_rank, "agent")
         verdict = failed(rank, self.diary.node, 0, fault, cause)
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-{who}", self.outcome)
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
-        """Do as the run's other roles have it: stop once it is over. Returns when torchrun is to be killed for it."""
+        """Follow the run's other roles: stop this node's ranks once the run is over. Returns when to kill torchrun."""
         if (why := part.look(self.diary.lives, self.diary.died)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
@@ -227,7 +232,7 @@ class Node:
         return self._release_ends
 
     def _release_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
-        """Ask every rank to end, whatever it is, and then end torchrun, which would start them again."""
+        """Ask every rank to end. Once none lives, kill torchrun, which would start them again."""
         self._ask_ranks(torchrun)
         if not self._living():
             self._killed = True
@@ -242,14 +247,14 @@ class Node:
             _send(rank.life.pid, signal.SIGKILL)
 
     def _tell_members(self) -> None:
-        """Tell of each epoch that this node is first in, before its ranks begin, and of who lives and is left out."""
+        """Report each epoch that this node is first in, before its ranks begin, and living nodes that are left out."""
         if self._group and (epoch := self._group.news()):
             self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
         for name, others in self._group.apart() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
 
     def _is_out(self) -> bool:
-        """Whether the other nodes go on, or have ended, without this one."""
+        """Whether the other nodes continue without this node, or have ended without it."""
         if self._group is None:
             return False
         if (self._group.epoch.over is not None and self._group.waits()) or self._group.has_left:
@@ -259,7 +264,7 @@ class Node:
         return bool(why)
 
     def _judge_leavers(self) -> None:
-        """A rank of our trainer ends with 0 only when it left a verdict: another one leaves the others waiting."""
+        """End the run if a rank of Muster's own trainer ended with code 0 but no verdict: the others wait for it."""
         self._read_journal()
         for life in () if self._relay else self.diary.lives:
             if life.code == DONE and not any(by.endswith(f"-{life.local_rank}") for by in self._verdicts_by):
@@ -270,17 +275,21 @@ class Node:
                 self._end_run(why, "left-early", life)
 
     def _ask_ranks(self, torchrun: subprocess.Popen[bytes]) -> None:
-        """Ask the ranks to stop, not torchrun: it would leave the other nodes' torchruns waiting for it, and signal all
-        that the ranks have started, such as the workers of a DataLoader that a rank still needs.
+        """Ask the ranks to stop, each by itself; torchrun only if no rank lives.
 
-        A rank that is started meanwhile is asked as well. Where none lives (none began yet, or they died and wait for a
-        peer to begin again) there is nothing to save, and torchrun would wait in vain.
+        torchrun would leave the other nodes' torchruns waiting for it, and signal all processes that the ranks have
+        started, such as the workers of a DataLoader that a rank still needs.
+
+        The loop calls this again and again, so a rank that starts later is asked as well. If no rank lives (none has
+        begun yet, or they died and wait for a peer to begin again), there is nothing to save, and torchrun would wait
+        in vain.
         """
         living = self._living()
         if self.verdicts() or self._given_up:
             return
         self._interrupted |= bool(living)
-        (self.outcome / UNASKED).unlink(missing_ok=True)  # without it, ranks take the signal for one of torchrun's
+        # While this file exists, a rank takes a signal for one of torchrun's.
+        (self.outcome / UNASKED).unlink(missing_ok=True)
         for process in set(self._signal_targets(living)) - self._signalled:
             self._signalled.add(process)
             _send(process, signal.SIGTERM)
@@ -296,7 +305,7 @@ class Node:
                 self._stops[str(row["stops"])] = row
 
     def _listening(self) -> set[int]:
-        """The processes of ranks that have said that they listen (muster/stop.py)."""
+        """The processes of ranks that have noted that they handle a stop request (muster/stop.py)."""
         self._read_journal()
         pids = ((row.get("listens"), row.get("began")) for row in self._stops.values())
         return {pid for pid, since in pids if isinstance(pid, int) and began(pid) == since}
@@ -304,27 +313,29 @@ class Node:
     def _living(self) -> list[int]:
         """The processes of ranks that may have something to save.
 
-        One that has just ended counts until torchrun has looked: asked to end before, it would not note how.
+        A rank that has just ended counts until torchrun has seen that: a torchrun that is asked to end before would not
+        note how the rank ended.
         """
         started = {life.pid for life in self.diary.lives if life.code is None} if self._relay else set[int]()
         return sorted(filter(processes.exists, self._listening() | started))
 
     def _end_left_behind(self) -> None:
-        """Kill the ranks of a torchrun that was killed, as only Linux's kernel does, and what they have started.
+        """Kill the ranks of a torchrun that was killed, and what they started. Only Linux kills the ranks by itself.
 
-        Where the run is over for this node's role, one that ended as asked may have left somebody who saves.
+        If this node's role has been released, ranks that have ended are left alone: a rank that ended as asked may have
+        left a process that still saves.
         """
         running = () if self.released else (life.pid for life in self.diary.lives if life.code is None)
         for rank in {*self._living(), *running}:
             _send(-rank, signal.SIGKILL)
 
     def _signal_targets(self, living: Sequence[int]) -> list[int]:
-        """Whom a signal for the script is sent to; a negative number is a whole group of processes.
+        """The processes to which a signal for the script is sent; a negative number is a whole process group.
 
-        A launcher would pass it on to all that it has started, or to nobody: those that train get it themselves, and
-        the launcher with all the rest where nobody trains any more.
+        A launcher would pass the signal on to everything that it has started, or to nothing. So the processes that
+        train get it directly. If none trains any more, the launcher's whole process group gets it.
         """
-        if self._all_signalled:  # a script's own handler would be called twice
+        if self._all_signalled:  # the backend has signalled all: a script's own handler would be called twice
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
@@ -335,7 +346,7 @@ class Node:
         self._heard = [*self._heard, number][-_MOST_HEARD:]
 
     def _pass_on(self) -> None:
-        """Pass on the signals that have come for the ranks, once there are some."""
+        """Pass the signals for the script on, as soon as ranks live."""
         if self._heard and (living := self._living()):
             heard, self._heard = self._heard, []
             for process in [] if self._all_signalled else self._signal_targets(living):
@@ -343,7 +354,7 @@ class Node:
                     _send(process, number)
 
     def verdicts(self) -> Collection[Verdict]:
-        """Those that this node and its ranks have left."""
+        """The verdicts that this node and its ranks have left."""
         self._read_journal()
         return self._verdicts_by.values()
 
@@ -358,7 +369,7 @@ class Node:
             return max(codes, key=lambda code: (code == REFUSED, code == FAILED, code == STOPPED))
         if self._group and self._group.epoch.over is not None and not self._asked:
             return self._group.epoch.over
-        # Ranks that have stopped as asked have failed for nobody: torchrun may end with 0.
+        # Ranks that stopped as asked have not failed, so torchrun may end with code 0.
         stopped = any(row.get("stopped") for row in self._stops.values())
         obeyed = self._asked and (torchrun_code or self._interrupted or stopped)
         if obeyed and not self._failed_before():
@@ -372,10 +383,10 @@ def _send(process: int, number: int) -> None:
 
 
 def _wait(torchrun: subprocess.Popen[bytes], seconds: float) -> None:
-    # Popen's wait wakes up every few milliseconds to look, on a core that a rank computes on.
+    # Popen.wait polls every few milliseconds, on a core that a rank computes on; a pidfd needs no polling.
     try:
         handle = os.pidfd_open(torchrun.pid)  # type: ignore[attr-defined,unused-ignore]
-    except (AttributeError, OSError):  # not on this system, by this kernel (before 5.3), or in this container
+    except (AttributeError, OSError):  # the system, the kernel (before 5.3) or the container does not offer it
         with suppress(subprocess.TimeoutExpired):
             torchrun.wait(seconds)
         return

@@ -1,8 +1,8 @@
-"""What a node prints: each rank's output whole in logs/rank-<r>.log, and all of it as lines on the node's console.
+"""The output of a node: each rank's output in logs/rank-<r>.log, and the lines of all ranks on the node's console.
 
-Each rank writes into a pipe of its own (rank_pipe.py), so that its words are its own also where several ranks share a
-node. The log takes every byte, up to a limit. The console gets whole lines and no more than a reader far away can take:
-what does not fit is counted, and named. The agent (agent.py) starts and ends this. Standard library only.
+Each rank writes into a pipe of its own (rank_pipe.py), so that the outputs of a node's ranks stay apart. The log
+takes every byte, up to a limit. The console gets whole lines, at a rate that a distant reader can follow; lines that do
+not fit are counted and reported. The agent (agent.py) starts and ends this. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from ..rank.place import in_run
 from ..variables import FIRST_FILE, number
 from .console import LINE_WEIGHT, Console
 
-# The log of one rank; MUSTER_LOG_LIMIT (bytes) says otherwise.
+# The limit of one rank's log in bytes; MUSTER_LOG_LIMIT overrides it.
 LOG_MOST = 1 << 30
 _TAIL = 64 << 10
 _PIECE = 1 << 20
 # A line without an end is passed on in pieces of this size.
 _LINE_MOST = 16 << 10
-# At the end, of a rank whose words were left out.
+# How many of a rank's last lines are printed when it ends, if lines of it were left out.
 _LAST_LINES = 20
 _MOVING_EVERY_S = 1.0
 _HOLD_S = 0.2
-# Who prints has just begun, and torchrun is about to note that; on a full disk it cannot.
+# How long to wait for torchrun's note that a rank has begun, if the rank already prints. On a full disk no note comes.
 _BEGINS_S = 0.5
-# A process that a rank left behind may hold a pipe open for ever.
+# How long to read on at the end: a process that a rank left behind may hold a pipe open for ever.
 _REST_SECONDS = 2.0
-# A second progress bar is drawn below the first: a line's end, the bar, and the cursor back up. The next end of a line
-# goes down to the bar again, so it is a redraw like a carriage return.
-# More bars than that nobody draws; without a bound, a long row of them is looked through from each of its places.
+# To draw a second progress bar below the first, a program prints a newline and the bar, and moves the cursor back up.
+# Its next newline moves down to that bar again, so it is a redraw, like a carriage return.
+# No program draws more than 16 bars; without a bound, the regex would search a long row of them from each position.
 _REDRAW = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){1,16}\r?\n+")
-# The way down to a second or third bar, which goes up again once it is drawn: no end of a line either.
+# Newlines that move down to another bar, after which the cursor moves up again: they do not end a line either.
 _DOWN = re.compile(rb"|".join(rb"\n{%d}(?=\r[^\n\x1b]*(?:\x1b\[A){%d})" % (down, down) for down in (3, 2, 1)))
 _DRAWS_BELOW = re.compile(rb"(?:\r[^\n\x1b]*(?:\x1b\[?)?)?")
 _UP = re.compile(rb"(?:\x1b\[[0-9]{0,3}A){0,16}\r?$")
@@ -69,7 +69,7 @@ class Output:
             _Rank(self._lives, place, ranks > 1, run_folder, most, self._console, int(first) + place if first else None)
             for place in range(ranks)
         ]
-        # What the ranks write into, by local rank.
+        # The descriptors into which the ranks write, by local rank.
         self.pipes = [rank.writing for rank in self._ranks]
         for rank in self._ranks:
             self._selector.register(rank.pipe, selectors.EVENT_READ, rank)
@@ -79,12 +79,12 @@ class Output:
         self._reader = threading.Thread(target=self._read, daemon=True, name="muster-output")
 
     def _lives(self) -> Mapping[int, Life]:
-        """The present lives of the ranks that have a pipe: whose words it brings. One thread at a time asks."""
+        """The current lives by local rank: whose output a pipe carries. Only one thread at a time may call this."""
         self._ends.read()
         return self._ends.lives
 
     def follow(self, torchrun: subprocess.Popen[bytes]) -> None:
-        """Read from now on what torchrun itself prints, and its ranks."""
+        """Start to read what torchrun itself and its ranks print."""
         for pipe in (torchrun.stdout, torchrun.stderr):
             if pipe:
                 os.set_blocking(pipe.fileno(), False)
@@ -98,7 +98,7 @@ class Output:
         self._console.finish(trim=bool(self._ends.lives))
 
     def words(self, local_rank: int) -> str:
-        """The last 64 KB that a rank printed in its present life; nothing of one that the script made up."""
+        """The last 64 KB that a rank printed in its current life; empty for a local rank that the script invented."""
         if local_rank >= len(self._ranks):
             return ""
         rank = self._ranks[local_rank]
@@ -133,7 +133,7 @@ class Output:
 
     @staticmethod
     def _read_one(descriptor: int, source: _Source) -> bool:
-        """Read once; whether there may be more."""
+        """Read once; returns False if the pipe has ended."""
         try:
             data = os.read(descriptor, _PIECE)
         except BlockingIOError:
@@ -145,7 +145,7 @@ class Output:
 
 
 class _Source:
-    """What one pipe brings: the last of it, and its lines for the console, each behind `mark`."""
+    """One pipe: keeps the tail of what it carries, and puts its lines on the console, each with a prefix (`_mark`)."""
 
     def __init__(self, console: Console) -> None:
         self._console, self.tail = console, b""
@@ -157,31 +157,31 @@ class _Source:
         self.mask, self._read_at = Mask(()), 0.0
 
     def read(self, data: bytes) -> None:
-        """New bytes from the pipe; none: it has ended."""
+        """Take new bytes from the pipe; empty means that it has ended."""
         self._read_at = time.monotonic()
         shown = self.mask.take(data) if data else self.mask.rest()
         if shown or not data:
             self.take(shown)
 
     def settle(self, now: float) -> None:
-        """Show a few letters that may be the beginning of a secret: nothing has followed them for a while."""
+        """Show held-back characters that might have begun a secret, since nothing has followed them for a while."""
         if now - self._read_at >= _HOLD_S and (shown := self.mask.settle()):
             self.take(shown)
 
     def take(self, data: bytes) -> None:
-        """New bytes, in any pieces."""
+        """Take new bytes after masking, in pieces of any size."""
         self.tail = (self.tail + data[-_TAIL:])[-_TAIL:]
         if self._held:
             data, self._held = self._held + data, b""
         self._pass_on(data, hold=bool(data))
 
     def _pass_on(self, data: bytes, hold: bool) -> None:
-        """Bring whole lines to the console. `hold`: keep a bar back that may be drawn again below."""
+        """Put whole lines on the console. `hold`: hold a progress bar back, because another may be drawn below it."""
         room = self._console.room()
         if room <= 0:
             self._leave_out(data)
             return
-        # In a flood, only the part that fits is looked at.
+        # If much more comes than fits, only the part that fits is parsed.
         over = data.find(b"\n", max(room, _LINE_MOST)) + 1
         text = self._rest + (data[:over] if over else data)
         if b"\r" in text or b"\x1b" in text:
@@ -205,21 +205,21 @@ class _Source:
                 self._rest = b""
 
     def _leave_out(self, data: bytes) -> None:
-        """Count what the console cannot take."""
+        """Leave these bytes out, and count them, because the console has no room."""
         head, end, rest = data.rpartition(b"\n")
         self._console.skip(len(data), head.count(b"\n") + len(end))
         self._rest = rest[-_LINE_MOST:] if end else (self._rest + rest)[-_LINE_MOST:]
         self._skips = True
 
     def show_unfinished(self, now: float) -> None:
-        """Show a line that has no end yet, such as a progress bar: at most once a second, marked as one that moves."""
+        """Show a line that has no end yet, such as a progress bar: at most once a second, after a carriage return."""
         if self._held and now - self._held_at >= _HOLD_S:
             data, self._held = self._held, b""
             self._pass_on(data, hold=False)
         text, draws = _last_drawn(self._rest), b"\r" in self._rest
         if self._rest != self._seen:
             self._seen, self._seen_at = self._rest, now
-        # What is not drawn again may only be waiting for its end: print writes that by itself.
+        # Text that is not redrawn may soon get its newline, since print writes that separately.
         stands = draws or now - self._seen_at >= _MOVING_EVERY_S
         if text in (b"", self._shown) or not stands or now - self._shown_at < _MOVING_EVERY_S:
             return
@@ -229,7 +229,7 @@ class _Source:
 
 
 class _Torchrun(_Source):
-    """torchrun's own output, and that of ranks without a pipe: no log has it, so nothing of it may be left out."""
+    """The output of torchrun itself and of ranks without a pipe. No log has it, so none of it may be left out."""
 
     def __init__(self, console: Console, lives: Callable[[], Mapping[int, Life]]) -> None:
         super().__init__(console)
@@ -245,9 +245,9 @@ class _Torchrun(_Source):
 
 
 class _Rank(_Source):
-    """One local rank's pipe, its log, and its lines. Another life of it may have another rank number.
+    """One local rank: its pipe, its log and its console lines. Its rank number may differ from one life to the next.
 
-    `file`: the number of its log, where it is another than the rank's (min_nodes.py).
+    `file`: the number of its log, if that is not the rank's number (min_nodes.py).
     """
 
     def __init__(
@@ -293,7 +293,7 @@ class _Rank(_Source):
             with suppress(OSError):
                 path = self._folder / "logs" / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                # Unbuffered: what a rank printed last is there when the node is killed.
+                # Unbuffered, so that the last output of a rank is in the log even if the node is killed.
                 self._log = path.open("ab", buffering=0)
                 self._written = self._log.tell()
 
@@ -301,13 +301,13 @@ class _Rank(_Source):
         room = max(0, self._most - self._written)
         taken = 0
         if self._log and room:
-            with suppress(OSError):  # a full disk: what was lost is counted
+            with suppress(OSError):  # a full disk; the lost bytes are counted below
                 taken = self._log.write(data[:room]) or 0
         self._written += taken
         self._cut += len(data) - taken if self._log else 0
 
     def close(self) -> None:
-        """Close the log of this life; the console gets last lines that were left out, and the one without an end."""
+        """Close the log of this life. The console gets the last lines, if lines were left out, and an unended line."""
         self._pass_on(self._held, hold=False)
         if self._skips:
             last = [line + b"\n" for line in self.tail.split(b"\n")[-_LAST_LINES - 1 : -1]]
@@ -333,13 +333,13 @@ def _drawn_again(end: re.Match[bytes]) -> bytes:
 
 
 def _goes_down(end: re.Match[bytes]) -> bytes:
-    """A newline after a progress bar leads to the next bar; after text, it ends the line."""
+    """The replacement for newlines that move down: a carriage return after a bar; after text, they end the line."""
     text, at = end.string, end.start()
     return b"\r" if b"\r" in text[text.rfind(b"\n", 0, at) + 1 : at] else end[0]
 
 
 def _open_bar(text: bytes) -> int | None:
-    """Where a bar begins whose line may have ended, or only goes down to the next bar: what follows will tell."""
+    """Where a bar begins whose newline may end the line or move down to the next bar, which later bytes will show."""
     end = text.rfind(b"\n")
     if end < 0 or not _DRAWS_BELOW.fullmatch(text, end + 1):
         return None
@@ -349,13 +349,13 @@ def _open_bar(text: bytes) -> int | None:
 
 
 def _shortened(line: bytes) -> bytes:
-    """A line that is still drawn: its last state, and whether the cursor went up from it."""
+    """A line that is still being redrawn, cut to its last state and the cursor movements up from it."""
     up = _UP.search(line)
     return b"\r" + _last_drawn(line)[-_LINE_MOST // 2 :] + (up[0] if up else b"")
 
 
 def _last_drawn(line: bytes) -> bytes:
-    """What a terminal would show of a line that was drawn several times: a progress bar uses carriage returns."""
+    """What a terminal shows after a line was drawn several times, as a progress bar does with carriage returns."""
     if b"\r" not in line and b"\x1b" not in line:
         return line if line.strip() else b""
     return next((text for text in reversed(_CURSOR.sub(b"", line).split(b"\r")) if text.strip()), b"")

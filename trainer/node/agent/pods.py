@@ -1,8 +1,8 @@
-"""A node that is a pod of Kubernetes: the variables of contract.md, made from those of Kubeflow's torch policy.
+"""A node that is a Kubernetes pod: makes the variables of contract.md from those of Kubeflow's torch policy.
 
-A TrainJob gives its pods PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and their like, and `muster export` writes the same
-into a JobSet. They lack what Muster adds to torch's rendezvous: who is its host, and the interface to the others.
-Pods of a role know the names of all roles' pods; their own number says which of them they are.
+A TrainJob gives its pods PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and similar variables, and `muster export` writes
+the same ones into a JobSet. They lack what Muster adds to torch's rendezvous: which node hosts it, and the network
+interface to the other nodes. A pod of a role has the names of all roles' pods, and its own number among them.
 Standard library only.
 """
 
@@ -20,21 +20,22 @@ from ..variables import number
 from . import slurm
 
 _PORT = "29500"
-# What `muster export` writes for pods of a role, without the run's key, which a Secret has.
+# What `muster export` writes for the pods of a role; the run's key is not in it, but comes from a Kubernetes Secret.
 ROLES, KEY = "MUSTER_ROLES", "MUSTER_ROLES_KEY"
-# The first pod may wait for a free machine long after the others have begun.
+# How long to wait for the first pod, which may wait for a free machine long after the other pods have begun.
 _PATIENCE_SECONDS = 3600.0
 
 
 def applies(given: Mapping[str, str]) -> bool:
-    """Whether variables say where the nodes meet in Kubeflow's words alone."""
+    """Whether only Kubeflow's variables state the rendezvous."""
     return "PET_MASTER_ADDR" in given and "PET_RDZV_ENDPOINT" not in given
 
 
 def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) -> dict[str, str]:
-    """What this node gets beside `given`. `arguments`: of the agent; the run folder is below `here` if none is given.
+    """The variables that this node gets in addition to `given`. `arguments`: those of the agent.
 
-    Raises TrainError for a name without address, and for roles that are not as `muster export` writes them.
+    The run folder is below `here` if `given` has none. Raises TrainError for a host name that has no address, and for
+    roles that are not in the form that `muster export` writes.
     """
     nodes, place = number(given, "PET_NNODES", 1), number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
@@ -48,7 +49,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:
-    """What a pod of a role is among all roles."""
+    """The variables that tell a pod of a role which node it is."""
     index = number(given, "MUSTER_ROLE_INDEX", 0)
     try:
         plan: dict[str, Any] = json.loads(given[ROLES])
@@ -59,6 +60,6 @@ def _of_role(given: Mapping[str, str]) -> dict[str, str]:
         raise Refused(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
     if not given.get(KEY):
         raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
-    # It listens there; to the others it has a name, since another pod in its place has another address.
+    # The pod listens at this address. The other pods use its name, since a pod that replaces it has another address.
     nodes[node][0] = meeting.resolve(str(name), _PATIENCE_SECONDS)
     return {ROLES: json.dumps({**plan, "key": given[KEY]}), "MUSTER_NODE": node}

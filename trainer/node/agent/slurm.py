@@ -1,7 +1,8 @@
-"""A node that Slurm's `srun` has started: contract.md's variables from Slurm's own; what cannot be right is refused.
+"""A node that Slurm's `srun` has started: makes contract.md's variables from Slurm's, and refuses a wrong setup.
 
-`srun muster agent -- train.py` starts one task on each host of a job, and nothing else says where the nodes meet. The
-first host of the step is the first node, so it has rank 0. Variables that are set already stay. Standard library only.
+`srun muster agent -- train.py` starts one task on each host of a job, and only Slurm's variables show where the nodes
+can meet. The first host of the step is the first node, so it has rank 0. Variables that are already set stay as they
+are. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,27 +21,26 @@ from ..membership import meeting
 from ..variables import number
 
 _PATIENCE_SECONDS = 20.0
-# Below the ports that a system gives to connections: each step of each job, and each start of it, has its own.
+# Below the ports that a system assigns to connections. Each step of each job, and each start of it, has its own port.
 _FIRST_PORT, _PORTS = 15000, 15000
-# As the control side has it (deploy/run/environment.py): tests/unit/test_contract.py compares the two.
+# The same text as on the control side (deploy/run/environment.py); tests/unit/test_contract.py compares the two.
 RDZV_CONF = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=5,join_timeout=60"
-# A host may import torch from a slow shared disk minutes later than the others.
+# Long, because a host that imports torch from a slow shared disk may be ready minutes later than the others.
 _JOIN_SECONDS = 600
 _MOST_NODES = 65536
 _SIOCGIFADDR = 0x8915
 
 
 def applies(given: Mapping[str, str]) -> bool:
-    """Whether Slurm has started this process, and no variable says where the nodes meet."""
+    """Whether Slurm has started this process, and no variable states the rendezvous."""
     return "SLURM_JOB_ID" in given and "PET_RDZV_ENDPOINT" not in given and "PET_NNODES" not in given
 
 
 def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) -> dict[str, str]:
-    """What this node gets beside `given`. The run folder is below `here`, and stays the same when the job is requeued.
+    """The variables that this node gets in addition to `given`. `arguments`: those of the agent.
 
-    `arguments`: of the agent.
-
-    Raises Refused where srun is missing, or has started several tasks on a host; TrainError for a name without address.
+    The run folder is below `here`, and stays the same when the job is requeued. Raises Refused if srun is missing or
+    has started several tasks on a host, and TrainError for a host name that has no address.
     """
     nodes = number(given, "SLURM_STEP_NUM_NODES", number(given, "SLURM_NNODES", 1))
     if "SLURM_STEP_ID" not in given and nodes > 1:
@@ -67,7 +67,8 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
         "MUSTER_RUN_DIR": str(here / "runs" / name),
         "MUSTER_NODE": given.get("SLURMD_NODENAME") or socket.gethostname(),
         "MUSTER_STYLE": "slurm",
-        # Slurm signals every process of a step: torchrun leaves that to the agent, and can still be asked by SIGQUIT.
+        # Slurm signals every process of a step, so torchrun ignores these signals and leaves them to the agent, which
+        # can still ask torchrun to end by SIGQUIT.
         "MUSTER_ALL_SIGNALLED": "1",
         "PET_SIGNALS_TO_HANDLE": "SIGQUIT",
     }
@@ -77,7 +78,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
 
 
 def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
-    """What every node gets that no control side has planned: `ranks` of them, and how torchrun looks after them."""
+    """The variables of a node that no control side has planned: its number of ranks, and torchrun's settings."""
     return {
         "PET_NPROC_PER_NODE": str(ranks),
         "PET_MAX_RESTARTS": "0" if list(arguments[:1]) == ["--script"] else "100",
@@ -88,7 +89,7 @@ def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
 
 
 def beside(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
-    """Of the variables `made` those that are not `given`; a command that runs once a node starts its ranks itself."""
+    """The variables of `made` that are not in `given`; also those for a command that starts a node's ranks itself."""
     own = {variable: value for variable, value in made.items() if variable not in given}
     if list(arguments[:2]) == ["--script", "--per-node"]:
         own |= {"PET_NPROC_PER_NODE": "1", "MUSTER_LAUNCHER_RANKS": str(ranks_of(given))}
@@ -96,14 +97,14 @@ def beside(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str
 
 
 def clear(given: Mapping[str, str]) -> None:
-    """Remove the verdicts of an earlier start: a requeued job has the same run folder. The first node does it."""
+    """On the first node, remove an earlier start's verdicts: a requeued job has the same run folder."""
     if given.get("PET_NODE_RANK") == "0":
         for path in Path(given["MUSTER_RUN_DIR"]).glob("outcome/*.json"):
             path.unlink(missing_ok=True)
 
 
 def hosts(text: str) -> list[str]:
-    """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login. Raises Refused for others."""
+    """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login. Raises Refused."""
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names += _named(part)
@@ -132,18 +133,21 @@ def _named(part: str) -> list[str]:
 
 
 def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]:
-    """Where the nodes meet, and the interface to it: of the first host's address, as the others resolve its name."""
+    """The rendezvous at the first host's address, as the other hosts resolve its name, and the interface to it."""
     names = hosts(given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", ""))
     first = meeting.resolve(names[0], _PATIENCE_SECONDS)
     peer = meeting.resolve(names[1], _PATIENCE_SECONDS) if place == 0 and len(names) > 1 else first
     own = meeting.this_end(peer, 1)
     if place == 0 and _is_loopback(first) and not _is_loopback(peer):
-        first = own  # /etc/hosts of Debian calls the host itself 127.0.1.1, and no other host reaches that
+        first = own  # Debian's /etc/hosts maps the host's own name to 127.0.1.1, which no other host reaches
     return met(first, own, _port(given, start), place, f"slurm-{start}")
 
 
 def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
-    """Where the nodes of this start meet: at the address of the first; `own`: this node's, on the way there."""
+    """The rendezvous variables: the nodes meet at `first`, the first node's address.
+
+    `own`: the address of this node on the network to the first one. `start`: an id of this start of the nodes.
+    """
     patient = re.sub(r"join_timeout=\d+", f"join_timeout={_JOIN_SECONDS}", RDZV_CONF)
     made = {
         "PET_RDZV_BACKEND": "c10d",
@@ -162,7 +166,7 @@ def _port(given: Mapping[str, str], start: str) -> int:
 
 
 def ranks_of(given: Mapping[str, str]) -> int:
-    """How many ranks this host has: as asked, one for each of the step's GPUs, or one."""
+    """How many ranks this host has: as many as asked for, else one for each of the step's GPUs, else one."""
     if given.get("PET_NPROC_PER_NODE", "").isdecimal():
         return int(given["PET_NPROC_PER_NODE"])
     lists: Sequence[str] = [given.get(name, "") for name in ("SLURM_STEP_GPUS", "CUDA_VISIBLE_DEVICES")]
@@ -175,7 +179,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _interface(address: str) -> str:
-    """The interface that has this IPv4 address; empty where there is none."""
+    """The interface that has this IPv4 address; empty if there is none."""
     if ":" in address:
         return ""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:

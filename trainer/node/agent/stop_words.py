@@ -1,7 +1,8 @@
-"""How a script ended that was asked to stop: what it wrote after that, and what it did not. Pure.
+"""Describes how a script ended after it was asked to stop, and what it wrote since then. Pure.
 
-Only the script knows whether it has saved all; but who was killed in the middle of it, who failed at it, and which
-files came, the node has seen. An end that calls itself fine without them would be believed. Standard library only.
+Only the script knows whether it has saved everything. But the node has seen which ranks were killed or failed while
+they were stopping, and which files were written. A plain "stopped" without these facts would be taken for a good end.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -13,14 +14,16 @@ from dataclasses import dataclass
 from .limit import USUAL_GRACE_S
 
 _ERROR_MOST, _PATH_MOST = 160, 100
-# Python's own ways to end by a signal are no fault of the script's.
+# Exceptions by which Python ends on a signal; they are not errors of the script.
 _ENDS = re.compile(r"(?:KeyboardInterrupt|SystemExit|\w*SignalException)\b")
 
 
 @dataclass(frozen=True)
 class AfterStop:
-    """`cut`: the ranks that were killed because they still ran after `grace_s`. `errors`: of those that failed by
-    themselves, and lost no peer. `files`: those written since the stop was asked for, the newest first.
+    """What happened on a node after it was asked to stop.
+
+    `cut`: the ranks that were killed because they still ran after `grace_s` seconds. `errors`: by rank, the errors of
+    ranks that failed by themselves, not because of a lost peer. `files`: the files written since, the newest first.
     """
 
     cut: Sequence[int] = ()
@@ -30,19 +33,19 @@ class AfterStop:
 
     @property
     def own_errors(self) -> list[tuple[int, str]]:
-        """The ranks that failed at the stop, in order, with the error of each."""
+        """The ranks that failed while they were stopping, in order, each with its error."""
         return [(rank, text) for rank, text in sorted((self.errors or {}).items()) if not _ENDS.match(text)]
 
     @property
     def unsaved(self) -> bool:
-        """Whether the script failed at it, and no file tells that it had saved before."""
+        """Whether the script failed while it was stopping, and wrote no file that shows that it had saved before."""
         return bool(self.own_errors) and not self.files
 
 
 def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:
-    """The sentence: `what` (train.py was asked to stop), who was cut or failed, and what was written since.
+    """A sentence: `what` (train.py was asked to stop), which ranks were killed or failed, and what was written since.
 
-    `nodes`: there are several, and another one may have written what this one has not.
+    `nodes`: there are several nodes, so another node may have written files even if this one has not.
     """
     parts = [what]
     if after.cut:

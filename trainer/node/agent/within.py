@@ -1,9 +1,10 @@
-"""`python -m muster.trainer.node within [--terminal] -- COMMAND ARGS`: a command beside the ranks, in the run's folder.
+"""`python -m muster.trainer.node within [--terminal] -- COMMAND ARGS`: runs a command in a node, in the work folder.
 
-`docker exec` does not end what it started when its client goes away. So this process starts the command and watches its
-own standard input: when that ends, because the connection to this host is lost or the user has left, it ends the
-command too. With `--terminal` the command has a terminal here, and the input is a row of frames: `d` and a length with
-that many bytes of what the user types, `r` with the lines and columns of the user's window. Standard library only.
+`docker exec` does not end the command that it started when its client goes away. So this process starts the command and
+watches its own standard input: when that ends, because the connection to this host is lost or the user has left, it
+ends the command too. With `--terminal`, the command gets a terminal here, and the standard input is a sequence of
+frames: `d`, a length, and that many bytes that the user typed; or `r`, and the lines and columns of the user's window.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _SHELLS = ("/bin/bash", "/bin/sh")
 
 
 def main() -> int:
-    """Run the command; returns its exit code, 128 + n for a signal."""
+    """Run the command; returns its exit code, or 128 + n if signal n ended it."""
     at = sys.argv.index("--")
     terminal, command = "--terminal" in sys.argv[1:at], sys.argv[at + 1 :]
     _enter()
@@ -41,7 +42,7 @@ def main() -> int:
 
 
 def _enter() -> None:
-    """Go where the run's script works; variables are those of the container."""
+    """Change to the folder in which the run's script works, and set HOME; other variables are the container's."""
     folder = Path(os.environ.get("MUSTER_RUN_DIR", "/nowhere"))
     with suppress(OSError):
         os.chdir(folder / work.WORK)
@@ -66,9 +67,9 @@ def _plain(command: Sequence[str]) -> int:
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
-    """Ask the command and all that it started to end; kill what stays."""
+    """Ask the command and everything that it started to end, and kill what still runs then."""
     end = time.monotonic() + _LEAVE_SECONDS
-    with suppress(ProcessLookupError):  # nobody is left
+    with suppress(ProcessLookupError):  # no process of the group is left
         os.killpg(child.pid, signal.SIGTERM)
         while time.monotonic() < end:
             child.poll()
@@ -81,7 +82,7 @@ def _end(child: subprocess.Popen[bytes]) -> int:
 def _in_terminal(command: Sequence[str]) -> int:
     pid, terminal = pty.fork()
     if not pid:
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup leaves it ignored, and a terminal's end would end nobody
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # nohup leaves it ignored: then closing the terminal ends nothing
         try:
             os.execvp(command[0], list(command))
         except OSError as fault:
@@ -90,7 +91,7 @@ def _in_terminal(command: Sequence[str]) -> int:
     os.set_blocking(terminal, False)
     frames = typed = b""
     while True:
-        # A program may print before it reads on: who waits for it to read what was pasted must read meanwhile.
+        # A program may print before it reads more input, so a large pasted text must not block reading its output.
         ready, takes, _ = select.select([0, terminal], [terminal] if typed else [], [])
         if takes:
             with suppress(OSError):
@@ -109,12 +110,12 @@ def _in_terminal(command: Sequence[str]) -> int:
                 break
             frames, more = _obey(frames + piece, terminal)
             typed += more
-    os.close(terminal)  # a terminal that hangs up ends what runs in it
+    os.close(terminal)  # the kernel then hangs up the terminal, which ends the programs in it
     return _reap(pid)
 
 
 def _obey(frames: bytes, terminal: int) -> tuple[bytes, bytes]:
-    """Do what the whole frames say; returns the rest, and what was typed."""
+    """Obey the complete frames; returns the remaining bytes, and what the user typed."""
     typed = b""
     while frames:
         if frames[:1] == b"r" and len(frames) > _SIZE.size:

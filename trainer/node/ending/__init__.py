@@ -1,1 +1,1 @@
-"""How ranks ended, who failed first, and whether those who trained were the ranks at all."""
+"""How ranks ended, which one failed first, and whether the processes that trained were the ranks at all."""

@@ -1,4 +1,4 @@
-"""Which rank of this node failed first: the others may have failed because of it. Pure."""
+"""Which rank of this node failed first; the other ranks may have failed because of it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .script_verdict import LastWords
 
 @dataclass(frozen=True)
 class Failure:
-    """A rank that failed: its life, its last words, how it ended, and the cause where its error does not tell it."""
+    """A rank that failed: its life, its last words, how it ended, and the cause if its error does not show that."""
 
     life: Life
     last_words: LastWords
@@ -20,6 +20,6 @@ class Failure:
 
 
 def first_to_fail(failures: Iterable[Failure]) -> Failure | None:
-    """The first that is not a victim, by its last words; of a signal and an exit code at once, the signal's."""
+    """The first failure that is not a victim's, by its last words; of two at the same time, one by a signal."""
     own = [each for each in failures if not each.last_words.victim]
     return min(own, key=lambda each: (each.life.ended, (each.life.code or 0) > 0, each.life.rank), default=None)

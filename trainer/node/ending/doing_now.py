@@ -1,7 +1,7 @@
-"""`python -m muster.trainer.node why`: what each rank of this node does at this moment, a JSON object a line.
+"""`python -m muster.trainer.node why`: what each rank of this node is doing now, as one JSON object per line.
 
-Run beside the agent, in the same container: it reads what ranks leave in the node's private folder, and touches none
-of them. Standard library only.
+It runs next to the agent, in the same container. It reads what ranks leave in the node's private folder, and does not
+touch the ranks. Standard library only.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _FRAMES = 40
 
 
 def main() -> int:
-    """Print the ranks of the node in whose container this runs."""
+    """Print what the ranks of the node in this container are doing."""
     outcome = folder_here()
     run_folder, node = outcome.parents[1], os.environ["MUSTER_NODE"]
     ends = Ends(outcome)
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
-    """What a rank does: `life` is its own, or that of the command that started it; `file` has its looks."""
+    """What a rank is doing. `life`: the rank's, or that of the command that started it. `file`: the rank's looks."""
     if life.code is not None:
         return {"doing": "ended", "code": life.code}
     looks = stacks.of_life(file, life.began)
@@ -56,7 +56,7 @@ def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
 
 
 def _started_by_command(outcome: Path) -> dict[int, Path]:
-    """By rank, the file of looks of each living process that a command such as `bash run.sh` started as a rank here."""
+    """By rank, the file of looks of each living rank that a command such as `bash run.sh` has started on this node."""
     files = dict[int, Path]()
     for path in outcome.glob("*.stacks"):
         with suppress(OSError):

@@ -1,8 +1,8 @@
-"""How those who trained below a rank, or in a thread of it, have ended, where its code does not say or hid them.
+"""How the processes that trained below a rank, or a thread of it, ended, if the rank's own code does not show that.
 
-A process trains if it made a step, or joined a group of two and more (trainer/node/rank/together.py); it leaves its end
-behind (node/rank/end_note.py). What one of them failed at is made good by another that began after it and ended well:
-a shell tries again, a launcher restarts, a search goes on. Where nothing trained, the last program of Python's counts.
+A process trains if it made a step, or joined a group of two or more ranks (trainer/node/rank/together.py). It leaves a
+note of its end (node/rank/end_note.py). A failure is made good if another process began after it and ended well: a
+shell tries again, a launcher restarts, a search continues. If nothing trained, the last Python program counts.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from .watch_below import Unseen, has_torch
 Notes = Sequence[Mapping[str, Any]]
 _NEVER = float("inf")
 _MOST_BYTES = 1 << 16
-# Python ends so where nobody read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
+# Python's exit code if no one read the rest of its output, as in `train.py | grep -m1 loss`: its work was done.
 _READER_LEFT = 120
-# Helpers of a library end behind their parent: a worker of a DataLoader looks for it every 5 s.
+# Helper processes of a library end later than their parent: a DataLoader's worker checks every 5 s whether it lives.
 _HELPERS_END_S = 8.0
-_NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
-# What makes a shell's line one that expects a failure: the words before the program, and those behind it.
+_WAIT_HINT = "let the script wait for it, in a shell with `wait`"
+# Words before the program by which a shell line checks how it ends; those after it are in _ASKS_LATER.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
-# A line of a shell that ends others.
+# A shell line that kills other processes.
 _KILLS = re.compile(r"(?:^|[;&|({'\"]|\b(?:do|then|else|sudo))\s*p?kill(?:all)?\s")
 _ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
 
@@ -47,8 +47,8 @@ _ASKS_LATER, _LATER_LINES = re.compile(r"\$\{?(?:\?|PIPESTATUS)"), 2
 class Trained:
     """A process that trained: from `began` to `ended` (unix seconds), and its `error` in words; empty if it ended well.
 
-    `lives`: it still runs. `shell`: the folder and the words of the shell above. `timed`: `timeout` may have killed it.
-    `outside`: only its code is known (watch_below.py). `cause`: of one that was killed.
+    `lives`: it still runs. `shell`: the folder and the words of the shell above it. `timed`: `timeout` may have killed
+    it. `outside`: only its exit code is known (watch_below.py). `cause`: of the end, if it was killed.
     """
 
     script: str
@@ -65,9 +65,9 @@ class Trained:
 
 
 def not_made_good(trained: Sequence[Trained]) -> Trained | None:
-    """The process whose failure is the run's: the first of those that nobody made good; None if there is none.
+    """The process whose failure counts for the run: the first that was not made good; None if there is none.
 
-    One that only lost its peers stands behind one that knows why.
+    A process that only lost its peers comes after one whose error has another cause.
     """
     well = [each for each in trained if not each.error]
     failed = [each for each in trained if each.error and not _is_made_good(each, well) and not _is_expected(each, well)]
@@ -75,7 +75,7 @@ def not_made_good(trained: Sequence[Trained]) -> Trained | None:
 
 
 def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
-    """Whether a later process did what this one failed at: the same program, or a training of another."""
+    """Whether a later process did what this one failed to do: the same program, or another one that trained."""
     return any(
         each.began > failed.ended and (each.stepped or not failed.stepped or each.script == failed.script)
         for each in well
@@ -83,9 +83,10 @@ def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
 
 
 def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
-    """Whether this is one of several trials that may fail: one before it went well, and its shell asks how it ended.
+    """Whether this is one of several trials that may fail: an earlier one went well, and the shell checks its end.
 
-    What a program of Python's asks cannot be seen: there a trial is the same program once more. `timeout` may end it.
+    If a Python program starts the trials, its checks cannot be seen: then the same program run again counts as a trial.
+    A process that `timeout` ended, and whose end the shell checks, may also be the first trial.
     """
     before = [each for each in well if each.ended < failed.began and (each.stepped or not failed.stepped)]
     asked = _is_asked(failed.shell, failed.script)
@@ -95,9 +96,9 @@ def _is_expected(failed: Trained, well: Iterable[Trained]) -> bool:
 
 
 def _is_asked(shell: Sequence[str], script: str) -> bool | None:
-    """Whether a shell's text asks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
+    """Whether a shell's text checks how this program ends (`if PROGRAM`, `PROGRAM || ...`, `PROGRAM; code=$?`).
 
-    None where it does not name the program. `shell`: its folder and its words.
+    None if the text does not contain the program's name. `shell`: its folder and its words.
     """
     lines = _lines(shell)
     name = re.compile(rf"(?<![\w.-]){re.escape(script)}(?![\w.-])")
@@ -115,12 +116,12 @@ def _lines(shell: Sequence[str]) -> list[str]:
 
 
 def nobody_trained(outcome: Path) -> bool:
-    """Whether no process of this node has made a step, or had peers, as far as that is seen."""
+    """Whether no process of this node was seen to make a step or to have peers."""
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
 def not_known(outcome: Path) -> str:
-    """A script that has torch loaded and of whose end nothing is known; empty if there is none."""
+    """The name of a script that had torch loaded, and whose end is unknown; empty if there is none."""
     notes = training_alone.notes(outcome)
     unknown = {note.get("process") for note in notes if "code" in note and note["code"] is None}
     scripts = (note["script"] for note in notes if note.get("process") in unknown and "script" in note)
@@ -128,14 +129,15 @@ def not_known(outcome: Path) -> str:
 
 
 class NotYet(Exception):
-    """What a rank has started still runs, and may end in time."""
+    """A process that a rank has started still runs, and may end in time."""
 
 
 def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: float = 0.0) -> Crash | None:
-    """Who failed where a rank ended with 0, and why; None if nobody did. Raises NotYet.
+    """What failed below a rank that itself ended with 0, and why; None if nothing did. Raises NotYet.
 
-    `life` and `pid` are the rank's, whose own code is known. `oom`: the kernel killed somebody in the meantime.
-    `program`: the rank is no script of Python's, but a program that starts some. `until`: so long its helpers may take.
+    `life` and `pid`: the rank's. `oom`: the kernel has killed a process here because memory ran out. `program`: the
+    rank is not a Python script, but a program that starts some. `until`: the time (monotonic) until which its helper
+    processes may still run.
     """
     if trained := _trained(outcome, life, pid, oom):
         failed = not_made_good(trained)
@@ -143,11 +145,11 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
             return None
         if failed.lives and time.monotonic() < until:
             raise NotYet
-        if failed.outside and not failed.lives:  # its error is among what it printed
+        if failed.outside and not failed.lives:  # its error can be found in its output
             return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
         return Crash(f"{who} has not ended" if failed.lives else f"{who} failed", failed.error, failed.cause)
-    # A script of Python's says itself how it ended, and nothing of a training that it leaves behind: a submitted job.
+    # A Python script reports its own end; a process that it leaves running, such as a submitted job, does not count.
     last = _end(outcome / f"end-{life}") if program else None
     notes = training_alone.notes(outcome) if program else []
     killed = _killed(notes)
@@ -160,14 +162,17 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
     left = {} if last else _below(life, pid)
     if left and time.monotonic() < until:
         raise NotYet
-    for each, script in left.items():  # of a script of Python's a server without torch keeps no work from it
+    for each, script in left.items():  # a server without torch that a Python script leaves behind is no failure
         if program or has_torch(each):
-            return Crash(f"{script}, which it started, has not ended", _NOBODY_WAITS)
+            return Crash(f"{script}, which it started, has not ended", _WAIT_HINT)
     return None
 
 
 def _is_lost(note: Mapping[str, Any], killed: Set[int], life: str, last: Mapping[str, Any] | None) -> bool:
-    """Whether this notes that a Python was killed before it trained, that no other ended after it, and nobody asks."""
+    """Whether this note says that a Python was killed before it trained, and its end is neither checked nor followed.
+
+    That is: no shell checks that end, no process killed it on purpose, and no other program ended after it.
+    """
     t, pid = note.get("t"), note.get("pid")
     if note.get("life") != life or "lost" not in note or not (is_number(t) and is_number(note.get("code")) and pid):
         return False
@@ -177,19 +182,19 @@ def _is_lost(note: Mapping[str, Any], killed: Set[int], life: str, last: Mapping
 
 
 def _killed(notes: Notes) -> set[int]:
-    """The processes that a Python has ended on purpose, and below 0 the groups."""
+    """The processes that a Python has killed on purpose; a negative number is a process group."""
     return {note["kills"] for note in notes if "kills" in note}
 
 
 def _is_ended_on_purpose(pid: int, group: int, shell: Sequence[str], killed: Set[int]) -> bool:
-    """Whether a Python has ended this process, or its group, or it is gone and a line of its shell ends some."""
+    """Whether a Python has killed this process or its group; or it is gone, and a line of its shell kills processes."""
     if pid in killed or -group in killed:
         return True
     return any(map(_KILLS.search, _lines(shell))) and not processes.lives(pid)
 
 
 def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
-    """Those who trained in this life of a rank, in the order in which they began."""
+    """The processes that trained in this life of a rank, in the order in which they began."""
     every, notes = training_alone.notes(outcome), dict[str, list[Mapping[str, Any]]]()
     for note in every:
         process = note.get("process")
@@ -206,7 +211,7 @@ def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
 def _end_of(
     outcome: Path, pid: int, oom: bool, killed: Set[int], process: str, notes: Notes, first: Mapping[str, Any]
 ) -> Trained:
-    """How a process that trained ended, by what it left and by what is left of it."""
+    """How a process that trained ended, from the note that it left, or from other traces."""
     own, _, began = process.partition("-")
     end, times = _end(outcome / f"end-{process}"), [each["t"] for each in notes if is_number(each.get("t"))]
     shell = _strings(first.get("shell"))
@@ -220,14 +225,14 @@ def _end_of(
     if codes := [each["code"] for each in notes if "code" in each]:
         return _with_code(known, codes[0], timed, on_purpose)
     after = _end(outcome / f"end-{first['life']}")
-    if after and after["process"].partition("-")[0] == own:  # it has become another program
+    if after and after["process"].partition("-")[0] == own:  # the process has become another program (exec)
         return replace(known, ended=after["t"], error=_fault(after))
-    # Its code is known, or others have ended it on purpose.
+    # It is the rank itself, whose code is known, or another process has ended it on purpose.
     if known.pid == pid or first.get("managed") or on_purpose:
         return known
     if processes.lives(known.pid):
-        return replace(known, ended=_NEVER, error=_NOBODY_WAITS, lives=True)
-    if os.statvfs(outcome).f_bavail == 0:  # it could not leave word
+        return replace(known, ended=_NEVER, error=_WAIT_HINT, lives=True)
+    if os.statvfs(outcome).f_bavail == 0:  # the disk is full: it could not leave a note
         return known
     out_of_memory = " (out of memory: the kernel killed a process here)" if oom else ""
     cause = "container-out-of-memory" if oom else "killed"
@@ -235,21 +240,21 @@ def _end_of(
 
 
 def _with_code(known: Trained, code: object, timed: bool, on_purpose: bool) -> Trained:
-    """How a process ended of which only the code is known, if that."""
+    """How a process ended of which at most the exit code is known."""
     if not is_number(code) or code in (DONE, _READER_LEFT) or (code < 0 and on_purpose):
         return known
     return replace(known, error=code_in_words(int(code)), timed=timed and code < 0, cause="killed" if code < 0 else "")
 
 
 def _fault(end: Mapping[str, Any]) -> str:
-    """The error that a process left; empty if it ended well."""
+    """The error in the note that a process left; empty if it ended well."""
     if end["code"] is None:
         return end["error"] or "it crashed as it ended"
     return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 
 def _end(path: Path) -> dict[str, Any] | None:
-    """What a process left, its `code` among it: None where the byte for that is missing. None if it left nothing."""
+    """The note that a process left; its `code` is None if that byte is missing. None if there is no note."""
     with suppress(OSError):
         with path.open("rb") as file:
             line, _, code = file.read(_MOST_BYTES).partition(b"\n")
@@ -269,7 +274,7 @@ def _strings(value: object) -> tuple[str, ...]:
 
 
 def _below(life: str, pid: int) -> dict[int, str]:
-    """The scripts and modules that Pythons of this life run, by process; a library's `-c` is a helper."""
+    """The scripts and modules that living Pythons of this life run, by process; without a library's `-c` helpers."""
     mine, left = f"{LIFE}={life}", dict[int, str]()
     for each in processes.all_stats().keys() - {pid}:
         with suppress(OSError):
@@ -282,11 +287,11 @@ def _below(life: str, pid: int) -> dict[int, str]:
 
 
 class Judged:
-    """A rank as torchrun sees it, a Popen or what stands for one, with the code that counts: its own without an agent.
+    """A rank as torchrun sees it: wraps a Popen or a similar object, and returns the code that counts.
 
-    `noted`: the code for the agent, which is another one in an orderly stop: there torchrun hears that all is well, as
-    it would end the other ranks, which may still save, or start them again. `stops`: whether it may stop in this way.
-    `crash`: why it has failed though it ended with 0.
+    Without an agent, that is the rank's own code. `noted`: the code for the agent. The two differ in a graceful stop:
+    there torchrun gets 0, because otherwise it would end the other ranks, which may still save, or start them again.
+    `stops`: whether this rank may stop in that way. `crash`: why it has failed although it ended with 0.
     """
 
     returncode: int | None = None
@@ -302,7 +307,7 @@ class Judged:
         self._unseen = Unseen(self._outcome, environment, self.pid) if self._outcome and self._program else None
 
     def poll(self) -> int | None:
-        """The exit code as Popen has it; FAILED instead of 0 where somebody who trained below it has failed."""
+        """The exit code as in Popen; FAILED instead of 0 if a process that trained below it has failed."""
         if self.returncode is None:
             self.returncode = self._process.poll()
             if self.returncode is None and self._unseen:
@@ -323,7 +328,7 @@ class Judged:
         self._until = self._until or time.monotonic() + _HELPERS_END_S
         try:
             crash = judge(outcome, given[LIFE], self.pid, oom, self._program, self._until)
-        except NotYet:  # the other ranks are looked at meanwhile
+        except NotYet:  # ask again later; meanwhile the caller looks at the other ranks
             self.returncode = None
             return
         if crash:

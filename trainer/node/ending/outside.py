@@ -1,6 +1,7 @@
-"""What a script in a container wrote elsewhere than into its folder, its home and the kept paths.
+"""Finds files that a script in a container wrote outside its folder, its home and the kept paths.
 
-It goes with the container, lies among the downloads of all runs, or beside the script's folder. Standard library only.
+Such a file is lost with the container, is among the downloads that all runs share, or is next to the script's folder.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -16,20 +17,20 @@ from pathlib import Path
 
 from ..files import caches, replaceable
 
-# Of the image and the kernel; of Muster, in a run's folder.
+# Folders of the image and the kernel; and what Muster itself puts into a run's folder.
 _SYSTEM = r"bin|boot|dev|etc|lib|lib32|lib64|proc|run|sbin|sys|usr"
-_OURS = (
+_MUSTER_FILES = (
     r"\..*|work|home|keep|sent|torn|nodes|outcome|telemetry|scalars|logs|ranks|checkpoints|tensorboard|"
     r"(?:sent|copies|config|environment|record|outcome|preflight|code)\.json|"
     r"(?:metrics.*|timeline)\.jsonl|report\.html|code\.diff"
 )
-# What tempfile, torch, multiprocessing and Ray call what they throw away themselves.
-_PASSING = re.compile(
+# The names of temporary files and folders of tempfile, torch, multiprocessing and Ray, which remove them themselves.
+_TEMPORARY = re.compile(
     r"tmp[a-z0-9_]{8}|torchelastic_.*|torchinductor_.*|pymp-.*|session_[\d_-]{20,60}|ray_current_cluster"
 )
-# Of torch.hub: the name has the beginning of the content's digest.
+# A download of torch.hub: its name contains the beginning of the content's digest.
 _DIGEST = re.compile(r".*/hub/checkpoints/[^/]*-([0-9a-f]{8,64})\.\w+", re.DOTALL)
-# The end of a run waits no longer than this for a look at each place.
+# At the end of a run, the search in each place may take this many seconds; then how many paths of each are listed.
 _LOOK_S, _NAMED = 3.0, 3
 
 
@@ -43,8 +44,8 @@ class Outside:
 
 
 def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = caches.FOLDER) -> Iterator[Outside]:
-    """Yield what has been written since then on the container's own disk, among the downloads, and beside `work/`."""
-    places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _OURS}
+    """Yield what was written after `since`: on the container's own disk, among the downloads, and next to `work/`."""
+    places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _MUSTER_FILES}
     for top, ours in places.items():
         new = [
             (status.st_size, str(path))
@@ -59,7 +60,7 @@ def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = 
 
 
 def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:
-    """The plain files on the disk of `top` that a user of the container has written; not below what is ours there."""
+    """The plain files of this process's user on the disk of `top`, except those below names that match `ours`."""
     disk, folders, until = top.stat().st_dev, [top], time.monotonic() + _LOOK_S
     of_python = {sys.prefix, sys.base_prefix}
     while folders and time.monotonic() < until:
@@ -69,7 +70,7 @@ def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_res
         except OSError:
             continue
         for entry in entries:
-            if _PASSING.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
+            if _TEMPORARY.fullmatch(entry.name) or (folder == top and ours.fullmatch(entry.name)):
                 continue
             if entry.path in of_python:
                 continue
@@ -84,7 +85,7 @@ def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_res
 
 
 def _is_of_torch_hub(path: Path) -> bool:
-    """Whether it is a file of a repository that torch.hub has unpacked, or holds what its name says."""
+    """Whether torch.hub has downloaded this file: it belongs to a repository, or its name has its content's digest."""
     match = _DIGEST.fullmatch(str(path))
     if match is None:
         return path.name == "trusted_list" or any((above / "hubconf.py").exists() for above in path.parents)

@@ -1,8 +1,8 @@
-"""Which words make a node's ranks a world of their own: the line of a script, and the fix for it.
+"""Finds the line of a script that makes a node's ranks a world of their own, and the fix for it.
 
-The ranks and their launchers note where they meet, and whose command they are (node/rank/worlds.py). The command is
-looked for in the shell script that started it. For a process whose command took the run's variables away, torchrun's
-process does it (watch_below.py). Standard library only.
+The ranks and their launchers note where they meet, and which command started them (node/rank/worlds.py). That command
+is searched for in the shell script that ran it. If the command removed the run's variables, its process notes nothing,
+and torchrun's process does so for it (watch_below.py). Standard library only.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from muster.files import read
 from .. import processes
 
 _MOST_BYTES, _SHOWN = 1 << 18, 110
-# What launchers call the nodes, and where these meet; each is written with dashes here.
+# Launchers' options for the nodes and their rendezvous; each is written with dashes here.
 _OPTIONS = (
     *("--standalone", "--nnodes", "--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint"),
     *("--rdzv-id", "--rdzv-conf", "--local-addr", "--num-machines", "--machine-rank", "--main-process-ip"),
     *("--main-process-port", "--same-network", "--num-nodes", "--hostfile", "--include"),
 )
-# Of these, the ones that say how many nodes there are.
-_DECIDE = ("--standalone", "--nnodes", "--num-machines", "--num-nodes")
+# Those of these options that set how many nodes there are.
+_NODE_COUNT_OPTIONS = ("--standalone", "--nnodes", "--num-machines", "--num-nodes")
 _LAUNCHERS = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|accelerate|deepspeed)\b")
-# A value that a shell takes only where there is none is no harm.
+# A default, which a shell takes only if the variable is not set, does no harm and does not match.
 _SETS = re.compile(r"\bMASTER_(?:ADDR|PORT)=(?!\"?\$\{?MASTER_)")
 _CLEARS = re.compile(
     r"\benv\s+(?:-\w*i|-\s|--ignore-env)|\bunset\b.*\b(?:PET_|MASTER_|NNODES|NODE_RANK)|\bsudo\b|\bssh\b"
@@ -40,7 +40,7 @@ _GIVEN = "PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and PET_MASTER_PORT"
 
 
 def is_local(address: str) -> bool:
-    """Whether no other machine reaches this `host:port`: a loopback, a port that is chosen only later, or a file."""
+    """Whether no other machine can reach this `host:port`: a loopback, a port still to be chosen, or a file."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
     with suppress(ValueError):
@@ -49,14 +49,14 @@ def is_local(address: str) -> bool:
 
 
 def is_launcher(note: Mapping[str, Any]) -> bool:
-    """Whether the command of a note is a launcher that is known by its name."""
+    """Whether the command in a note is a launcher with a known name."""
     return bool(_LAUNCHERS.search(" ".join(_strings(note.get("command"))[:4])))
 
 
 def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
-    """Who says that the ranks of `note` are a world of their own, with the line, and the fix; both may be empty.
+    """The line that makes the ranks of `note` a world of their own, and the fix; both may be empty.
 
-    `script`: the words of the run's command, for a shell that has become its last command.
+    `script`: the words of the run's command, used if the shell has replaced itself by its last command.
     """
     command, at = _strings(note.get("command")), str(note.get("at", ""))
     name, lines = shell_script(_strings(note.get("shell")), script)
@@ -79,10 +79,10 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
 
 
 def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: float) -> tuple[float, bool]:
-    """For how many seconds the one who wrote `note` has waited at an address of its own, and whether that is in vain.
+    """For how many seconds the process of `note` has waited at an address of its own, and whether that is in vain.
 
-    Nothing where it does not wait, or where the run's own nodes meet. `noted`: all that its rank has noted. In vain
-    waits a launcher, or a rank of the run, that no other node can reach, and that has not met anybody here either.
+    0 if it does not wait, or waits at the run's own rendezvous. `noted`: all notes of its rank. A launcher, or a rank
+    of the run, waits in vain if no other node can reach that address, and no process on this node has met it there.
     """
     others, meets, given = (
         note.get("launch", [0])[0] or note.get("joins", 0),
@@ -98,13 +98,13 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
         return 0.0, False
     is_of_run = "launch" in note or note.get("as_run") is True
     nobody = client or (is_of_run and is_local(meets) and (meets.endswith(":0") or not is_local(given)))
-    # A launcher that has started its ranks has met the others, or is the first of them.
+    # A launcher that has started its ranks has met the other launchers, or is the first of them.
     met = "launch" in note and bool(processes.children(note["pid"]))
     return (0.0 if met and not nobody else max(0.0, now - begun)), nobody and not met
 
 
 def launch_of(words: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
-    """What a torchrun with these words would note of where it meets; nothing where that is the run's own place."""
+    """The note of a torchrun with these words about where it meets; empty if that is the run's own rendezvous."""
     own = f"{variables.get('PET_MASTER_ADDR', '')}:{variables.get('PET_MASTER_PORT', '')}"
     nodes = _value(words, "--nnodes") or variables.get("PET_NNODES", "1")
     at = "localhost:0" if "--standalone" in words else _value(words, "--rdzv-endpoint")
@@ -117,7 +117,7 @@ def launch_of(words: Sequence[str], variables: Mapping[str, str]) -> dict[str, A
 
 
 def _value(words: Sequence[str], option: str) -> str:
-    """What a command's words give an option, in either spelling; empty if nothing."""
+    """The value of an option in a command's words, in either spelling; empty if it has none."""
     for word, behind in zip(words, [*words[1:], ""], strict=True):
         name, _, value = word.partition("=")
         if name.replace("_", "-") == option:
@@ -126,7 +126,7 @@ def _value(words: Sequence[str], option: str) -> str:
 
 
 def is_astray(words: Sequence[str], variables: Mapping[str, str]) -> bool:
-    """Whether a Python with these words and variables has none of the run's, and none that lead it to others."""
+    """Whether a Python has neither the run's variables nor an address of another machine in its words or variables."""
     if not variables or "MUSTER_OUTCOME_DIR" in variables:
         return False
     addresses = [variables["MASTER_ADDR"]] if "MASTER_ADDR" in variables else []
@@ -140,7 +140,7 @@ def _strings(value: object) -> list[str]:
 
 
 def _options(command: Sequence[str]) -> list[str]:
-    """The options of a launcher that name the nodes, as they are written: those before its script."""
+    """A launcher's options about the nodes, as they are written; only those before its script."""
     named = []
     for at, word in enumerate(command[1:], 1):
         option = word.partition("=")[0]
@@ -153,7 +153,7 @@ def _options(command: Sequence[str]) -> list[str]:
 
 
 def shell_script(shell: Sequence[str], script: Sequence[str]) -> tuple[str, list[tuple[int, str]]]:
-    """The shell script's name and its lines, each with its number; a continued line is one, without comments."""
+    """The shell script's name and its numbered lines, without comments; a continued line counts as one."""
     folder, words = (shell[0], shell[1:]) if shell else (str(Path.cwd()), list(script))
     text, name = "", ""
     for at, word in enumerate(words):
@@ -184,12 +184,12 @@ def _joined(text: str) -> list[tuple[int, str]]:
 
 
 def _line_of(lines: Sequence[tuple[int, str]], command: Sequence[str], options: Sequence[str]) -> tuple[int, str]:
-    """The line that starts the command, if it has one of the options or there are none; else the line that has one."""
+    """The line that starts the command. If `options` are given and that line has none of them: a line that has one."""
     own = {word for word in command[1:] if len(word) > 2}
     starts = [(sum(word in line for word in own), -number, line) for number, line in lines if _LAUNCHERS.search(line)]
     starts = starts or [(sum(word in line for word in own), -number, line) for number, line in lines]
     score, number, line = max(starts, default=(0, 0, ""))
-    options = [each for each in options if each.replace("_", "-") in _DECIDE] or options
+    options = [each for each in options if each.replace("_", "-") in _NODE_COUNT_OPTIONS] or options
     if options and not any(option in line for option in options):
         return next(((at, text) for at, text in lines if any(option in text for option in options)), (-number, line))
     return (-number, line) if score or _LAUNCHERS.search(line) else (0, "")

@@ -1,15 +1,15 @@
-"""Tells a victim's words from a cause's: most errors of a distributed run only say that a peer went away.
+"""Tells errors of a victim from errors with a cause: most errors of a distributed run only say that a peer went away.
 
 The list is closed: whole sentences of gloo, NCCL and torch's store, from torch 1.9 to 2.13. The name of a library
-proves nothing (`Distributed package doesn't have NCCL built in` is a cause), and neither does a lost connection by
-itself: it may be one to a data server. Standard library only.
+proves nothing (`Distributed package doesn't have NCCL built in` is a cause). A lost connection alone proves nothing
+either: it may be one to a data server. Standard library only.
 """
 
 from __future__ import annotations
 
 import re
 
-# What torch raises when it cannot communicate. A `requests.exceptions.ConnectionError` of the user is not in this list.
+# The errors that torch raises when it cannot communicate. A user's `requests.exceptions.ConnectionError` is not one.
 _KINDS = re.compile(
     r"(?:\[rank\d+\]: *)?(?:torch\.(?:distributed\.|_C\.)?)?"
     r"(?:RuntimeError|_?Dist(?:Backend|Network|Store)?Error)(?:: |$)"
@@ -45,19 +45,19 @@ _WORDS = re.compile(
 
 
 class LostPeerError(Exception):
-    """One of our ranks did not find another one, or lost it."""
+    """A rank of Muster's own trainer did not find another rank, or lost it."""
 
 
 def lost_peer(error: BaseException) -> bool:
-    """Whether `error` says that communication failed, which says nothing about the code that raised it."""
+    """Whether `error` reports failed communication, for which the code that raised it is not at fault."""
     return isinstance(error, LostPeerError) or lost_a_peer(f"{type(error).__name__}: {error}")
 
 
 def lost_a_peer(error: str) -> bool:
-    """Whether a victim wrote `error`, the last line of a traceback (`RuntimeError: ...`) and what follows it."""
+    """Whether `error` is a victim's: the last line of a traceback (`RuntimeError: ...`) and the lines after it."""
     return bool(_KINDS.match(error)) and speaks_of_peers(error)
 
 
 def speaks_of_peers(text: str) -> bool:
-    """Whether these are torch's words for a peer that is gone or late."""
+    """Whether the text has one of torch's messages about a peer that is gone or late."""
     return any(_WORDS.search(line.strip().lower()) for line in text.splitlines())

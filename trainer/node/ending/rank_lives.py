@@ -1,4 +1,4 @@
-"""How ranks began and ended, in the journal; and MUSTER_LIFE, the mark that all below a rank carry.
+"""How ranks began and ended, from the node's journal; and MUSTER_LIFE, which marks all processes below a rank.
 
 torchrun itself reports only one failure, after it has ended the other ranks, and never a rank that exits with 0.
 Standard library only: the agent needs no torch.
@@ -21,16 +21,16 @@ from muster.reserve import note
 from .. import cgroups, variables
 from ..notes import Journal
 
-# Another one at each start of a rank: `RANK-ATTEMPT-T`, which a launcher below it does not change. torchrun's own count
-# stays where ranks restart for the fault of another node.
+# A new value at each start of a rank: `RANK-ATTEMPT-T`. A launcher below the rank does not change it. torchrun's own
+# count would not do: it stays the same when ranks restart because of another node.
 LIFE = "MUSTER_LIFE"
-# Where the kernel counts in version 2 of cgroups, and 1.
+# The files in which the kernel counts, in version 2 of cgroups and in version 1.
 _COUNTERS = ("memory.events", "memory.oom_control")
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Why a rank failed though it ended with 0: in words, the error of who failed below it, and the cause of a kill."""
+    """Why a rank failed although it ended with 0: in words, the error of the process below it, and a kill's cause."""
 
     why: str
     error: str = ""
@@ -41,8 +41,8 @@ class Crash:
 class Life:
     """A rank in one attempt of torchrun: `began` and `ended` in unix seconds, `code` as in Popen.
 
-    `crash`: who failed below one that ended with 0 itself (judge_below.py). `observed`: something looks at it from
-    inside.
+    `crash`: what failed below a rank that itself ended with 0 (judge_below.py). `observed`: whether the rank is watched
+    from inside.
     """
 
     rank: int
@@ -58,7 +58,7 @@ class Life:
 
     @property
     def failed(self) -> bool:
-        """Whether it ended, and not with 0."""
+        """Whether it ended with a code other than 0."""
         return bool(self.code)
 
 
@@ -75,9 +75,9 @@ def note_begin(local_rank: int, pid: int, environment: Mapping[str, str]) -> Non
 
 
 def note_end(t: float, local_rank: int, pid: int, code: int, crash: Crash | None = None) -> None:
-    """Note that a rank has ended by itself. Of those that torchrun ended there is no note: they are not at fault.
+    """Note that a rank has ended by itself. Ranks that torchrun ended get no note, because they are not at fault.
 
-    `t`: the same for all that one look finds, as nobody knows which of them ended first.
+    `t`: the same time for all ranks that one look finds, as it is unknown which of them ended first.
     """
     _note({"t": t, "local_rank": local_rank, "pid": pid, "code": code, **({"crash": asdict(crash)} if crash else {})})
 
@@ -98,14 +98,14 @@ class Ends:
         """The lives that began or ended since the last call, in that order."""
         news = []
         for row in self._journal.read():
-            with suppress(ValueError, KeyError, TypeError):  # another's, or the script's
+            with suppress(ValueError, KeyError, TypeError):  # a row about something else, or one from the script
                 life = self._life(row)
                 self.lives[life.local_rank] = life
                 news.append(life)
         return news
 
     def _life(self, row: dict[str, Any]) -> Life:
-        """The life that a note tells of. Raises ValueError, KeyError or TypeError for what is no note."""
+        """The life that a note is about. Raises ValueError, KeyError or TypeError if the row is not such a note."""
         words = row.pop("crash", None)
         if not all(map(is_number, row.values())):
             raise ValueError("a note has numbers alone, but for a crash")
@@ -125,30 +125,30 @@ class Memory:
         self._before, self._met_before = self._counts()
 
     def killed(self) -> bool | None:
-        """Whether it has done so since this object exists; None if the kernel does not say."""
+        """Whether it has done so since this object was created; None if the kernel does not report it."""
         now, _ = self._counts()
         return None if now is None or self._before is None else now > self._before
 
     def of_host(self) -> bool:
-        """Whether the container has not met its own limit: then its host's memory, or a limit above it, ran out."""
+        """Whether the container has not reached its own limit: then its host's memory, or a limit above it, ran out."""
         return self._counts()[1] == self._met_before
 
     def _counts(self) -> tuple[int | None, int]:
-        """How many processes the kernel has killed here, and how often the container has met its limit."""
+        """How many processes the kernel has killed here, and how often the container has reached its limit."""
         for path in self._files:
             with suppress(OSError, ValueError):
                 fields = dict(line.split() for line in path.read_text().splitlines())
                 if "oom_kill" not in fields:
                     continue
                 met = int(fields.get("oom", 0))
-                with suppress(OSError, ValueError):  # version 1 counts it in a file of its own
+                with suppress(OSError, ValueError):  # version 1 counts that in a separate file
                     met = int(path.with_name("memory.failcnt").read_text())
                 return int(fields["oom_kill"]), met
         return None, 0
 
 
 def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:
-    """The cause of such an end, as contract.md has it; empty for one with a code, of which its error tells."""
+    """The cause of such an end, in contract.md's words; empty for an exit code, which the rank's error explains."""
     if code >= 0:
         return ""
     if code != -signal.SIGKILL or not oom:
@@ -159,7 +159,7 @@ def ended_why(code: int, oom: bool | None = None, of_host: bool = False) -> str:
 def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
     """How a rank ended, in words. `oom`: whether the kernel reports a kill because memory ran out; None: unknown.
 
-    `of_host`: it was not the container's own limit.
+    `of_host`: the memory of the host ran out, not the container's own limit.
     """
     if code != -signal.SIGKILL:
         return code_in_words(code)
@@ -172,10 +172,10 @@ def ended_how(code: int, oom: bool | None = None, of_host: bool = False) -> str:
 
 
 def code_in_words(code: int) -> str:
-    """How a process with this code, as Popen has it, ended."""
+    """How a process with this code (as in Popen) ended, in words."""
     if code >= 0:
         return f"ended with code {code}"
     try:
         return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:  # one that programs give a meaning of their own: Linux's are from 34 on, macOS has none
+    except ValueError:  # a real-time signal: Linux has them from 34 on, macOS has none
         return f"was killed by SIGRTMIN+{-code - 34}"

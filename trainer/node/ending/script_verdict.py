@@ -1,7 +1,7 @@
-"""Why a script failed: the last traceback and error that its ranks printed, in a verdict; whose library it imports.
+"""Why a script failed: a verdict with the last traceback and error that its ranks printed; whose `muster` it imports.
 
-torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. What the user needs is what
-the rank that failed first said last. The agent (agent.py) starts and ends all this. Standard library only.
+torchrun's own summary ends with `error_file: <N/A>` unless the script was written for it. The user needs the last lines
+of the rank that failed first. The agent (agent.py) calls all this. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ from .peer_errors import lost_a_peer, speaks_of_peers
 from .rank_lives import Life
 
 _LAST_LINES, _RAY = 12, "muster.ray"
-# An abort of NCCL's watchdog is followed by a stack of C++ frames.
+# More lines are searched for an abort: after that of NCCL's watchdog comes a stack of C++ frames.
 _ABORT_LINES = 80
 LINE_MOST = 300
 
 _TORCHRUN = re.compile(r"[WEI]\d{4} \d\d:\d\d:\d\d\.\d+ .*torch/distributed/|\*{20,}$|Setting OMP_NUM_THREADS ")
 # torch's own mark before a rank's traceback, once the rank has joined a process group.
 _SPEAKER = re.compile(r"\[rank(\d+)\]: ?")
-# ... also where a progress bar has left the line without an end.
+# The same mark, after a progress bar that has left its line without an end.
 _UNENDED = re.compile(r"(?<=\S)(?=\[rank\d+\]: )")
 _TRACEBACK = "Traceback (most recent call last)"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
-# What says only that another process failed, which says why itself: of torchrun, `accelerate launch`, mp.spawn.
+# Errors of torchrun, `accelerate launch` and mp.spawn that only say that another process failed, which says why itself.
 _HANDED_ON = re.compile(
     r"torch\.distributed\.elastic\.multiprocessing\.errors\.ChildFailedError|subprocess\.CalledProcessError|"
     r"torch\.multiprocessing\.spawn\.ProcessExitedException: process \d+ terminated with exit code"
 )
-# ... of a parent that interrupts itself once its child has failed, as OpenNMT's does.
+# The same for a parent that interrupts itself once its child has failed, as OpenNMT's does.
 _INTERRUPT = re.compile(r"KeyboardInterrupt\b")
-# gloo's words for a rank beyond the size that the script gave.
+# gloo's message for a rank beyond the world size that the script passed.
 _TOO_FEW = re.compile(r"gloo/context\.cc:\d+\] rank < size\. \d+ vs (\d+)")
 _VARIABLE = re.compile(r"KeyError: '([A-Z]\w{1,80})'")
-# An import of `muster`, or a name of it, that failed: "cannot import name 'Training' from 'muster' (...)".
+# A failed import of `muster`, or of a name in it: "cannot import name 'Training' from 'muster' (...)".
 _MUSTER = re.compile(r"\bmodule 'muster\b|\bfrom 'muster\b|No module named 'muster\.")
-# What a bare rank misses that joins a process group all the same, in the words of torch and of Python.
+# The errors of torch and of Python when a bare rank (bare.py) joins a process group without torchrun's variables.
 _MISSED_BARE = re.compile(
     r"environment variable (?:RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected, but not set|"
     r"KeyError: '(?:LOCAL_RANK|RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'"
 )
-# Words that say how their script is mended.
+# Errors that show how to mend the script, each with that remedy.
 _REMEDIES = {
     "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
     r"bdb\.BdbQuit": "nobody can answer a debugger of a run: take it out; `muster why` shows the line of each rank",
@@ -58,8 +58,8 @@ _REMEDIES = {
     'file again: put what starts them below `if __name__ == "__main__":`',
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-# What argparse and click say before they end a program with code 2, and what C and C++ say before an abort.
-_LAST_OF = {
+# The last message of argparse and click before they end a program with code 2, and of C and C++ before an abort.
+_LAST_MESSAGES = {
     2: re.compile(r"(?:\S{1,200}: error|Error): \S.*"),
     -signal.SIGABRT: re.compile(r"Fatal Python error: \S.*|\s*what\(\): +\S.*|.{1,200}: Assertion .{1,200} failed\.?$"),
 }
@@ -69,9 +69,10 @@ _ERROR = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit)(: .*)?$"
 def why_failed(
     last_words: LastWords, how: str, script: str, node: str, life: Life, own_library: str = "", cause: str = ""
 ) -> Verdict:
-    """The verdict on a script whose rank `life` failed first on this node: `how`, with these last words.
+    """The verdict on a script whose rank `life` failed first on this node. `how` it ended, and its `last_words`.
 
-    `own_library`: a module `muster` of the user's that the script imports before ours. `cause`: where words name none.
+    `own_library`: the user's own module `muster`, which the script imports instead of Muster's. `cause`: the cause, if
+    the last words do not show it.
     """
     message = f"{script} {how}"
     if (life.code or 0) > 0 and not last_words.error and not cause:
@@ -91,7 +92,7 @@ def why_failed(
 
 
 def _remedy(error: str, own_library: str) -> str:
-    """What to do about an error that comes from how the script was started, or from its folder; else empty."""
+    """A remedy for an error that comes from how the script was started, or from its folder; empty if there is none."""
     if os.environ.get(bare.RANK) == "1" and _MISSED_BARE.search(error):
         typed = "one rank that is typed as `python` has no variables of torchrun's"
         return f"{typed}: --nproc 1 in front of it gives it them"
@@ -105,7 +106,7 @@ def _remedy(error: str, own_library: str) -> str:
 
 @dataclass(frozen=True)
 class LastWords:
-    """A rank's last words, the error in them, and whether that is a victim's: a peer went away, which knows why."""
+    """A rank's last words, the error in them, and whether that is a victim's: it only says that a peer went away."""
 
     words: tuple[str, ...] = ()
     error: str = ""
@@ -113,10 +114,10 @@ class LastWords:
 
 
 def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
-    """What the rank `life` said last, by all that it printed.
+    """The last words of the rank `life`, from its whole output.
 
-    What other ranks say there is left out, as far as torch marks whose words they are. `launcher`: the rank is a
-    launcher of the user's, and the ranks that speak there are those that it started.
+    Lines of other ranks are left out, if torch has marked them. `launcher`: the rank is a launcher of the user, and the
+    marked lines are those of the ranks that it started.
     """
     lines = [
         line
@@ -139,14 +140,14 @@ def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
     start = max((at for at, line in enumerate(ending) if _TRACEBACK in line), default=0)
     if not last or (life.code != FAILED and not victim):
         last = next((line.strip() for line in reversed(bare[-_ABORT_LINES:]) if _says_last(life, line)), last)
-    # Output and errors come through two pipes: a line of the one may break a traceback.
+    # A line of other output may break up a traceback; then take the last line that looks like an error.
     if not (_ERROR.match(last) or _says_last(life, last)):
         last = next(filter(_ERROR.match, reversed(bare[-_LAST_LINES:])), last)
     return LastWords(tuple(ending[start:]), _unwrapped(last, bare), victim)
 
 
 def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
-    """The last lines; those of the error's own speaker up to it, where much was printed after it."""
+    """The last lines. If much was printed after the error: the lines up to it, of the rank that printed it."""
     at = max(
         (at for at, line in enumerate(lines) if error and error.startswith(_SPEAKER.sub("", line))), default=len(lines)
     )
@@ -156,19 +157,19 @@ def _up_to(lines: Sequence[str], error: str) -> Sequence[str]:
 
 
 def _says_last(life: Life, line: str) -> bool:
-    """Whether a rank that ended like this says with this line why."""
-    says = _LAST_OF.get(life.code or 0)
+    """Whether this line explains why a rank ended with such a code."""
+    says = _LAST_MESSAGES.get(life.code or 0)
     return bool(says and says.match(line))
 
 
 def _unwrapped(error: str, lines: Sequence[str]) -> str:
-    """The error whole where the library rich printed it: below a frame, and wrapped at the frame's width."""
+    """The whole error, if the library rich printed it: below a frame, and wrapped at the frame's width."""
     at = next((at for at, line in enumerate(lines) if at and line == error and lines[at - 1].startswith("╰")), None)
     if at is None:
         return error
     width, before = len(lines[at - 1]), error
     for line in lines[at + 1 : at + _LAST_LINES]:
-        # rich goes to the next line only where the next word has no room; a longer word alone fills its lines.
+        # rich begins a new line only if the next word does not fit; a word that is longer than a line fills its lines.
         if len(before) + 1 + len(line.split()[0]) <= width:
             break
         error += " " * (len(before) < width or " " in before) + line
@@ -177,31 +178,34 @@ def _unwrapped(error: str, lines: Sequence[str]) -> str:
 
 
 def or_noted(heard: LastWords, noted: str) -> LastWords:
-    """What was heard, with the exception that the rank `noted` itself where its output shows none."""
+    """The last words that were `heard`; if they show no error, with the exception that the rank `noted` itself."""
     return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
 
 
 def is_handed_on(life: Life, last_words: LastWords) -> bool:
-    """Whether a rank that KeyboardInterrupt ended had said before why."""
+    """Whether a rank that KeyboardInterrupt ended had printed an error before it."""
     return life.code == -signal.SIGINT and bool(last_words.error) and not _INTERRUPT.match(last_words.error)
 
 
 def _before_handed_on(lines: list[str], launcher: bool, hands_on: re.Pattern[str]) -> list[str]:
-    """The lines before the traceback that reports another's failure; a script's own, only where that one said why."""
+    """The lines before the traceback that only reports another process's failure.
+
+    If the rank is a script, not a launcher, they are cut only if an error before that traceback explains the failure.
+    """
     start = 0
     for at, line in enumerate(lines):
         if line.startswith(_TRACEBACK):
             start = at
         elif start and hands_on.match(line):
             chain = _chain(lines[:start][-_ABORT_LINES:])
-            # What was printed between an error and an interrupt says that the script had gone on from the error.
+            # If lines were printed between an error and an interrupt, the script had continued after that error.
             went_on = hands_on is _INTERRUPT and "\n" in "".join(chain[-1:])
             return lines[:start] if launcher or (chain and not went_on) else lines
     return lines
 
 
 def _first_to_fail(lines: Sequence[str], rank: int) -> int:
-    """The rank whose traceback comes first and is not of a lost peer; `rank` where none has one."""
+    """The rank whose traceback comes first, and is not about a lost peer; `rank` if no rank printed a traceback."""
     speakers = dict.fromkeys(_speaker(line) for line in lines if _TRACEBACK in line)
 
     def knows_nothing(speaker: int) -> bool:
@@ -212,9 +216,9 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
 
 
 def _chain(lines: Sequence[str]) -> list[str]:
-    """The errors of the last traceback and of those it came from, the first cause first; each with all its lines.
+    """The errors of the last traceback and of the tracebacks that led to it, oldest first; each with all its lines.
 
-    A first line that ends with a colon has said nothing yet: the next one is its end.
+    If the first line of an error ends with a colon, the message is on the next line, which is joined to it.
     """
     chain: list[list[str]] = []
     linked = inside = False
@@ -237,23 +241,23 @@ def _speaker(line: str) -> int | None:
 
 
 def name_of(arguments: Sequence[str]) -> str:
-    """What `--script ARGUMENTS` starts, for a sentence: train.py, or pkg.train behind -m; of Ray's head its driver."""
+    """A name for what `--script ARGUMENTS` starts: train.py, or pkg.train after -m; for Ray's head, its driver."""
     if list(arguments[:3]) == ["-m", _RAY, "head"]:
         arguments = [word for word in arguments[3:] if word not in ("python", "python3")] or [_RAY]
     return next((word for word in arguments if not word.startswith("-")), "the script")
 
 
 def own_library(arguments: Sequence[str]) -> str:
-    """A module `muster` of the user's that `--script ARGUMENTS` imports before ours; empty if there is none.
+    """The user's own module `muster` that `--script ARGUMENTS` imports instead of Muster's; empty if there is none.
 
-    Python looks first in the script's own folder, for a module after -m in the current one. A shell script is taken to
-    start something of the current folder.
+    Python first looks in the script's folder; for a module after -m, in the current folder. A shell script is assumed
+    to start a program in the current folder.
     """
     script = next((word for word in arguments if word.endswith(".py") or word in ("-m", "--no-python")), "")
     if script == "--no-python":
         return ""
     folder = Path(script).resolve().parent if script.endswith(".py") else Path.cwd()
-    # A folder without an __init__.py stands behind every package.
+    # A folder without an __init__.py comes after every package with one, so it hides nothing.
     own_modules = [folder / name for name in ("muster/__init__.py", "muster.py") if (folder / name).is_file()]
     is_ours = (folder / "muster/training.py").is_file()
     return os.path.relpath(own_modules[0]) if own_modules and not is_ours else ""

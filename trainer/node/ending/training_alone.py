@@ -1,7 +1,7 @@
-"""Whether the ranks of a script train together, and the advice where they do not, for Lightning, Accelerate and torch.
+"""Whether the ranks of a script train together, and advice if they do not, for Lightning, Accelerate and torch.
 
-It goes by what torch noted in them (trainer/node/rank/together.py). `Watch` tells it while they train,
-`trained_alone` at the end.
+This is decided from the notes that the ranks leave (trainer/node/rank/together.py). `Watch` reports it while they
+train, and `trained_alone` at the end.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from .rank_lives import Life
 
 SITE = Path(__file__).parents[1] / "rank" / "site"
 _EVERY_SECONDS = 1.0
-# A group that joins nobody is told of after so long, as are ranks that wait where nobody comes; then these are ended.
+# After how many seconds it is reported: a group that joins no other node; a wait in vain; any other wait. After
+# _HOPELESS_SECONDS, ranks that wait in vain are ended.
 _GROUP_SECONDS, _VAIN_SECONDS, _WAIT_SECONDS, _HOPELESS_SECONDS = 3.0, 6.0, 10.0, 45.0
-# What a note may have: a script may write to the file as well.
+# The types of a note's fields, which are checked because a script may write to the file as well.
 _KINDS: Mapping[str, type | tuple[type, ...]] = {
     **dict.fromkeys(("rank", "attempt", "size", "member", "pid", "taken", "kills", "group"), int),
     **dict.fromkeys(("store", "meets", "given", "at"), str),
@@ -32,20 +33,20 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
     "t": (int, float),
 }
 
-_BY_HAND = (
+_ADDRESS_HINT = (
     "leave that out; a script that starts its own ranks: `python` before its name, or on several hosts --each, "
     "which fills in {master} and {port}"
 )
-_TORCH = (
+_TORCH_HINT = (
     "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
     "own, because torchrun's variables have them; `muster docs several-gpus` shows the lines"
 )
 
 
 def observed(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` so that every Python below notes what it forms. Last in line: a user's own goes before.
+    """`environment` with the watcher on PYTHONPATH, so that every Python below notes the groups that it forms.
 
-    A user who has switched that off gets the environment as it is.
+    The watcher's folder comes last, after the user's own. If the user has switched watching off, nothing is changed.
     """
     if not variables.is_observed(environment):
         return dict(environment)
@@ -54,7 +55,10 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Alone:
-    """Why a rank is alone, and what to change. `waits`: it trains not, but waits; `in_vain`: for long, for nobody."""
+    """Why a rank is alone, and what to change.
+
+    `waits`: it does not train, but waits. `in_vain`: it has long waited where no other node can come.
+    """
 
     why: str
     hint: str
@@ -63,11 +67,12 @@ class Alone:
 
 
 class Watch:
-    """Looks every second whether the ranks of a node train alone, or wait where no other node comes.
+    """Checks every second whether the ranks of a node train alone, or wait where no other node comes.
 
-    `separate`: they may, and nothing is told. `script`: the words of the run's command. What counts is a rank whose
-    optimizer still steps a while after its first step, or one that stepped in a group that joins nobody. `final`: the
-    node's ranks have ended well in a world of their own, or wait in vain: the run cannot become what was asked.
+    `separate`: they are allowed to train alone, and nothing is reported. `script`: the words of the run's command. A
+    rank counts as training alone if its optimizer still steps a while after its first step, or if it stepped in a group
+    that joins no other node. `final`: set once the node's ranks have ended well in a world of their own, or wait in
+    vain; then the run cannot become what was asked for.
     """
 
     def __init__(self, outcome: Path, separate: bool = False, script: Sequence[str] = ()) -> None:
@@ -79,11 +84,14 @@ class Watch:
         self.final: Alone | None = None
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
-        """Ranks that by now train or wait alone, each with `why`, `hint` and `waits`; with an empty `why` those that
-        have joined."""
+        """Ranks that have begun to train or wait alone, each with `why`, `hint` and `waits`.
+
+        For ranks that have joined the others since, `why` is empty.
+        """
         now = time.monotonic()
         ended = [_key(life) for life in lives if life.code == DONE]
-        # Others may end because they miss ranks that have just ended: those have to say first how they trained.
+        # Once all ranks have ended, look immediately: ranks of other nodes may fail because these are gone, and this
+        # node has to report first how its ranks trained.
         if self._separate or (now < self._next and (len(ended) < len(lives) or ended == self._ended)):
             return []
         self._next, self._ended = now + _EVERY_SECONDS, ended
@@ -106,7 +114,7 @@ class Watch:
 def _alone(
     noted: Sequence[Mapping[str, Any]], life: Life, lives: Sequence[Life], now: float, script: Sequence[str]
 ) -> Alone | None:
-    """How the rank of this life is alone by now; None while nothing shows that it is."""
+    """Why the rank of this life is alone; None as long as nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
     for note in reversed(own):
         own_place = note.get("taken", life.local_rank) == life.local_rank
@@ -119,19 +127,19 @@ def _alone(
             if note.get("client") is True:
                 why, fix = (
                     f"it sets {note['meets']} as where ranks meet, and no rank of torchrun listens there",
-                    _BY_HAND,
+                    _ADDRESS_HINT,
                 )
             if "taken" in note:
                 why = f"it joins as rank {note['taken']}, its LOCAL_RANK, and so does a rank of another node"
             if "launch" in note:
                 fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
-            fix = fix.removeprefix("; ") or _TORCH
+            fix = fix.removeprefix("; ") or _TORCH_HINT
             return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
     steps = [note.get("t", now) for note in own if of_world and note.get("stepped")]
-    # One process without the run's variables may help for a while; a launcher, or several of them, do its work.
+    # One process without the run's variables may be a helper for a while. A launcher, or several such processes, train.
     unseen = [note for note in own if "unseen" in note]
     works = len(unseen) > 1 or any(map(own_world.is_launcher, unseen))
     begun = max((note.get("t", now) for note in unseen[:2]), default=now) if works else now
@@ -142,11 +150,11 @@ def _alone(
 
 
 def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
-    """Return why the ranks on this node did not train together; empty if they did, or if it is unknown."""
+    """Return why the ranks on this node did not train together; empty if they did, or if that is unknown."""
     noted = _notes_of(outcome, lives)
     if why := _unjoined(noted, lives, nodes):
         return why + _whose(noted, script)
-    # Only the end shows this: ranks may work for long before they send each other anything.
+    # Only the end shows this, since ranks may train for a long time before they send each other anything.
     sizes = [note["size"] for note in noted if "size" in note]
     silent = any(note.get("stepped") for note in noted) and not any(note.get("sent") for note in noted)
     if silent and sizes and _world(lives) > 1 and not _otherwise(noted):
@@ -155,15 +163,15 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequ
 
 
 def how_to_join(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
-    """What a user may change so that the ranks of a script train together, in the words of its framework."""
+    """What a user may change so that the ranks of a script train together, in terms of the script's framework."""
     return _hint(_notes_of(outcome, lives), lives, script)
 
 
 def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: int) -> str:
-    """Why the process groups that were formed do not join the ranks.
+    """Why the process groups that were formed do not join the ranks; empty if they do, or if nothing is known.
 
-    Of several groups the largest counts. One whose ranks are all on this node is this node's alone. A group of one rank
-    in which nobody stepped, and no launcher's, says nothing: a helper or an evaluation has such a group.
+    The largest group counts. If all its ranks are on this node, it does not include other nodes. A group of one rank in
+    which no optimizer stepped, and which no launcher formed, shows nothing: a helper or an evaluation may form one.
     """
     world, groups = _world(lives), dict[tuple[int, str], set[int]]()
     if world < 2 or not noted or _otherwise(noted):
@@ -192,13 +200,13 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
 
 
 def _whose(noted: Sequence[Mapping[str, Any]], script: Sequence[str]) -> str:
-    """Which line of a script brought the group that joins nobody, behind a colon."""
+    """After a colon, the line of the script that set up the group that joins no other node; empty if it is unknown."""
     where, _ = own_world.blame(_bringer(noted), script)
     return f": {where}" if where else ""
 
 
 def _bringer(noted: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The note of whoever brought the largest group: a launcher, else the rank that formed it, or what is unseen."""
+    """The note of the process that set up the largest group: a launcher, else a rank, else an unwatched process."""
     of_launch = [note for note in noted if "launch" in note]
     groups = sorted((note for note in noted if "size" in note), key=lambda note: note["size"])
     unseen = [note for note in noted if "unseen" in note]
@@ -219,7 +227,7 @@ def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Seq
             "ACCELERATE_USE_CPU=true)"
         )
     else:
-        what = _TORCH
+        what = _TORCH_HINT
     return f"{what}; where each rank shall train alone: --separate"
 
 
@@ -232,7 +240,7 @@ def _world(lives: Sequence[Life]) -> int:
 
 
 def _hosts(lives: Sequence[Life]) -> int:
-    """How many nodes train, where each has as many ranks as this one. `--min-nodes` may have changed what was asked."""
+    """How many nodes train, if each has as many ranks as this one; `--min-nodes` may have changed that number."""
     return max(1, _world(lives) // max(1, len(lives)))
 
 
@@ -245,7 +253,7 @@ def _key(life: Life) -> tuple[int, int]:
 
 
 def _notes_of(outcome: Path, lives: Sequence[Life]) -> list[dict[str, Any]]:
-    """What the present lives have noted."""
+    """The notes of the current lives."""
     return _of_lives(notes(outcome), lives)
 
 
@@ -259,18 +267,18 @@ def _are_words(values: Iterable[object]) -> bool:
 
 
 def processes(outcome: Path) -> list[int]:
-    """The processes of this node that have trained, as far as that is seen."""
+    """The processes of this node that are known to have trained."""
     named = [str(note.get("process", "")).partition("-")[0] for note in notes(outcome) if "script" in note]
     return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})
 
 
 def error_of(outcome: Path, process: int) -> dict[str, Any]:
-    """What a process has noted of the exception that ended it; nothing where it has not."""
+    """The note of a process about the exception that ended it; empty if there is none."""
     return next((note for note in notes(outcome) if note.get("pid") == process and "error" in note), {})
 
 
 def notes(outcome: Path) -> list[dict[str, Any]]:
-    """What the processes of this node have noted."""
+    """All valid notes of this node's processes."""
     return _notes_in(Journal(outcome))
 
 

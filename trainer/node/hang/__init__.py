@@ -1,1 +1,1 @@
-"""Which ranks are stuck, where, and which of them is ended so that all start again."""
+"""Finds the ranks that are stuck, and where; and decides which of them is ended, so that all ranks start again."""

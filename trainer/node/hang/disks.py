@@ -1,7 +1,8 @@
-"""Which disk a process waits for, in a call that no signal ends; and whether its cgroup is frozen.
+"""Which disk a process waits for, in a system call that no signal ends; and whether its cgroup is frozen.
 
-A dead NFS server, a FUSE program that does not answer, a broken disk: the kernel keeps the thread until they answer.
-The names come from /proc alone; a look at the file itself would wait as well. Standard library only.
+If an NFS server is dead, a FUSE program does not answer or a disk is broken, the kernel blocks the thread until it gets
+an answer. The names come from /proc alone, because accessing the file itself would block as well. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from pathlib import Path
 from .. import processes
 
 _LONGEST = 1024
-# Waits for the server of a file system, in which a process seems to sleep until somebody tries to end it.
+# Kernel functions that wait for a file system's server; the process seems to sleep normally until it gets a signal.
 _SERVERS = ("request_wait_answer", "fuse_", "rpc_wait", "nfs", "cifs_", "wait_for_response", "ceph_")
-# A thread of a frozen cgroup waits in one of these, which no disk ends: as version 1 of cgroups calls it, and 2.
+# The functions in which a thread of a frozen cgroup waits, in version 1 and version 2 of cgroups; no disk is involved.
 _FREEZER = ("__refrigerator", "do_freezer_trap")
 _UNSEEN = "a disk or a network file system"
 
 
 def waiting(session: int) -> dict[tuple[int, int], str]:
-    """By process and thread of a rank's session: the disk that it waits for, in words."""
+    """By process and thread of a rank's session: the disk that the thread waits for, in words."""
     return {
         (pid, thread): words_of(pid, thread)
         for _, pid in processes.of_sessions([session])
@@ -32,19 +33,19 @@ def waiting(session: int) -> dict[tuple[int, int], str]:
 
 
 def is_frozen(pid: int) -> bool:
-    """Whether somebody has frozen the cgroup of a process."""
+    """Whether the cgroup of a process is frozen."""
     return wait_of(pid, pid) in _FREEZER
 
 
 def _waits(pid: int, thread: int) -> bool:
-    """Whether a thread waits in a call that no signal ends, or for the server of a file system."""
+    """Whether a thread waits in a system call that no signal ends, or for a file system's server."""
     where = wait_of(pid, thread)
     in_kernel = processes.stat(Path(f"/proc/{pid}/task/{thread}"))[:1] == ["D"] and where not in _FREEZER
     return in_kernel or where.startswith(_SERVERS)
 
 
 def words_of(pid: int, thread: int) -> str:
-    """`/data/x on /data (nfs4 server:/export)`, as far as the kernel tells it of the call that a thread is in."""
+    """`/data/x on /data (nfs4 server:/export)`, or what else the kernel shows about the thread's system call."""
     path = _path_of_call(pid, thread)
     if path:
         return f"{path}{_file_system(pid, path)}"
@@ -53,7 +54,7 @@ def words_of(pid: int, thread: int) -> str:
 
 
 def wait_of(pid: int, thread: int) -> str:
-    """The kernel's name for what a thread waits in; empty where we may not know it."""
+    """The kernel function in which a thread waits; empty if this process may not read it."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/task/{thread}/wchan").read_text().strip()
     return ""
@@ -66,7 +67,7 @@ def _threads(pid: int) -> list[int]:
 
 
 def _path_of_call(pid: int, thread: int) -> str:
-    """The file of the system call that a thread is in: of its descriptor, or of the path that it was given."""
+    """The file of a thread's current system call, from the call's descriptor argument or its path argument."""
     with suppress(OSError, ValueError, IndexError):
         words = Path(f"/proc/{pid}/task/{thread}/syscall").read_text().split()
         first, second = int(words[1], 16), int(words[2], 16)
@@ -88,7 +89,7 @@ def _text_at(pid: int, pointer: int) -> str:
 
 
 def _file_system(pid: int, path: str) -> str:
-    """` on PLACE (TYPE SOURCE)`: the mount that has the longest part of the path."""
+    """` on PLACE (TYPE SOURCE)`, for the mount that contains the path; of several, the deepest one."""
     best, words = "", ""
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/mountinfo").read_text(errors="replace").splitlines():

@@ -1,10 +1,10 @@
 """Connections of a node's ranks whose other end does not answer, from /proc/net. Standard library only.
 
-TCP sends again what is not acknowledged, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
-acknowledges also for processes that are stuck, so a count that grows shows a link or a host that fails.
+TCP resends data that is not acknowledged, and the kernel counts how often (tcp_retries2 in ip-sysctl.txt). A host
+acknowledges data even for processes that are stuck, so a growing count shows that a link or a host fails.
 
-While one fails, the node calls the machines at the other ends of its ranks' connections: who is cut off from several
-machines often has something to send to one of them only.
+While a link fails, the node also calls the machines at the other ends of its ranks' connections: a node that is cut off
+from several machines often has data to send to only one of them.
 """
 
 from __future__ import annotations
@@ -24,22 +24,24 @@ from typing import Any
 from .. import processes
 from ..ending.rank_lives import Life
 
-# The fourth repetition leaves 3 s after the first byte that was not acknowledged, where the round trip is short.
+# If the round trip is short, the fourth repetition is sent 3 s after the first byte that was not acknowledged.
 _REPEATED, _REPEATED_CALL = 4, 3
 _ESTABLISHED, _CALLS, _LISTENS = "01", "02", "0A"
 _REPEATS_TIMER, _PROBES_TIMERS, _PROBED = "01", ("02", "04"), 4
 _BACKLOG_BYTES = 32 << 10
 _MOST = 64
-# Looks, 2 s apart: in how many of the last a connection must be unanswered, or crowded, before it is told of.
+# Looks are 2 s apart. A connection is reported as unanswered if it was so in the last two looks, and as crowded if it
+# was so in 5 of the last 6.
 _EVERY_SECONDS, _LOOKS, _CROWDED_LOOKS = 2.0, 6, 5
-# A machine refuses a call to a port on which nothing listens. gloo and NCCL need these ports open between the hosts.
+# The ports to call. A machine that answers refuses a call to a port on which nothing listens. gloo and NCCL need these
+# ports open between the hosts anyway.
 _PORTS, _CALL_SECONDS = range(33_000, 60_000), 3.0
 CALL = "muster-call"
 
 
 @dataclass(frozen=True)
 class Connection:
-    """A connection: `unanswered` if the other end has not acknowledged for seconds what it carries."""
+    """A connection. `unanswered`: for seconds, the other end has not acknowledged what was sent."""
 
     own: str
     peer: str
@@ -49,12 +51,12 @@ class Connection:
 
 
 def busy(texts: Iterable[str]) -> list[Connection]:
-    """The connections that are unanswered, or have much to send, in texts of /proc/net/tcp and tcp6."""
+    """The connections in /proc/net/tcp and tcp6 (`texts`) that are unanswered, or have much to send."""
     return [of for of in connections(texts) if of.unanswered or of.waiting_bytes >= _BACKLOG_BYTES][:_MOST]
 
 
 def connections(texts: Iterable[str]) -> list[Connection]:
-    """All connections in texts of /proc/net/tcp and tcp6; only those that repeat something have `waiting_bytes`."""
+    """All connections in /proc/net/tcp and tcp6 (`texts`); `waiting_bytes` is 0 unless data is being resent."""
     sockets = []
     for text in texts:
         for line in text.splitlines()[1:]:
@@ -64,8 +66,8 @@ def connections(texts: Iterable[str]) -> list[Connection]:
                     continue
                 repeats = fields[5][:2] == _REPEATS_TIMER
                 most = _REPEATED if fields[3] == _ESTABLISHED else _REPEATED_CALL
-                # What a host's own firewall drops does not count as sent. The kernel then probes, as it does where the
-                # other end has no room; but such an end answers, and the count begins again.
+                # Data that the host's own firewall drops does not count as sent. The kernel then sends probes, as it
+                # does if the other end has no room; but that end answers, and the count of probes starts again.
                 probed = fields[5][:2] in _PROBES_TIMERS and int(fields[8]) >= _PROBED
                 unanswered = probed or (repeats and int(fields[6], 16) >= most)
                 waiting = int(fields[4].partition(":")[0], 16) if repeats else 0
@@ -76,7 +78,7 @@ def connections(texts: Iterable[str]) -> list[Connection]:
 def of_ranks(
     ranks: Mapping[int, int], read: Callable[[list[str]], list[Connection]] = busy
 ) -> dict[int, list[Connection]]:
-    """The busy connections of each rank and its children. `ranks`: by the process that leads their session."""
+    """The busy connections of each rank and its children. `ranks`: rank numbers by the leader of their session."""
     known = {connection.inode: connection for connection in read(_texts())}
     by_rank: dict[int, list[Connection]] = {}
     for session, inode in _sockets_of(ranks if known else ()):
@@ -104,7 +106,7 @@ def _sockets_of(sessions: Collection[int]) -> Iterator[tuple[int, str]]:
 
 
 def answers(address: str) -> bool:
-    """Whether the machine at an address answers a call, even if it refuses it."""
+    """Whether the machine at an address answers a call, even by refusing it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as call:
         call.settimeout(_CALL_SECONDS)
@@ -116,7 +118,7 @@ def answers(address: str) -> bool:
 
 
 class Calls:
-    """Calls the other machines of a node's ranks at the same time, once for each time that a link fails."""
+    """Calls all other machines of a node's ranks at the same time, once each time that a link fails."""
 
     def __init__(self, call: Callable[[str], bool] = answers) -> None:
         self._call = call
@@ -124,7 +126,7 @@ class Calls:
         self._answers: dict[str, bool] = {}
 
     def look(self, fails: bool, ends: Callable[[], set[tuple[str, str]]]) -> dict[str, list[list[str]]]:
-        """Who is `silent` and who is `answering`, as ends of connections; none while no link `fails`."""
+        """The `silent` and the `answering` machines, as ends of connections; empty while no link `fails`."""
         if not fails:
             self._ends, self._answers = None, {}
             return {}
@@ -146,7 +148,7 @@ class Calls:
 
 
 class Links:
-    """Looks at the connections of a node's ranks, every 2 s, and says what has changed."""
+    """Checks the connections of a node's ranks every 2 s, and reports what has changed."""
 
     def __init__(self) -> None:
         self._next, self._calls = 0.0, Calls()
@@ -154,10 +156,10 @@ class Links:
         self._reported: dict[int, dict[str, Any]] = {}
 
     def look(self, lives: Sequence[Life], torchrun: int) -> list[tuple[int, dict[str, Any]]]:
-        """By rank, where that has changed: its `unanswered` connections and those that are `crowded`, as addresses.
+        """By rank, if they have changed: its `unanswered` and its `crowded` connections, as addresses.
 
-        Those of the process `torchrun`, which calls the first node every 5 s, count for the node's first rank; so do
-        the machines that are `silent` and `answering` while a link fails.
+        The connections of the process `torchrun`, which calls the first node every 5 s, count for the node's first
+        rank. So do the machines that are `silent` and `answering` while a link fails.
         """
         if (now := time.monotonic()) < self._next:
             return []
@@ -178,13 +180,13 @@ class Links:
         return news
 
     def _ends(self, ranks: Mapping[int, int]) -> set[tuple[str, str]]:
-        """The ends of the ranks' connections. A script also talks to servers of others, which Muster must not call."""
+        """The ends of the ranks' connections, except global addresses: Muster must not call other people's servers."""
         of_all = (of for known in of_ranks(ranks, connections).values() for of in known)
         ends = {(of.own, of.peer) for of in of_all if not ipaddress.ip_address(of.peer).is_global}
         return set(sorted(ends)[:_MOST])
 
     def _unanswered(self, rank: int) -> list[list[str]]:
-        """The ends of connections that two looks in a row met unanswered."""
+        """The ends of connections that were unanswered in the last two looks."""
         ends = [{(c.own, c.peer) for c in look.get(rank, ()) if c.unanswered} for look in list(self._looks)[-2:]]
         return sorted(map(list, ends[0] & ends[-1])) if len(ends) > 1 else []
 
@@ -203,7 +205,7 @@ def _texts() -> list[str]:
 
 
 def _address(text: str) -> str:
-    """`0100007F:1F90` as `127.0.0.1`. The kernel writes each four bytes as a number of this machine."""
+    """`0100007F:1F90` as `127.0.0.1`. The kernel writes each four bytes as a number in this machine's byte order."""
     words = text.partition(":")[0]
     data = b"".join(bytes.fromhex(words[at : at + 8])[::-1] for at in range(0, len(words), 8))
     address = socket.inet_ntop(socket.AF_INET if len(data) == 4 else socket.AF_INET6, data)

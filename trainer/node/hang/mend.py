@@ -1,16 +1,18 @@
-"""Which rank that is stuck is ended, so that all start again from what they saved: never one that waits for others.
+"""Which stuck rank is ended, so that all ranks start again from what they saved; never one that waits for other ranks.
 
-The others would wait for it until their collective gives up: half an hour with gloo, ten minutes with NCCL. Nothing
-tells a hang from a pause for certain, so nothing is ended unless all of this is true for WAIT_SECONDS:
+Otherwise the other ranks would wait for it until their collective times out: half an hour with gloo, ten minutes with
+NCCL. A hang cannot be told from a pause with certainty, so a rank is ended only if all of this is true for
+WAIT_SECONDS:
 
 - the rank is stuck (stuck_ranks.py) at a line of its own, and neither it nor its children compute, read or write;
-- its main thread does not wake up: a loop that looks for a file every few seconds may wait for good reason;
-- so do all ranks of all nodes, and one of them waits in a collective or in backward;
-- the rank has made a step before: what comes first may take its time, a download for example;
-- a restart is left: `--restarts` for a script, always for Muster's own trainer.
+- its main thread does not wake up: a loop that looks for a file every few seconds may wait for a good reason;
+- all ranks of all nodes are asleep in the same way, and one of them waits in a collective or in backward;
+- the rank has made a step before: work before the first step, such as a download, may take long;
+- a restart is left: by `--restarts` for a script, and always for Muster's own trainer.
 
-The agents tell each other of it as they agree on who trains (membership/). Where nodes may go on without each other,
-a rank that SIGSTOP holds is ended after STOPPED_SECONDS, whatever the others do. Standard library only.
+The agents exchange these facts with the messages by which they agree on the nodes that train (membership/). With
+--min-nodes, a rank that SIGSTOP has stopped is ended after STOPPED_SECONDS, whatever the other ranks do. Standard
+library only.
 """
 
 from __future__ import annotations
@@ -23,34 +25,34 @@ from ..ending.rank_lives import Life
 from .stuck_ranks import Stuck
 
 WAIT_SECONDS = 30.0
-# A person who stops a rank for a moment resumes it earlier than this.
+# A person who stops a rank for a moment usually resumes it within this time.
 STOPPED_SECONDS = 8.0
-# What is true of ranks: nothing, all of them are asleep, and one of these waits for others as well.
+# The state of a set of ranks: at least one moves; all are asleep; all are asleep, and one of them waits for others.
 MOVES, STILL, WAITS = "moves", "still", "waits"
 _WAIT_FOR_OTHERS = ("collective", "backward")
-# One that waits for its DataLoader looks every 5 s whether the workers live.
+# A rank that waits for its DataLoader checks every 5 s whether the workers live.
 _WAKES = {"data": 12}
 _MOST_WAKES = 1
 
 
 class Others(Protocol):
-    """The other nodes, as this one knows them (min_nodes.py, all_nodes.py)."""
+    """The other nodes, as this node knows them (min_nodes.py, all_nodes.py)."""
 
     stands: str
     """What is true of this node's ranks: the others are told."""
 
     @property
     def may_begin_again(self) -> bool:
-        """Whether the ranks may begin again where no node was lost."""
+        """Whether the ranks may begin again although no node was lost."""
 
     def others_stuck(self) -> str:
-        """What is true of all ranks of the other nodes that train."""
+        """The state of all ranks of the other nodes that train."""
 
 
 class Mender:
     """Finds the ranks of a node that are to be ended. `restarts`: how many it may make; `others`: None if it is alone.
 
-    `counts`: the nodes may go on without each other, and count the restarts together.
+    `counts`: the nodes may continue without each other (--min-nodes), and count the restarts together.
     """
 
     def __init__(self, restarts: int, others: Others | None = None, counts: bool = False) -> None:
@@ -58,7 +60,7 @@ class Mender:
         self._since: dict[int, tuple[float, int]] = {}
 
     def look(self, lives: Sequence[Life], stuck: Sequence[Stuck]) -> list[Stuck]:
-        """The ranks to end now. Tells the other nodes what is true of this one's."""
+        """The ranks to end now. Also reports the state of this node's ranks to the other nodes."""
         living = [life for life in lives if life.code is None]
         own = of_node(living, stuck)
         if self._nodes:
@@ -73,7 +75,7 @@ class Mender:
         return STOPPED_SECONDS if self._counts and _is_stopped(rank) else WAIT_SECONDS
 
     def _asleep_since(self, rank: Stuck, now: float) -> tuple[float, int]:
-        """Since when the rank sleeps, and how often it had woken up by then."""
+        """Since when the rank has been asleep, and how often it had woken up by then."""
         since, wakes = self._since.get(rank.life.pid, (now, rank.wakes))
         slept = rank.wakes - wakes <= _WAKES.get(rank.about["doing"], _MOST_WAKES)
         return (since, wakes) if slept else (now, rank.wakes)
@@ -92,7 +94,7 @@ def _is_stopped(rank: Stuck) -> bool:
 
 
 def of_node(living: Sequence[Life], stuck: Sequence[Stuck]) -> str:
-    """What is true of a node's ranks."""
+    """The state of a node's ranks."""
     asleep = [each for each in stuck if each.asleep]
     if not living or len(asleep) < len(living):
         return MOVES
@@ -100,7 +102,7 @@ def of_node(living: Sequence[Life], stuck: Sequence[Stuck]) -> str:
 
 
 def joined(parts: Iterable[str]) -> str:
-    """What is true of all ranks, from what is true of the parts of them."""
+    """The state of all ranks together, from the states of their parts."""
     of = set(parts)
     if not of or not of <= {STILL, WAITS}:
         return MOVES

@@ -1,7 +1,7 @@
-"""What a rank is in (a collective, and which; data; a lock), from the stacks that looks.py and faulthandler leave.
+"""What a rank is doing (a collective, and which; data; a lock), from the stacks that looks.py and faulthandler write.
 
-`read` gives the last looks of a file, `doing` says in a look what the script's main thread is in, and where in the
-script itself. Standard library only.
+`read` returns the last looks of a file. `doing` finds in a look what the script's main thread is doing, and at which
+line of the script. Standard library only.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.files import MOST_NUMBER, is_number, object_of
 from .. import processes
 from ..rank import own_code
 
-# So many looks tell whether a rank is stuck.
+# How many looks show whether a rank is stuck.
 LOOKS = 3
 _READ_BYTES = 1 << 20
 _MOST_LOOKS = 1000
@@ -29,8 +29,8 @@ _THREAD = re.compile(r"(?:Current thread|Thread) (0x[0-9a-f]{1,16}).{0,300}\(mos
 _FRAME = re.compile(r'  File "(.{0,4096}?)", line (\d{1,9}|\?\?\?) in (.{0,300})')
 _MOST_PID, _MOST_WORDS = 1 << 22, 300
 _WATCHER = "/trainer/node/rank/"
-# By a frame's file what a thread in it does; the frame nearest to the script decides.
-_DOES = (
+# What a thread is doing, by the file of a frame in its stack; the frame nearest to the script decides.
+_DOING_BY_FILE = (
     ("collective", ("torch/distributed/distributed_c10d.py", "torch/distributed/_functional_collectives.py")),
     ("data", ("torch/utils/data/dataloader.py", "torch/utils/data/_utils/")),
     ("backward", ("torch/autograd/",)),
@@ -40,7 +40,7 @@ _DOES = (
 
 @dataclass(frozen=True)
 class Frame:
-    """One call of a stack; `line` 0: not known."""
+    """One call of a stack; `line` is 0 if it is unknown."""
 
     file: str
     line: int
@@ -57,10 +57,11 @@ class Thread:
 
 @dataclass(frozen=True)
 class Look:
-    """All threads at a moment. If the interpreter is `locked`, time and step are unknown: both are 0.
+    """All threads at one moment. If the interpreter is `locked`, time and step are unknown, and both are 0.
 
-    `step`: of this start of the run; earlier starts made `before`. `error`: the exception that ended the main thread's
-    work, `thread_error`: that of another thread, the last one. `rank`: in the run, of a process that trains; else None.
+    `step`: steps in this start of the run; earlier starts made `before` steps. `error`: the exception that ended the
+    main thread's work. `thread_error`: the last exception that ended another thread. `rank`: the number in the run of a
+    process that trains, else None.
     """
 
     threads: tuple[Thread, ...]
@@ -80,7 +81,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Doing:
-    """What the main thread is in (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line.
+    """What the main thread is doing (`collective`, `data`, `backward`, `lock` or `script`), and the script's own line.
 
     `op`: the name of the collective that the script called.
     """
@@ -92,7 +93,7 @@ class Doing:
 
 
 def read(path: Path, most: int = LOOKS) -> list[Look]:
-    """The last looks of a file, the oldest first; none where there is no file."""
+    """The last looks of a file, the oldest first; none if there is no file."""
     with suppress(OSError):
         return parse(_text(path))[-most:]
     return []
@@ -106,7 +107,7 @@ def _text(path: Path) -> str:
 
 
 def at_crash(outcome: Path, local_rank: int) -> Look | None:
-    """The threads of a rank at the signal that killed it, if they were noted."""
+    """The threads of a rank when a signal killed it, if they were written; else None."""
     path = outcome / f"{local_rank}.stacks"
     with suppress(OSError):
         text = _text(path)
@@ -117,15 +118,15 @@ def at_crash(outcome: Path, local_rank: int) -> Look | None:
 
 
 def last_collectives(outcome: Path, local_rank: int, pid: int) -> tuple[Any, ...]:
-    """The collectives that the process `pid` called last, as it noted them when it ended; none where it did not."""
+    """The last collectives of the process `pid`, which it noted when it ended; none if it did not."""
     looks = read(outcome / f"{local_rank}.stacks", 1)
     return looks[-1].collectives if looks and looks[-1].pid == pid else ()
 
 
 def newest(outcome: Path, local_rank: int) -> Path:
-    """The file of the living process that trains as this rank: a child of the rank's own, or else that one itself.
+    """The file of the living process that trains as this rank: a child of the rank's process, or else that process.
 
-    A launcher or a shell script below the agent waits for its children, and is not stuck as long as one trains.
+    A launcher or a shell script below the agent waits for its children, and is not stuck as long as one of them trains.
     """
     children = {path: path.name.split(".")[1] for path in outcome.glob(f"{local_rank}.*.stacks")}
     living = [path for path, pid in children.items() if pid.isdecimal() and processes.lives(int(pid))]
@@ -135,9 +136,9 @@ def newest(outcome: Path, local_rank: int) -> Path:
 
 
 def of_life(path: Path, began: float) -> list[Look]:
-    """The looks of a process that lives and has looked since the rank began (unix seconds), the oldest first.
+    """The looks of a living process since the rank `began` (unix seconds), the oldest first.
 
-    An earlier start of the rank, or a process from before a fork, leaves its file behind.
+    A file that an earlier start of the rank, or a process from before a fork, has left does not count.
     """
     try:
         looks = read(path, _MOST_LOOKS) if path.stat().st_mtime >= began else []
@@ -148,7 +149,7 @@ def of_life(path: Path, began: float) -> list[Look]:
 
 
 def parse(text: str) -> list[Look]:
-    """The last looks of a text. One that is cut at the front is left out; one that is being written may lack calls."""
+    """The last looks of a text. A look without its beginning is left out; one that is being written may lack calls."""
     blocks = deque[tuple[dict[str, Any] | None, list[str]]](maxlen=_MOST_LOOKS)
     for line in text.splitlines():
         if line.startswith("Look {"):
@@ -166,23 +167,23 @@ def parse(text: str) -> list[Look]:
 
 
 def doing(look: Look, home: Path | None = None) -> Doing:
-    """What the main thread does.
+    """What the main thread is doing.
 
     `home`: the script's folder. Without it, code counts as the script's if it is neither a library's nor Muster's.
     """
     frames = look.main.frames if look.main else ()
     at = next((at for at, frame in enumerate(frames) if _is_own(frame, home)), None)
     above = frames[:at] if at is not None else frames
-    what = next((name for frame in reversed(above) for name, files in _DOES if _in(frame, files)), "")
+    what = next((name for frame in reversed(above) for name, files in _DOING_BY_FILE if _in(frame, files)), "")
     own = frames[at] if at is not None else next((frame for frame in frames if not _is_plumbing(frame)), None)
-    op = next((frame.function for frame in reversed(above) if _in(frame, _DOES[0][1])), "")
+    op = next((frame.function for frame in reversed(above) if _in(frame, _DOING_BY_FILE[0][1])), "")
     return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
 
 
 def stuck(looks: Sequence[Look], most: int = LOOKS) -> bool:
-    """Whether the last looks are one: no step between them, and the main thread at the same call all the time.
+    """Whether the last looks are the same: no step between them, and the main thread always at the same call.
 
-    Beyond the script's own line calls may differ: who waits in a loop of a library's is not always at one line of it.
+    Below the script's own line, calls may differ: a thread that waits in a library's loop is not always at one line.
     """
     last = looks[-most:]
     if len(last) < most:
@@ -198,7 +199,7 @@ def _from_own(look: Look) -> tuple[Frame, ...]:
 
 
 def _number(about: dict[str, Any], name: str, most: int = MOST_NUMBER) -> float:
-    """A number of a look: the script may write to the file as well, and then anything is there."""
+    """A number of a look; checked, since the script may write anything into the file."""
     value = about.get(name)
     return value if is_number(value, most) and value >= 0 else 0.0
 
@@ -209,7 +210,7 @@ def _words(about: dict[str, Any], name: str) -> str:
 
 
 def _is_call(row: Any) -> bool:
-    """Whether it is a row of trainer/node/rank/steps/recorder.py."""
+    """Whether this is a row of trainer/node/rank/steps/recorder.py."""
     kinds = [type(part) for part in row] if isinstance(row, list) else []
     return kinds == [str, int, str, str, str, int, str] and all(0 <= row[at] <= MOST_NUMBER for at in (1, 5))
 
@@ -247,7 +248,7 @@ def _is_own(frame: Frame, home: Path | None) -> bool:
 
 
 def _is_plumbing(frame: Frame) -> bool:
-    """Python's own files, torch's, and Muster's."""
+    """Whether a frame is in a file of Python itself, of torch or of Muster."""
     if own_code.is_of_library(frame.file):
         return "-packages/torch/" in frame.file
     return not own_code.is_own(frame.file)

@@ -1,16 +1,16 @@
-"""Which ranks of this node stand still, poll, are stopped or frozen, and where; findings.py says if that is a fault.
+"""Which ranks of this node hang, poll, are stopped or frozen, and where; findings.py decides whether that is a fault.
 
-A rank is stuck when it has made no step for three times as long as usual and 5 s more, and in three looks its main
-thread was at one place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
-one of these, and is not told of. Told of besides is a rank
-- that a signal has stopped, or that a debugger holds (`traced`), at the second look;
-- that computes in a loop of the script's own, where no library's code is met, for ten looks;
-- that polls with pauses in one function, of the script's or of a library, for ten looks;
-- whose native code holds the interpreter at one line for half a minute;
-- whose cgroup somebody has frozen (`frozen`);
-- that waits, or a process of its session does, for a disk in a call that no signal ends (`disk`), for two looks;
-- that nothing inside looks at any more (`unseen`), or whose process runs another program by now (`replaced`).
-Needs /proc; elsewhere nothing is told. Standard library only.
+A rank is stuck if it has made no step for three times the usual time plus 5 s, and if in three looks its main thread
+was at the same place while neither it nor its children computed, read or wrote. A slow evaluation or checkpoint does
+one of these three, so it is not reported. In addition, a rank is reported
+- if a signal has stopped it, or a debugger holds it (`traced`), at the second look;
+- if it computes in a loop of the script, in which no library's code is seen, for ten looks;
+- if it polls with pauses in one function, of the script or of a library, for ten looks;
+- if its native code holds the interpreter at one line for half a minute;
+- if its cgroup is frozen (`frozen`);
+- if it or a process of its session waits for a disk in a system call that no signal ends (`disk`), for two looks;
+- if its watcher takes no more looks (`unseen`), or its process now runs another program (`replaced`).
+This needs /proc; on other systems nothing is reported. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from ..ending.rank_lives import Life
 from . import disks, stacks
 
 LOOK_SECONDS = 2.0
-# Before a rank's first step it is unknown how long one takes.
+# The limit without a step is _UNUSUAL_SECONDS until the usual time of a step is known, and then a multiple of that.
 _UNUSUAL_SECONDS, _USUAL_TIMES, _MORE_SECONDS = 25.0, 3.0, 5.0
-# A rank that waits wakes up now and then: to poll, for a keep-alive, for our own look at it.
+# A rank that waits still wakes up now and then: to poll, for a keep-alive, or because the watcher takes a look.
 _IDLE_SHARE, _IDLE_BYTES, _IDLE_WAKES = 0.08, 1 << 16, 4
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WITHOUT_A_LOOK_SECONDS = 12.0
-# So many looks in a row a rank is met in a loop of its script's own before it is told of.
+# How many looks in a row must find a rank in the same loop before it is reported.
 _LOOPS = 10
 _KERNEL_SHARE, _RUNS_SHARE = 0.2, 0.5
-# So many processes stand at most between a rank and one that works for it.
-_DEEPEST = 40
+# How many processes there may be between a rank and a descendant that works for it.
+_MOST_ANCESTORS = 40
 
 
 @dataclass(frozen=True)
 class Busy:
     """What a rank and its children have used so far: seconds of CPU, bytes read and written; `stopped` by a signal.
 
-    `kernel_s`: the seconds of CPU that were the kernel's.
-    `wakes`: how often the rank's own main thread has gone to sleep, and so woken up.
-    `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or somebody's work.
-    `tracer`: the debugger that holds it, in words; empty where none does.
-    `sleeps`: its main thread has asked the kernel to be woken up after some time, and for nothing else.
-    `runs_s`: the seconds in which its main thread computed, or waited for a core to compute on; None: nobody says.
+    `kernel_s`: the seconds of CPU that were spent in the kernel.
+    `wakes`: how often the rank's own main thread has gone to sleep, and so has woken up.
+    `held`: a debugger holds it, or it waits for a disk: a signal would end nothing, or would end a debugging session.
+    `tracer`: the debugger that holds it, in words; empty if none does.
+    `sleeps`: its main thread sleeps for a set time, and waits for nothing else.
+    `runs_s`: the seconds in which its main thread computed, or waited for a core; None if that is unknown.
     """
 
     cpu_s: float
@@ -67,7 +67,7 @@ class Busy:
 
 @dataclass(frozen=True)
 class Stuck:
-    """A rank that is stuck. `asleep`: nothing of it moves; else it computes. `steps`: of this start of it.
+    """A rank that is stuck. `asleep`: it does nothing at all; otherwise it computes. `steps`: made in this start.
 
     `wakes`: how often its main thread has woken up so far.
     """
@@ -98,7 +98,7 @@ class _Rank:
 
 
 class StuckRanks:
-    """Looks at the ranks of a node, every 2 s. `work`: the folder that the script's paths are told from."""
+    """Checks the ranks of a node every 2 s. `work`: the folder to which the script's paths are reported as relative."""
 
     def __init__(self, outcome: Path, work: Path | None) -> None:
         self._outcome, self._work = outcome, work
@@ -106,8 +106,8 @@ class StuckRanks:
         self._ranks: dict[int, _Rank] = {}
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any] | None]]:
-        """Ranks that have become stuck, each with what is known of it; with None those that move again."""
-        if time.monotonic() < self._next:  # the clock may be set back
+        """Ranks that have become stuck, each with what is known about it; None for ranks that move again."""
+        if time.monotonic() < self._next:  # not time.time(), as that clock may be set back
             return []
         self._next, now = time.monotonic() + LOOK_SECONDS, time.time()
         news, busy = [], _busy([life.pid for life in lives if life.code is None])
@@ -119,7 +119,7 @@ class StuckRanks:
             if seen is None or seen.pid != life.pid:
                 seen = self._ranks[life.rank] = _Rank(life.pid, life.began)
             about = self._about(seen, life, busy[life.pid], now)
-            # A rank that waits may be stopped later: what it does then is news.
+            # If a rank that waits is stopped later, that is reported as well.
             if bool(about) != bool(seen.about) or _stop(about) != _stop(seen.about):
                 news.append((life.rank, about))
             seen.about = about
@@ -148,7 +148,7 @@ class StuckRanks:
         about = {"step": seen.before + seen.step, "since_s": round(since, 1)}
         if busy.stopped:
             before = seen.samples[-2][1] if len(seen.samples) > 1 else Busy(0.0, 0, False)
-            if busy.tracer:  # one that a tracer lets go on, call by call, has woken up meanwhile
+            if busy.tracer:  # a rank whose tracer lets it continue, call by call, has woken up since
                 held = before.tracer and before.wakes == busy.wakes
                 return {**about, "doing": "traced", "tracer": busy.tracer} if held else None
             return {**about, "doing": "stopped"} if before.stopped else None
@@ -166,7 +166,7 @@ class StuckRanks:
             disk = _disk(seen, life.pid)
             if disk:
                 return {**about, **(describe(looks[-1], self._work) if looks else {}), "doing": "disk", "disk": disk}
-            if seen.disks:  # the next look tells whether it was a moment's wait
+            if seen.disks:  # the next look shows whether the wait was only short
                 return seen.about
         if not _idle(seen.samples):
             if looks and all(look.locked for look in looks) and stacks.stuck(looks):
@@ -175,22 +175,22 @@ class StuckRanks:
             return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
         if looks and not fresh and seen.step and processes.lives(seen.seen_pid):
-            return {**about, "doing": "unseen"}  # what looked from inside has ended: a hanging exit, another program
+            return {**about, "doing": "unseen"}  # the watcher has ended: the exit hangs, or another program runs
         if 0 < len(looks) < stacks.LOOKS and seen.about:
-            return seen.about  # its file has begun again: the next looks tell
+            return seen.about  # its file of looks was started anew, so wait for the next looks
         if not fresh or not stacks.stuck(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}
 
 
 def _disk(seen: _Rank, pid: int) -> str:
-    """The disk that a thread of the rank's processes waits for, at this look and at the one before it."""
+    """The disk that a thread of the rank's processes waits for, both at this look and at the one before."""
     before, seen.disks = seen.disks, disks.waiting(pid)
     return next((words for thread, words in seen.disks.items() if before.get(thread) == words), "")[:300]
 
 
 def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
-    """Whether the last step of a rank that began then is not unusually long ago. `looks`: all that are known."""
+    """Whether the last step of a rank is not unusually long ago. `began`: when it began. `looks`: all known looks."""
     seen = _Rank(0, began)
     for look in looks:
         _take_pace(seen, [look], now)
@@ -198,7 +198,7 @@ def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
 
 
 def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
-    """What a look shows, for a person: what the main thread does, and the script's own line."""
+    """What a look shows, in a form for people: what the main thread is doing, and the script's own line."""
     doing = stacks.doing(look, work if work and work.is_dir() else None)
     about: dict[str, Any] = {"doing": "locked" if look.locked else doing.what}
     about |= {name: text for name in ("error", "thread_error") if (text := getattr(look, name))}
@@ -215,26 +215,26 @@ def describe(look: stacks.Look, work: Path | None) -> dict[str, Any]:
 
 
 def collectives(rows: Sequence[Any], work: Path | None) -> list[list[Any]]:
-    """The collectives of a look, with the script's files as its folder has them."""
+    """The collectives of a look, with the script's files relative to its folder."""
     with suppress(ValueError, TypeError, IndexError):
         return [[*row[:4], _in_work(str(row[4]), work), *row[5:7]] for row in rows]
     return []
 
 
 def _in_work(file: str, work: Path | None) -> str:
-    """A script's file as its folder has it."""
+    """A script's file, relative to the script's folder."""
     with suppress(ValueError):
         return (Path(file).relative_to(work).as_posix() if work else file)[-200:]
     return file[-200:]
 
 
 def _stop(about: Mapping[str, Any] | None) -> str:
-    """Whether a signal, a debugger, a freezer or a disk stops the rank; empty where none does."""
+    """What stops the rank: a signal, a debugger, a freezer or a disk; empty if nothing does."""
     return about["doing"] if about and about["doing"] in ("stopped", "traced", "frozen", "disk") else ""
 
 
 def _take_process(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
-    """Begin again where another process works as the rank: the next program of a shell script has its own steps."""
+    """Start counting anew if another process now works as the rank, such as the next program of a shell script."""
     pid = looks[-1].pid if looks else 0
     if pid and seen.seen_pid and pid != seen.seen_pid:
         seen.began, seen.step, seen.step_at = now, 0, 0.0
@@ -254,9 +254,9 @@ def _take_pace(seen: _Rank, looks: Sequence[stacks.Look], now: float) -> None:
 
 
 def _count_loops(seen: _Rank, looks: Sequence[stacks.Look], work: Path | None) -> None:
-    """Count the looks in a row that meet the main thread in the same function, and in nothing below it.
+    """Count the looks in a row that find the main thread in the same function, and in no other function below it.
 
-    An evaluation or a checkpoint is met in torch, in a file, or elsewhere sooner or later.
+    An evaluation or a checkpoint is sooner or later seen in torch, in file access, or elsewhere.
     """
     last = looks[-1] if looks else None
     doing = stacks.doing(last, work if work and work.is_dir() else None) if last and not last.locked else None
@@ -268,12 +268,12 @@ def _count_loops(seen: _Rank, looks: Sequence[stacks.Look], work: Path | None) -
 
 
 def _limit(seen: _Rank) -> float:
-    """How many seconds without a step are usual; of late, because an evaluation every now and then is usual."""
+    """How many seconds without a step are usual, from the longest of the last steps; one may include an evaluation."""
     return _USUAL_TIMES * max(seen.paces) + _MORE_SECONDS if seen.paces else _UNUSUAL_SECONDS
 
 
 def _idle(samples: Sequence[tuple[float, Busy]]) -> bool:
-    # What comes through a socket is in no count of bytes.
+    # Data from a socket is not in the byte counts, so wakes count too.
     return samples[-1][1].wakes - samples[0][1].wakes <= _IDLE_WAKES and _does_nothing(samples)
 
 
@@ -283,14 +283,14 @@ def _does_nothing(samples: Sequence[tuple[float, Busy]]) -> bool:
 
 
 def _in_a_loop(samples: Sequence[tuple[float, Busy]], is_own: bool) -> str:
-    """What a rank does that is met in one loop again and again; empty where it may get somewhere, as libraries do."""
+    """What a rank in a loop does: `polls` or `computes`; empty if it may make progress, as code of libraries does."""
     if _does_nothing(samples):
         return "polls" if all(busy.sleeps for _, busy in samples) else ""
     return "computes" if is_own and _runs(samples) and not _calls_the_kernel(samples) else ""
 
 
 def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:
-    """Whether a rank's main thread computes: one that waits for a byte now and then is met in a loop as well."""
+    """Whether a rank's main thread computes; a thread that waits for a byte now and then looks like a loop as well."""
     (began, first), (ended, last) = samples[0], samples[-1]
     if first.runs_s is None or last.runs_s is None:
         return True
@@ -298,13 +298,13 @@ def _runs(samples: Sequence[tuple[float, Busy]]) -> bool:
 
 
 def _calls_the_kernel(samples: Sequence[tuple[float, Busy]]) -> bool:
-    """Whether a rank's loop asks the kernel for something: it writes small files, or talks to others."""
+    """Whether a rank's loop makes many system calls: it may write small files, or talk to other processes."""
     first, last = samples[0][1], samples[-1][1]
     return last.kernel_s - first.kernel_s > _KERNEL_SHARE * (last.cpu_s - first.cpu_s)
 
 
 def _busy(pids: Sequence[int]) -> dict[int, Busy]:
-    """By rank's pid what all processes of its session have used, and those that they started: each rank leads one."""
+    """By the rank's pid: what the processes of its session have used, and those that they started in other sessions."""
     stats = processes.all_stats() if pids else {}
     own: dict[int, dict[int, list[str]]] = {pid: {} for pid in pids}
     for pid, fields in stats.items():
@@ -314,9 +314,9 @@ def _busy(pids: Sequence[int]) -> dict[int, Busy]:
 
 
 def _used(rank: int, stats: Mapping[int, Sequence[str]]) -> Busy:
-    """What the processes of a rank have used; what it is in, its own main thread tells."""
+    """What the processes of a rank have used; the state is that of the rank's own main thread."""
     path, state = processes.PROC / str(rank), stats[rank][processes.STATE]
-    # With those of children that have ended: a child's end would make a rank look idle.
+    # Ended children are included: otherwise the end of a child would make a rank look idle.
     user_s, kernel_s = (sum(int(of[at]) + int(of[at + 2]) for of in stats.values()) / _TICKS for at in (11, 12))
     return Busy(
         user_s + kernel_s,
@@ -327,14 +327,17 @@ def _used(rank: int, stats: Mapping[int, Sequence[str]]) -> Busy:
         state in "tD",
         _tracer(path) if state == "t" else "",
         _runs_s(path),
-        # The kernel wakes it after a time: a wait for a socket or a lock has another name there.
+        # The thread sleeps for a set time; a wait for a socket or a lock has another name in the kernel.
         state == "S" and "nanosleep" in disks.wait_of(rank, rank),
     )
 
 
 def _rank_of(pid: int, stats: Mapping[int, Sequence[str]], ranks: Mapping[int, Any]) -> int:
-    """The rank that a process works for; 0: none. torchrun below a launcher gives each worker a session of its own."""
-    for _ in range(_DEEPEST):
+    """The pid of the rank that a process works for; 0 if none.
+
+    The session alone does not show it: a torchrun below a launcher gives each worker a session of its own.
+    """
+    for _ in range(_MOST_ANCESTORS):
         if not (fields := stats.get(pid)):
             return 0
         if (session := int(fields[processes.SESSION])) in ranks:
@@ -344,14 +347,14 @@ def _rank_of(pid: int, stats: Mapping[int, Sequence[str]], ranks: Mapping[int, A
 
 
 def _program(pid: int) -> str:
-    """The file that the process runs; it changes if the script calls exec. Empty if this process may not know."""
+    """The program file of a process; it changes if the script calls exec. Empty if this process may not read it."""
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/exe")
     return ""
 
 
 def _tracer(process: Path) -> str:
-    """The process that traces this one. From within a container one outside of it has the number 0."""
+    """The process that traces this one. Inside a container, a tracer outside of it has the number 0."""
     pid = _status(process, "TracerPid")
     if pid == "0":
         return "a process that cannot be seen from here"
@@ -369,7 +372,7 @@ def _runs_s(process: Path) -> float | None:
 
 
 def _status(process: Path, field: str) -> str:
-    """A field of /proc/PID/status; "0" where it has none."""
+    """A field of /proc/PID/status; "0" if it has no such field."""
     with suppress(OSError, StopIteration):
         lines = (process / "status").read_text().splitlines()
         return next(line for line in lines if line.startswith(f"{field}:")).split()[1]

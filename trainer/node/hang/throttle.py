@@ -1,7 +1,8 @@
-"""How far a CPU limit holds the ranks of a node back, from their cgroups' cpu.stat. Standard library only.
+"""How much a CPU limit throttles the ranks of a node, from their cgroups' cpu.stat. Standard library only.
 
-A cgroup with a limit gets its share of the processors in each period, usually of 100 ms, and then stands until the next
-one. The kernel counts the periods, and those in which the cgroup has stood (cgroup-v2, "CPU Interface Files").
+A cgroup with a limit may use its share of the processors in each period, usually of 100 ms, and then is paused until
+the next period. The kernel counts all periods, and those in which it paused the cgroup (cgroup-v2, "CPU Interface
+Files").
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from .. import cgroups
 from ..ending.rank_lives import Life
 
 _EVERY_SECONDS, _LOOKS, _LEAST_PERIODS = 2.0, 6, 20
-# Told of from the first share on, and until it is below the second one.
-_MUCH, _LITTLE = 30.0, 15.0
+# In percent: a rank is reported as throttled from the first share on, until its share is below the second one.
+_BEGIN_PERCENT, _END_PERCENT = 30.0, 15.0
 
 
 @dataclass(frozen=True)
 class Limit:
-    """A limit of `cpus` processors, and what the kernel has counted: periods, and those in which it `held` back."""
+    """A limit of `cpus` processors; and the kernel's counts: all periods, and those in which it paused the cgroup."""
 
     folder: Path
     cpus: float
@@ -40,14 +41,14 @@ class _Rank:
 
 
 class Throttle:
-    """Looks at the limits of a node's ranks, every 2 s. `root` is where /proc and /sys are."""
+    """Checks the limits of a node's ranks every 2 s. `root`: the folder that contains /proc and /sys."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self._root, self._next = root, 0.0
         self._ranks: dict[int, _Rank] = {}
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
-        """The ranks that a limit has come to hold back, in `percent` of the periods; 0: it no longer does."""
+        """The ranks whose throttling has begun (in `percent` of the periods) or has ended (0)."""
         now = time.monotonic()
         if now < self._next:
             return []
@@ -61,17 +62,17 @@ class Throttle:
                 seen = self._ranks[life.rank] = _Rank(life.pid)
             seen.looks.append({limit.folder: limit for limit in limits(life.pid, self._root)})
             percent, cpus = _worst(seen.looks)
-            if not seen.reported and percent >= _MUCH:
+            if not seen.reported and percent >= _BEGIN_PERCENT:
                 news.append((life.rank, {"percent": round(percent), "cpus": round(cpus, 2)}))
                 seen.reported = True
-            elif seen.reported and percent < _LITTLE:
+            elif seen.reported and percent < _END_PERCENT:
                 news.append((life.rank, {"percent": 0, "cpus": round(cpus, 2)}))
                 seen.reported = False
         return news
 
 
 def limits(pid: int, root: Path) -> Iterator[Limit]:
-    """The CPU limits that hold for a process: of its cgroup, and of those above it."""
+    """The CPU limits for a process: those of its cgroup and of the cgroups above it."""
     for folder in cgroups.of(pid, "cpu", root):
         with suppress(OSError, ValueError, KeyError):
             stat = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
@@ -89,7 +90,7 @@ def _cpus(folder: Path) -> float:
 
 
 def _worst(looks: Sequence[Mapping[Path, Limit]]) -> tuple[float, float]:
-    """In how many percent of the periods the strictest limit has held the rank back, and what it allows."""
+    """The strictest limit: in how many percent of the periods it paused the rank, and how many CPUs it allows."""
     worst = (0.0, 0.0)
     for folder, last in looks[-1].items() if len(looks) == _LOOKS else ():
         first = looks[0].get(folder)

@@ -1,1 +1,1 @@
-"""torchrun with short pauses, forked ranks and a rendezvous at one address; by torchrun's public doors."""
+"""torchrun with short pauses, forked ranks and a rendezvous at one address; built on torch's public names."""

@@ -1,8 +1,8 @@
-"""Who starts without torchrun's variables, and which are taken out: a launcher of the user's, the only rank of a run.
+"""Removes torchrun's variables for a user's launcher, and for the only rank of a run.
 
-A launcher sets them for its own ranks. The only rank, typed as `python train.py`, starts as it does by hand: many
-scripts take their distributed path where RANK or LOCAL_RANK is set: NCCL on a machine without a GPU, say. Standard
-library only.
+A launcher sets these variables for its own ranks. A run's only rank, typed as `python train.py`, starts as it would
+without Muster, because many scripts take their distributed path if RANK or LOCAL_RANK is set: NCCL on a machine without
+a GPU, for example. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _COUNT = "TORCHELASTIC_RESTART_COUNT"
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a rank that torchrun starts with `given`; MUSTER_LIFE has its attempt for those who watch it."""
+    """The variables for a rank that torchrun would start with `given`. Its attempt can still be read in MUSTER_LIFE."""
     launches = int(given.get("MUSTER_LAUNCHER_RANKS") or 0)
     is_bare = given.get(RANK) == "1" and given.get("WORLD_SIZE") == "1"
     if not (launches or is_bare):

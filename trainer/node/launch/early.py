@@ -1,11 +1,12 @@
-"""Two reasons for a new Python in place of a fork: the script sets what torch reads, or hides a loaded module.
+"""Whether a script needs a new Python instead of a fork: it sets variables that torch reads, or hides a loaded module.
 
-Such a script sets variables that torch reads as it is imported, and a fork has torch before; or a module of its folder
-has the name of one that torchrun has imported.
+A fork comes too late for a script that sets variables which torch reads when it is imported, because a fork has torch
+already. It also comes too late if a module of the script's folder has the name of one that torchrun has imported.
 
-A look at the text decides, before a line of it has run. It follows what runs before torch is there: the script to its
-first `import torch`, and its own modules that it imports above that. Such a script gets a Python of its own, which is
-what torchrun alone would give it; so does one that cannot be read or is too large: that costs a second, and is right.
+The text of the script decides this, before a line of it has run. The code that runs before torch is imported counts:
+the script up to its first `import torch`, and its own modules that it imports above that line. A script for which a
+fork comes too late gets a new Python, as under plain torchrun. So does a script that cannot be read or is too large:
+that costs a second, and is always correct.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-# What `import torch` reads (recorded with torch 2.13: getenv and os.environ), by its beginnings; what only NCCL, CUDA
-# and process groups read comes later.
-_READ = re.compile(
+# The beginnings of the variables that `import torch` reads (recorded with torch 2.13: getenv and os.environ). Those
+# in _READ_LATER match too, but only NCCL, CUDA and process groups read them, which is later.
+_READ_ON_IMPORT = re.compile(
     r"OMP_|GOMP_|KMP_|MKL|DNNL_|ONEDNN_|OPENBLAS_|GOTO_|NPY_|NUMPY_|TORCH|PYTORCH_|ATEN_|C10_|KINETO_|FX_|COMPILE_STROBE"
 )
-_LATER = re.compile(r"TORCHELASTIC_|TORCH_ELASTIC|TORCH_NCCL_|TORCH_GLOO_|TORCH_DISABLE_SHARE|TORCH_HOME$")
+_READ_LATER = re.compile(r"TORCHELASTIC_|TORCH_ELASTIC|TORCH_NCCL_|TORCH_GLOO_|TORCH_DISABLE_SHARE|TORCH_HOME$")
 _TORCH_LINE = re.compile(rb"^(?:import|from)[ \t]+torch\b[^\n]*\n?", re.MULTILINE)
 _CHANGES = ("setdefault", "update", "pop", "putenv", "unsetenv", "__setitem__")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -32,9 +33,10 @@ _MOST_BYTES, _MOST_FILES = 1 << 20, 200
 
 
 def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
-    """Whether a fork does, for `python WORDS` in `folder`. `words`: a script and its own, or -m and a module.
+    """Whether a fork comes too late for `python WORDS` in `folder`.
 
-    `path`: more folders that it imports from (PYTHONPATH).
+    `words`: a script and its arguments, or -m, a module and its arguments. `path`: more folders from which it imports
+    (PYTHONPATH).
     """
     module = words[0] == "-m"
     script = folder / words[0]
@@ -42,7 +44,7 @@ def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ())
     try:
         look = _Look(roots)
         files = [*look.files_of(words[1]), *look.files_of(f"{words[1]}.__main__")] if module else [script]
-        with warnings.catch_warnings():  # of strange escapes Python speaks when the rank runs
+        with warnings.catch_warnings():  # about invalid escapes: Python warns of them when the rank runs
             warnings.simplefilter("ignore")
             return _hides(roots[0]) or any(map(look.writes, files))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, IndexError):
@@ -50,19 +52,19 @@ def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ())
 
 
 def _hides(folder: Path) -> bool:
-    """Whether a module here, such as a secrets.py, has the name of one that this process has imported."""
+    """Whether a module in this folder, such as a secrets.py, has the name of one that this process has imported."""
     names = {name.partition(".")[0] for name in os.listdir(folder)} & sys.modules.keys() - {"__main__", "muster"}
     return any((folder / place).is_file() for name in names for place in (f"{name}.py", f"{name}/__init__.py"))
 
 
 class _Look:
-    """One look, at each file once. `torch_is_there`: a line above has imported it."""
+    """One search, which reads each file once. `torch_is_there`: a line above has imported torch."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._roots, self._seen, self.torch_is_there = roots, set[Path](), False
 
     def writes(self, file: Path) -> bool:
-        """Whether running this file sets such a variable before torch is there."""
+        """Whether this file, when it runs, sets such a variable before torch is imported."""
         if file in self._seen or self.torch_is_there:
             return False
         self._seen.add(file)
@@ -86,7 +88,7 @@ class _Look:
         return False
 
     def files_of(self, module: str, beside: Path | None = None) -> list[Path]:
-        """The files that run where one of the script's own modules is imported: those of its packages, and its own."""
+        """The files that run when one of the script's own modules is imported: its packages' and the module's own."""
         for root in [beside] if beside else self._roots:
             files, place = list[Path](), root
             for part in module.split(".") if module else ():
@@ -98,15 +100,15 @@ class _Look:
 
 
 def _beginning(text: bytes) -> ast.Module:
-    """The syntax tree to the first line that imports torch, if the text above it stands by itself."""
+    """The syntax tree up to the first line that imports torch; the whole tree if the text up to it does not parse."""
     first = _TORCH_LINE.search(text)
-    with suppress(SyntaxError):  # that line may be inside a string, or of a block
+    with suppress(SyntaxError):  # that line may be inside a string or a block
         return ast.parse(text[: first.end()] if first else text)
     return ast.parse(text)
 
 
 def _parts(node: ast.AST, later: bool = False) -> Iterator[tuple[ast.AST, bool]]:
-    """All nodes in the order of the text; whether each stands in a function, or for a type checker: it runs later."""
+    """All nodes in the order of the text, and whether each runs later: in a function, or only for a type checker."""
     yield node, later
     later = later or isinstance(node, _FUNCTIONS)
     later = later or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
@@ -115,7 +117,7 @@ def _parts(node: ast.AST, later: bool = False) -> Iterator[tuple[ast.AST, bool]]
 
 
 def _imports(node: ast.AST, file: Path) -> Iterator[tuple[str, Path | None]]:
-    """The modules that a statement imports; a relative one with the folder that it is in."""
+    """The modules that a statement imports; for a relative import, with the folder that it is relative to."""
     if isinstance(node, ast.Import):
         yield from ((alias.name, None) for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -126,7 +128,7 @@ def _imports(node: ast.AST, file: Path) -> Iterator[tuple[str, Path | None]]:
 
 
 def _sets(node: ast.AST, roots: Sequence[Path]) -> bool:
-    """Whether this changes a variable that torch reads early, or one whose name the text does not show."""
+    """Whether this node changes a variable that torch reads early, or one whose name the text does not show."""
     if isinstance(node, ast.Subscript) and isinstance(node.ctx, (ast.Store, ast.Del)):
         named = isinstance(node.slice, ast.Constant)
         return _is_read(node.slice) if named else _is_environment(node.value)
@@ -149,7 +151,7 @@ def _is_environment(node: ast.AST) -> bool:
 
 
 def _may_hold(node: ast.AST) -> bool:
-    """Whether a mapping may have such a name: one that is written out shows its names."""
+    """Whether a mapping may have such a variable; only a dict that is written out shows its names."""
     if isinstance(node, ast.Dict):
         return any(key is None or _is_read(key) for key in node.keys)
     return True
@@ -160,11 +162,11 @@ def _is_read(name: ast.AST) -> bool:
 
 
 def _torch_reads(name: str) -> bool:
-    return bool(_READ.match(name)) and not _LATER.match(name)
+    return bool(_READ_ON_IMPORT.match(name)) and not _READ_LATER.match(name)
 
 
 def _file_sets(file: Path) -> bool:
-    """Whether a file of variables sets one."""
+    """Whether a .env file sets a variable that torch reads early."""
     if not file.exists():
         return False
     lines = (_text(file) or b"TORCH").decode(errors="replace").splitlines()
@@ -172,8 +174,8 @@ def _file_sets(file: Path) -> bool:
 
 
 def _text(file: Path) -> bytes | None:
-    """What is in a file; None if that is no file, or too much."""
-    if not file.is_file():  # a pipe would keep us waiting
+    """A file's content; None if it is not a regular file, or too large."""
+    if not file.is_file():  # reading a pipe would block
         return None
     with file.open("rb") as opened:
         text = opened.read(_MOST_BYTES + 1)

@@ -1,9 +1,9 @@
-"""When the ranks of all nodes begin together, with which world, and when a node whose ranks ended well may go.
+"""When the ranks of all nodes begin together, which nodes train, and when a node whose ranks ended well may leave.
 
-The agent writes the present epoch into a file of the node's private folder, and reads in its journal what torchrun
-waits for (membership/min_nodes.py, and all_nodes.py where all nodes have to be there); a run's only node agrees with
-itself. The first node of an epoch opens a new store for the ranks; all others connect to it. A newer epoch makes
-torchrun end its ranks and start them again.
+The agent writes the current epoch into a file of the node's private folder, and reads in the folder's journal what
+torchrun waits for (membership/min_nodes.py, or all_nodes.py if the run needs all its nodes). A run's only node agrees
+with itself. The first node of an epoch opens a new store for the ranks; all other nodes connect to it. A newer epoch
+makes torchrun end its ranks and start them again.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from ..membership.register_without_vote import view_of
 from . import stores
 
 _POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
-# So long a node whose ranks have ended well waits for the others' ranks.
+# How long a node whose ranks have ended well waits for the other nodes' ranks.
 _OTHERS_S = 300.0
-# Nodes that all have to be there meet again for a fault of their sharing so often.
+# How often the nodes of a run that needs them all try to share files before that ends the run.
 _SHARE_ATTEMPTS = 5
 _SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
-_NONE = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
+_NO_EPOCH = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
 
 
 @dataclass(frozen=True)
 class Generation:
     """The ranks of all nodes that train together, from one start to the next: this node's part in them.
 
-    `attempt`: how often they have begun again for a fault of their own. Nodes that go on without each other count it
-    each for itself.
+    `attempt`: how often the ranks have been started again because of their own failures. With --min-nodes, each node
+    counts that for itself.
     """
 
     attempt: int
@@ -66,17 +66,17 @@ class Generation:
 
 
 def _answers(address: str, port: int) -> bool:
-    """Whether somebody listens there. torch would try for seconds, while a newer epoch may have another store."""
+    """Whether the store listens there. torch would try for seconds, while a newer epoch may have another store."""
     with suppress(OSError), socket.create_connection((address, port), _REACH_S):
         return True
     return False
 
 
 class Epochs:
-    """The epochs of this node, one after the other. `sharing`: the nodes of a script share its files before each.
+    """The epochs of this node, one after the other. `sharing`: shares the script's files between nodes before each.
 
-    `loses_nodes`: the nodes may go on without each other. There ranks are killed where others have begun again: one
-    that waits in native code hears no SIGTERM.
+    `loses_nodes`: the nodes may continue without each other (--min-nodes). Then torchrun kills its ranks when other
+    nodes have begun again, because a rank that waits in native code does not handle SIGTERM.
     """
 
     def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
@@ -84,15 +84,15 @@ class Epochs:
         self._alone = Roll(1, config.max_restarts) if config.max_nodes == 1 else None
         self._sharing = None if self._alone else sharing
         self.loses_nodes = config.rdzv_backend == BACKEND
-        if self._sharing:  # the others may have begun while this node was still starting
+        if self._sharing:  # the other nodes may have begun while this node was still starting
             self._sharing.stale = self.loses_nodes
         self._outcome = Path(os.environ.get("MUSTER_OUTCOME_DIR", ""))
         self._join_s = float(config.rdzv_configs.get("join_timeout", _JOIN_S))
         host, port = parse_rendezvous_endpoint(config.rdzv_endpoint, default_port=0)
         self._address = meeting.resolve(host if self._alone else config.local_addr or host, _RESOLVE_S)
-        # A launcher has a store of its own: it gets the port, which is held until it starts.
+        # A user's launcher opens its own store. It gets a port, which this process holds until the launcher starts.
         self._of_launcher = bool(os.environ.get("MUSTER_LAUNCHER_RANKS"))
-        # One node that was told a port, and nowhere to meet, has its ranks meet there.
+        # If a single node was given a port but no rendezvous, its ranks meet at that port.
         is_told = self._alone and config.rdzv_backend == "static" and not self._of_launcher
         self._port = port if is_told else 0
         self._number = self._repeats = 0
@@ -101,9 +101,9 @@ class Epochs:
         stores.keep_ranks_on_loopback(self._address)
 
     def next(self, failed: bool = False) -> Generation | None:
-        """Wait for an epoch above the last one that this node has a part in, and until its store answers.
+        """Wait for a newer epoch in which this node takes part, and until that epoch's store answers.
 
-        `failed`: ranks of this node ended by a fault. None if no other epoch may follow that.
+        `failed`: ranks of this node have failed. Returns None if no epoch may follow that.
         """
         self._repeats += failed
         self._say(after=self._number, failed=failed)
@@ -130,7 +130,7 @@ class Epochs:
             time.sleep(_POLL_S)
 
     def _share(self, epoch: Mapping[str, Any], before: int, last: bool) -> bool:
-        """Share the script's files with the nodes of this epoch; whether all have them, and none went away."""
+        """Share the script's files with the nodes of this epoch. Returns False if a node was lost meanwhile."""
         if not self._sharing:
             return True
         try:
@@ -145,7 +145,7 @@ class Epochs:
 
     def _first_of(self, before: int, here: str) -> str:
         """Where the first node listens to share files; this one listens at `here`."""
-        # The others find the store, and we are not stuck.
+        # The store is announced as well: the other nodes cannot enter the epoch without it, and all would wait.
         self._say(after=before, store=self._where, share=here)
         while not (first := self._epoch()["share"]):
             if self._is_past():
@@ -158,7 +158,7 @@ class Epochs:
         with suppress(OSError, ValueError):
             if place == 0:
                 if self._store:
-                    self._store.close()  # its port may be asked for once more
+                    self._store.close()  # the new store may need the same port
                 listening = meeting.listen(self._address, self._port)
                 address, port = self._address, int(listening.getsockname()[1])
                 self._store = listening if self._of_launcher else stores.RanksStore(listening)
@@ -183,13 +183,13 @@ class Epochs:
         note(self._outcome, says=says)
 
     def _epoch(self) -> dict[str, Any]:
-        if os.getppid() != self._agent:  # Linux's kernel would have killed us, and the ranks
+        if os.getppid() != self._agent:  # not on Linux: there, the kernel kills this process and the ranks by itself
             raise RendezvousConnectionError("the agent of this node has ended")
         now = self._alone.answer(0, time.monotonic()) if self._alone else read_object(self._outcome / EPOCH)
-        return {**_NONE, **now}
+        return {**_NO_EPOCH, **now}
 
     def waiting(self) -> bool:
-        """Whether there is a newer epoch. Raises RendezvousConnectionError where nobody can say."""
+        """Whether there is a newer epoch. Raises RendezvousConnectionError if the first node no longer answers."""
         if self._epoch().get("gone"):
             raise RendezvousConnectionError("the first node of this run does not answer any more")
         return self._is_past()
@@ -199,7 +199,10 @@ class Epochs:
         return bool(epoch["number"] > self._number or epoch.get("gone"))
 
     def is_over(self) -> bool:
-        """Whether nobody begins again: all ranks have ended well, or a node for good. Asked where this node's have."""
+        """Whether no ranks will start again: all have ended well, or a node has ended for good.
+
+        Called once this node's ranks have ended well.
+        """
         if not self._ended_at:
             self._ended_at = time.monotonic()
             self._say(after=None, store=self._where, done=True)
@@ -208,6 +211,6 @@ class Epochs:
         return over or time.monotonic() - self._ended_at > _OTHERS_S
 
     def close(self) -> None:
-        """Let there be no other epoch, where all nodes have to be there; else the agents say when the run is over."""
+        """Allow no further epoch if the run needs all its nodes; with --min-nodes, the agents decide when it ends."""
         if not self.loses_nodes:
             self._say(after=None, over=True)

@@ -1,8 +1,9 @@
-"""Whether a rank can be a fork of torchrun's process, which has imported torch, and the fork.
+"""Forks a rank from torchrun's process, which has imported torch; and decides whether that is possible.
 
-Under torch's own torchrun every rank imports torch itself, and again at every restart. Here torchrun's process has no
-threads, and a rank is a fork of it. What a fork cannot be exactly as a new Python would, gets one (ranks.py): as where
-torchrun has looked for GPUs, or the script would find what it sets or imports there already (early.py).
+Under torch's own torchrun, every rank imports torch itself, and again at every restart. Here torchrun's process has no
+threads, and a rank is a fork of it. If a fork would not behave exactly like a new Python, the rank gets a new one
+(ranks.py): if torchrun has looked for GPUs, for example, or if the script sets or imports something that torchrun's
+process has loaded already (early.py).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
 _AT_IMPORT = {name: value for name, value in os.environ.items() if name.startswith(_READ_ON_IMPORT)}
 _TO_RANKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 _SIGNALS = (signal.SIGINT, *_TO_RANKS)
-# So long the threads of a sharing of files may take to end: a fork has none of them, and what they hold stays held.
+# How long to wait until threads that share files have ended: a fork has no such threads, but keeps the locks they hold.
 _THREADS_S = 1.0
 
 
 class Forked(BaseException):
-    """Raised in a forked process: it leaves torchrun's work as it is, and goes on with `words`."""
+    """Raised in a forked process, so that it leaves torchrun's code and continues with `words`."""
 
     def __init__(self, words: Sequence[str]) -> None:
         super().__init__(words)
@@ -47,7 +48,7 @@ class Forked(BaseException):
 
 
 class Rank:
-    """A rank that was forked, as subprocess.Popen has one."""
+    """A forked rank, with as much of subprocess.Popen's interface as is needed."""
 
     returncode: int | None = None
 
@@ -63,10 +64,10 @@ class Rank:
 
 
 def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
-    """Whether a fork is to `python -u WORDS` with this environment what a new process is."""
+    """Whether a fork behaves exactly like a new process with this command, `python -u WORDS`, and environment."""
     python, words = list(command[:2]), list(command[2:])
-    # Off Linux, the system's own libraries do not survive a fork. A file with another suffix may be an archive; after
-    # torchrun's --no-python it is not Python at all.
+    # On systems other than Linux, the system's own libraries do not survive a fork. A file with another suffix than .py
+    # may be an archive, or, after torchrun's --no-python, no Python at all.
     supported = bool(words) and (words[0] == "-m" or words[0].endswith(".py")) and sys.platform == "linux"
     given = {name: value for name, value in environment.items() if name.startswith(_READ_ON_IMPORT)}
     if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_asked_for_gpu():
@@ -78,8 +79,8 @@ def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
 def start(command: Sequence[str], environment: Mapping[str, str], output: int | None, torchruns: Sequence[int]) -> Rank:
     """Fork a rank, which leads a session of its own once this returns. Raises Forked in the rank.
 
-    `output`: a descriptor for all that the rank prints; without one it prints where torchrun does. `torchruns`:
-    descriptors that no rank keeps.
+    `output`: a descriptor for all that the rank prints; without one, it prints to torchrun's own output. `torchruns`:
+    torchrun's descriptors, which the rank closes.
     """
     torchrun, (reading, writing) = os.getpid(), os.pipe()
     end = time.monotonic() + _THREADS_S
@@ -117,8 +118,8 @@ def _prepare(torchrun: int, environment: Mapping[str, str], output: int | None, 
     for each in torchruns:
         os.close(each)
     if "MUSTER_OUTCOME_DIR" in os.environ and str(Path(sitecustomize.__file__).parent) in sys.path:
-        sitecustomize.watch()  # Python imports sitecustomize only at its start, which this process has behind it
-    # In a new process each of these generators has a seed of its own; a GPU's generator has a fixed seed.
+        sitecustomize.watch()  # Python imports sitecustomize only when it starts, and a fork does not start anew
+    # A new process seeds each of these generators differently; a GPU's generator has a fixed seed.
     random.seed()
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
@@ -126,16 +127,16 @@ def _prepare(torchrun: int, environment: Mapping[str, str], output: int | None, 
 
 
 def run(words: list[str]) -> None:
-    """Run a script, or a module after -m, as `python WORDS` does; its end is then this process's."""
+    """Run a script, or a module after -m, as `python WORDS` does; this process then ends as the script does."""
     module = words[0] == "-m"
-    sys.orig_argv = [sys.executable, "-u", *words]  # as torchrun's: a script may start itself again by it
+    sys.orig_argv = [sys.executable, "-u", *words]  # as under torchrun: a script may use it to start itself again
     sys.argv = words[1:] if module else words
     if not os.environ.get("PYTHONSAFEPATH"):
         sys.path.insert(0, str(Path.cwd() if module else Path(words[0]).resolve().parent))
     if words[:2] != ["-m", NAME]:  # a user may have modules with the names of Muster's packages
         for name in [name for name in sys.modules if name.partition(".")[0] == "muster"]:
             del sys.modules[name]
-    # The second name is of what children that multiprocessing spawned send back.
+    # Children that multiprocessing has spawned call the main module by the second name in what they send back.
     main = sys.modules["__main__"] = sys.modules["__mp_main__"] = ModuleType("__main__")
     vars(main).update(__builtins__=builtins, __annotations__={})
     try:
@@ -154,8 +155,8 @@ def run(words: list[str]) -> None:
 
 
 def _has_asked_for_gpu() -> bool:
-    """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun asked for one, in vain or not."""
-    # It asks since it binds ranks to the memory that is near their GPU.
+    """Whether torch would refuse GPUs to a fork: an import opened one, or torchrun has looked for one."""
+    # Whether it finds one or not. torchrun looks for GPUs since it can bind ranks to memory near their GPU.
     if (torch.version.cuda or torch.version.hip) and hasattr(LaunchConfig, "numa_options"):
         return True
     for descriptor in Path("/proc/self/fd").iterdir():

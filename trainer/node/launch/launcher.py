@@ -1,11 +1,12 @@
-"""`python launcher.py COMMAND ARGS`: a node's one rank becomes a user's launcher or shell: its variables and braces.
+"""`python launcher.py COMMAND ARGS`: turns a node's only rank into the user's launcher or shell script.
 
 The launcher (`accelerate launch`, `deepspeed`, a shell script) starts this node's ranks itself. It gets the node's
-place, the number of nodes and ranks, and where the nodes meet, in the variables that launchers agree on and in its own
-options. Where its ranks meet, nobody listens yet: epochs.py has picked a free port there.
-A shell script that types `accelerate launch` or `deepspeed` finds a stand-in of that name first, which adds the same.
+place, the number of nodes and ranks, and the rendezvous: in the variables that launchers agree on, in its own options,
+and in braces of the command, such as `{master}`. Nothing listens at that rendezvous yet: epochs.py has picked a free
+port for it. A shell script that calls `accelerate launch` or `deepspeed` first finds a stand-in of that name on its
+PATH, which adds the same options.
 
-torchrun runs this file by its path, so that no package of the user's can hide it.
+torchrun runs this file by its path, so that no package of the user can hide it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
-# The launchers with options for the place, and the first word of their stand-ins.
-_LAUNCHERS, _INSIDE = ("accelerate", "deepspeed"), "--inside"
-_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as muster/errors.py; this file is run by its path and imports nothing of ours
+# The launchers that have options for the place, and the first argument that their stand-ins pass to this file.
+_LAUNCHERS, _STAND_IN = ("accelerate", "deepspeed"), "--inside"
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # as in muster/errors.py; a file that is run by its path imports nothing of it
 _SETTINGS = (".yaml", ".yml", ".json")
 # With one of these options, Accelerate knows which devices to use.
 _ACCELERATE_KNOWS = ("--cpu", "--tpu", "--multi", "--use_", "--use-", "--config")
@@ -39,9 +40,9 @@ class Place:
     port: int
 
     def variables(self, one_rank: bool) -> dict[str, str]:
-        """What launchers read; with `one_rank`, each `python train.py` of a shell script is one.
+        """The variables that launchers read; torchrun reads those that begin with `PET_` as its options.
 
-        torchrun takes the `PET_` names as its options.
+        `one_rank`: also a rank's variables, so that each `python train.py` in a shell script is one rank.
         """
         shared = {"NNODES": self.nodes, "NODE_RANK": self.node, "NPROC_PER_NODE": self.ranks}
         meeting = {"MASTER_ADDR": self.address, "MASTER_PORT": self.port}
@@ -52,8 +53,8 @@ class Place:
 
 
 def main() -> None:
-    """Become the command; or be the stand-in of a launcher in a shell script."""
-    if sys.argv[1] == _INSIDE:
+    """Become the command; or act as a launcher's stand-in in a shell script."""
+    if sys.argv[1] == _STAND_IN:
         stand_in(*sys.argv[2:])
     given = dict(os.environ)
     place = place_of(given)
@@ -64,7 +65,7 @@ def main() -> None:
 
 
 def stand_in(folder: str, name: str, *words: str) -> None:
-    """Become the launcher of that name behind the stand-ins in `folder`, with the place that the shell script has."""
+    """Become the real launcher of that name, with this node's place. `folder`: of the stand-ins, dropped from PATH."""
     given = dict(os.environ)
     given["PATH"] = os.pathsep.join(each for each in given["PATH"].split(os.pathsep) if each != folder)
     place, command = place_of(given), [name, *words]
@@ -72,7 +73,7 @@ def stand_in(folder: str, name: str, *words: str) -> None:
 
 
 def place_of(given: Mapping[str, str]) -> Place | None:
-    """The place that the variables tell; None where a shell script has taken one away."""
+    """The place in the variables; None if a shell script has removed one of them."""
     values = [given.get(name, "") for name in ("NODE_RANK", "NNODES", "NPROC_PER_NODE", "MASTER_PORT")]
     if not given.get("MASTER_ADDR") or not all(value.isdecimal() for value in values):
         return None
@@ -81,19 +82,20 @@ def place_of(given: Mapping[str, str]) -> Place | None:
 
 
 def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
-    """The PATH on which a shell script finds them first; empty where they cannot be written or may not be run.
+    """Write the stand-ins, and return the PATH on which a shell script finds them first.
 
-    Without them the script gets the launchers as they are, and its run continues.
+    Returns nothing if they cannot be written or executed. Then the script uses the launchers as they are, and its run
+    continues.
     """
     try:
         here.mkdir(mode=0o755, exist_ok=True)  # a container that starts again has the same process ids
         for name in _LAUNCHERS:
             if not shutil.which(name, path=given.get("PATH")):
                 continue
-            words = (sys.executable, str(Path(__file__).resolve()), _INSIDE, str(here), name)
+            words = (sys.executable, str(Path(__file__).resolve()), _STAND_IN, str(here), name)
             (here / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
             (here / name).chmod(0o755)
-            if not os.access(here / name, os.X_OK):  # a disk without the right to execute
+            if not os.access(here / name, os.X_OK):  # a disk that is mounted noexec
                 return {}
     except OSError as fault:  # a full disk
         print(f"muster: accelerate and deepspeed of a shell script do not get their place: {fault}", file=sys.stderr)
@@ -102,7 +104,7 @@ def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_place(command: Sequence[str], place: Place, folder: Path) -> list[str]:
-    """The command with the place in the options of its launcher, if it is one that has some."""
+    """The command; if it is a launcher with options for the place, with these options filled in."""
     name = Path(command[0]).name
     if name == "accelerate":
         return accelerate(command, place, _has_gpu())
@@ -122,7 +124,7 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
 
 
 def filled(words: Sequence[str], place: Place) -> list[str]:
-    """The command with the place in `{node_rank}` and its like; a Python file is run by this Python."""
+    """The command with `{node_rank}` and the other braces filled in; a Python file is run by this Python."""
     values = {
         "{node_rank}": place.node,
         "{nodes}": place.nodes,
@@ -145,7 +147,7 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
     total = place.nodes * place.ranks
     own = [f"--num_machines={place.nodes}", f"--machine_rank={place.node}", f"--num_processes={total}"]
     own += [f"--main_process_ip={place.address}", f"--main_process_port={place.port}"]
-    # What follows a script or a module is theirs. A file of settings is the value of an option.
+    # Words after a script or a module belong to it. A settings file is the value of an option, not a script.
     theirs = takewhile(
         lambda word: (
             word.endswith(_SETTINGS) or not (word.endswith(".py") or word in ("-m", "--module") or os.path.isfile(word))
@@ -153,8 +155,8 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
         command[2:],
     )
     if total > 1 and not any(word.startswith(_ACCELERATE_KNOWS) for word in theirs):
-        # Accelerate looks only at its own node: with one GPU on each of two nodes, it does not see that there are two.
-        # Without GPUs it forms no group unless an option names the CPU.
+        # Accelerate looks only at its own node: with one GPU on each of two nodes, it assumes a single GPU. Without
+        # GPUs, it forms no process group unless an option selects the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]
     if place.ranks > 1 and not gpus:
         print("muster: without GPUs Accelerate starts one rank on each node; torchrun starts more", file=sys.stderr)
@@ -162,13 +164,13 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
 
 
 def deepspeed(command: Sequence[str], place: Place, hostfile: str) -> list[str]:
-    """`deepspeed` for this node only, without SSH to the others."""
+    """`deepspeed` for this node only, without SSH to the other nodes."""
     own = [f"--hostfile={hostfile}", "--no_ssh", f"--node_rank={place.node}"]
     return [*command[:1], *own, f"--master_addr={place.address}", f"--master_port={place.port}", *command[1:]]
 
 
 def _hostfile(place: Place, folder: Path) -> str:
-    """DeepSpeed's list of nodes, from which it reads their number and their ranks."""
+    """Write DeepSpeed's list of nodes, from which it reads how many nodes there are and how many ranks each has."""
     folder.mkdir(exist_ok=True)
     file = folder / f"hosts-{os.getpid()}"
     file.write_text("".join(f"node-{node} slots={place.ranks}\n" for node in range(place.nodes)))

@@ -1,7 +1,7 @@
-"""The ranks of this node, one generation after another: started as torchrun does, looked at, ended (torchrun.py: when).
+"""Starts, watches and ends the ranks of this node, one generation after another; torchrun.py decides when.
 
-Each is a fork where that is what a new process would be, and a new process else. The agent reads who began
-and who ended (ending/rank_lives.py), and what they print, from the pipe of each rank.
+A rank is a fork if that behaves exactly like a new process, and otherwise it is a new process. The agent reads in the
+journal which ranks began and ended (ending/rank_lives.py), and from each rank's pipe what it prints.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _logger = get_logger(__name__)
 
 
 class Ranks:
-    """`command`: as torchrun would start it. `pipes`: for what they print, by local rank."""
+    """The ranks of one node. `command`: as torchrun would start it. `pipes`: for their output, by local rank."""
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], pipes: Sequence[int]) -> None:
         self._config, self._command, self._pipes = config, command, pipes
@@ -44,7 +44,7 @@ class Ranks:
         self.running = set[int]()
 
     def start(self, generation: Generation) -> None:
-        """Start them all, once what those of the generation before have left behind is gone: a port, or a GPU."""
+        """Start all ranks, after killing what the last generation left behind, which may hold a port or a GPU."""
         again = bool(self._processes)
         self.end_left_behind()
         self._processes, self._failures, self.running = {}, {}, set()
@@ -64,9 +64,10 @@ class Ranks:
             rank_lives.note_begin(local, process.pid, given)
 
     def end_left_behind(self) -> None:
-        """Kill what ranks that have ended have left behind.
+        """Kill the processes that ended ranks have left behind in their process groups.
 
-        A group keeps its number for as long as it has somebody: where a process has it again, nobody is left.
+        The kernel does not reuse a group's number while the group has a process. So if a process has that number again,
+        the group was empty, and must not be killed.
         """
         for process in self._processes.values():
             with suppress(ProcessLookupError):
@@ -74,14 +75,14 @@ class Ranks:
                     os.killpg(process.pid, signal.SIGKILL)
 
     def _started(self, words: Sequence[str], given: Mapping[str, str], pipe: int | None) -> Any:
-        """A rank: a Popen, or what stands for one."""
+        """Start a rank; returns a Popen, or an object with the same interface."""
         if forks.can_start(words, given):
             return forks.start(words, given, pipe, self._pipes)
         dies = partial(die_with_parent, signal.SIGKILL, os.getpid())
         return subprocess.Popen(words, env=given, stdout=pipe, stderr=pipe, start_new_session=True, preexec_fn=dies)
 
     def look(self) -> dict[int, ProcessFailure]:
-        """Those that have failed, by their rank."""
+        """Note which ranks have ended since the last call; returns the failures by rank."""
         now = time.time()
         for local in self._ended():
             process = self._processes[local]
@@ -92,7 +93,7 @@ class Ranks:
         return self._failures
 
     def end(self, number: int, seconds: float) -> dict[int, ProcessFailure]:
-        """End those that run with this signal, and with SIGKILL after so many seconds; returns all that have failed."""
+        """End the running ranks with this signal, and with SIGKILL after `seconds`; returns all failures by rank."""
         for sent, patience in ((number, seconds), (signal.SIGKILL, _KILLED_S)):
             for local in self.running:
                 with suppress(ProcessLookupError):
@@ -104,7 +105,7 @@ class Ranks:
         return self._failures
 
     def _ended(self) -> list[int]:
-        """The local ranks that have ended since the last look; those that failed are among the failures then."""
+        """The local ranks that have ended since the last call; those that failed are added to the failures."""
         ended = [local for local in sorted(self.running) if self._processes[local].poll() is not None]
         self.running.difference_update(ended)
         for local in ended:
@@ -115,7 +116,7 @@ class Ranks:
         return ended
 
     def _environment(self, local: int, generation: Generation) -> dict[str, str]:
-        """What torchrun gives a rank beside its own variables."""
+        """The variables that torchrun gives a rank in addition to its own environment."""
         config = self._config
         rank, world = str(generation.first_rank + local), str(generation.world)
         return {

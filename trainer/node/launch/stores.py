@@ -1,6 +1,6 @@
-"""torch's TCPStore for the ranks, in a process of its own, on the socket that epochs.py has opened.
+"""torch's TCPStore for the ranks, in a separate process, on the socket that epochs.py has opened.
 
-Its threads are then not torchrun's, which forks the ranks.
+The process is separate because the store has threads, and torchrun's process, which forks the ranks, must have none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ..parent_death import die_with_parent
 
 
 def keep_ranks_on_loopback(address: str) -> None:
-    """If the nodes meet on loopback, let gloo and NCCL use it too; they would listen on a network address."""
+    """If the nodes meet on loopback, make gloo and NCCL use it too; otherwise they listen on a network address."""
     if ip_address(address).is_loopback:
         interface = "lo0" if sys.platform == "darwin" else "lo"
         os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
@@ -28,13 +28,13 @@ def keep_ranks_on_loopback(address: str) -> None:
 
 
 class RanksStore:
-    """A store that serves from now on, on a socket that listens."""
+    """A store that serves on a listening socket as soon as it is created."""
 
     def __init__(self, listening: socket.socket) -> None:
         address, port = listening.getsockname()[:2]
         self._here: TCPStore | None = None
         serve, torchrun = partial(TCPStore, address, port, is_master=True), os.getpid()
-        if sys.platform != "linux":  # nothing is forked there
+        if sys.platform != "linux":  # ranks are not forked there
             self._pid, self._here = 0, serve(master_listen_fd=listening.detach())
             return
         self._pid = os.fork()
@@ -51,7 +51,7 @@ class RanksStore:
         listening.close()
 
     def close(self) -> None:
-        """End it."""
+        """End the store."""
         if self._pid:
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)

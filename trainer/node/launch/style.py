@@ -1,4 +1,4 @@
-"""Which variables ranks get beside torchrun's: their node's place, those of Slurm or MPI (`--style`), and Accelerate's.
+"""The variables that ranks get in addition to torchrun's: the node's place, Slurm's or MPI's (`--style`), Accelerate's.
 
 Their names and meanings are those of srun(1), of Open MPI's mpirun(1), and of MPICH's Hydra. Standard library only.
 """
@@ -13,14 +13,15 @@ from pathlib import Path
 
 STYLE = "MUSTER_STYLE"
 _USE_CPU = "ACCELERATE_USE_CPU"
-# What torch's accelerators have in /dev: NVIDIA's cards and boards, WSL, ROCm, Intel's, Gaudi and Ascend.
+# The device files of torch's accelerators in /dev: NVIDIA's cards and boards, WSL, ROCm, Intel's, Gaudi and Ascend.
 _DEVICES = ("nvidiactl", "nvhost-ctrl*", "dxg", "kfd", "dri/renderD*", "accel*", "davinci*")
 
 
 def variables(given: Mapping[str, str]) -> dict[str, str]:
-    """What a rank gets beside torchrun's own variables, which are `given`; Slurm's or MPI's with `MUSTER_STYLE`.
+    """The variables that a rank gets in addition to torchrun's, which are `given`.
 
-    torchrun does not tell a rank the number of nodes, and many scripts ask for it by the name that its option has.
+    torchrun does not give a rank the number of nodes, and many scripts read it under the name of torchrun's option.
+    `MUSTER_STYLE` adds Slurm's or MPI's variables.
     """
     style, nodes, place = given.get(STYLE, ""), given.get("GROUP_WORLD_SIZE", "1"), given.get("GROUP_RANK", "0")
     made = {"NNODES": given.get("NNODES", nodes), "NODE_RANK": given.get("NODE_RANK", place)}
@@ -28,7 +29,7 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
 
 
 def that_sets(variable: str) -> str:
-    """The style whose ranks get this variable; empty if none of them gives it."""
+    """The style that gives ranks this variable; empty if no style does."""
     any_rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     return next((style for style, made in _STYLES.items() if variable in made(any_rank)), "")
 
@@ -36,7 +37,8 @@ def that_sets(variable: str) -> str:
 def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
     """Accelerate's variable for ranks on CPUs; empty if the node has an accelerator, or does not run Linux.
 
-    Without it Accelerate, and Hugging Face's Trainer with it, forms no group of CPUs: each rank trains alone.
+    Without the variable, Accelerate (and so Hugging Face's Trainer) forms no process group on CPUs, and each rank
+    trains alone.
     """
     if _USE_CPU in given or sys.platform != "linux" or any(any(devices.glob(name)) for name in _DEVICES):
         return {}
@@ -57,15 +59,15 @@ def _slurm(given: Mapping[str, str]) -> dict[str, str]:
         "SLURM_TASKS_PER_NODE": f"{ranks}(x{nodes})" if nodes != "1" else ranks,
     }
     if "SLURM_CONF" in given or "SLURM_JOB_UID" in given:
-        return own  # a real job: its id and its hosts are Slurm's
+        return own  # a real job: Slurm itself sets its id and its hosts
     return own | {
         "SLURM_JOB_NUM_NODES": nodes,
-        # A number, as Slurm has it, the same on all nodes.
+        # A number, as in Slurm, and the same on all nodes.
         "SLURM_JOB_ID": (number := str(zlib.crc32(run.encode()))),
         "SLURM_JOBID": number,
         "SLURM_JOB_NAME": run,
         "SLURM_LAUNCH_NODE_IPADDR": given.get("MASTER_ADDR", ""),
-        # Scripts take the first name as the address to meet at.
+        # Scripts use the first name as the rendezvous address.
         "SLURM_JOB_NODELIST": given.get("MASTER_ADDR", ""),
         "SLURM_NODELIST": given.get("MASTER_ADDR", ""),
         "SLURM_SUBMIT_DIR": os.getcwd(),

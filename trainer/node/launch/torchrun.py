@@ -1,8 +1,8 @@
-"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks, and how long ranks have to end.
+"""`python -m muster.trainer.node.launch.torchrun ARGS`: torchrun with forked ranks, which must end within a set time.
 
-It has torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files. What
-is between them is ours, of public names of torch alone: torchrun starts each rank as a new Python, meets at every
-address of a machine, and waits five minutes for nodes that begin again.
+It takes torchrun's options and variables, and ends as torchrun does: with its table of failures and its error files.
+Everything between is Muster's own, and uses public names of torch alone. torch's torchrun starts each rank as a new
+Python, listens at every address of a machine, and waits five minutes for nodes that begin again; this one does not.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import importlib
 from .whole_torch import import_torch
 
 if __name__ == "__main__":
-    # An import of torch makes half a million objects and no garbage. To look for some takes a sixth of its time.
+    # Importing torch creates half a million objects and no garbage. A sixth of that time would be garbage collection.
     gc.disable()
     import_torch()
 
@@ -40,29 +40,29 @@ from . import forks, rank_pipe
 from .epochs import Epochs, Generation
 from .ranks import Ranks
 
-# What each rank of the trainer imports; DistributedDataParallel imports the second in its constructor.
+# The modules that each rank of Muster's own trainer imports; DistributedDataParallel's constructor imports the second.
 _TRAINER = (f"{NAME}.train.run", "torch._dynamo")
-# torch's defaults: how long ranks have to end, and which signals end torchrun.
+# torch's defaults: how many seconds ranks may take to end, and which signals end torchrun.
 _END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 
 def main() -> None:
-    """Run what the command line says, as torchrun would."""
+    """Run the command line as torchrun would."""
     sharing, pipes = share.claim(os.environ), rank_pipe.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
-    for number in (signal.SIGUSR1, signal.SIGUSR2):  # for the ranks, where Slurm signals every process
+    for number in (signal.SIGUSR1, signal.SIGUSR2):  # Slurm sends them to every process; they are for the ranks
         signal.signal(number, lambda *_: None)
     if torch_names.plain(os.environ):
         gc.enable()
         run.main()
         return
-    with suppress(ImportError):  # each rank says so itself
+    with suppress(ImportError):  # each rank reports it itself
         for name in _TRAINER if sys.argv[1:3] == ["-m", NAME] else ():
             importlib.import_module(name)
     first_rank = variables.first_rank()
-    gc.freeze()  # a collection would write to every page that ranks share
+    gc.freeze()  # otherwise a collection would write to every memory page that forked ranks share
     gc.enable()
     try:
         _launch(sharing, pipes)
@@ -79,9 +79,9 @@ def main() -> None:
 @record
 def _launch(sharing: share.Sharing | None, pipes: list[int]) -> None:
     asked = run.parse_args(sys.argv[1:])
-    if asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None:  # a node alone
+    if asked.rdzv_backend == "static" and not asked.rdzv_endpoint and asked.master_port is None:  # a single node
         asked.rdzv_backend, asked.rdzv_endpoint = "c10d", "127.0.0.1:0"
-    if asked.rdzv_backend != "static":  # the agents know the place; a torchrun of the script's own shall not take it
+    if asked.rdzv_backend != "static":  # the agents know the place; a torchrun that the script starts must not see it
         asked.node_rank = 0
         os.environ.pop("PET_NODE_RANK", None)
     config, program, words = run.config_from_args(asked)
@@ -89,7 +89,7 @@ def _launch(sharing: share.Sharing | None, pipes: list[int]) -> None:
 
 
 class Launch:
-    """This node from its first rank to the end."""
+    """This node's ranks, one generation after the other, to the end."""
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], meets: Epochs, pipes: Sequence[int]) -> None:
         self._config, self._command, self._meeting = config, command, meets
@@ -99,7 +99,10 @@ class Launch:
         self._signals = os.environ.get("PET_SIGNALS_TO_HANDLE") or _SIGNALS
 
     def run(self) -> None:
-        """Start the ranks, and again as often as asked. Raises ChildFailedError; SignalException if asked to end."""
+        """Start the ranks, and restart them as often as allowed.
+
+        Raises ChildFailedError if they have failed for good, and SignalException if this process was asked to end.
+        """
         failures = dict[int, ProcessFailure]()
         os.environ["TORCHELASTIC_SIGNALS_TO_HANDLE"] = self._signals
         try:
@@ -108,14 +111,14 @@ class Launch:
                     return
                 failures = ended or {}
             raise ChildFailedError(self._name(), failures)
-        except (SignalException, forks.Forked):  # another process may yet take this node's place
+        except (SignalException, forks.Forked):  # do not close: another process may still take this node's place
             raise
         except BaseException:
             self._meeting.close()
             raise
 
     def _live(self, generation: Generation) -> dict[int, ProcessFailure] | None:
-        """A generation of ranks: those that failed, none if it is over; None where other nodes begin the next one."""
+        """Run one generation; returns the failed ranks (empty: all is done), or None if other nodes begin the next."""
         self._hear(_raise)
         try:
             self._ranks.start(generation)
@@ -147,7 +150,7 @@ class Launch:
                 signal.signal(number, handler)
 
     def _name(self) -> str:
-        """What torchrun calls its program in the table of failures."""
+        """The program's name in torchrun's table of failures."""
         program, *words = self._command
         return next((word for word in words if word[:1] != "-"), "") if program == sys.executable else program
 

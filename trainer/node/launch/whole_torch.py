@@ -1,4 +1,4 @@
-"""Import torch for the launcher, or end the run with what is missing: the torch of this node may be half installed."""
+"""Import torch for torchrun, or publish why it cannot be imported: this node's torch may be half installed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .. import variables
 
 
 def import_torch() -> None:
-    """Import what torchrun needs. What that raises is the verdict of the run before it is raised again."""
+    """Import what torchrun needs. If that fails, publish the error as the run's verdict and raise it again."""
     try:
         importlib.import_module("torch.distributed.run")
     except Exception as fault:

@@ -1,1 +1,1 @@
-"""Which nodes train together: a register that a majority keeps, what nodes ask each other, who joins and who leaves."""
+"""Which nodes train together: a register kept by a majority, questions between nodes, nodes that join or leave."""

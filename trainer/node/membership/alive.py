@@ -1,6 +1,6 @@
-"""Whether a node's agent lives: a file that it keeps locked, for others who see its folder; a second one waits for it.
+"""Shows whether a node's agent lives: it keeps a file in the run folder locked. A second agent of the node waits.
 
-The kernel releases the lock when the agent ends, however it ends. Standard library only.
+The kernel releases the lock when the agent ends, in whatever way. Standard library only.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 @contextmanager
 def presence(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
-    """Say that this start of the node lives. Yields `leave(code)`, for an end that is not violent."""
+    """Show that this start of the node lives. Yields `leave(code)`, which notes the exit code; a kill notes none."""
     descriptor = -1
     with suppress(OSError):
         if folder:
@@ -40,7 +40,7 @@ def presence(folder: Path | None, name: str, start: str) -> Iterator[Callable[[i
 
 
 def look(folder: Path, name: str, start: str) -> tuple[bool | None, int | None]:
-    """Whether that start of the node lives (None: it has not begun), and the code that it ended with; None: killed."""
+    """Whether that start of the node lives (None: it has not begun), and its exit code (None: it was killed)."""
     try:
         descriptor = os.open(_path(folder, name), os.O_RDONLY)
     except OSError:

@@ -1,8 +1,8 @@
-"""A run whose nodes all have to be there: the first node's agent says when ranks begin, and which each node has.
+"""A run that needs all its nodes: the first node's agent decides when the ranks begin, and which ranks each node has.
 
-They begin together once all wait for it: at first, and again wherever the ranks of one have failed, or a node has come
-back. torchrun's process reads this in the note EPOCH, and says in the journal what it waits for. No clock is compared
-with another host's. Standard library only.
+The ranks begin together once all nodes wait for that: at first, and again whenever the ranks of a node have failed or a
+node has come back. torchrun's process reads the decision in the note EPOCH, and writes into the journal what it waits
+for. No clock is compared with another host's clock. Standard library only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,22 @@ from .members import View, may_repeat
 from .min_nodes import show
 from .register_without_vote import view_of
 
-# Between two looks of a node at what its own ranks need, which it says at once; else it asks so often while they train.
+# How often a node checks what its own ranks need, which it reports immediately; and how often it asks while they train.
 _LOOK_S, _TRAINS_S = 0.03, 0.1
-# More nodes than this ask more seldom.
+# More nodes than this ask less often.
 _MANY = 16
-# Ranks begin where all have spoken in so many seconds. A first node that is gone, or silent, for so long is lost.
+# Ranks begin if all nodes have reported within _FRESH_S. The first node is lost if its host refuses connections for
+# _GONE_S, or if it is silent for _SILENT_S.
 _FRESH_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
-# So long the first node stays for the others to hear that all is done.
+# How long the first node stays at the end, until the other nodes have heard that all is done.
 _LEAVE_S = 2.0
 
 
 class Roll:
-    """What the first node knows of all `nodes`. Pure: `hear` what one says, `answer` to one.
+    """What the first node knows about all `nodes`. Pure: `hear` takes a node's report, `answer` makes its answer.
 
-    `restarts`: so often ranks may begin again for a fault of their own; those of a node that comes back do not count.
+    `restarts`: how often ranks may begin again after failures of their own; restarts because a node came back do not
+    count.
     """
 
     def __init__(self, nodes: int, restarts: int) -> None:
@@ -49,13 +51,13 @@ class Roll:
         self._restarts, self._repeats = restarts, 0
         self._nodes, self._views = nodes, dict[int, View]()
         self._fresh_s = _FRESH_S * max(1.0, nodes / _MANY)
-        # By place, once the ranks of this number begin: the agents that were there.
+        # By place, once the ranks of epoch `number` begin: the agents that take part.
         self._lives = dict[int, str]()
-        # Who knows that all ranks have ended well.
+        # The nodes that know that all ranks have ended well.
         self.know = set[int]()
 
     def hear(self, place: int, view: View) -> None:
-        """Take what a node says, and decide: whether ranks begin, or end because others begin again."""
+        """Take a node's report, and decide whether ranks begin, or end because other ranks begin again."""
         self._views[place] = view
         self.over = self.over or view.over
         if self._lives:
@@ -71,7 +73,7 @@ class Roll:
                 self._lives = {each: self._views[each].life for each in range(self._nodes)}
 
     def place_of(self, life: str, now: float) -> int:
-        """The place of a node that nobody gave one: its own, or one that nobody has any more. Raises ValueError."""
+        """The place for a node that was not given one: the one that it has, or a free one. Raises ValueError."""
         views = self._views
         mine = [place for place, view in views.items() if view.life == life]
         free = [each for each in range(1, self._nodes) if each not in views or now - views[each].answered > _GONE_S]
@@ -85,7 +87,7 @@ class Roll:
         return [place for place, view in views if view.after is not None and now - view.answered < self._fresh_s]
 
     def answer(self, place: int, now: float) -> dict[str, Any]:
-        """What a node gets to know: as Group has it in EPOCH, and its first rank, as nodes may have several."""
+        """The answer to a node: the fields that Group writes into EPOCH, and the first of the node's ranks."""
         shown: dict[str, Any] = {"number": self.number, "place": -1, "nodes": self._nodes, "over": self.over}
         shown["repeats"] = self._repeats
         others = [view for each, view in self._views.items() if each != place]
@@ -103,9 +105,9 @@ class Roll:
 
 
 class Everybody:
-    """This node in such a run. The first one listens from now on: raises Refused if the port is taken.
+    """This node in a run that needs all its nodes. The first node listens from now on; Refused if its port is taken.
 
-    `place`: None where the first node gives one.
+    `place`: None if the first node assigns one.
     """
 
     def __init__(self, place: int | None, nodes: int, address: str, port: int, key: str, restarts: int = 0) -> None:
@@ -120,12 +122,12 @@ class Everybody:
             self._door = peers.serve(address, port, key, self._answer)
 
     def begin(self, outcome: Path) -> None:
-        """Speak for torchrun's process from now on, by the notes in this folder."""
+        """Report for torchrun's process from now on, from its notes in this folder."""
         self._journal = Journal(outcome)
         threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
 
     def close(self) -> None:
-        """Tell the last word, and stop."""
+        """Send the last report, and stop."""
         end = time.monotonic() + _LEAVE_S
         while self._roll.know and len(self._roll.know) < self._nodes and time.monotonic() < end:
             time.sleep(_LOOK_S)
@@ -137,11 +139,11 @@ class Everybody:
 
     @property
     def may_begin_again(self) -> bool:
-        """Whether the ranks may begin again for a fault of their own."""
+        """Whether the ranks may begin again after a failure of their own."""
         return may_repeat(int(self._shown.get("repeats", 0)), self._restarts)
 
     def others_stuck(self) -> str:
-        """What is true of the ranks of all other nodes (mend.py)."""
+        """The state of the ranks of all other nodes (mend.py)."""
         return str(self._shown.get("stands", MOVES))
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -156,11 +158,11 @@ class Everybody:
 
     def _follow(self) -> None:
         while not self._closed.wait(_LOOK_S * max(1.0, self._nodes / _MANY)):
-            with suppress(ValueError, TypeError, OverflowError):  # the script may write there as well
+            with suppress(ValueError, TypeError, OverflowError):  # the script may write into the journal as well
                 self._step()
 
     def _step(self) -> None:
-        """Say how this node is, and note the answer."""
+        """Report this node's state to the first node, and write down its answer."""
         now, says = time.monotonic(), self._journal.newest("says") if self._journal else {}
         trains = says.get("after") is None and not says.get("done") and says == self._says
         if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
@@ -181,12 +183,12 @@ class Everybody:
     def _note(self, shown: dict[str, Any]) -> None:
         self._shown = shown
         if self._journal:
-            epoch = {name: value for name, value in shown.items() if name != "stands"}  # which the agent alone needs
+            epoch = {name: value for name, value in shown.items() if name != "stands"}  # only the agent needs that
             self._epoch_text = show(self._journal.folder, epoch, self._epoch_text)
 
 
 def join(environment: Mapping[str, str]) -> Everybody | None:
-    """This node among all of its run, by the variables that torchrun gets; None if it is alone. Raises Refused."""
+    """This node's part in its run, from torchrun's variables; None if it is the only node. Raises Refused."""
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
     if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
@@ -195,14 +197,14 @@ def join(environment: Mapping[str, str]) -> Everybody | None:
     about = int(nodes), host.strip("[]"), int(port), key, number(environment, "PET_MAX_RESTARTS", 0)
     if place := environment.get("PET_NODE_RANK"):
         return Everybody(int(place), *about)
-    with suppress(Refused):  # the first is who can listen there
+    with suppress(Refused):  # the node that can listen at that address is the first one
         return Everybody(0, *about)
     return Everybody(None, *about)
 
 
 @contextmanager
 def speaking(everybody: Everybody | None, outcome: Path) -> Iterator[None]:
-    """Have it speak for torchrun's process meanwhile."""
+    """Let `everybody` report for torchrun's process inside this block."""
     if everybody:
         everybody.begin(outcome)
     try:

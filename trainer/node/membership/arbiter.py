@@ -1,4 +1,4 @@
-"""The node of `--arbiter`: it votes on who trains, and trains nothing itself, until all agree that the run is over."""
+"""The arbiter node (`--arbiter`): it votes on which nodes train, and does not train, until the run is over."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _LOOK_S = 0.1
 
 
 def vote(group: Group, restarted_by_host: bool) -> int:
-    """Vote until the run is over; returns the code that it is over with.
+    """Vote until the run is over; returns the run's exit code.
 
-    Who asks the run to stop waits for the others: their last word needs a majority as well.
+    A request to stop does not end this loop: the other nodes also need a majority to agree on the run's end.
     """
     asked = set[int]()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

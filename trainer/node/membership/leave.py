@@ -1,8 +1,8 @@
-"""`muster leave`: a node goes in order, while the others train on, and stays away (agent.py: code 0).
+"""`muster leave`: a node leaves gracefully while the other nodes keep training, and stays away (agent.py: code 0).
 
-It runs beside the agent, in the same container, and asks in the node's journal. The agent refuses what the others could
-not bear; else its answers say that it leaves, the register's leader forms an epoch without it,
-and it ends with code 0. Standard library only.
+This program runs next to the agent, in the same container, and makes its request in the node's journal. The agent
+refuses if the other nodes could not continue without it. Otherwise its answers to them say that it leaves, the
+register's leader forms an epoch without it, and it ends with code 0. Standard library only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Leaving:
         return self._since < float("inf")
 
     def look(self, refusal: Callable[[], str], epoch: Epoch, now: float) -> None:
-        """Take a request, and answer it once it is decided. `refusal`: why the node must stay, or nothing."""
+        """Take a request, and answer it once it is decided. `refusal`: returns why the node must stay, or nothing."""
         for row in self._journal.read():
             self._is_request = bool(row.get("leave", self._is_request))
         if self.over:
@@ -49,7 +49,7 @@ class Leaving:
                 self._answer(why, epoch, needed=True)
             else:
                 self._since = now
-        # A node that trains nothing waits, too: the others are to hear that it leaves, before it is gone.
+        # A node that does not train waits as well, so that the other nodes hear that it leaves before it is gone.
         elif self._name not in epoch.members and now - self._since > HEARD_S:
             self.over = True
             self._answer("", epoch)
@@ -64,7 +64,7 @@ class Leaving:
 
 
 def main() -> int:
-    """Ask the agent, and print its answer as JSON; 1 where it does not answer."""
+    """Ask the agent, and print its answer as JSON; returns 1 if it does not answer."""
     journal = Journal(folder_here())
     journal.read()  # an answer to an earlier request
     note(journal.folder, leave=True)

@@ -1,6 +1,6 @@
-"""A connection between two nodes of a run, which have proved to each other that they have the run's key (proof.py).
+"""A connection between two nodes of a run that have proved to each other that they have the run's key (proof.py).
 
-It is neither encrypted nor signed afterwards, as little as what gloo and NCCL send. Standard library only.
+After the proof, it is neither encrypted nor signed, just like the traffic of gloo and NCCL. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from . import proof
 
 _PROOF_SECONDS, _SILENCE_SECONDS = 10.0, 30.0
-# The kernel asks a silent machine after 5 s, and gives it up after 30.
+# The kernel probes a silent machine after 5 s, and gives up after 30.
 _ALIVE = {"TCP_KEEPIDLE": 5, "TCP_KEEPINTVL": 5, "TCP_USER_TIMEOUT": 30_000}
 _MOST_MESSAGE = 256 << 20
 _LENGTH_BYTES = 4
@@ -21,11 +21,11 @@ _ENDS = ("opens", "answers")
 
 
 class LinkLost(Exception):
-    """A node went away, said nothing for too long, or does not belong to this run."""
+    """A node went away, was silent for too long, or does not belong to this run."""
 
 
 class Link:
-    """Messages (JSON objects) and bytes. Closed at the end of a `with` block; every fault is LinkLost."""
+    """Sends and receives messages (JSON objects) and bytes. A `with` block closes it; every error is LinkLost."""
 
     def __init__(self, connection: socket.socket, key: str, opens: bool) -> None:
         self._connection = connection
@@ -47,7 +47,7 @@ class Link:
 
     @staticmethod
     def to(where: str, key: str) -> Link:
-        """A link to the node that listens at `where`: an address and a port."""
+        """Open a link to the node that listens at `where`: an address and a port, with a space between."""
         address, _, port = where.partition(" ")
         try:
             connection = socket.create_connection((address, int(port)), _PROOF_SECONDS)
@@ -66,12 +66,12 @@ class Link:
         self._connection.close()
 
     def end(self) -> None:
-        """End all waits for the other node, by LinkLost. Any thread may call this."""
+        """End every wait for the other node, which then raises LinkLost. Any thread may call this."""
         with suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 
     def patience(self, seconds: float | None) -> None:
-        """Set how long to wait for the other node's bytes; None: as long as its machine answers."""
+        """Set how many seconds to wait for the other node's bytes; None: for as long as its machine answers."""
         self._connection.settimeout(seconds)
 
     def send(self, message: dict[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Link:
         return message
 
     def write(self, data: bytes) -> int:
-        """Send bytes, as a file takes them."""
+        """Send bytes; like a file's `write`."""
         try:
             self._connection.sendall(data)
         except OSError as fault:
@@ -101,7 +101,7 @@ class Link:
         return len(data)
 
     def read(self, most: int) -> bytes:
-        """The next bytes, as a file gives them: fewer than `most` only at the end."""
+        """The next bytes, like a file's `read`: fewer than `most` only at the end."""
         data = bytearray()
         try:
             while len(data) < most and (piece := self._connection.recv(min(most - len(data), 1 << 20))):
@@ -117,7 +117,7 @@ class Link:
         return data
 
     def _prove(self, key: str, opens: bool) -> None:
-        """Each end shows that it knows the key."""
+        """Exchange proofs: each end shows that it knows the key."""
         own, other = _ENDS if opens else reversed(_ENDS)
         drawn = proof.draw()
         self.write(drawn.encode())

@@ -1,6 +1,6 @@
-"""The rendezvous of the nodes: an IP literal, and a socket that listens there alone (of the store: launch/epochs.py).
+"""The nodes' rendezvous: finds it as an IP literal, and opens sockets that listen on that address alone.
 
-launch/epochs.py takes its port, and tells it to all.
+launch/epochs.py opens the store's socket in this way, and reports its port to all nodes.
 Standard library only.
 """
 
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.1
 
 
 def resolve(host: str, patience_seconds: float) -> str:
-    """An IP literal for `host`, IPv4 first. Waits for a name that is not known yet (its container is starting)."""
+    """An IP literal for `host`, preferably IPv4. Waits if the name is not known yet (its container is starting)."""
     end = time.monotonic() + patience_seconds
     while True:
         try:
@@ -36,14 +36,14 @@ def resolve(host: str, patience_seconds: float) -> str:
 
 
 def endpoint(address: str, port: int | str) -> str:
-    """An address and a port as one text."""
+    """An address and a port as one text; an IPv6 address gets brackets."""
     return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def listen(address: str, port: int) -> socket.socket:
-    """A socket that listens on `port` (0: any that is free) of `address`, an IP literal of this machine's, alone.
+    """A socket that listens on `port` (0: any free port) of `address` alone, an IP literal of this machine.
 
-    Raises OSError. It is asked for instead of torch's own listening, which takes every address of the machine.
+    Raises OSError. It replaces torch's own socket, which listens on every address of the machine.
     """
     listening = socket.socket(_family(address), socket.SOCK_STREAM)
     try:
@@ -57,7 +57,7 @@ def listen(address: str, port: int) -> socket.socket:
 
 
 def accept(listening: socket.socket, most: int, answer: Callable[[socket.socket], object]) -> None:
-    """Answer each caller in a thread of its own, at most so many at once, until `close` closes the socket."""
+    """Answer each caller in a separate thread, at most `most` at the same time, until `close` closes the socket."""
     free = threading.BoundedSemaphore(most)
 
     def reply(connection: socket.socket) -> None:
@@ -70,9 +70,9 @@ def accept(listening: socket.socket, most: int, answer: Callable[[socket.socket]
         try:
             connection, _ = listening.accept()
         except OSError as fault:
-            if fault.errno == errno.EINVAL:  # `close` has shut it down
+            if fault.errno == errno.EINVAL:  # `close` has shut the socket down
                 return
-            time.sleep(_POLL_SECONDS)  # no file is free, say: the caller waits, and others close theirs
+            time.sleep(_POLL_SECONDS)  # for example no descriptor is free: wait until other connections are closed
             continue
         if free.acquire(blocking=False):
             threading.Thread(target=reply, args=(connection,), daemon=True).start()
@@ -81,21 +81,21 @@ def accept(listening: socket.socket, most: int, answer: Callable[[socket.socket]
 
 
 def close(listening: socket.socket) -> None:
-    """Answer nobody any more."""
-    with suppress(OSError):  # it wakes the thread that accepts
+    """Close the socket, and so end `accept`."""
+    with suppress(OSError):  # this wakes the thread in `accept`
         listening.shutdown(socket.SHUT_RDWR)
     listening.close()
 
 
 def this_end(address: str, port: int) -> str:
-    """This machine's own address on the way to `address`: nothing is sent."""
+    """This machine's own address on the route to `address`; nothing is sent."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as way:
         way.connect((address, port or 1))
         return str(way.getsockname()[0])
 
 
 def own_address(endpoint: str) -> dict[str, str]:
-    """This node's address on the way to `endpoint`, as a field of its document; nothing if that is not known yet."""
+    """This node's address on the route to `endpoint`, as a field of its file in nodes/; empty if still unknown."""
     host, _, port = endpoint.rpartition(":")
     with suppress(OSError, ValueError):
         return {"address": this_end(str(ip_address(host.strip("[]"))), int(port))}

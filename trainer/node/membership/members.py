@@ -1,7 +1,7 @@
-"""Which nodes train in the next epoch (a majority), which is lost or cut off, and which may not leave. Pure.
+"""Decides which nodes train in the next epoch (a majority), which are lost or cut off, and which must not leave. Pure.
 
-An epoch is a number and the nodes that train in it, in the planned order. The nodes' register holds the present one
-(register.py); this module says what should come next, from what the register's leader sees. A spare waits for a place.
+An epoch is a number and the nodes that train in it, in the planned order. The nodes' register keeps the current one
+(register.py). This module decides the next one, from what the register's leader sees. A spare waits for a free place.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-# A node that has not answered for so long is lost. One whose host refuses the connection is lost at once.
+# A node that has not answered for this long is lost. A node whose host refuses the connection is lost immediately.
 SILENT_S = 2.0
-# Where half of the hosts may train (an arbiter votes with them), the other half must have stopped: a node that does not
-# see a majority ends its ranks after the first time, and counts as ended after the second.
+# With an arbiter, half of the hosts may train, but only once the other half has stopped. A node that does not see a
+# majority ends its ranks after ENDS_S, and counts as ended after ENDED_S.
 ENDS_S, ENDED_S = 5.0, 12.0
-# A node asks each other one at least so often. Then all have heard what it says, such as that it leaves.
+# A node asks each other node at least every ASK_S. So after HEARD_S, all have heard its report, such as that it leaves.
 ASK_S, HEARD_S = 0.6, 0.85
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """The nodes that train, those of the epoch `before`, and the exit code of the run's end (None: not `over`).
+    """The nodes that train, those of the epoch `before`, and the run's exit code once it is `over` (None: it is not).
 
-    `repeats`: how often the same nodes have begun again: no node was lost, so the ranks ended by their own fault.
+    `repeats`: how often the same nodes have begun again. No node was lost then, so the ranks had failed by themselves.
     """
 
     number: int = 0
@@ -34,17 +34,17 @@ class Epoch:
 
 @dataclass(frozen=True)
 class View:
-    """What a node last said, and when (this node's clock, seconds). `gone`: its host refuses connections.
+    """What a node last reported, and when (in seconds of this node's clock). `gone`: its host refuses connections.
 
-    `after`: it waits for an epoch above this one; None: its ranks run. `number`: the epoch of its ranks. `sees`: the
-    nodes that answer it. `store`: where the ranks of epoch `number` meet, said by its first node. `saved`: when the
-    newest checkpoint of its disk was written, by the clock of its writer; of a script, the newest file that it keeps.
-    `files`: where others copy those. `stops`: it was asked to stop the run. `ended`: an epoch,
-    and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run to the others.
-    `done`: its ranks of that epoch have ended well. `share`: where it listens to share files before that epoch.
-    `failed`: its ranks ended by a fault. `life`: of its agent. `ranks`: how many it has. `over`: it has ended for
-    good, in a run that needs all nodes.
-    `stands`: whether all of its ranks are stuck, and one of them waits for others, in a word of mend.py.
+    `after`: it waits for an epoch with a number above this one; None: its ranks run. `number`: the epoch of its ranks.
+    `sees`: the nodes that answer it. `store`: where the ranks of epoch `number` meet, reported by its first node.
+    `saved`: when the newest checkpoint on its disk was written, by the clock of its writer; for a script, the newest
+    file that is kept. `files`: where other nodes copy these files. `stops`: it was asked to stop the run. `ended`: an
+    epoch, and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run. `done`: its
+    ranks of that epoch have ended well. `share`: where it listens to share files before that epoch. `failed`: its ranks
+    have failed. `life`: an id of its agent's process. `ranks`: how many it has. `over`: it has ended for good, in a run
+    that needs all its nodes. `stands`: whether all its ranks are asleep, and one of them waits for others (a constant
+    of mend.py).
     """
 
     answered: float = -1e9
@@ -67,7 +67,7 @@ class View:
     over: bool = False
 
     def lives(self, now: float) -> bool:
-        """Whether it counts as present."""
+        """Whether the node counts as present."""
         return not self.gone and now - self.answered < SILENT_S
 
 
@@ -81,9 +81,9 @@ def cut_off(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """Return the live nodes that an epoch left out, and for each the members that cannot reach it. Pure.
 
-    A node is live if a member got an answer from it after `news_at`, when the epoch began. `own`, the member that asks,
-    knows this about itself. The report of another member counts only if it came after `sure`: an earlier one may be
-    about an older answer.
+    A node is live if a member got an answer from it after `news_at`, when the epoch began. `own`, this node, knows that
+    for itself. The report of another member counts only if it came after `sure`: an earlier one may be about an older
+    answer.
     """
     nodes = []
     for name in left_out:
@@ -91,7 +91,7 @@ def cut_off(
         reach = {member: name in views[member].sees for member in members if views[member].answered > sure}
         reach[own] = view.answered > news_at
         missed = tuple(member for member in members if not reach.get(member, True))
-        # If a node has ended, its host refuses the connection: that is an end, not a broken link.
+        # If a node has ended, its host refuses the connection; that is not a broken link.
         if missed and any(reach.values()) and not view.gone:
             nodes.append((name, missed))
     return nodes
@@ -99,11 +99,11 @@ def cut_off(
 
 @dataclass
 class Leader:
-    """What the leader of the register remembers between two looks: since when it has a reason for another epoch.
+    """What the register's leader remembers between two decisions: since when it has a reason for another epoch.
 
-    `planned`: all that may train. As many train at once as are no `spares`. `keeps`: the ranks will write a checkpoint,
-    also where none is seen yet. `arbiter`: a node that does not train votes as well, so half of the hosts may go on.
-    `began`: since when this leader has asked the others.
+    `planned`: all nodes that may train. As many train at the same time as there are nodes other than `spares`. `keeps`:
+    the ranks will write a checkpoint, even if there is none yet. `arbiter`: a node that does not train votes as well,
+    so half of the hosts may continue. `began`: since when this leader has asked the other nodes.
     """
 
     planned: Sequence[str]
@@ -116,7 +116,7 @@ class Leader:
     _saved: dict[str, float] = field(default_factory=dict)
 
     def next(self, epoch: Epoch, views: Mapping[str, View], now: float) -> tuple[str, ...] | None:
-        """The members of the next epoch; None while the present one should go on, or too few could take part."""
+        """The members of the next epoch; None while the current one should continue, or too few could take part."""
         alive = {name for name in self.planned if views[name].lives(now)}
         if epoch.over is not None:
             return None
@@ -128,7 +128,7 @@ class Leader:
             self._since.clear()
             return None
         since = self._since.setdefault(reason, now)
-        # A node that has not answered since then may be the cause: wait for its answer, or until it counts as lost.
+        # A node that has not answered since may be the cause: wait for its answer, or until it counts as lost.
         heard = all(views[name].answered > since for name in alive & {*epoch.members})
         patience = {"links": SILENT_S, "left": HEARD_S}.get(reason, 0.0)
         if not heard or now - since < patience:
@@ -139,7 +139,7 @@ class Leader:
             if name in alive and (name in epoch.members or self._waits(views[name], epoch))
         ]
         members = self._chosen(self._staying(able, epoch, views, now), epoch, views, now)
-        if reason == "back" and not {*members} > {*epoch.members}:  # a node that does not reach all takes no place
+        if reason == "back" and not {*members} > {*epoch.members}:  # a node that cannot reach all members gets no place
             return None
         if reason == "left" and all(name in members for name in _leavers(epoch.members, views)):
             return None
@@ -150,7 +150,7 @@ class Leader:
         return tuple(name for name in self.planned if name not in self.spares)
 
     def _staying(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """The nodes that are not leaving, and the leaving ones without which too few would train."""
+        """The nodes that are not leaving, and those leaving nodes without which too few would train."""
         left = list(able)
         for name in _leavers(able, views):
             rest = [other for other in left if other != name]
@@ -159,10 +159,10 @@ class Leader:
         return left
 
     def _chosen(self, able: Sequence[str], epoch: Epoch, views: Mapping[str, View], now: float) -> list[str]:
-        """The nodes that train: as many as were planned. Present members stay; then come hosts, and spares last.
+        """The nodes that train: at most as many as planned. Current members stay; then come hosts, and then spares.
 
-        A majority of the hosts is always among them, so that no two epochs can train at once: they share a host. With
-        an arbiter half of them are enough, once the other half cannot train.
+        A majority of the hosts is always among them. So two epochs always share a host, and cannot train at the same
+        time. With an arbiter, half of the hosts are enough, once the other half cannot train.
         """
         order = sorted(able, key=lambda name: (name not in epoch.members, name in self.spares))
         members = _clique(order, views)[: len(self._hosts)]
@@ -172,7 +172,7 @@ class Leader:
         return sorted(members, key=self.planned.index) if len(hosts) > len(others) or stopped else []
 
     def _stopped(self, view: View, epoch: Epoch, members: Collection[str], now: float) -> bool:
-        """Whether a host that is no member of the next epoch cannot train: it needs a member, waits, or has ended."""
+        """Whether a host outside the next epoch cannot train: its ranks need a member, it waits, or it has ended."""
         if view.number == epoch.number and {*members} & {*epoch.members}:
             return True
         if view.lives(now):
@@ -190,7 +190,7 @@ class Leader:
             return "left"
         if len(epoch.members) == len(self._hosts):
             return ""
-        # A node that is back takes part after the next checkpoint: then the ranks repeat few steps for it.
+        # A node that is back takes part after the next checkpoint, so that the ranks need to repeat only few steps.
         saved = max((views[name].saved for name in epoch.members), default=0.0)
         for name in self.planned:
             if name in epoch.members or name not in alive or not self._waits(views[name], epoch):
@@ -209,14 +209,14 @@ def _leavers(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
 
 
 def may_repeat(repeats: int, restarts: int) -> bool:
-    """Whether the same nodes may begin again after this many such restarts: the one rule of all runs."""
+    """Whether the same nodes may begin again after this many such restarts; the same rule for all runs."""
     return repeats < restarts
 
 
 def refusal_to_leave(
     name: str, able: Sequence[str], voters: Collection[str], least: int, views: Mapping[str, View], now: float
 ) -> str:
-    """Why a node must not leave the others; empty if it may. `able`: all that may train, hosts and spares."""
+    """Why a node must not leave the run; empty if it may. `able`: all nodes that may train, hosts and spares."""
     if name not in able:
         return "it is the arbiter: it votes so that a host may be lost"
     left = {each for each, view in views.items() if each != name and view.lives(now) and not view.leaves}
@@ -233,7 +233,7 @@ def _ready(view: View, number: int) -> bool:
 
 
 def _clique(names: Sequence[str], views: Mapping[str, View]) -> list[str]:
-    """Return a set of these nodes that all see each other: drop the node that the fewest see until this holds."""
+    """Return nodes that all see each other: drop the node that the fewest others see, until that is true."""
     left = list(names)
 
     def links(name: str) -> int:

@@ -1,8 +1,8 @@
-"""This node as one of those that may go on without each other (`--min-nodes`): who votes, when too few are left.
+"""This node in a run whose nodes may continue without each other (`--min-nodes`): who votes, when too few are left.
 
-Each agent asks the others (peers.py) several times a second how they are. The leader of the register (register.py)
-decides from the answers who trains next (members.py). torchrun's process reads the epoch from a file of the node's
-private folder, and says in its journal what it waits for (launch/epochs.py).
+Each agent asks the other agents (peers.py) for their state several times a second. The leader of the register
+(register.py) decides from the answers which nodes train next (members.py). torchrun's process reads the epoch from a
+file in the node's private folder, and writes into its journal what it waits for (launch/epochs.py).
 """
 
 from __future__ import annotations
@@ -31,25 +31,30 @@ from .members import ASK_S, ENDS_S, HEARD_S, Epoch, Leader, View, cut_off, may_r
 from .newcomers import Newcomers
 from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
-# The agent's plan; only agents have it, because it has the run's key.
+# The variable with the group's plan. Only agents get it, because it contains the run's key.
 GROUP = "MUSTER_GROUP"
-# In the node's private folder, by the agent: the present epoch.
+# The file in the node's private folder into which the agent writes the current epoch.
 EPOCH = ".epoch"
 BACKEND = "muster"
 _ASK_S, _LOOK_S, _PROPOSE_S = 0.15, 0.05, 0.4
-# More nodes than this ask more seldom.
+# More nodes than this ask less often.
 _MANY = 32
 _ALONE_S, _ALL_GONE_S, _STUCK_S = 30.0, 10.0, 15.0
 _LEAVE_S, _LINGER_S = 5.0, 1.0
-# After an epoch without it, a node may be told from one that has lost its power; what others say of it counts later.
+# When a node that an epoch left out is cut off, and when it has lost its power, is decided _DOUBT_S after that epoch's
+# news. Other members' reports about it count only if they came later than _SURE_S after the news.
 _SURE_S = 0.5
 _DOUBT_S = _SURE_S + HEARD_S
-# torchrun counts each end of a rank, also of one whose peer was lost. The register counts what is the ranks' own fault.
-_ENDLESS = "1000000"
+# torchrun's own limit must not apply: it counts every failed rank, even one that only lost a peer. The register counts
+# the failures that are the ranks' own.
+_UNLIMITED_RESTARTS = "1000000"
 
 
 def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
-    """Write EPOCH, where it said `before`; gives what it says now. torchrun waits for it, on a full disk too."""
+    """Write the file EPOCH if its text is no longer `before`; returns the text that it has now.
+
+    This works on a full disk as well, because torchrun waits for it.
+    """
     text = json.dumps(epoch)
     written = text != before and write_surely(partial(write, folder / EPOCH, text), folder)
     return text if written else before
@@ -58,7 +63,7 @@ def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
 class Group:
     """A node's part in the group, from now until its process ends. Raises TrainError if it cannot listen.
 
-    `restarts`: so often the same nodes may begin again. `script`: the ranks are a script of the user's.
+    `restarts`: how often the same nodes may begin again. `script`: the ranks run a script of the user.
     """
 
     def __init__(
@@ -83,7 +88,7 @@ class Group:
         self.least, self._key = int(plan["least"]), str(plan["key"])
         journal = folder / "nodes" / f".{name}.{start}.register"
         joined = dict(plan.get("joined", {}))
-        # A newcomer, too, ends itself if no node answers it.
+        # A newcomer counts as a node that comes back: it also ends itself if no node answers it.
         self._returns = journal.exists() or name in joined
         self._newcomers = Newcomers(journal.with_suffix(".joined"), nodes.keys(), joined)
         self._views = {each: View() for each in nodes}
@@ -95,7 +100,7 @@ class Group:
         self._epoch, self._last_news = Epoch(), 0
         self._trained: tuple[str, ...] = ()
         self._left_out: tuple[float, tuple[str, ...]] = (0.0, ())
-        # A node that comes back has no part in the epochs before: their stores and its ranks in them are gone.
+        # A node that comes back has no part in earlier epochs: their stores, and its ranks in them, are gone.
         self._floor = -1 if self._returns else 0
         self._shown = ""
         self._spare_register = SpareRegister(journal, frozenset(nodes)) if name in self.spares else None
@@ -115,7 +120,7 @@ class Group:
 
     def _voted(self, nodes: Mapping[str, Sequence[Any]], journal: Path) -> Registered:
         try:
-            from .register import Register  # only nodes that may go on without each other need pysyncobj
+            from .register import Register  # imported here, since only runs with --min-nodes need pysyncobj
         except ImportError as fault:
             raise TrainError(
                 f"this image cannot keep the nodes' register: {fault}", "pip install pysyncobj==0.3.17"
@@ -126,21 +131,21 @@ class Group:
 
     @property
     def arbitrates(self) -> bool:
-        """Whether this node votes and trains nothing."""
+        """Whether this node is the arbiter, which votes and does not train."""
         return self.name == self._arbiter
 
     @property
     def epoch(self) -> Epoch:
-        """The present epoch."""
+        """The current epoch."""
         return self._epoch
 
     @property
     def may_begin_again(self) -> bool:
-        """Whether the ranks may begin again where no node was lost."""
+        """Whether the ranks may begin again although no node was lost."""
         return may_repeat(self._epoch.repeats, self._restarts)
 
     def others_stuck(self) -> str:
-        """What all ranks of the other training nodes do (mend.py). A node that does not answer counts as moving."""
+        """The state of all ranks of the other training nodes (mend.py). A node without an answer counts as moving."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]
         trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
@@ -149,7 +154,7 @@ class Group:
         return joined(view.stands for view in others) if others else STILL
 
     def trouble(self) -> str:
-        """Why this node must end its ranks and itself; empty while it need not."""
+        """Why this node must end its ranks and itself; empty as long as it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
         seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
         present, voters = len(seen - {self._arbiter}), len(seen.intersection(self._voters))
@@ -166,7 +171,7 @@ class Group:
             return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
         if self.arbitrates:
             return ""
-        # Before torchrun has said anything, nothing runs that could be behind: it may take long to begin.
+        # Before torchrun's first note, no ranks run that could be behind; torchrun may take long to start.
         behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
@@ -184,7 +189,7 @@ class Group:
 
     @property
     def has_left(self) -> bool:
-        """Whether this node was asked to leave, and the others train on without it."""
+        """Whether this node was asked to leave, and the other nodes keep training without it."""
         return self._leaving.over
 
     def left(self, names: Sequence[str]) -> list[str]:
@@ -192,11 +197,11 @@ class Group:
         return [name for name in names if self._view_of(name).leaves]
 
     def _view_of(self, name: str) -> View:
-        """What a node last said; an empty view if this node has not heard of it yet."""
+        """What a node last reported; an empty view if this node has not heard from it yet."""
         return self._views.get(name, View())
 
     def ask(self) -> None:
-        """Note that this node was asked to stop the run: the end of its ranks is then no reason to begin again."""
+        """Note that this node was asked to stop the run; the end of its ranks is then no reason to begin again."""
         self._stops = True
 
     def leave(self, code: int) -> None:
@@ -209,13 +214,13 @@ class Group:
         self.linger()
 
     def linger(self) -> None:
-        """Stay a moment, so that the others hear the present epoch from this node, too."""
+        """Stay for a moment, so that the other nodes can hear the current epoch from this node too."""
         time.sleep(_LINGER_S)
 
     def news(self) -> Epoch | None:
-        """A new epoch that this node reports because it is its first member; each epoch once.
+        """A new epoch for this node to report, because it is the epoch's first member; each epoch only once.
 
-        Its `before` are the members at the last call: epochs may pass unseen in between.
+        Its `before` are the members at the last call, since epochs in between may have passed unseen.
         """
         epoch = self._epoch
         if epoch.number <= self._last_news:
@@ -228,7 +233,7 @@ class Group:
         return replace(epoch, before=before)
 
     def apart(self) -> list[tuple[str, tuple[str, ...]]]:
-        """The nodes that the last `news` left out although they live, each with those that do not reach it: once."""
+        """The living nodes that the last `news` left out, each with the members that cannot reach it; only once."""
         news_at, left_out = self._left_out
         if not left_out or time.monotonic() - news_at < _DOUBT_S:
             return []
@@ -242,7 +247,7 @@ class Group:
             return self._about()
 
     def _meet(self, message: Mapping[str, Any]) -> None:
-        """Take what another node reports of hosts that have joined."""
+        """Take another node's report of hosts that have joined."""
         if message.get("joined"):
             with self._lock:
                 for name in self._newcomers.hear(message["joined"]):
@@ -253,7 +258,7 @@ class Group:
         is_new, self.spares = name not in self._views, self._planned_spares
         self.spares += tuple(each for each in self._newcomers.names if each not in self.spares)
         self._leader.spares, self._leader.planned = self.spares, (*self.planned, *self.spares)
-        self._views = {**self._views, name: self._view_of(name)}  # other threads go through the old ones
+        self._views = {**self._views, name: self._view_of(name)}  # a new dict: other threads iterate over the old one
         if self._spare_register:
             self._spare_register.nodes |= {name}
         if is_new or name == self.name:
@@ -267,7 +272,8 @@ class Group:
         now = time.monotonic()
         sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
         says = {"after": None, "number": 0, "store": "", **self._says()}
-        if says["after"] is not None:  # before it knows the present epoch, it cannot say that it waits for another one
+        # Until this node knows the current epoch, it cannot report that it waits for a newer one.
+        if says["after"] is not None:
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
         saved = self._copies.saved if self._copies else newest(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
@@ -276,13 +282,13 @@ class Group:
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
 
     def _running(self) -> int:
-        """The epoch whose ranks run here; 0 while none do."""
+        """The epoch whose ranks run on this node; 0 while none run."""
         says = self._says()
         number = int(says.get("number") or 0)
         return number if says.get("after", 0) is None and number == self._epoch.number else 0
 
     def _sources(self) -> list[Source]:
-        """The nodes before this one in the epoch, as many as may be lost."""
+        """The nodes whose files this node copies: those before it in the epoch, as many as may be lost."""
         members, epoch = self._epoch.members, self._epoch.number
         if self.name not in members:
             return []
@@ -292,7 +298,7 @@ class Group:
         return [Source(name, view.files, view.saved, epoch) for name, view in views]
 
     def _ask(self, name: str, *planned: Any) -> None:
-        """Ask one other node for as long as this one lives. `planned`: where it is; a newcomer says that itself."""
+        """Ask one other node as long as this one lives. `planned`: its address and port; a newcomer reports its own."""
         answer: dict[str, Any] | None = {}
         while True:
             time.sleep(pause_s(len(self._views), answer is not None))
@@ -346,7 +352,7 @@ class Group:
                 self._register.form(self._epoch.number + 1, members)
 
     def _show(self) -> None:
-        """Write the current epoch for torchrun's process, and what its nodes have said of it."""
+        """Write the current epoch for torchrun's process, with what the epoch's nodes have reported about it."""
         epoch, now = self._epoch, time.monotonic()
         views = [view_of(self._says(), now) if each == self.name else self._view_of(each) for each in epoch.members]
         present = [view if view.number == epoch.number else View() for view in views]
@@ -368,15 +374,15 @@ class Group:
 
 
 def pause_s(nodes: int, answered: bool = True) -> float:
-    """Between two questions of a node to another one: each of so many asks each.
+    """How many seconds a node waits between two questions to another node; longer with many nodes, as each asks all.
 
-    A question may get lost; before its node counts as lost (SILENT_S), there is another one.
+    It is always short enough for another question before a node whose answer got lost counts as lost (SILENT_S).
     """
     return min(ASK_S, _ASK_S * max(1.0, nodes / _MANY)) if answered else _ASK_S
 
 
 def newest(checkpoints: Path) -> float:
-    """When the newest checkpoint here was completed; 0 without one."""
+    """When the newest checkpoint in this folder was completed; 0 if there is none."""
     with suppress(OSError):
         return max((path.stat().st_mtime for path in checkpoints.glob("step-*/manifest.json")), default=0.0)
     return 0.0
@@ -390,7 +396,7 @@ def join(
     outcome: Path,
     script: bool,
 ) -> Group | None:
-    """The node's part in its group, if it is in one. Raises TrainError."""
+    """The node's part in its group; None if it is in no group. Raises TrainError."""
     if not plan or not folder:
         return None
     restarts = number(environment, "PET_MAX_RESTARTS", 0)
@@ -398,7 +404,7 @@ def join(
 
 
 def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str, str]:
-    """What torchrun gets of the plan: how many nodes there may be, and the node's own address."""
+    """The plan in torchrun's variables: how many nodes there may be, and the node's own address."""
     nodes = plan["nodes"]
     address = str(nodes[name][0])
     files = {FIRST_FILE: str(event_file_of(plan, name, per_node)(0))} if plan.get("apart") else {}
@@ -407,12 +413,12 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
         "PET_RDZV_BACKEND": BACKEND,
         "PET_RDZV_ENDPOINT": meeting.endpoint(address, 0),
         "PET_LOCAL_ADDR": address,
-        "PET_MAX_RESTARTS": _ENDLESS,
+        "PET_MAX_RESTARTS": _UNLIMITED_RESTARTS,
         **files,
     }
 
 
 def plan(environment: MutableMapping[str, str]) -> dict[str, Any] | None:
-    """The plan of this node's group, taken out of the environment: no other process gets the key."""
+    """The plan of this node's group, taken out of the environment so that no other process gets the key."""
     text = environment.pop(GROUP, "")
     return dict(json.loads(text)) if text else None

@@ -1,8 +1,8 @@
-"""Hosts that have joined a run that goes on (`muster join`): each is a spare that the plan of the others does not name.
+"""Hosts that have joined a running run (`muster join`): each is a spare that is missing in the other nodes' plan.
 
-A newcomer's own plan names it. Its questions to the other nodes say who it is and where, and nodes pass that on in
-their questions and answers, all of which prove that they know the run's key (peers.py). What a node knows of them is in
-a file, for its own return. Standard library only.
+Only a newcomer's own plan contains it. Its questions to the other nodes contain its name and address, and nodes pass
+these on in their questions and answers, all of which prove that they know the run's key (peers.py). A node keeps the
+newcomers that it knows in a file, in case it is started again. Standard library only.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from muster.files import read_object, replace
 
 _MOST = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
-# Address, port, and place: a number that no other node of the run has. One that joins again has a larger one.
+# Address, port and place. The place is a number that no other node of the run has; a node that joins again gets a
+# larger one.
 Where = tuple[str, int, int]
 
 
 class Newcomers:
-    """The newcomers that a node knows. `planned`: the nodes of the plan; `own`: this node, if it is one itself."""
+    """The newcomers that a node knows. `planned`: the nodes of the plan. `own`: this node, if it is a newcomer."""
 
     def __init__(self, journal: Path, planned: Collection[str], own: Mapping[str, Any]) -> None:
         self._journal, self._planned, self._known = journal, frozenset(planned) - own.keys(), dict[str, Where]()
@@ -37,15 +38,15 @@ class Newcomers:
         return tuple(sorted(self._known, key=lambda name: (self._known[name][2], name)))
 
     def where(self, name: str) -> tuple[str, int]:
-        """Where a newcomer answers."""
+        """The address and port at which a newcomer answers questions."""
         return self._known[name][:2]
 
     def addresses(self) -> dict[str, Where]:
-        """The newcomers' addresses, as this node reports them to others."""
+        """The newcomers' addresses, in the form in which this node reports them to other nodes."""
         return dict(self._known)
 
     def hear(self, hosts: object) -> list[str]:
-        """Take what another node reports of newcomers; return those that are new or have moved. Ignore odd entries."""
+        """Take another node's report of newcomers; return those that are new or have moved. Ignore invalid entries."""
         news = [] if not isinstance(hosts, Mapping) else [(name, _where(hosts[name])) for name in list(hosts)[:_MOST]]
         changed = []
         for name, where in news:

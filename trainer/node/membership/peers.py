@@ -1,7 +1,7 @@
-"""How the nodes of one run ask each other a question, and answer it: before its ranks start, and after they have ended.
+"""How the nodes of a run ask each other questions and answer them, also before the ranks start and after they end.
 
-on_end.py asks how a node has ended, waits.py whether it has its place. Question and answer are a line of JSON each.
-Both prove that they come from the run (proof.py). Standard library only.
+For example, on_end.py asks how a node has ended, and waits.py asks whether it has its place in the queue. Question and
+answer are one line of JSON each. Both prove that they come from the same run (proof.py). Standard library only.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ Answer = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
-    """Answer the other nodes from now on, each in a thread of its own, until `meeting.close` of the socket.
+    """Answer the other nodes from now on, each in a separate thread, until `meeting.close` closes the socket.
 
     Raises Refused if the port is taken.
     """
     try:
         listening = meeting.listen(address, port)
     except OSError as fault:
-        # At once: the others would join a stranger, and hang without a word.
+        # End immediately: otherwise the other nodes would connect to a foreign program, and hang without an error.
         what = f"cannot listen on {meeting.endpoint(address, port)} for the other nodes: {fault.strerror}"
         raise Refused(what, "choose another port, or start the run again: it takes other ones") from fault
 
@@ -47,7 +47,7 @@ def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
 def ask(
     address: str, port: int, key: str, question: Mapping[str, Any] | None = None, wait_s: float = _WAIT_S
 ) -> dict[str, Any] | None:
-    """What the node there answers; None if its host does not answer, empty if only the node is gone."""
+    """The answer of the node at this address; None if its host does not answer, empty if only the node is gone."""
     try:
         with socket.create_connection((address, port), _WAIT_S) as connection:
             theirs = _read(connection, _WAIT_S).get("word", "")
@@ -64,7 +64,7 @@ def ask(
 def ask_all(
     addresses: Sequence[str], port: int, key: str, question: Mapping[str, Any] | None = None
 ) -> list[dict[str, Any] | None]:
-    """What the nodes there answer, all asked at once: those that are gone hold up nobody."""
+    """The answers of the nodes at these addresses. All are asked in parallel, so that a lost node delays no other."""
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         return list(pool.map(lambda address: ask(address, port, key, question), addresses))
 
@@ -84,7 +84,7 @@ def _reply(connection: socket.socket, key: str, answer: Answer) -> None:
 def _proved(
     message: Mapping[str, Any], key: str, role: str, listeners: object, openers: object
 ) -> dict[str, Any] | None:
-    """What a message has to say, if its sender knows the key. Raises ValueError."""
+    """The content of a message if its sender knows the key, else None. Raises ValueError."""
     text = message.get("text")
     if not isinstance(text, str) or not proof.holds(message.get("proof"), key, role, listeners, openers, text):
         return None
@@ -96,12 +96,12 @@ def _write(connection: socket.socket, value: Mapping[str, Any]) -> None:
 
 
 def _read(connection: socket.socket, wait_s: float) -> dict[str, Any]:
-    """The next object. Raises OSError, ValueError."""
+    """The next JSON object. Raises OSError, ValueError."""
     return _object(read_line(connection, wait_s))
 
 
 def read_line(connection: socket.socket, wait_s: float) -> bytes:
-    """A line, which must arrive within this time, however slowly it comes. Raises OSError, ValueError."""
+    """A line, the whole of which must arrive within `wait_s` seconds. Raises OSError, ValueError."""
     data, end = b"", time.monotonic() + wait_s
     while b"\n" not in data:
         connection.settimeout(max(0.001, end - time.monotonic()))

@@ -1,7 +1,7 @@
-"""The proof that a node knows the key of its run, for peers.py and link.py. The key itself never travels.
+"""The proof that a node knows the key of its run, for peers.py and link.py. The key itself is never sent.
 
-Each end of a connection draws a random word. A proof is the HMAC-SHA256 over a role, both words and a text, by the key:
-it can be neither repeated nor sent back. Standard library only.
+Each end of a connection draws a random word. A proof is the HMAC-SHA256, with the key, over a role, both words and a
+text. So nobody can replay a proof, or send it back to its sender. Standard library only.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hmac
 import json
 import secrets
 
-# Letters of a word, and of a proof.
+# The lengths of a word and of a proof, in letters.
 WORD, LENGTH = 32, 64
 
 
@@ -20,11 +20,11 @@ def draw() -> str:
 
 
 def of(key: str, role: str, listeners: object, openers: object, text: str = "") -> str:
-    """The proof of who has this role, on a connection with the words of its listening and its opening end."""
+    """The proof of the end with this role. `listeners`, `openers`: the words of the listening and the opening end."""
     return hmac.digest(key.encode(), json.dumps([role, listeners, openers, text]).encode(), "sha256").hex()
 
 
 def holds(proof: object, key: str, role: str, listeners: object, openers: object, text: str = "") -> bool:
-    """Whether the other end's proof, which may be anything, is the right one."""
+    """Whether the other end's proof, which may be any value, is the right one."""
     right = of(key, role, listeners, openers, text)
     return isinstance(proof, str) and hmac.compare_digest(proof.encode(errors="replace"), right.encode())

@@ -1,8 +1,8 @@
-"""The register of a run's epochs, on a majority of its nodes: Raft, by pysyncobj, whose pickles hold plain values.
+"""The register of a run's epochs, kept by a majority of its nodes: Raft, by pysyncobj, restricted to plain values.
 
-pysyncobj reads pickles from anyone who connects, unless it has a password and the package `cryptography`. Here each
-message has a proof of the run's key before anything of it is read, and a pickle may hold plain values alone. What a
-node has promised is in its journal, so that one that comes back does not vote twice.
+pysyncobj reads pickles from anyone who connects, unless it has a password and the package `cryptography`. Here, each
+message has a proof of the run's key, which is checked before the message is read, and a pickle may have only plain
+values. A node keeps its votes in a journal, so that a node that comes back does not vote twice.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-# pysyncobj 0.3.17 puts a function for Windows in the place of this one, on every system.
+# pysyncobj 0.3.17 replaces this function by one for Windows, on every system; it is put back below.
 _INET_NTOP = socket.inet_ntop
 
 from pysyncobj import SyncObj, SyncObjConf, SyncObjException, replicated  # noqa: E402
@@ -37,17 +37,17 @@ from muster.errors import TrainError  # noqa: E402
 from .members import Epoch  # noqa: E402
 
 _TICK_S = 0.05
-# Of connections that have not said whose they are yet; and the bytes that one may send without a whole message.
+# How many connections may exist whose node is not known yet, and how many bytes one may send without a whole message.
 _MOST_NEW, _MOST_BYTES = 64, 1 << 20
-_NEVER = 1 << 40  # a run has few epochs: the log stays whole
-_JOURNAL_BYTES = 1 << 18  # room for more than a thousand
+_NEVER = 1 << 40  # a run has few epochs, so the log is never compacted
+_JOURNAL_BYTES = 1 << 18  # room for more than a thousand epochs
 _LEADER = 2  # a state of pysyncobj, which has no public name for it
 _PROOF_BYTES, _TIME = 32, struct.Struct("!Q")
 _ELECTION_S, _ALIVE_S, _AGAIN_S, _NO_MAJORITY_S = (0.5, 1.0), 3.5, 0.5, 2.0
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain values; text and bytes of an older protocol come through `_codecs.encode`, everything else not."""
+    """Reads plain values only. `_codecs.encode` is allowed, since older pickle protocols write bytes with it."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) != ("_codecs", "encode"):
@@ -60,7 +60,7 @@ def _loads(data: bytes) -> Any:
 
 
 class _Proof:
-    """Signs messages, in place of pysyncobj's encryption: as it, a message has a time and a key of its connection."""
+    """Signs messages in place of pysyncobj's encryption, with the same interface: each message carries a time."""
 
     def __init__(self, key: str) -> None:
         self._key = key.encode()
@@ -71,19 +71,19 @@ class _Proof:
         return hmac.digest(self._key, rest, "sha256") + rest
 
     def extract_timestamp(self, data: bytes) -> int:
-        """When it was sent. Raises ValueError for a message without the proof."""
+        """When the message was sent. Raises ValueError if it lacks the right proof."""
         if not hmac.compare_digest(data[:_PROOF_BYTES], hmac.digest(self._key, data[_PROOF_BYTES:], "sha256")):
             raise ValueError("no proof of the run's key")
         return int(_TIME.unpack_from(data, _PROOF_BYTES)[0])
 
     def decrypt(self, data: bytes) -> bytes:
-        """The message alone. Raises ValueError as `extract_timestamp` does."""
+        """The message without proof and time. Raises ValueError if it lacks the right proof."""
         self.extract_timestamp(data)
         return data[_PROOF_BYTES + _TIME.size :]
 
 
 class _Transport(TCPTransport):  # type: ignore[misc]
-    """Ends connections that would fill the table of files without saying whose they are."""
+    """Ends connections that do not identify their node, before they use up all file descriptors."""
 
     def _onTick(self) -> None:
         super()._onTick()
@@ -92,7 +92,7 @@ class _Transport(TCPTransport):  # type: ignore[misc]
 
 
 def _bound_memory() -> None:
-    """End a connection that has sent more than any message of ours, before its proof can be looked at."""
+    """End a connection that sends more than any message of Muster has; until then, its proof cannot be checked."""
     read = TcpConnection._TcpConnection__processRead
 
     def bounded(self: Any) -> Any:
@@ -108,9 +108,9 @@ _bound_memory()
 
 
 def _bear_a_full_disk() -> None:
-    """Save the index of what is committed later where the disk takes nothing now: the others know it, too.
+    """If the disk is full, save the index of committed entries later, since the other nodes know it too.
 
-    A vote is different: without a disk that keeps it there is none (`Register._tick`).
+    A vote is different: if the disk cannot keep it, the node does not vote (`Register._tick`).
     """
     save = their_journal.FileJournal.onOneSecondTimer
 
@@ -126,7 +126,7 @@ _bear_a_full_disk()
 
 
 class _Replica(SyncObj):  # type: ignore[misc]
-    """What all nodes hold. A change counts only for the epoch that it was made for: a late one changes nothing."""
+    """The values that all nodes keep. A change counts only for the epoch that it names: a late one has no effect."""
 
     def __init__(self, own: str, others: list[str], key: str, journal: Path) -> None:
         self._proof = _Proof(key)
@@ -155,25 +155,25 @@ class _Replica(SyncObj):  # type: ignore[misc]
 
     @property
     def encryptor(self) -> _Proof:
-        """Where pysyncobj asks for its encryption."""
+        """The signer, in the attribute in which pysyncobj has its encryption."""
         return self._proof
 
     @replicated  # type: ignore[untyped-decorator]
     def form(self, number: int, members: list[str]) -> None:
-        """Begin the epoch that follows."""
+        """Begin the next epoch, `number`."""
         if number == self.epoch[0] + 1 and self.over is None:
             self.repeats += members == self.epoch[1]
             self.epoch = (number, members, self.epoch[1])
 
     @replicated  # type: ignore[untyped-decorator]
     def end(self, number: int, code: int) -> None:
-        """The run is over: the ranks of this epoch have ended it."""
+        """Note that the run is over: the ranks of this epoch have ended it with `code`."""
         if number == self.epoch[0] and self.over is None:
             self.over = code
 
 
 class Register:
-    """This node's part of the register; `where` has address and port of each node by its name."""
+    """This node's part of the register. `where`: the address and port of each node, by its name."""
 
     def __init__(self, own: str, where: Mapping[str, str], key: str, journal: Path) -> None:
         their_pickle.loads = their_journal.loads = _loads
@@ -183,7 +183,7 @@ class Register:
             self._replica = _Replica(where[own], others, key, journal)
         except SyncObjException as fault:
             raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
-        except Exception as fault:  # a disk that is full, or has lost a part of it
+        except Exception as fault:  # the disk is full, or the journal is damaged
             hint = "free some disk there; if it is damaged, the others go on without this host"
             raise TrainError(f"{journal}: the nodes' register cannot be kept there: {fault}", hint) from fault
         self._closed = threading.Event()
@@ -193,23 +193,23 @@ class Register:
         while not self._closed.is_set():
             try:
                 self._replica.doTick(_TICK_S)
-            except OSError:  # its disk takes nothing: it has not voted
+            except OSError:  # the disk is full, so this node has not voted
                 time.sleep(_TICK_S)
 
     @property
     def epoch(self) -> Epoch:
-        """The newest epoch that this node knows a majority to hold."""
+        """The newest epoch that a majority keeps, as far as this node knows."""
         number, members, before = self._replica.epoch
         return Epoch(number, tuple(members), tuple(before), self._replica.over, self._replica.repeats)
 
     @property
     def is_current(self) -> bool:
-        """Whether this node knows all that a majority held when it came."""
+        """Whether this node knows everything that a majority had agreed on when this node started."""
         return bool(self._replica.isReady())
 
     @property
     def leads(self) -> bool:
-        """Whether this node is the leader, as far as it knows."""
+        """Whether this node believes that it is the leader."""
         return bool(self._replica.getStatus()["state"] == _LEADER)
 
     def form(self, number: int, members: tuple[str, ...]) -> None:
@@ -221,7 +221,7 @@ class Register:
         self._replica.end(number, code, callback=_nothing)
 
     def close(self) -> None:
-        """Take no more part."""
+        """Stop taking part."""
         self._closed.set()
 
 

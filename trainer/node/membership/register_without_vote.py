@@ -1,6 +1,6 @@
-"""The register's epochs as a spare knows them, which does not vote: the newest that other nodes tell it.
+"""The register for a spare, which does not vote: it takes the newest epoch that other nodes report.
 
-A node tells an epoch once a majority holds it, so a larger number is always the later truth.
+A node reports an epoch only once a majority keeps it, so an epoch with a larger number is always the newer one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from muster.files import parse, read, replace
 
 from .members import Epoch, View
 
-# Fields of a view.
+# The text fields and the flags of a view.
 _TEXTS, _FLAGS = ("store", "files", "stands", "share", "life"), ("stops", "leaves", "done", "failed", "over")
 
 
@@ -24,15 +24,15 @@ class Registered(Protocol):
 
     @property
     def epoch(self) -> Epoch:
-        """The newest epoch that this node knows a majority to hold."""
+        """The newest epoch that a majority keeps, as far as this node knows."""
 
     @property
     def is_current(self) -> bool:
-        """Whether this node knows all that it has to know before it takes part."""
+        """Whether this node knows enough to take part."""
 
     @property
     def leads(self) -> bool:
-        """Whether this node decides for the others."""
+        """Whether this node decides for the other nodes."""
 
     def form(self, number: int, members: tuple[str, ...]) -> None:
         """Propose an epoch."""
@@ -42,7 +42,7 @@ class Registered(Protocol):
 
 
 class SpareRegister(Registered):
-    """What one spare has heard. `journal`: where it remembers that; `nodes`: of the run, more may join."""
+    """What one spare has heard. `journal`: the file that keeps it. `nodes`: those of the run; more may join."""
 
     def __init__(self, journal: Path, nodes: Set[str]) -> None:
         self._journal, self.nodes, self._epoch = journal, frozenset(nodes), Epoch()
@@ -66,7 +66,7 @@ class SpareRegister(Registered):
 
     @property
     def is_current(self) -> bool:
-        """Return True: the others form an epoch with this node only after the epoch that it reports."""
+        """Return True: the other nodes form an epoch with this node only after the epoch that it reports."""
         return True
 
     @property
@@ -83,12 +83,12 @@ class SpareRegister(Registered):
 
 
 def fields_of(epoch: Epoch) -> list[Any]:
-    """An epoch as nodes tell it each other."""
+    """An epoch in the form in which nodes send it to each other."""
     return [epoch.number, list(epoch.members), list(epoch.before), epoch.over, epoch.repeats]
 
 
 def view_of(answer: Mapping[str, Any], now: float) -> View:
-    """What another node has said at this moment."""
+    """The view of a node, from an answer that arrived at the time `now`."""
     after = answer.get("after")
     texts: Mapping[str, Any] = {name: str(answer.get(name) or "") for name in _TEXTS}
     flags: Mapping[str, Any] = {name: answer.get(name) is True for name in _FLAGS}
@@ -106,14 +106,14 @@ def view_of(answer: Mapping[str, Any], now: float) -> View:
 
 
 def ended(end: object) -> tuple[int, int] | None:
-    """The run's end, as a node without a vote tells it."""
+    """The run's end, from the answer of a node without a vote; None if it is not one."""
     if isinstance(end, list) and len(end) == 2 and all(isinstance(each, int) for each in end):
         return end[0], end[1]
     return None
 
 
 def _epoch(message: object, nodes: Set[str]) -> Epoch:
-    """Read what `fields_of` made. Raises ValueError."""
+    """Read the fields that `fields_of` wrote. Raises ValueError."""
     if not (isinstance(message, list) and len(message) == 5 and isinstance(message[0], int) and message[0] >= 0):
         raise ValueError("no epoch")
     number, members, before, over, repeats = message

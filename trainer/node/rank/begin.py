@@ -1,4 +1,4 @@
-"""The watcher at a process's start: is this its rank's first, or a child such as a loader's worker? What it wraps."""
+"""Starts the watcher in a process, which is its rank's first one or a child such as a DataLoader's worker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .steps.watcher import Watcher
 
 
 def watch() -> None:
-    """Watch this process and those that it forks, from now on."""
+    """Watch this process and the processes that it forks, from now on."""
     place = Place()
-    # A process that multiprocessing started belongs to a DataLoader, or becomes a rank's own once it trains.
+    # A process that multiprocessing has started is a DataLoader's worker, or is watched as a rank once it trains.
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
     raised = UncaughtErrors()
@@ -29,6 +29,6 @@ def watch() -> None:
 
 
 def _leave_out(module: ModuleType) -> None:
-    """torch.compile shall not look into what is done here, nor speak of it: as with torch's own files."""
+    """Make torch.compile skip the files of this folder, as it skips torch's own, and not report them."""
     module.SKIP_DIRS.append(os.path.dirname(os.path.abspath(__file__)) + os.sep)
     module._recompile_re()

@@ -1,10 +1,11 @@
-"""How this process ends, left behind for the agent where the code that its parent hears may be lost.
+"""Leaves a note for the agent on how this process ends, because the exit code that its parent gets may be lost.
 
-A pipe, a shell that goes on, a parent that does not look: the code of a crash ends there. So the process leaves it in
-`end-<pid>-<began>` if it trained, else, as a program of its own, in `end-<life of its rank>`, where the last stays.
-The file has a line, which Python writes as it ends, and then one byte, the exit code, which the C library adds as the
-last thing that it does: only then it is known, after `raise SystemExit(3)` and after what libraries do at the end. A
-process that is killed leaves neither. node/ending/judge_below.py judges. Nothing of Muster may be imported here.
+A pipe, a shell that continues, or a parent that does not check loses the code of a crash. So the process writes it to
+`end-<pid>-<began>` if it trained. Otherwise, if it is a program of its own, it writes to `end-<life of its rank>`,
+where the last one stays. The file has a line, which Python writes when it ends, and then one byte, the exit code, which
+the C library adds last of all: only then is the code known, after `raise SystemExit(3)` and after what libraries do at
+the end. A process that is killed leaves neither. node/ending/judge_below.py evaluates the file. Nothing of Muster may
+be imported here.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ _DEADLY = (signal.SIGTERM, signal.SIGKILL, signal.SIGINT, signal.SIGQUIT)
 
 
 class End:
-    """The end of this process, or of one that it forked: `name` says which. `trains`: it has stepped, or has peers."""
+    """Notes the end of this process, or of one that it forked (`name`). `trains`: it has stepped, or has peers."""
 
     def __init__(self, outcome: str, life: str, raised: UncaughtErrors) -> None:
         self._outcome, self.life, self._raised = outcome, life, raised
-        # Python's own helpers end when they are no longer needed, after those that they help.
+        # multiprocessing's helper processes leave no note: they end after the processes that they help.
         self._program = not any(word.startswith("from multiprocessing.") for word in sys.orig_argv)
         self._begin()
         os.register_at_fork(after_in_child=hooks.quiet(self._forked))
@@ -51,7 +52,7 @@ class End:
         self._begin()
 
     def begins(self) -> dict[str, Any]:
-        """This process trains from now on; what is to be noted of it, the first time."""
+        """Mark this process as one that trains; the first time, returns the fields to note about it."""
         self.steps()
         if self.trains:
             return {}
@@ -65,7 +66,7 @@ class End:
         }
 
     def steps(self) -> None:
-        """This thread has made a step: it trains, whatever another one has raised before."""
+        """Mark this thread as the one that trains, since it has made a step; forget what it raised before."""
         self._thread = get_ident()
         self._raised.by_thread.pop(self._thread, None)
 
@@ -75,12 +76,15 @@ class End:
             _add_byte(path, bool(self._error()))
 
     def _leaves(self, status: int) -> None:
-        """os._exit: what multiprocessing ends a forked process with, and a script that waits for nothing more."""
+        """Called for os._exit, by which multiprocessing ends a forked process, and some scripts end themselves."""
         if path := self._write():
             _add_byte(path, status)
 
     def _kills(self, pid: int, number: int) -> None:
-        """A program ends another process, or a group (below 0), on purpose: multiprocessing and subprocess do, too."""
+        """Note that this program kills another process, or a group (a negative number), on purpose.
+
+        multiprocessing and subprocess do that too.
+        """
         if number in _DEADLY and pid not in (0, os.getpid()):
             note(self._outcome, kills=pid)
 
@@ -105,13 +109,13 @@ def _add_byte(path: str, number: int) -> None:
 
 
 def _add_code(path: str) -> bool:
-    """Have the C library add the exit code to the file: `on_exit` calls `fputc(code, file)`. False where it cannot."""
+    """Have the C library add the exit code to the file: `on_exit` calls `fputc(code, file)`. False if it cannot."""
     try:
         import ctypes
 
         library = ctypes.CDLL(None)
         library.fopen.restype = ctypes.c_void_p
-        # The byte stays in the stream's buffer until all else that ends with the process has ended well.
+        # The byte stays in the stream's buffer until everything else at the end of the process has gone well.
         file = library.fopen(os.fsencode(path), b"ae")
         return bool(file) and library.on_exit(library.fputc, ctypes.c_void_p(file)) == 0
     except (ImportError, OSError, AttributeError):  # musl and macOS have no on_exit
@@ -119,13 +123,13 @@ def _add_code(path: str) -> bool:
 
 
 def _script() -> str:
-    """The program of this process, as its user named it."""
-    # multiprocessing starts its children with -c, and gives them the words of their parent.
+    """The program of this process, as the user typed it."""
+    # multiprocessing starts its children with -c, and gives them their parent's arguments.
     of_text = "python -c" if sys.argv[0] == "-c" else sys.argv[0]
     return masked(worlds.program_of(sys.orig_argv, of_text))[-_WORD_MOST:]
 
 
 def _is_managed() -> bool:
-    """Whether others end this process once they need it no more: multiprocessing a daemon, ray its workers."""
+    """Whether another process ends this one when it is no longer needed: a multiprocessing daemon, or a ray worker."""
     process = getattr(sys.modules.get("multiprocessing.process"), "current_process", None)
     return "ray" in sys.modules or bool(process and process().daemon)

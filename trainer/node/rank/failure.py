@@ -1,4 +1,4 @@
-"""An exception in one line, without the run's secrets, as the notes of a rank have it (raised.py, end_note.py).
+"""An exception in one line, without the run's secrets, for the notes of a rank (raised.py, end_note.py).
 
 Nothing of Muster may be imported here (place.py).
 """
@@ -11,16 +11,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-# As trainer/node/agent/handover.py has them.
+# The same names as in trainer/node/agent/handover.py.
 _NAMES, _FILES, _FOLDER = ("MUSTER_SECRET_NAMES", "MUSTER_SECRETS_PRESENT"), "MUSTER_SECRET_FILES", "/run/secrets"
 MOST = 300
 _MOST_PARTS, _PART_MOST = 3, 80
-# Python has it since 3.11; without it nothing is a group.
+# Python has exception groups since 3.11; before, no exception is a group.
 _GROUP = getattr(builtins, "BaseExceptionGroup", ())
 
 
 def _masking() -> Callable[[str], str]:
-    """Puts `***` for the run's secrets, as this process has them at its start: a script may change its variables."""
+    """A function that masks the run's secrets, read when this process starts: a script may change its variables."""
     names = {name for variable in _NAMES for name in os.environ.get(variable, "").split(",")}
     texts = [os.environ[name] for name in names if name in os.environ]
     for name in filter(None, os.environ.get(_FILES, "").split(",")):
@@ -28,7 +28,7 @@ def _masking() -> Callable[[str], str]:
             texts.append(Path(os.environ.get("MUSTER_ROOT", "") + _FOLDER, name).read_text())
     if not texts:
         return str
-    from .mask import Mask  # only then is it worth its imports, in each process below a rank
+    from .mask import Mask  # only here, since each process below a rank would pay for this import
 
     return Mask(texts).text
 
@@ -37,9 +37,9 @@ masked = _masking()
 
 
 def words(fault: BaseException) -> str:
-    """The exception as the last line of a traceback names it, its message's first line; a group's parts behind it.
+    """The exception as in the last line of a traceback, with its message's first line; for a group, also its parts.
 
-    These words go to the disk, so a secret in them is `***`, as in what a rank prints.
+    The result is written to disk, so a secret in it becomes `***`, as in what a rank prints.
     """
     return masked(_words(fault))[:MOST]
 

@@ -1,7 +1,7 @@
-"""How and when a function of the script's process is changed: by a hook of ours, once its module has run. Nowhere else.
+"""Wraps functions in the script's process with Muster's hooks, once their module has run. Only this module does that.
 
-A script must not notice a hook. So whatever is wrapped here keeps its name, signature and place in pickles, gives the
-same results, and raises its own exceptions with its own traceback. A fault of a hook never reaches the script.
+A script must not notice a hook. So a wrapped function keeps its name, its signature and its place in pickles, returns
+the same results, and raises its own exceptions with its own traceback. An error in a hook never reaches the script.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from types import ModuleType, TracebackType
 from typing import Any
 
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
-# `warnings` counts no frame of such a file, so a warning names the script's line as ever.
-_UNCOUNTED = "<frozen importlib._bootstrap of muster>"
+# `warnings` skips frames of a file with such a name, so a warning still shows the script's line.
+_SKIPPED_FILE = "<frozen importlib._bootstrap of muster>"
 Patch = Callable[[ModuleType], None]
 
 
 def _pass(_: Exception) -> None:
-    """What fails is then not known."""
+    """Ignore the error; what the hook would have seen stays unknown."""
 
 
 def wrap(
@@ -32,16 +32,16 @@ def wrap(
     after: Callable[..., Any] | None = None,
     fails: Callable[[Exception], object] = _pass,
 ) -> None:
-    """Call `before` as `owner.name` is called, and `after(mark, result, fault)` as it ends; both as `quiet` has it.
+    """Call `before` when `owner.name` is called, and `after(mark, result, fault)` when it ends; errors as in `quiet`.
 
-    `mark` is what `before` returns; if that is None, the call is not watched, and `after` is not called.
+    `mark` is what `before` returns. If that is None, the call is not watched, and `after` is not called.
     """
     real = getattr(owner, name)
 
     def call(*words: Any, **named: Any) -> Any:
         try:
             mark: Any = None
-            try:  # as `quiet` does; a call less counts here
+            try:  # the same as `quiet`, inlined because one call less matters here
                 mark = before(*words, **named)
             except BaseException as fault:
                 if not _takes(fault, fails):
@@ -61,13 +61,13 @@ def wrap(
             return result
         except BaseException as fault:
             fault.__traceback__ = _without_ours(fault.__traceback__)
-            raise  # without a value: so Python adds this frame no second time
+            raise  # without a value, so that Python does not add this frame a second time
 
-    call.__code__ = call.__code__.replace(co_filename=_UNCOUNTED, co_name=getattr(real, "__name__", name))
+    call.__code__ = call.__code__.replace(co_filename=_SKIPPED_FILE, co_name=getattr(real, "__name__", name))
     functools.update_wrapper(call, real)
-    call._torchdynamo_inline = real  # type: ignore[attr-defined]  # what torch.compile looks into instead
+    call._torchdynamo_inline = real  # type: ignore[attr-defined]  # torch.compile traces this instead
     with suppress(Exception):  # some builtin functions have no signature
-        if not hasattr(real, "__wrapped__"):  # what is a wrapper already has its own words for it
+        if not hasattr(real, "__wrapped__"):  # a function that already is a wrapper has its own signature
             call.__signature__ = sys.modules["inspect"].signature(real)  # type: ignore[attr-defined]
     setattr(owner, name, call)
     if isinstance(owner, ModuleType):
@@ -75,7 +75,7 @@ def wrap(
 
 
 def _replace(name: str, real: Any, call: Any) -> None:
-    """Put the wrapper where others have taken the function from its module; a forked rank has all of torch loaded."""
+    """Put the wrapper also into modules that have imported the function; a forked rank has all of torch loaded."""
     for module in list(sys.modules.values()):
         names = getattr(module, "__dict__", {})
         if names.get(name) is real:
@@ -86,9 +86,10 @@ def _replace(name: str, real: Any, call: Any) -> None:
 
 
 def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass) -> Callable[..., Any]:
-    """`act`, for a place inside the script's own calls: where it fails, `fails` hears of it, and None is returned.
+    """`act`, made safe inside the script's own calls: if it raises an exception, `fails` gets it, and None is returned.
 
-    What interrupts it is meant for the script: an exception of one of its signal handlers, or KeyboardInterrupt.
+    An exception that interrupts it from outside is meant for the script and passes: one from the script's signal
+    handlers, or KeyboardInterrupt.
     """
 
     @functools.wraps(act)
@@ -104,14 +105,14 @@ def quiet(act: Callable[..., Any], fails: Callable[[Exception], object] = _pass)
 
 
 def patch_on_load(patches: Mapping[str, Sequence[Patch]]) -> None:
-    """Call each patch with its module: now if that is loaded, else once it is."""
+    """Call each patch with its module: now if the module is loaded, otherwise once it is."""
     for name in patches.keys() & sys.modules.keys():
         _patch(patches[name], sys.modules[name])
     sys.meta_path.insert(0, _Finder(patches))
 
 
 class _Finder:
-    """Lets a module be found and run as ever, and then patches it."""
+    """Lets Python find and run a module as usual, and then patches it."""
 
     def __init__(self, patches: Mapping[str, Sequence[Patch]]) -> None:
         self._patches = patches
@@ -134,11 +135,11 @@ class _Finder:
 
 def _patch(patches: Sequence[Patch], module: ModuleType) -> None:
     for patch in patches:
-        quiet(patch)(module)  # in a torch that has it elsewhere it is not known
+        quiet(patch)(module)  # fails in a torch that has the function elsewhere; then nothing is watched
 
 
 def _takes(fault: BaseException, fails: Callable[[Exception], object]) -> bool:
-    """Whether it is a fault of ours, which `fails` then hears of; one that is meant for the script loses our frames."""
+    """Whether this is a hook's error, which `fails` then gets. If it is meant for the script, drop Muster's frames."""
     if isinstance(fault, Exception) and not _interrupts(fault.__traceback__):
         fails(fault)
         return True
@@ -147,15 +148,15 @@ def _takes(fault: BaseException, fails: Callable[[Exception], object]) -> bool:
 
 
 def _without_ours(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the first frame on that is not ours."""
-    while trace and trace.tb_frame.f_code.co_filename.startswith((_FOLDER, _UNCOUNTED)):
+    """The traceback from the first frame on that is not in Muster's hooks."""
+    while trace and trace.tb_frame.f_code.co_filename.startswith((_FOLDER, _SKIPPED_FILE)):
         trace = trace.tb_next
     return trace
 
 
 def _interrupts(trace: TracebackType | None) -> bool:
-    """Whether a signal handler of the script's was called in the middle of our code, and raised."""
-    import signal  # only then is it worth its import
+    """Whether one of the script's signal handlers was called in the middle of a hook, and raised the exception."""
+    import signal  # only here, since it is rarely needed
 
     handlers = [getattr(handler, "func", handler) for handler in map(signal.getsignal, signal.valid_signals())]
     codes = [getattr(each, "__code__", getattr(type(each).__call__, "__code__", None)) for each in handlers]

@@ -1,8 +1,9 @@
-"""The letters of a text as a reader sees them, escapes (%2F, &#47;) undone, and where each stands: mask.py reads them.
+"""The letters of a text as a reader sees them, with escapes (%2F, &#47;) undone, and where each is, for mask.py.
 
-A value may stand in colours, over several lines, in a URL, in a string of code or JSON, or in a name that takes no
-slash. So what only says how a text is drawn goes, escapes are undone, upper and lower case are one, and so is all
-punctuation. Each of these steps remembers where its letters come from. Standard library only.
+A value may be printed in colours, over several lines, in a URL, in a string of code or JSON, or in a name that cannot
+have a slash. So sequences that only control how a text is drawn are removed, escapes are undone, upper and lower case
+are made equal, and so is all punctuation. Each of these steps remembers where its letters come from. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ _SEQUENCE_BEGUN = rb"\x1b(?:\[[0-?]{0,64}[ -/]{0,8}|[ -/]{0,8})\Z"
 
 
 class _Way:
-    """One way to write a text: its `tokens` begin with `mark`; `begun` finds the beginning of one at the end of a text.
+    """One way to write a text, such as colours or escapes: its `tokens` begin with `mark`.
 
-    `means`: a token stands for a letter; otherwise for nothing.
+    `begun` finds an incomplete token at the end of a text. `means`: a token stands for a letter; otherwise for nothing.
     """
 
     def __init__(self, mark: bytes, tokens: bytes, begun: bytes, means: bool = False, window: int = 96) -> None:
         self.mark, self.means, self.window = mark, means, window
-        # One letter that all begin with: `re` passes over other text ten times as fast as over one of several.
+        # All tokens begin with one byte, because `re` then skips other text ten times faster than with several.
         self.tokens, self.begun = re.compile(tokens, re.VERBOSE), re.compile(begun, re.VERBOSE)
 
 
 _TERMINAL = _Way(b"\x1b", _SEQUENCE, _SEQUENCE_BEGUN)
-# A link is a text that leads to an address.
+# With hyperlinks as well: their addresses are not shown, only the text that leads there.
 _TERMINAL_LINKS = _Way(
     b"\x1b",
     _SEQUENCE + rb"|\x1b\][^\x07\x1b\n]{0,2048}(?:\x07|\x1b\\)",
@@ -50,7 +51,7 @@ _WAYS = (
         rb"\n(?:[ \t]+|\[[a-z]{1,16}[0-9]{1,6}\]:[ \t]?)",
         rb"\n[ \t]*(?:\[[a-z]{0,16}[0-9]{0,6}\]?:?)?\Z",
     ),
-    # What nobody sees, and frames.
+    # Invisible characters, and frames drawn around text.
     *(_Way(mark, mark + b"+", mark + rb"(?!)") for mark in (b"\x00", b"\x07", b"\x08")),
     _Way(
         b"\xe2",
@@ -59,7 +60,7 @@ _WAYS = (
     ),
     _Way(b"\xc2", rb"\xc2\xad", rb"\xc2\Z"),
     _Way(b"\xef", rb"\xef\xbb\xbf", rb"\xef\xbb?\Z"),
-    # Several levels count as one: \\u002F and %252F are a slash.
+    # Several levels of escaping count as one: \\u002F and %252F are a slash.
     _Way(
         b"\\",
         rb"""\\\\*(?:u(?P<u>[0-9a-fA-F]{4})|u\{(?P<braces>[0-9a-fA-F]{1,6})\}|U(?P<long>[0-9a-fA-F]{8})
@@ -73,7 +74,7 @@ _WAYS = (
         rb"%(?:25)*(?:[0-9a-fA-F]|u[0-9a-fA-F]{0,3})?\Z",
         means=True,
     ),
-    # A name such as &sol; is punctuation.
+    # A named reference such as &sol; counts as punctuation.
     _Way(
         b"&",
         rb"""&(?:\#[xX](?P<reference>[0-9a-fA-F]{1,8})|\#(?P<decimal>[0-9]{1,8})|(?P<name>[a-zA-Z]{2,8}));""",
@@ -82,12 +83,12 @@ _WAYS = (
     ),
 )
 _MARGIN = re.compile(rb"\n(?:[ \t]|\[[a-z]{0,16}[0-9]{0,6}(?:\]:|\]?\Z))")
-# All that begin a token, but the letters that are not ASCII, and a margin.
+# The bytes that begin a token, except bytes that are not ASCII, and the newline of a margin.
 _MARKS = b"".join((_TERMINAL.mark, *(way.mark for way in _WAYS if way.mark.isascii() and way.mark != b"\n")))
 
 
 class _Step:
-    """A text with what its tokens mean in their place, and where that comes from."""
+    """A text in which each token is replaced by what it means, with the places in the data that the bytes come from."""
 
     def __init__(self, data: bytes, way: _Way) -> None:
         self._data, self._way = data, way
@@ -95,7 +96,7 @@ class _Step:
         self._pieces, self._firsts = list[tuple[int, int]](), list[int]()
 
     def place(self, first: int, last: int) -> tuple[int, int]:
-        """Where in the data the bytes of the text from `first` to before `last` stand."""
+        """The place in the data of the text's bytes from `first` to before `last`."""
         if not self._pieces:
             self._cut()
         return self._of(first)[0], self._of(last - 1)[1]
@@ -106,7 +107,7 @@ class _Step:
         return (begin, end) if end else (begin + byte - self._firsts[which], begin + byte - self._firsts[which] + 1)
 
     def _cut(self) -> None:
-        """Find the pieces: what stands between two tokens (its end is 0: it is as long as its text), and tokens."""
+        """Find the pieces: tokens, and the text between two tokens (its end is 0, since it keeps its length)."""
         at, counts = 0, list[int]()
         for token in self._way.tokens.finditer(self._data):
             if token.start() > at:
@@ -121,10 +122,10 @@ class _Step:
 
 
 class Reading:
-    """One reading of `data`: its `letters`, and where they stand.
+    """One reading of `data`: its `letters`, and where they are in it.
 
-    `level` 0: as it is; 1: as it is drawn, with escapes undone; 2: without the addresses of links too. `end`: where
-    something begins that is not whole yet; `escaped`: that may become a letter by itself.
+    `level` 0: as it is; 1: as it is drawn, with escapes undone; 2: also without the addresses of links. `end`: where an
+    incomplete token begins; `escaped`: whether that token may become a letter.
     """
 
     def __init__(self, data: bytes, level: int = 0) -> None:
@@ -143,7 +144,7 @@ class Reading:
         self.letters = _folded(data)
 
     def place(self, first: int, last: int) -> tuple[int, int]:
-        """Where in the data the letters from `first` to before `last` stand."""
+        """The place in the data of the letters from `first` to before `last`."""
         if not self._firsts:
             begins = range(0, len(self._drawn), _PIECE)
             counts = (_PIECE - _breaks(self._drawn, begin, begin + _PIECE) for begin in begins)
@@ -151,7 +152,7 @@ class Reading:
         return self._back(self._of(first), self._of(last - 1) + 1)
 
     def place_of_last(self, count: int) -> tuple[int, int]:
-        """Where the last so many letters stand: to read the end of the data again is faster than to find all places."""
+        """The place of the last `count` letters. Reading the data's end again is faster than finding all places."""
         if not self._level:
             end = len(self._data.rstrip(b"\r\n"))
             at = latest = end - count
@@ -181,7 +182,7 @@ class Reading:
 
 
 def readings(data: bytes) -> Iterator[Reading]:
-    """All readings of a text that differ. The first is fast; the others are made only of a text that needs them."""
+    """All different readings of a text. The first is fast; the others are made only if the text needs them."""
     yield Reading(data)
     if not is_plain(data) or _MARGIN.search(data):
         yield Reading(data, 1)
@@ -190,19 +191,19 @@ def readings(data: bytes) -> Iterator[Reading]:
 
 
 def is_plain(data: bytes) -> bool:
-    """Whether a text has no letters but those that it shows, whatever its margins."""
+    """Whether a text has no escapes and no sequences that are not shown; it may have margins."""
     return data.isascii() and not any(mark in data for mark in _MARKS)
 
 
 def condensed(text: bytes) -> bytes:
-    """The letters of a whole text, its escapes undone."""
+    """The letters of a whole text, with its escapes undone."""
     for way in _WAYS:
         text = way.tokens.sub(_meaning, text) if way.means else text
     return _folded(text)
 
 
 def colours(text: bytes) -> bytes:
-    """What of a text sets colours, or moves the cursor."""
+    """The sequences in a text that set colours or move the cursor."""
     return b"".join(_TERMINAL.tokens.findall(text)) if b"\x1b" in text else b""
 
 
@@ -216,7 +217,7 @@ def _breaks(data: bytes, begin: int, end: int) -> int:
 
 
 def _meaning(escape: re.Match[bytes]) -> bytes:
-    """The letter that an escape stands for; nothing for white space, and for what is none."""
+    """The letter that an escape stands for; empty for white space, and for an escape that is no letter."""
     way = escape.lastgroup
     if way is None:
         return b""

@@ -1,7 +1,8 @@
-"""Hide a run's secrets in what its ranks print: `***` for each value, also in base64, however the stream is cut.
+"""Hide a run's secrets in what its ranks print: each value becomes `***`, also in base64, however the stream is cut.
 
-A script prints its settings, or a library a URL with a password or an `Authorization: Basic` header. So a value counts
-as letters.py reads it, and in base64. Short values are left: they would hide other words. Standard library only.
+A script may print its settings, and a library may print a URL with a password or an `Authorization: Basic` header. So a
+value is searched for in the text as letters.py reads it, and in base64. Short values are not hidden, because they would
+hide other words. Standard library only.
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from .letters import Reading, colours, condensed, is_plain, readings
 
 LEAST = 8  # bytes
 SHOWN = b"***"
-# So many letters of a value may be seen: more would hold up a line that only ends like the beginning of one.
+# This many letters of a value may be shown; holding them back too would delay lines that only happen to end like that.
 FEW = 3
 _LONG = 16
 _BLOCK = 1 << 16
-# A value whose letters are nearly all punctuation would hide lines of a table: it is looked for as it is.
+# A value with fewer letters (punctuation aside) would hide lines of a table, so only its exact form is searched for.
 _LEAST_TELLING = 6
-# Of a longer value, each part of this size counts: what is held back is read again with all that follows.
+# A longer value is searched for in parts of this size, because held-back data is read again with all that follows it.
 _PART = 512
-# What may stand between two letters of a value that is held back, all in all: a colour for each.
+# The bytes that are held back at most: a colour sequence for each letter of the longest value, and some more.
 _HELD_EACH, _HELD_MORE = 48, 4096
-_ODD = "surrogateescape"
-# The letters that text lacks most often, first.
+_ERRORS = "surrogateescape"
+# The letters that are rarest in text come first.
 _RAREST_FIRST = "zqjxkvwybgfmpucdlhrstnioea0123456789"
 
 
 class _Begun(NamedTuple):
-    """What at the end of a text may be the beginning of values: from `at`, its last letter before `end`.
+    """The end of a text that may be the beginning of a value: it begins at `at`, and its last letter is before `end`.
 
-    `most`: how many letters it has; `half`: whether that is over half of a value.
+    `most`: how many letters of the value it has; `half`: whether that is more than half of the value.
     """
 
     at: int
@@ -44,34 +45,37 @@ class _Begun(NamedTuple):
 
 
 class Mask:
-    """For one stream. `hidden`: the values; of one with several lines each line counts too.
+    """Masks one stream. `hidden`: the values; each line of a value with several lines is hidden too.
 
-    What may be the beginning of a value is held back until something follows. `settle` shows a few letters of it, and
-    hides the rest of the value when that comes.
+    Text that may be the beginning of a value is held back until more text follows. `settle` shows a few letters of it,
+    and the rest of the value is hidden when it comes.
     """
 
     def __init__(self, hidden: Iterable[str]) -> None:
         values = {value.strip() for text in hidden for value in (text, *text.splitlines())}
-        values = {value for value in values if len(value.encode(errors=_ODD)) >= LEAST}
+        values = {value for value in values if len(value.encode(errors=_ERRORS)) >= LEAST}
         forms = {letters for value in values for letters in _forms(value)}
         self._values = sorted({part for letters in forms for part in _parts(letters)}, key=len)
         self._exact = sorted({form for value in values for form in _exact_forms(value)})
         longest = max(map(len, (*self._values, *self._exact)), default=0)
         self._held_most = _HELD_EACH * longest + _HELD_MORE
-        # A long value of which only the last few letters lack is hidden too.
+        # A long value is also hidden if only its last few letters are missing.
         self._heads = [(value[:-FEW] if len(value) >= _LONG else value, value) for value in self._values]
         self._letters = [_letters_of(head) for head, _ in self._heads]
-        # Of what is held, the first `_passed` bytes have been shown, or hidden, already.
+        # The first `_passed` bytes of the held data have already been shown or hidden.
         self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
 
     def take(self, data: bytes) -> bytes:
-        """What may be shown of the stream so far; the beginning of a value waits for what follows it."""
+        """Take the next data; returns what may be shown now. A possible beginning of a value is held back."""
         if not self._values and not self._exact:
             return data
         return b"".join(self._take(data[at : at + _BLOCK]) for at in range(0, len(data), _BLOCK))
 
     def settle(self) -> bytes:
-        """What may be shown although nothing has followed it: a few letters, of a whole line up to half of a value."""
+        """Held-back data that may be shown though nothing has followed it.
+
+        That is up to FEW letters of a value, or, in a line that has ended, up to half of a value.
+        """
         begun = self._begun
         hides = begun.most > FEW and self._passed < begun.end
         if hides and (begun.half or not self._held.endswith(b"\n")):
@@ -80,19 +84,19 @@ class Mask:
         return shown
 
     def rest(self) -> bytes:
-        """What still waits at the end of the stream: `***` for more than half of a value."""
+        """The held-back data at the end of the stream; more than half of a value becomes `***`."""
         held, at, begun = self._held, self._passed, self._begun
         self._held, self._passed, self._begun = b"", 0, _Begun(0, 0)
         return SHOWN + held[begun.end :] if begun.half and at < begun.end else held[at:]
 
     def text(self, text: str) -> str:
-        """A text that is not part of the stream."""
+        """Mask a text that is not part of the stream."""
         try:
-            data = text.encode(errors=_ODD)
-        except UnicodeEncodeError:  # JSON may have half a letter
+            data = text.encode(errors=_ERRORS)
+        except UnicodeEncodeError:  # text from JSON may have half of a surrogate pair
             data = text.encode(errors="replace")
         spans, _ = self._find(data)
-        return _hidden(data, spans, 0, len(data))[0].decode(errors=_ODD)
+        return _hidden(data, spans, 0, len(data))[0].decode(errors=_ERRORS)
 
     def _take(self, data: bytes) -> bytes:
         data = self._held + data
@@ -109,13 +113,13 @@ class Mask:
         return shown
 
     def _may_have_one(self, data: bytes) -> bool:
-        """Whether there may be a whole value: long texts often lack a letter of each, and to see that takes no time."""
+        """Whether a text may have a whole value. Often a long text lacks a letter of each value: that check is fast."""
         if len(data) < 4 * self._held_most or self._exact or not is_plain(data):
             return True
         return any(all(small in data or big in data for small, big in letters) for letters in self._letters)
 
     def _find(self, data: bytes) -> tuple[list[tuple[int, int]], _Begun]:
-        """Where values stand in a text, and what at its end may be the beginning of one."""
+        """Where the values are in a text, and the end of it that may be the beginning of a value."""
         spans, begun = list[tuple[int, int]](), _Begun(len(data), 0)
         for reading in readings(data):
             letters = reading.letters
@@ -142,7 +146,7 @@ def _both(first: _Begun, other: _Begun) -> _Begun:
 
 
 def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tuple[bytes, int]:
-    """`data` from `at` to `end` with `***` for each span that begins before `end`, and up to where that is."""
+    """`data` from `at` to `end` with `***` for each span that begins before `end`; and the place that this reaches."""
     parts = list[bytes]()
     for begin, after in spans:
         if after > at and begin < end:
@@ -152,7 +156,7 @@ def _hidden(data: bytes, spans: list[tuple[int, int]], at: int, end: int) -> tup
 
 
 def _all(data: bytes, head: bytes, value: bytes) -> Iterator[tuple[int, int]]:
-    """Where the beginning of a value stands, with as much of the rest as follows; those that overlap are one."""
+    """The spans in `data` of a value's `head` and of as much of the rest as follows; overlapping spans become one."""
     at, begin, end = data.find(head), 0, 0
     while at >= 0:
         if at >= end:
@@ -169,7 +173,7 @@ def _all(data: bytes, head: bytes, value: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in order; those that overlap are one."""
+    """The spans in order; overlapping spans become one."""
     joined = list[tuple[int, int]]()
     for begin, end in sorted(spans):
         if joined and begin < joined[-1][1]:
@@ -180,7 +184,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _shared(data: bytes, value: bytes) -> int:
-    """How many bytes at the end of `data` the value begins with, but not all of it."""
+    """The length of the longest end of `data` that is a beginning of the value, but not the whole value."""
     at = data.find(value[:1], max(0, len(data) - len(value) + 1))
     while at >= 0 and not value.startswith(data[at:]):
         at = data.find(value[:1], at + 1)
@@ -188,15 +192,15 @@ def _shared(data: bytes, value: bytes) -> int:
 
 
 def _written(value: str) -> Iterator[bytes]:
-    """The ways in which programs write a value that stands in other text; the last: a name without odd letters."""
-    quoted = quote(value, safe="", errors=_ODD), quote(value, errors=_ODD), quote_plus(value, errors=_ODD)
+    """The ways in which programs write a value inside other text; the last is a name with letters and digits only."""
+    quoted = quote(value, safe="", errors=_ERRORS), quote(value, errors=_ERRORS), quote_plus(value, errors=_ERRORS)
     name = "".join(letter if letter.isascii() and letter.isalnum() else "_" for letter in value)
     for text in (value, *quoted, repr(value)[1:-1], ascii(value)[1:-1], json.dumps(value)[1:-1], name):
-        yield text.encode(errors=_ODD)
+        yield text.encode(errors=_ERRORS)
 
 
 def _letters_of(value: bytes) -> list[tuple[bytes, bytes]]:
-    """The letters without which a text cannot have this value, small and big."""
+    """The letters, lowercase and uppercase, that a text must have to contain this value."""
     return [(small.encode(), small.upper().encode()) for small in _RAREST_FIRST if small.encode() in value]
 
 
@@ -206,10 +210,11 @@ def _is_telling(letters: bytes) -> bool:
 
 def _forms(value: str) -> Iterator[bytes]:
     """The letters of a value, as it is and in base64."""
-    data = value.encode(errors=_ODD)
+    data = value.encode(errors=_ERRORS)
     plain = Reading(data).letters
     yield from filter(_is_telling, (plain, *map(condensed, _written(value))) if _is_telling(plain) else ())
-    # Three bytes are four letters, so it depends on what stands before the value; letters that hold other bits go.
+    # base64 writes three bytes as four letters, so the letters depend on how many bytes come before the value. Letters
+    # that also hold bits of other bytes are dropped.
     for before in range(3):
         coded = base64.b64encode(bytes(before) + data).rstrip(b"=")
         whole = Reading(coded[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]).letters
@@ -223,5 +228,5 @@ def _parts(letters: bytes) -> Iterator[bytes]:
 
 
 def _exact_forms(value: str) -> Iterator[bytes]:
-    if not _is_telling(Reading(value.encode(errors=_ODD)).letters):
+    if not _is_telling(Reading(value.encode(errors=_ERRORS)).letters):
         yield from _written(value)

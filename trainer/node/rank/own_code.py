@@ -1,4 +1,4 @@
-"""Which files are the script's own: those that are neither Python's, nor a library's, nor Muster's.
+"""Which files are the script's own: all that belong neither to Python, nor to a library, nor to Muster.
 
 Nothing of Muster may be imported here (place.py).
 """
@@ -10,16 +10,16 @@ import sysconfig
 
 LIBRARIES = ("/site-packages/", "/dist-packages/")
 _TRAINER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-_ABOVE = os.path.dirname(_TRAINER)
-# In a checkout, of whatever name, the library for scripts stands beside the trainer; else it is the folder around it.
-_BESIDE = os.path.join(_ABOVE, "muster")
-_MUSTER = _BESIDE if os.path.isdir(_BESIDE) else _ABOVE
-# Of the first kind is what is no file: <string>, <frozen runpy>.
+_TRAINER_PARENT = os.path.dirname(_TRAINER)
+# In a checkout, whatever its folder's name, the library `muster` is next to the trainer; otherwise it contains it.
+_NEXT_TO_TRAINER = os.path.join(_TRAINER_PARENT, "muster")
+_MUSTER = _NEXT_TO_TRAINER if os.path.isdir(_NEXT_TO_TRAINER) else _TRAINER_PARENT
+# Names that begin with `<` are no files: <string>, <frozen runpy>.
 _PLACES = ("<", sysconfig.get_path("stdlib") + os.sep, _TRAINER + os.sep, _MUSTER + os.sep)
 
 
 def is_of_library(file: str) -> bool:
-    """Whether a file was installed: torch's, say."""
+    """Whether a file belongs to an installed library, such as torch."""
     return any(name in file for name in LIBRARIES)
 
 

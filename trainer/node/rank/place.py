@@ -1,4 +1,4 @@
-"""The rank that torchrun's variables name; and the claim by which one of its processes at a time may tell of it."""
+"""The rank in torchrun's variables, its events, and the claim that lets only one of its processes report them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 FIRST_RANK = "MUSTER_FIRST_RANK"
-# As muster/reserve.py has it.
+# The same name as in muster/reserve.py.
 JOURNAL = "journal.jsonl"
 _DISTRIBUTED = "torch.distributed"
-# The end of a file of events in which the last step is looked for, and how `event` writes one.
+# How much of the end of an event file is searched for the last step, and how `event` writes a step.
 _LAST_BYTES = 256 * 1024
 _STEP = re.compile(rb'"kind": "step", "step": (\d{1,15}),')
 _OWN, _BEGAN = b'"own": true,', b'"kind": "began",'
@@ -25,14 +25,14 @@ _STARTED = re.compile(rb'"kind": "started", "attempt": (\d{1,9}),')
 
 
 def in_run(rank: int) -> int:
-    """The number that a rank has in the run: the ranks of a role follow those of the roles before it."""
+    """The number of a rank in the whole run: the ranks of a role are numbered after those of the roles before it."""
     return rank + int(os.environ.get(FIRST_RANK) or 0)
 
 
 class Before(NamedTuple):
-    """What a rank told of before this process: its last `step`, and whether its optimizer agreed (`own`).
+    """What a rank reported before this process: its last `step`, and whether its optimizer's count agreed (`own`).
 
-    `another`: another program told of it in this start, as where a shell script trains twice.
+    `another`: another program reported that step in this start, for example because a shell script trains twice.
     """
 
     step: int = 0
@@ -41,7 +41,7 @@ class Before(NamedTuple):
 
 
 def slot(environment: Mapping[str, str]) -> dict[str, int]:
-    """Which rank of its node this process stands for, and in which attempt. A launcher counts its ranks anew."""
+    """Which of torchrun's ranks this process belongs to, and in which attempt; a launcher numbers its ranks itself."""
     rank, attempt, *_ = [*environment.get("MUSTER_LIFE", "").split("-"), ""]
     if not (rank.isdecimal() and attempt.isdecimal()):
         rank, attempt = environment["RANK"], environment.get("TORCHELASTIC_RESTART_COUNT", "0")
@@ -49,7 +49,7 @@ def slot(environment: Mapping[str, str]) -> dict[str, int]:
 
 
 class Place:
-    """The rank as torchrun's variables name it; once it claims its files, as its process group does."""
+    """The rank as torchrun's variables number it; after `world`, as its process group numbers it."""
 
     def __init__(self) -> None:
         env = os.environ
@@ -61,7 +61,7 @@ class Place:
         self.node = env.get("MUSTER_NODE", "")
 
     def world(self) -> tuple[int, str]:
-        """How many ranks train together and by what backend, as torch says; takes this rank's number from there."""
+        """How many ranks train together, and their backend, from torch; also takes this rank's number from there."""
         torch = sys.modules.get(_DISTRIBUTED)
         if torch and torch.is_available() and torch.is_initialized():
             self.rank = int(torch.get_rank())
@@ -70,12 +70,12 @@ class Place:
         return int(os.environ.get("WORLD_SIZE", "1")), ""
 
     def claim(self, what: str) -> bool:
-        """Whether this process is now the one in its rank's life to be `what`: no living process is.
+        """Claim the part `what` in this life of the rank; False if another living process has it.
 
-        The lock goes with the process, so of several programs, one after the other, each may be it.
+        The lock ends with the process, so several programs that run one after the other can each claim the same part.
         """
         try:
-            # The script may have put a link or a pipe there: nothing waits for it.
+            # The script may have put a link or a pipe there; opening it must not block.
             descriptor = os.open(self._note(what), os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
         except OSError:
             return False
@@ -87,7 +87,7 @@ class Place:
         return True
 
     def any_was_claimed(self, start: str) -> bool:
-        """Whether a process on this node has been anything that begins so."""
+        """Whether a process on this node has claimed any part whose name begins with `start`."""
         with suppress(OSError):
             return any(name.startswith(f".{start}") for name in os.listdir(self.outcome))
         return True
@@ -96,17 +96,17 @@ class Place:
         return os.path.join(self.outcome, f".{what}.{self.life}")
 
     def steps_before(self) -> Before:
-        """What this rank told of in earlier starts of the run, or before this program in this one.
+        """What this rank reported in earlier starts of the run, or in this start before this program.
 
-        Not what another node tells of in this start: where each node trains in a world of its own, each has a rank of
-        this number.
+        Reports of another node in this start do not count: if each node trains in a world of its own, each has a rank
+        with this number.
         """
         node, this_start, step = f'"node": {json.dumps(self.node)}'.encode(), True, Before()
         with suppress(OSError, ValueError), open(self._events(), "rb") as file:
             file.seek(max(0, os.path.getsize(self._events()) - _LAST_BYTES))
             for line in reversed(file.read().split(b"\n")):
                 started = _STARTED.search(line)
-                if step.another and started:  # a launcher below ours counts its own restarts
+                if step.another and started:  # a launcher below torchrun counts its own restarts
                     return Before(step.step, step.own, int(started[1]) >= self.attempt)
                 this_start = this_start and _BEGAN not in line
                 if step.another and not this_start:
@@ -118,7 +118,7 @@ class Place:
         return step
 
     def may_be_of_run(self, source: Any) -> bool:
-        """Whether what a script reads there may have been written since the run began, as its first event says."""
+        """Whether the file `source` may have been written since the run began, which the rank's first event shows."""
         if not isinstance(source, (str, os.PathLike)):
             return True
         try:
@@ -129,20 +129,20 @@ class Place:
             return True
 
     def _events(self) -> str:
-        # Where nodes go on without a lost one, ranks change their numbers, and the files of a host keep theirs.
+        # With --min-nodes, ranks change their numbers when a node is lost, but the files of a host keep theirs.
         first = os.environ.get("MUSTER_FIRST_RANK_FILE")
         number = in_run(self.rank) if first is None else int(first) + self.local
         return os.path.join(self.run, "ranks", f"rank-{number}.jsonl")
 
     def event(self, kind: str, **fields: Any) -> None:
-        """Append an event of this rank, as contract.md has it. Raises OSError."""
+        """Append an event of this rank, in the form of contract.md. Raises OSError."""
         line = {"t": round(time.time(), 3), "kind": kind, **fields, "rank": in_run(self.rank), "node": self.node}
         os.makedirs(os.path.dirname(self._events()), exist_ok=True)
         append(self._events(), line)
 
 
 def _backend(torch: Any) -> str:
-    """The backend of the group of all, as its user knows it. One that nobody named is one for each kind of device."""
+    """The backend of the group of all ranks, as users name it; if none was chosen, there is one per device type."""
     name = str(torch.get_backend())
     if name != "undefined":
         return name
@@ -151,10 +151,10 @@ def _backend(torch: Any) -> str:
 
 
 def append(path: str, line: dict[str, Any]) -> int:
-    """Append `line` to a file of JSON lines; returns the file's size then. Raises OSError.
+    """Append `line` to a file of JSON lines; returns the file's size after that. Raises OSError.
 
-    Opened each time: a file that somebody moved or that a host was too full for is tried again. A new line stands apart
-    from one that was cut.
+    The file is opened each time, so that this works again after the file was moved or the host's disk was full. After a
+    line that was cut, the new one begins on a line of its own.
     """
     with open(path, "a+b", buffering=0, opener=partial(os.open, mode=0o644)) as file:
         end = file.seek(0, os.SEEK_END)

@@ -1,6 +1,6 @@
-"""The exceptions that reach the top of a thread: for the looks of a process that does not end, and for its end.
+"""The uncaught exceptions of threads, for the looks of a process that does not end (looks.py), and for its end note.
 
-Python waits for other threads before it ends, maybe for ever; and its main thread may wait for one that failed.
+Python waits for other threads before it ends, perhaps for ever; and the main thread may wait for a thread that failed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from .failure import masked, words
 
 
 class UncaughtErrors:
-    """The last one of the main thread (`error`), and of another thread (`thread_error`). `notify` hears the first."""
+    """The last uncaught exception of the main thread (`error`) and of another thread (`thread_error`).
+
+    `notify` is called after that of the main thread.
+    """
 
     def __init__(self) -> None:
         self._noted: dict[str, str] = {}
-        # What ended each thread, by its number: another one may get that.
+        # The error that ended each thread, by the thread's number, which a later thread may get again.
         self.by_thread: dict[int, str] = {}
         self.notify: Callable[[], object] = lambda: None
         self._hook: object = None
@@ -34,7 +37,7 @@ class UncaughtErrors:
         self.hear_threads()
 
     def hear_threads(self) -> None:
-        """Hear what ends threads, again where the script has put a hook of its own in the place of ours."""
+        """Watch for errors that end threads; also again, if the script has replaced the hook with its own."""
         if threading.excepthook is not self._hook:
             hooks.wrap(threading, "excepthook", self._thread_ends)
             self._hook = threading.excepthook
@@ -45,16 +48,16 @@ class UncaughtErrors:
             self.by_thread[get_ident()] = self._noted.get("thread_error", "")
 
     def clear(self) -> None:
-        """Forget them: this is another process now."""
+        """Forget all exceptions, in a process that has just been forked."""
         self._noted.clear()
         self.by_thread.clear()
 
     def about(self) -> dict[str, str]:
-        """What a look says of them."""
+        """The exceptions, as fields of a look."""
         return dict(self._noted)
 
     def _note(self, name: str, kind: type[BaseException], value: BaseException | None) -> None:
-        with suppress(Exception):  # a class of the script's whose words raise
+        with suppress(Exception):  # the script's own exception class may raise in __str__
             self._noted[name] = masked(kind.__name__)
             if value is not None:
                 self._noted[name] = words(value)

@@ -1,9 +1,9 @@
-"""Notes who trained with whom, by torch or by other means (Horovod, MPI, Ray).
+"""Notes which ranks train together, by torch or by other means (Horovod, MPI, Ray).
 
-A script that trains alone on every host ends as well as one that trains with all. What tells them apart is noted in
-the node's journal: a launcher of the script's own, the process group that a rank is about to join and
-has joined (worlds.py), that an optimizer stepped, that one still steps a while later, and that anything went through
-a group. The agent reads it meanwhile and at the end (node/ending/training_alone.py).
+A script that trains alone on every host ends just like one that trains on all hosts together. The facts that tell them
+apart are noted in the node's journal: a launcher that the script starts, the process group that a rank is about to
+join and has joined (worlds.py), that an optimizer stepped, that one still steps a while later, and that anything was
+sent through a group. The agent reads these notes during the run and at its end (node/ending/training_alone.py).
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from . import end_note, hooks, worlds
 from .place import note, slot
 
 _DISTRIBUTED = "torch.distributed.distributed_c10d"
-# NCCL counts what one rank sends to another apart: there it is unknown whether anything was sent.
+# NCCL counts messages between two ranks separately, so with GPUs it is unknown whether anything was sent.
 _GPUS = ("/dev/nvidiactl", "/dev/kfd")
 _OTHER_MEANS = {"horovod.torch", "mpi4py.MPI", "byteps.torch", "hivemind", "ray"}
-# A script may train a little for itself first, and then join the others.
+# A script may first train a little by itself, and join the other ranks later.
 _LASTING_SECONDS = 20.0
-# How ranks are joined depends on which of these trains.
+# The way to join ranks depends on which of these frameworks trains.
 _FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate")
 
 
 def patches() -> dict[str, hooks.Patch]:
-    """What to do to each module once it has been loaded, by the module's name."""
+    """The patch for each module, by the module's name, which is applied once the module has been loaded."""
     _given[:] = [worlds.given(), worlds.meeting_of(None, None)]
     return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
 
@@ -41,17 +41,17 @@ ends = list[end_note.End]()
 
 def _note(**fields: Any) -> None:
     for end in ends:
-        # A group of one rank is of a helper, say; whoever steps, or has peers, trains.
+        # A process trains if it steps or has peers. A group of one rank alone may belong to a helper.
         fields |= end.begins() if fields.get("stepped") or fields.get("size", 0) > 1 else {}
         fields |= {"life": end.life, "process": end.name}
     note(os.environ["MUSTER_OUTCOME_DIR"], **{"t": time.time(), **slot(os.environ), "pid": os.getpid(), **fields})
 
 
 def _groups(module: ModuleType) -> None:
-    """The group of all ranks: any other is of some of them, and tells nothing more."""
+    """Watch how the group of all ranks is formed. Other groups have only some of the ranks, and show nothing more."""
     noted = set[tuple[int, int, str]]()
 
-    # As torch has it; what is behind, and what is named otherwise, decides nothing here.
+    # The parameters are torch's own; those after `store`, and other named ones, do not matter here.
     def begins(
         _: Any = None,
         init_method: str | None = None,
@@ -80,7 +80,7 @@ def _groups(module: ModuleType) -> None:
 
 
 def _launches(module: ModuleType) -> None:
-    """A torchrun of the script's own."""
+    """Watch for a torchrun that the script itself starts."""
     hooks.wrap(module, "launch_agent", lambda config, *_, **__: _note(given=_given[0], **worlds.of_launch(config)))
 
 
@@ -90,7 +90,7 @@ def _steps(module: ModuleType) -> None:
     def stepped(*_: Any) -> None:
         for end in ends:
             end.steps()
-        if not noted:  # the hook stays: to take it away here breaks torch's loop over all such hooks
+        if not noted:  # the hook is not removed: that would break torch's loop over all such hooks
             noted.append(time.monotonic())
             _note_stepped()
         elif len(noted) == 1 and time.monotonic() - noted[0] >= _LASTING_SECONDS:
@@ -113,7 +113,7 @@ _sent = list[bool]()
 
 
 def _note_sent(*_: Any, **__: Any) -> None:
-    """Note, once, that something went through a process group, or that this is unknown."""
+    """Note, once, that something was sent through a process group, or that this is unknown."""
     if not _sent and _has_sent():
         _sent.append(True)
         _note(sent=True)
@@ -125,14 +125,14 @@ def _has_sent() -> bool:
     try:
         groups = list(sys.modules[_DISTRIBUTED]._world.pg_map)
         return any(group._get_sequence_number_for_group() > 0 for group in groups)
-    except Exception:  # a torch that has it elsewhere, a backend that does not count
+    except Exception:  # another version of torch, or a backend that does not count
         return True
 
 
 def _otherwise() -> bool:
-    """Whether ranks may be together by other means than a process group of torch's."""
+    """Whether ranks may train together by other means than torch's process groups."""
     if _OTHER_MEANS & sys.modules.keys():
         return True
-    with suppress(Exception):  # it has begun no RPC, or this torch has none
+    with suppress(Exception):  # the script uses no RPC, or this torch has none
         return bool(sys.modules["torch.distributed.rpc"].get_worker_info())
     return False

@@ -1,1 +1,1 @@
-"""Put on PYTHONPATH by the agent, for its sitecustomize.py."""
+"""The folder that the agent puts on PYTHONPATH because of its sitecustomize.py."""

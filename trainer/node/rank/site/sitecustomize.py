@@ -1,8 +1,8 @@
-"""Run by Python itself as it starts, in each process below a rank: has it watched from inside (trainer/node/rank/).
+"""Python runs this file when it starts, in each process below a rank; it starts the watcher (trainer/node/rank/).
 
-Nothing of ours may be imported by its name here: a script may have a module named `trainer`. What watches is therefore
-loaded by its place, under another name. A script may start a Python of any age: an old one is not watched, and reads
-nothing here that it does not understand.
+No module of Muster may be imported by its name here, because a script may have a module named `trainer`. So the watcher
+is loaded by its path, under another name. A script may start a Python of any version: an old one is not watched, and
+this file has no syntax that it does not understand.
 """
 
 import os
@@ -13,7 +13,7 @@ _OLDEST = (3, 10)
 
 
 def watch():  # type: () -> None
-    """From now on, watch this process and those that it forks, unless the user has switched that off."""
+    """Watch this process and the processes that it forks, unless the user has switched that off."""
     if sys.version_info < _OLDEST or os.environ.get("MUSTER_OBSERVE") == "0":
         return
     import importlib.util
@@ -28,12 +28,12 @@ def watch():  # type: () -> None
             sys.modules[_WATCHER] = module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
             importlib.import_module(_WATCHER + ".begin").watch()
-    except Exception:  # a full disk, a damaged folder: then nothing is known of it
+    except Exception:  # a full disk or a damaged folder: then the process is not watched
         pass
 
 
 def _run_others():  # type: () -> None
-    """Run the sitecustomize that this one stands before: a system may have its own."""
+    """Run the next sitecustomize on the path, which this one hides: a system may have its own."""
     import importlib.machinery
     import importlib.util
 
@@ -46,7 +46,7 @@ def _run_others():  # type: () -> None
 
 
 if __name__ == "sitecustomize":
-    # Its only rank may have none of torchrun's variables.
+    # A run's only rank may have none of torchrun's variables, but it has MUSTER_LIFE.
     if "MUSTER_OUTCOME_DIR" in os.environ and ("RANK" in os.environ or "MUSTER_LIFE" in os.environ):
         watch()
     if sys.version_info >= (3, 5):

@@ -1,1 +1,1 @@
-"""What a rank's steps are made of: when, how long, with which loss, and whom it waited for."""
+"""Observes a rank's steps: when each happens, how long it takes, its loss, and the wait for other ranks."""

@@ -1,6 +1,6 @@
-"""What the watcher sees at the functions of torch that it wraps when a script imports their modules (hooks.py).
+"""Wraps the functions of torch that the watcher observes, when the script imports their modules (hooks.py).
 
-The work at every step takes a few microseconds; the rest waits for the steps that get a closer look.
+The work at every step takes a few microseconds; all else is done only in the steps that are looked at closely.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from .. import hooks
 from .watcher import Watcher
 
-_OF_STATES = ("get_optimizer_state_dict", "get_state_dict", "set_optimizer_state_dict", "set_state_dict")
+_STATE_FUNCTIONS = ("get_optimizer_state_dict", "get_state_dict", "set_optimizer_state_dict", "set_state_dict")
 
 
 def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
-    """What to do to each module once it has been loaded, by the module's name."""
+    """The patch for each module, by the module's name, which is applied once the module has been loaded."""
     return {
         "torch.autograd": functools.partial(_backward, watcher),
         "torch.optim.optimizer": functools.partial(_step, watcher),
@@ -32,11 +32,11 @@ def patches(watcher: Watcher) -> dict[str, hooks.Patch]:
 
 
 def _backward(watcher: Watcher, module: ModuleType) -> None:
-    # In there neither a mode of the script's nor a tensor class of its own hears of what we do with its tensors.
+    # Inside `apart()`, no mode or tensor class of the script notices what the watcher does with the script's tensors.
     steps, apart = watcher.steps, module.torch._C.DisableTorchFunction
 
     def begins(tensors: Any, grad_tensors: Any = None, *more: Any, **others: Any) -> float | None:
-        # An activation checkpoint inside calls it again, maybe on another thread: that belongs to this call.
+        # Activation checkpointing calls `backward` inside `backward`, maybe on another thread: part of this call.
         if steps.doing or steps.off:
             return None
         begin = perf_counter()
@@ -75,7 +75,7 @@ def _step(watcher: Watcher, module: ModuleType) -> None:
         elif not steps.off:
             steps.stepped(optimizer)
 
-    # Both stay: to take one away breaks torch's loop over all such hooks, where the script has one behind it.
+    # Neither hook is removed: that would break torch's loop over all such hooks, if the script has one after it.
     module.register_optimizer_step_pre_hook(hooks.quiet(begins, watcher.fails))
     module.register_optimizer_step_post_hook(hooks.quiet(stepped, watcher.fails))
 
@@ -117,18 +117,18 @@ def _data(watcher: Watcher, module: ModuleType) -> None:
         steps.doing = ""
         if isinstance(fault, StopIteration):
             steps.exhausted(mark[0])
-        elif fault is None and with_gradients():  # without gradients, it belongs to an evaluation
+        elif fault is None and with_gradients():  # without gradients, the batch belongs to an evaluation
             steps.fetched(*mark)
 
-    # The class of torch's own iterators, whose name is private. It is too early to ask an iterator for it: the script's
-    # `import torch` has just begun.
+    # The class of torch's iterators, whose name is private. No iterator exists yet that could be asked for its class,
+    # since the script's `import torch` has just begun.
     own = [each for each in vars(module).values() if getattr(each, "__module__", "") == module.__name__]
     (owner,) = [each for each in own if isinstance(each, type) and "__next__" in vars(each)]
     hooks.wrap(owner, "__next__", begins, ends, watcher.fails)
 
 
 def _states(watcher: Watcher, module: ModuleType) -> None:
-    """torch steps an optimizer that has no state yet, to give it one: no step of the script's."""
+    """Ignore steps inside these functions: torch steps an optimizer without a state only to give it one."""
 
     def begins(*_: Any, **__: Any) -> bool:
         watcher.handles_states += 1
@@ -137,14 +137,14 @@ def _states(watcher: Watcher, module: ModuleType) -> None:
     def ends(*_: Any) -> None:
         watcher.handles_states -= 1
 
-    for name in _OF_STATES:
+    for name in _STATE_FUNCTIONS:
         hooks.wrap(module, name, begins, ends, watcher.fails)
         if name.startswith("set_"):
             hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)
 
 
 def _loads(watcher: Watcher, module: ModuleType) -> None:
-    """What a script continues from, it reads before its first step."""
+    """Watch what the script loads before its first step: it may be the checkpoint that the script continues from."""
     for name in ("load", "load_file"):
         if hasattr(module, name):
             hooks.wrap(module, name, watcher.loads, watcher.loaded, watcher.fails)

@@ -1,7 +1,7 @@
-"""The loss that rank 0's optimizer stepped on: what `backward` began from since the last step, read late.
+"""The loss of rank 0's steps: the tensors from which `backward` began since the last step, read with a delay.
 
-Only some steps are looked at (a few a second). Of those the scalar is copied on its device; on a GPU the copy goes to
-pinned memory without waiting, and is read once it has come. No reference to the graph is held.
+Only some steps are looked at (a few per second). In these, the scalar is copied on its device. From a GPU, the copy
+goes to pinned memory without waiting, and is read once it has arrived. No reference to the graph is held.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from typing import Any
 from weakref import ref
 
-# They scale losses in their own ways.
+# Libraries that scale losses in their own ways, so that a loss cannot be read.
 _OTHER_SCALERS = ("deepspeed", "apex", "colossalai")
 _MOST_OPTIMIZERS = 8
 
@@ -19,7 +19,7 @@ Root = tuple[Any, Any]  # a copy of the scalar, and of the scale to divide it by
 
 
 class Losses:
-    """Takes the roots of `backward` between two steps; `points` are the losses that it has read."""
+    """Takes the roots of `backward` between two steps; `points` has the losses that were read."""
 
     def __init__(self) -> None:
         self.points: list[dict[str, float]] = []
@@ -34,19 +34,19 @@ class Losses:
         self._scaled: set[int] = set()
 
     def scaled(self, scaler: Any, outputs: Any) -> None:
-        """A GradScaler made these: the next `backward` begins from them, or from something that depends on them."""
+        """A GradScaler returned these: the next `backward` begins from them, or from something that depends on them."""
         self._scaler = scaler
         many = outputs if isinstance(outputs, (list, tuple)) else (outputs,)
         self._scaled.update(map(id, many))
 
     def unscaled(self, passed_over: bool) -> None:
-        """A GradScaler stepped or skipped a step: the gradients so far belong to no later step."""
+        """A GradScaler made or skipped (`passed_over`) a step: the gradients so far belong to no later step."""
         self._scaled.clear()
         if passed_over:
             self._groups, self._bad, self._mixed = [], "", False
 
     def root(self, torch: Any, tensors: Any, plain: bool) -> None:
-        """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
+        """`backward` begins from `tensors`. `plain`: without gradients or inputs as arguments."""
         self.settle(torch)
         many = tuple(tensors) if isinstance(tensors, (list, tuple)) else (tensors,)
         self._bad = self._bad or _unreadable(torch, many, plain)
@@ -74,18 +74,18 @@ class Losses:
         return self._scaler._scale.detach().clone()
 
     def stepped(self, torch: Any, optimizer: Any, step: int, first: bool) -> None:
-        """An optimizer stepped; `first` of its round: the roots since the last step are this step's loss."""
+        """An optimizer stepped. If it is `first` in its round, the roots since the last step are this step's loss."""
         groups, bad = self._groups, self._bad
         self._groups, self._bad = [], ""
         reference = self._optimizers.get(id(optimizer))
-        known = reference is not None and reference() is optimizer  # or its number was another's, which is gone
+        known = reference is not None and reference() is optimizer  # else the id was that of an optimizer that is gone
         if not known:
             self._optimizers[id(optimizer)] = ref(optimizer)
             self._evaluations.pop(id(optimizer), None)
         evaluations = self._closures(optimizer)
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
-                self._pending = None  # two losses, then two steps: it is unknown which belongs to which
+                self._pending = None  # two losses, then two steps: it is unknown which loss belongs to which step
                 self._fail("several losses and several optimizers step together: whose is whose cannot be told")
             self._mixed = False
             return
@@ -98,19 +98,19 @@ class Losses:
                 self._send(torch)
 
     def _closures(self, optimizer: Any) -> int:
-        """How often an LBFGS asked for the loss in this step; 0 for other optimizers, which ask once."""
+        """How often an LBFGS optimizer computed the loss in this step; 0 for other optimizers, which do so once."""
         if type(optimizer).__name__ != "LBFGS":
             return 0
-        state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})  # to index it would make an entry
+        state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})  # indexing it would create an entry
         before, now = self._evaluations.get(id(optimizer), 0), int(state.get("func_evals", 0))
         self._evaluations[id(optimizer)] = now
-        return max(now - before, 0)  # less after load_state_dict
+        return max(now - before, 0)  # the count may be lower after load_state_dict
 
     def _fail(self, why: str) -> None:
         self.failures, self.why_not = self.failures + 1, why
 
     def _send(self, torch: Any) -> None:
-        """On a GPU: start the copy to the CPU, and record an event at its end."""
+        """If the loss is on a GPU, start the copy to the CPU, and record an event at its end."""
         pending = self._pending
         if not pending or pending["roots"][0][0].device.type != "cuda":
             return
@@ -118,7 +118,7 @@ class Losses:
         pending["here"], pending["come"] = brought(torch, flat)
 
     def settle(self, torch: Any) -> None:
-        """Read the copied values, if that needs no waiting."""
+        """Read the copied values, if they can be read without waiting."""
         pending = self._pending
         if not pending or heard(torch):
             return
@@ -129,19 +129,19 @@ class Losses:
         else:
             values = (float(value) for pair in pending["roots"] for value in pair if value is not None)
         self._pending = None
-        # A scale that has become 0 leaves nothing of the loss.
+        # If the scale has become 0, the loss cannot be computed from the scaled one.
         loss = sum(next(values) / (1.0 if scale is None else next(values) or math.nan) for _, scale in pending["roots"])
         self.seen += 1
         self.points.append({"step": pending["step"], "loss": loss, **pending["lr"]})
 
     @property
     def waits(self) -> bool:
-        """Whether a copy is under way: then no other one starts."""
+        """Whether a value is still to be read."""
         return self._pending is not None
 
 
 def brought(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
-    """Where the CPU has the numbers of a GPU, once the event beside that has come."""
+    """Copy scalars from a GPU without waiting: returns the CPU tensor, and the event after which it has the numbers."""
     device = scalars[0].device
     with torch.cuda.device(device):
         flat = torch.stack([each.reshape(()).to(device, torch.float64, non_blocking=True) for each in scalars])
@@ -153,12 +153,12 @@ def brought(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
 
 
 def heard(torch: Any) -> bool:
-    """Whether the script would hear of what is done with a tensor here: by a mode of its own, or a profiler."""
+    """Whether the script would notice operations on tensors here: by its own dispatch mode, or by a profiler."""
     return bool(torch._C._len_torch_dispatch_stack() or torch.autograd._profiler_enabled())
 
 
 def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
-    """Why these roots have no readable loss; empty if they have one."""
+    """Why the loss cannot be read from these roots; empty if it can."""
     if not plain:
         return "backward is called with gradients or inputs of its own"
     if other := next((name for name in _OTHER_SCALERS if name in sys.modules), ""):
@@ -182,7 +182,7 @@ def _has_gradients(optimizer: Any) -> bool:
 
 
 def _of_first(groups: list[list[Root]], evaluations: int) -> list[Root]:
-    """The roots of the first of several evaluations; nothing if that is not known."""
+    """The roots of the first of several evaluations; empty if these are not known."""
     if len(groups) >= evaluations:
         return groups[-evaluations]
     roots = groups[-1]

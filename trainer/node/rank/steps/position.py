@@ -1,7 +1,7 @@
-"""At which step of its training a start of a script begins: its checkpoint's, its optimizer's count, or 0.
+"""At which step of the training a start of a script begins: its checkpoint's, its optimizer's count, or 0.
 
-Adam and its relatives have the number of their steps in their state, and a script that continues loads that state. It
-is believed as long as it grows with the steps that are counted here, and there is one optimizer.
+Adam and similar optimizers have the number of their steps in their state, and a script that continues loads that state.
+The number is trusted as long as it grows with the steps that are counted here, and there is only one optimizer.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from ..place import Before
 from .losses import brought, heard
 from .steps import Steps
 
-# What scripts call the number of their step in a checkpoint.
+# The names that scripts give the step number in a checkpoint.
 _SAVED_STEPS = ("step", "global_step", "iter_num", "iteration", "iter", "steps")
 
 
 class Position:
-    """`offset`: how many steps the optimizer had counted before this start; None as long as that is not known.
+    """The step at which this start begins, from the optimizer and from what the script loads.
 
-    `off`: it cannot be known. `empty`: the first optimizer had no state as it first stepped.
+    `offset`: how many steps the optimizer had counted before this start; None as long as that is unknown. `off`: it
+    cannot be known. `empty`: the first optimizer had no state before its first step.
     """
 
     def __init__(self) -> None:
         self.offset: int | None = None
         self.off = self.empty = self._loaded = False
-        self._saved = 0  # the step that a file of the script's own names
+        self._saved = 0  # the step number in a checkpoint that the script has loaded
         self._optimizer = 0
         self._pending: tuple[int, Any, Any] | None = None
 
     @property
     def known(self) -> bool:
-        """Whether the optimizer's number can be believed so far."""
+        """Whether the optimizer's step number is known, and trusted so far."""
         return not self.off and self.offset is not None
 
     def loaded(self, result: Any) -> None:
-        """The script has loaded something; a checkpoint may have the number of its step."""
+        """Take what the script has loaded: it may be a checkpoint with a step number."""
         self._loaded = True
         if isinstance(result, dict):
             saved = [result[name] for name in _SAVED_STEPS if type(result.get(name)) is int]
@@ -44,16 +45,16 @@ class Position:
                 self._saved = saved[0]
 
     def begins(self, earlier: Before, steps: Steps, last: bool) -> tuple[int, dict[str, Any]] | None:
-        """Behind which step of the run's this start begins, and the event that says so, if there were steps before.
+        """After which step of the run this start begins, and, if there were steps before, the event that reports it.
 
-        None as long as its optimizer may still show it, and it has not ended (`last`). Without an optimizer that
-        counts, the steps come behind those of earlier starts.
+        None as long as the optimizer may still show that, unless the process ends now (`last`). If the optimizer keeps
+        no count, the steps are numbered after those of earlier starts.
         """
         before, offset = earlier.step, self.offset or 0
         if before and not earlier.another and self.empty and not self._loaded and steps.count:
-            # It loaded nothing, and its optimizer was empty: it begins where the first start began.
+            # The script loaded nothing, and its optimizer had no state: it begins where the first start began.
             return 0, {"step": 0, "before": before, "known": True, "anew": True}
-        # After the first step another optimizer may follow, and a number on a GPU may still be on its way.
+        # After the first step, another optimizer may still step, and a number may still be on its way from the GPU.
         waits = self.offset is None or (steps.count < 2 and (before or offset))
         if waits and not (last or self.off or steps.several):
             return None
@@ -61,7 +62,7 @@ class Position:
         step = offset if known else before
         if not known and not offset and 0 < self._saved <= before:
             known, step = True, self._saved
-        if earlier.another and not known:  # its steps are its own
+        if earlier.another and not known:  # another program made the earlier steps: this one counts from 0
             return 0, {"step": 0, "before": before, "known": True, "another": True}
         event = {"step": step, "before": before, "known": known}
         if self.empty and before and not known:
@@ -69,7 +70,7 @@ class Position:
         return step, event if before or step else {}
 
     def look(self, torch: Any, optimizer: Any, count: int) -> None:
-        """An optimizer has made its step `count` of this start. On a GPU, the number is copied and read later."""
+        """Read the optimizer's step number at step `count` of this start. On a GPU, it is copied, and read later."""
         if self.off or self._optimizer not in (0, id(optimizer)):
             self.off = True
             return
@@ -109,7 +110,7 @@ class Position:
 
 
 def _number(optimizer: Any) -> Any:
-    """The steps that the optimizer's state counts for the first parameter that has a state."""
+    """The step number in the optimizer's state for the first parameter that has a state."""
     with suppress(StopIteration):
         return next(iter(optimizer.state.values())).get("step")
     return None

@@ -1,7 +1,7 @@
-"""The last collectives of a process that makes no step, to compare ranks by: from torch's flight recorder.
+"""The last collectives of a process that makes no step, from torch's flight recorder; they let ranks be compared.
 
-torch keeps the recorder for gloo from 2.13 on, for NCCL where TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE)
-says so. It gives its entries as a pickle, which this process makes and reads itself; no other process ever reads one.
+torch has the recorder for gloo from 2.13 on, and for NCCL if TORCH_FR_BUFFER_SIZE (or TORCH_NCCL_TRACE_BUFFER_SIZE) is
+set. It returns its entries as a pickle, which this process makes and reads itself; no other process ever reads one.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from typing import Any
 
 from .. import own_code
 
-# A dump holds the interpreter for 30 ms: it is made once, where a step takes so much longer than usual. What was last
-# is asked at each look, in 0.1 ms.
+# A dump blocks the interpreter for 30 ms. So it is made only once, when a step takes this many seconds longer than
+# usual. The number of the last collective is asked for at each look, which takes 0.1 ms.
 UNUSUAL_SECONDS, _STEPS = 2.0, 20
-_GROUPS, _OF_A_GROUP = 8, 8
+_GROUPS, _ROWS_PER_GROUP = 8, 8
 Row = tuple[str, int, str, str, str, int, str]
 # A call: its file, line and function.
 Frame = tuple[str, int, str]
@@ -35,7 +35,7 @@ class Recorder:
         self._rows: list[Row] = []
 
     def look(self, step: int, since_s: float) -> list[Row]:
-        """The last collectives of each group, while none was added and no step was made for unusually long.
+        """The last collectives of each group, if none was added and no step was made for unusually long; else empty.
 
         A row: the group, the collective's number in it, its name, its size, and the script's file, line and function.
         """
@@ -50,7 +50,7 @@ class Recorder:
         return self._rows
 
     def now(self) -> list[Row]:
-        """The last collectives now, whatever the steps do: a process that fails asks once."""
+        """The last collectives now, however long the step takes; called once by a process that fails."""
         with suppress(Exception):
             calls = rows([entry for dump in _dumps() for entry in pickle.loads(dump)["entries"]])
             return calls if not calls or calls[-1][4] else [*calls[:-1], (*calls[-1][:4], *(_raised() or _here()))]
@@ -58,7 +58,7 @@ class Recorder:
 
 
 def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
-    """The last entries of each group that is still used, the latest group last; messages between two ranks left out."""
+    """The last entries of the groups used last, the latest group last; without messages between two ranks."""
     groups: dict[str, list[Row]] = {}
     for entry in entries:
         number = int(entry["collective_seq_id"])
@@ -66,18 +66,18 @@ def rows(entries: list[Mapping[str, Any]]) -> list[Row]:
             continue
         name = str(entry["process_group"][0])
         known = groups.pop(name, [])
-        if known and known[-1][1] >= number:  # a group of this name was formed again
+        if known and known[-1][1] >= number:  # a new group of the same name was formed
             known = []
         size = _size(entry)
         what = str(entry["profiling_name"]).rpartition(":")[2]
         frames = ((str(of["filename"]), int(of["line"]), str(of["name"])) for of in entry.get("frames") or ())
         row = (name[:40], number, what[:40], size[:40], *_place(frames))
-        groups[name] = [*known[-_OF_A_GROUP + 1 :], row]
+        groups[name] = [*known[-_ROWS_PER_GROUP + 1 :], row]
     return [row for group in list(groups.values())[-_GROUPS:] for row in group]
 
 
 def _size(entry: Mapping[str, Any]) -> str:
-    """The sizes of what a rank gave, with the types that are not torch's default: `5x3+1`, `3 Double`."""
+    """The sizes of a rank's inputs, with the types other than torch's default one: `5x3+1`, `3 Double`."""
     sizes, types = entry.get("input_sizes") or (), [str(kind) for kind in entry.get("input_dtypes") or ()]
     types += ["Float"] * (len(sizes) - len(types))
     parts = zip(sizes, types, strict=False)
@@ -85,13 +85,13 @@ def _size(entry: Mapping[str, Any]) -> str:
 
 
 def _place(frames: Iterable[Frame]) -> Frame:
-    """The innermost call of the script's own; on a GPU `backward` calls from a thread that has none."""
+    """The innermost call in the script's own code. On a GPU, `backward` calls from a thread that has no such call."""
     own = ((file[-300:], line, name[:100]) for file, line, name in frames if own_code.is_own(file))
     return next(own, ("", 0, ""))
 
 
 def _last() -> str:
-    """The number of each group's last collective; nothing where nothing is recorded."""
+    """The number of each group's last collective; empty if nothing is recorded."""
     with suppress(Exception):
         dumps = [pickle.loads(dump(False, False, False)).get("pg_status", {}) for dump in _of_torch()]
         groups = {name: status.get("last_enqueued_collective") for entry in dumps for name, status in entry.items()}
@@ -100,17 +100,17 @@ def _last() -> str:
 
 
 def _dumps() -> list[bytes]:
-    """The recorders, with the lines of Python only if torch._inductor is there.
+    """The recorders' pickles, with Python lines only if torch._inductor has already been imported.
 
-    torch imports it to find them. The main thread may import it as well, with its first optimizer: two threads that
-    import the same packages see half of them, and one fails with an ImportError.
+    torch imports that package to find the lines. The main thread may import it too, with its first optimizer. If two
+    threads import the same packages, each may see a partly imported one, and one fails with an ImportError.
     """
     lines = "_inductor" in vars(sys.modules["torch"])
     return [dump(True, lines, False) for dump in _of_torch()]
 
 
 def _raised() -> Frame | None:
-    """The script's own line whose collective raised the error that ends this process; None if none did."""
+    """The script's line whose collective raised the error that ends this process; None if no collective did."""
     raised, place, in_torch = getattr(sys, "last_traceback", None), None, False
     while raised:
         code = raised.tb_frame.f_code
@@ -121,7 +121,7 @@ def _raised() -> Frame | None:
 
 
 def _here() -> Frame:
-    """The script's own line that the main thread is at, if that waits in a library."""
+    """The script's line that the main thread is in, if that thread waits in a library."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     frames = list[Frame]()
     while frame:

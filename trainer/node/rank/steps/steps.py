@@ -1,7 +1,8 @@
-"""How many steps a rank has done, and where their time went, as far as it is known: numbers, on the script's thread.
+"""Counts a rank's steps and the known parts of their time; it only adds up numbers, on the script's own thread.
 
-A step of the run is a round of its optimizers. A round begins when an optimizer steps that has stepped in the current
-round already. With one optimizer, each step is a round; of the two of a GAN, the one with more steps counts.
+A step of the run is a round of its optimizers. A new round begins when an optimizer steps that has already stepped in
+the current round. With one optimizer, each of its steps is a round; with the two optimizers of a GAN, the one with more
+steps counts.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from typing import Any, NamedTuple
 from weakref import ref
 
 _MOST_ITERATORS = 64
-# The first steps get a closer look, and so does the step after one that took this long.
+# The first steps are looked at closely, and so is the step after one that took this many seconds.
 FIRST_STEPS, _SLOW_SECONDS = 10, 0.01
 
 
 class Done(NamedTuple):
-    """Totals up to the end of a step: seconds and counts. `clock` is that of perf_counter."""
+    """Totals up to the end of a step, in seconds and counts. `clock` is the time of perf_counter."""
 
     step: int
     clock: float
@@ -29,11 +30,12 @@ class Done(NamedTuple):
 
 
 class Steps:
-    """Grows by what doors.py sees, at a microsecond each. `done` is replaced whole, for another thread to read.
+    """The counters that doors.py updates, at a microsecond each. `done` is replaced whole, as another thread reads it.
 
-    `doing`: what the script is in, as far as that is seen. `off`: nothing is counted. `several`: more than one
-    optimizer has stepped. From `due` on, `backward` asks whether this step gets a closer look; from `closer_at` on it
-    does. `attended`: it does. `at_step`: how often `backward` had been called at the last step.
+    `doing`: what the script is doing: `data`, `backward`, or empty for all else. `off`: nothing is counted.
+    `several`: more than one optimizer has stepped. From the time `due` on, `backward` asks the watcher whether to look
+    at this step closely; from the time `closer_at` on, the answer is yes. `attended`: this step is looked at closely.
+    `at_step`: how often `backward` had been called at the last step.
     """
 
     def __init__(self) -> None:
@@ -50,11 +52,11 @@ class Steps:
         self._iterators: dict[int, list[float]] = {}
 
     def begin(self) -> None:
-        """The script asks for its first batch or first gradient: from now on time counts."""
+        """The script asks for its first batch or its first gradient; time is counted from here."""
         self.begun = Done(0, perf_counter(), 0.0, 0.0, 0.0, 0, 0.0)
 
     def stepped(self, optimizer: Any) -> bool:
-        """An optimizer has stepped; returns whether that is a step of the run."""
+        """Count a step of an optimizer; returns whether it is a step of the run."""
         self.all += 1
         self.at_step = self.backwards
         if (own := id(optimizer)) != self._sole:
@@ -77,7 +79,7 @@ class Steps:
         return True
 
     def fetched(self, iterator: int, begin: float) -> None:
-        """A batch came from a DataLoader. It counts once a step follows; a batch of an evaluation does not."""
+        """Note that a DataLoader returned a batch. Its time counts once a step follows, so not in an evaluation."""
         self.fetches += 1
         now = perf_counter()
         entry = self._iterators.get(iterator)
@@ -86,12 +88,12 @@ class Steps:
             return
         if not self.begun:
             self.begin()
-        if len(self._iterators) >= _MOST_ITERATORS:  # of loops that ended early
+        if len(self._iterators) >= _MOST_ITERATORS:  # iterators of loops that ended early
             self._iterators.clear()
         self._iterators[iterator] = [self.count, begin, now - begin]
 
     def exhausted(self, iterator: int) -> None:
-        """A DataLoader has no more. One that began and ended between two steps belongs to an evaluation: time away."""
+        """A DataLoader has no more batches. If it began and ended between two steps, it was an evaluation (`away`)."""
         born, begin, waited = self._iterators.pop(iterator, (-1, 0.0, 0.0))
         if born == self.count:
             self.away += perf_counter() - begin
@@ -100,9 +102,10 @@ class Steps:
 
 
 def between(before: Done, after: Done, usual_wait: float | None) -> dict[str, float]:
-    """Mean milliseconds a step between two totals; `usual_wait` (ms) if no wait was measured.
+    """The mean milliseconds per step between two totals. If no wait was measured, `usual_wait` (ms) is used.
 
-    Waiting for other ranks is part of `backward`, and measured only in some steps. If no value is known, there is none.
+    The wait for other ranks is part of `backward`, and is measured only in some steps. If no wait is known, the result
+    has none.
     """
     count = after.step - before.step
     waits = after.waits - before.waits

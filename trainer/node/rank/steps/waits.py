@@ -1,7 +1,7 @@
-"""How long `backward` waits for other ranks: from the end of its own work to its return, where DDP takes the sums.
+"""How long `backward` waits for other ranks: from the end of its own work to its return, when DDP has the sums.
 
-The engine calls back in the order in which hooks registered, and a hook on the root registers before DDP does. On a GPU
-two events of the device give the time; they are read once both have passed.
+The autograd engine runs its callbacks in the order in which they were queued, and a hook on the root tensor queues its
+callback before DDP does. On a GPU, two events of the device give the time; they are read once both have passed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from .. import hooks
 
 
 class Wait:
-    """The waiting of one step, over all its calls of `backward`."""
+    """The wait of one step, summed over all its calls of `backward`."""
 
     def __init__(self, torch: Any) -> None:
         self._torch, self._seconds, self.known = torch, 0.0, True
@@ -24,7 +24,7 @@ class Wait:
         self._events: list[tuple[Any, Any]] = []
 
     def begin(self, tensors: Any) -> None:
-        """`backward` begins from `tensors`."""
+        """Note that `backward` begins from `tensors`."""
         self._computed = None
         root = tensors[0] if isinstance(tensors, (list, tuple)) else tensors
         if not isinstance(root, self._torch.Tensor) or not root.requires_grad:
@@ -39,7 +39,7 @@ class Wait:
         self._handle = root.register_hook(hooks.quiet(began))
 
     def _let_go(self) -> None:
-        """Leave nothing on the script's tensor, which it may save, or begin from again."""
+        """Remove the hook from the script's tensor, which the script may save, or call `backward` on again."""
         if self._handle:
             self._handle.remove()
         self._handle = None
@@ -57,7 +57,7 @@ class Wait:
         return event
 
     def end(self) -> None:
-        """`backward` has returned, or failed."""
+        """Note that `backward` has returned or failed."""
         self._let_go()
         now = self._mark() if self._computed is not None else None
         if now is None:
@@ -68,7 +68,7 @@ class Wait:
             self._seconds += now - self._computed
 
     def come(self) -> bool:
-        """Whether it can be read without waiting for the device."""
+        """Whether the time can be read without waiting for the device."""
         return not self._events or bool(self._events[-1][1].query())
 
     def seconds(self) -> float:
@@ -77,7 +77,7 @@ class Wait:
 
 
 def of(torch: Any) -> Wait | None:
-    """None if there is no rank to wait for, or the engine is not torch's usual one."""
+    """A new Wait; None if there is no other rank to wait for, or if the engine is not torch's usual one."""
     distributed = sys.modules.get("torch.distributed")
     if not distributed or not distributed.is_available() or not distributed.is_initialized():
         return None

@@ -1,8 +1,8 @@
-"""The watcher of a process: from its first gradient on it trains as its rank; tells its steps, and if they agree.
+"""The watcher of a process: once the process computes a gradient, it counts as its rank, and its steps are reported.
 
-What doors.py sees, a thread brings to the run folder. The script's thread only counts and copies; it writes no file, so
-that a slow disk delays no step. If two processes train as one rank, the first is reported. A process that was forked
-begins as a new one.
+A separate thread writes what doors.py sees into the run folder. The script's own thread only counts and copies; it
+writes no file, so that a slow disk delays no step. If two processes train as one rank, the first one is reported. A
+forked process begins with a new watcher.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from .steps import FIRST_STEPS, Done, Steps, between
 
 _CLOSER_SECONDS = 0.25
 _NO_WAIT: float | None = 0.0
-# A thread of gloo's needs Python to drop a message's tensors; once Python ends, that aborts the rank (decision 0142).
+# A thread of gloo's needs Python to free a message's tensors; once Python ends, that aborts the rank (decision 0142).
 _GLOO_ENDS_S = 0.05
-# So many calls of `backward` may belong to one step: what is kept of each waits for it.
+# The most calls of `backward` in one step: something of each call is kept until an optimizer steps.
 _MOST_PARTS = 4096
 _PATIENCE_BACKWARDS, _PATIENCE_FAILURES, _PATIENCE_SECONDS = 20, 3, 10.0
 
 
 class Watcher:
-    """One for each process. `trains`: its script has called `backward`, or stepped."""
+    """The watcher of one process. `trains`: its script has called `backward`, or an optimizer has stepped."""
 
     def __init__(self, place: Place, first: bool, raised: UncaughtErrors) -> None:
         self._place, self.steps = place, Steps()
@@ -53,7 +53,7 @@ class Watcher:
             self._look(f"{place.local}.stacks")
 
     def _fresh(self) -> None:
-        self.steps.__init__()  # type: ignore[misc]  # doors.py holds this very object
+        self.steps.__init__()  # type: ignore[misc]  # not a new object, since doors.py has references to this one
         self.steps.off = not self._place.run
         self.losses = Losses()
         self.trains = self._armed = self._ends = False
@@ -62,7 +62,7 @@ class Watcher:
         self._last_report: Done | None = None
         self._before, self._earlier = 0, Before()
         self.position, self._placed = Position(), False
-        self.handles_states = 0  # how many calls of the script's that read or fill an optimizer's state are under way
+        self.handles_states = 0  # how many of the script's calls are now reading or setting an optimizer's state
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
         self._wait: waits.Wait | None = None
@@ -82,21 +82,21 @@ class Watcher:
             self._looks.resume()
 
     def _forked(self) -> None:
-        """In a child: it writes nothing unless it trains by itself, as a rank of its own."""
+        """Reset the watcher in a forked child, which writes nothing unless it trains itself, as a rank of its own."""
         self._raised.clear()
         self._first = False
         self._fresh()
         self._place = Place()
 
     def fails(self, fault: Exception) -> None:
-        """A fault of the watcher ends the watching, not the script."""
+        """An error in the watcher ends the watching, not the script."""
         self.steps.off = True
         self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}")
 
-    # What doors.py sees, on the script's thread.
+    # doors.py calls these methods on the script's thread.
 
     def backward_begins(self, tensors: Any, plain: bool, now: float) -> None:
-        """`backward` begins from `tensors`; not `plain`: with gradients or inputs named."""
+        """`backward` begins from `tensors`. `plain`: without gradients or inputs as arguments."""
         steps, torch = self.steps, sys.modules["torch"]
         if not self.trains:
             self._begin(tensors)
@@ -106,7 +106,7 @@ class Watcher:
                 steps.closer_at = now + _CLOSER_SECONDS
             self._wait = waits.of(torch)
             steps.attended = self._armed or self._wait is not None
-        elif steps.backwards - steps.at_step > _MOST_PARTS:  # no optimizer of torch's steps: nothing more is kept
+        elif steps.backwards - steps.at_step > _MOST_PARTS:  # no optimizer of torch steps: stop keeping things
             self.losses.unscaled(True)
             self._wait, self._armed, steps.attended = None, False, False
         if self._wait:
@@ -118,16 +118,16 @@ class Watcher:
         steps.due = 0.0 if steps.attended else float("inf")
 
     def backward_ends(self) -> None:
-        """`backward` ended, well or not."""
+        """`backward` has returned or failed."""
         if self._wait:
             self._wait.end()
 
     def loads(self, source: Any = None, *_: Any, **__: Any) -> bool | None:
-        """The script loads what was saved, before its first step. A file from before the run is none of its own."""
+        """Whether to watch this load: before the first step, and not of a file that is older than the run."""
         return True if not self.steps.count and self._place.may_be_of_run(source) else None
 
     def loaded(self, mark: bool, result: Any, fault: BaseException | None) -> None:
-        """It has loaded that."""
+        """The script has loaded something that `loads` lets through."""
         self.position.loaded(result)
 
     def first_step(self, optimizer: Any) -> None:
@@ -135,7 +135,7 @@ class Watcher:
         self.position.empty = not optimizer.state
 
     def stepped(self, optimizer: Any) -> None:
-        """An optimizer of torch's stepped, and gets a closer look."""
+        """An optimizer of torch has made a step that is looked at closely."""
         steps = self.steps
         if steps.off:
             return
@@ -150,7 +150,7 @@ class Watcher:
         self._close(first)
 
     def _close(self, first: bool) -> None:
-        """The next `backward` is of another step."""
+        """Close this step: the next `backward` belongs to another one."""
         self._armed = self.steps.attended = False
         self.steps.at_step = self.steps.backwards
         if self.losses.waits or not first:
@@ -165,11 +165,11 @@ class Watcher:
             self.steps.wait += self._waits.pop(0).seconds()
 
     def scaled(self, scaler: Any, outputs: Any) -> None:
-        """A GradScaler scaled a loss, or several."""
+        """A GradScaler has scaled one or more losses."""
         self.losses.scaled(scaler, outputs)
 
     def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
-        """A GradScaler stepped an optimizer, or passed the step over."""
+        """A GradScaler has stepped an optimizer, or skipped the step (`passed_over`)."""
         if any(group.get("fused") for group in optimizer.param_groups):
             self.unseen("skipped", "a fused optimizer skips steps by itself: they are counted as steps")
         self.steps.skipped += passed_over
@@ -179,11 +179,11 @@ class Watcher:
             self._close(False)
 
     def unseen(self, what: str, message: str) -> None:
-        """What cannot be told of this script, and why."""
+        """Note what (`what`) cannot be observed in this script, and why."""
         self._unseen.setdefault(what, masked(message)[:200])
 
     def _begin(self, tensors: Any) -> None:
-        """The first gradient, or step: this process trains."""
+        """At the first gradient or step: this process trains."""
         if not self.steps.begun:
             self.steps.begin()
         self.trains, place = True, self._place
@@ -200,7 +200,7 @@ class Watcher:
         with suppress(RuntimeError):
             self._wake.release()
 
-    # The thread.
+    # These methods run on the watcher's own thread.
 
     def _look(self, name: str) -> None:
         with suppress(OSError):
@@ -239,7 +239,7 @@ class Watcher:
         return {**about, "collectives": rows} if rows else about
 
     def _tell(self, now: float, last: bool = False) -> None:
-        """Write what is new: at most four times a second, less often in a long run."""
+        """Write what is new: at most four times a second, and less often in a long run."""
         self._patience()
         with suppress(OSError):
             if self._started and not self._last_report:
@@ -259,7 +259,7 @@ class Watcher:
                     self._tell_losses()
 
     def _find_place(self, last: bool) -> bool:
-        """Find out at which step this start begins, once its optimizer has shown it; whether that is decided."""
+        """Find out at which step this start begins, once its optimizer has shown it. Returns whether that is known."""
         begins = self.position.begins(self._earlier, self.steps, last)
         if not begins:
             return False
@@ -285,7 +285,7 @@ class Watcher:
         points, self.losses.points = self.losses.points, []
         path = os.path.join(self._place.run, "metrics.jsonl")
         for point in points:
-            # An append that fails may have cut a line: of how large that left the file, nothing is known.
+            # An append that fails may have cut a line; then the file's size is unknown (-1).
             size, self._metrics_bytes = self._metrics_bytes, -1
             if 0 <= size < os.path.getsize(path) or _writes_itself(path):
                 self._metrics_bytes = 0
@@ -295,14 +295,14 @@ class Watcher:
             self._metrics_bytes = append(path, line)
 
     def _patience(self) -> None:
-        """What has not come by now does not come."""
+        """Report as unseen what has not been observed for long enough."""
         steps, losses = self.steps, self.losses
         if not losses.seen and losses.failures >= _PATIENCE_FAILURES:
             self.unseen("loss", losses.why_not)
         if steps.foreign:
             self.unseen("data", "a thread of the script's fetches batches: what a step waits for is not seen")
         elif steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
-            of_memory = "muster.training" in sys.modules  # its batches of tensors in memory need no DataLoader
+            of_memory = "muster.training" in sys.modules  # it needs no DataLoader for tensors in memory
             why = (
                 "`muster.Training` took the samples from memory"
                 if of_memory
@@ -314,7 +314,7 @@ class Watcher:
             self.unseen("steps", "no optimizer of torch's has stepped")
 
     def _end(self) -> None:
-        """Python ends: stop the thread, and tell the rest."""
+        """When Python ends: stop the watcher's thread, and report the rest."""
         self._ends = True
         with suppress(RuntimeError):
             self._wake.release()
@@ -331,8 +331,8 @@ class Watcher:
             time.sleep(_GLOO_ENDS_S)
 
     def _tell_none(self) -> None:
-        """Say that this rank has not trained so far; once, and no more once a process of it has."""
-        # The ranks of a command that starts them itself have other numbers than the command.
+        """Report once that no process of this rank has trained so far; not if one has."""
+        # If a command starts its ranks itself, these have other numbers than the command.
         if os.environ.get("MUSTER_LAUNCHER_RANKS") and self._place.any_was_claimed("watch-"):
             return
         mine = f"watch-{self._place.rank}"
@@ -342,16 +342,16 @@ class Watcher:
             self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
     def _tell_failure(self, looks: Looks) -> None:
-        """Record the last collectives of a script that an error ends, so that the ranks can be compared."""
+        """If an error ends the script, record its last collectives, so that the ranks can be compared."""
         if getattr(sys, "last_type", None) and (rows := self._recorder.now()):
             about = {"t": round(time.time(), 3), "pid": os.getpid(), **self._raised.about()}
             looks.take({**about, "collectives": rows})
 
     def _raises(self) -> None:
-        """The main thread fails: Python may wait for other threads from now on.
+        """The main thread has failed; Python may now wait for other threads.
 
-        What a rank prints may be cut off, closed, or drawn in another way (an ExceptionGroup has no plain traceback):
-        the row is what the agent falls back on (trainer/node/agent/diary.py).
+        A rank's output may be cut off or closed, or show the error in another form (an ExceptionGroup has no plain
+        traceback). The agent then uses this note (trainer/node/agent/diary.py).
         """
         if self._first:
             with suppress(OSError):
@@ -361,12 +361,12 @@ class Watcher:
 
 
 def _writes_itself(path: str) -> bool:
-    """Whether this process has opened `path` with muster.metrics, as the trainer does; muster.Training has its own."""
+    """Whether this process has opened `path` with muster.metrics, as Muster's own trainer does; not muster.Training."""
     opened = getattr(sys.modules.get("muster.metrics"), "OPENED", None)
-    # A user's own module of that name may have anything there.
+    # If the user has a module of that name, OPENED may be anything.
     return isinstance(opened, set) and os.path.realpath(path) in opened
 
 
 def _pause(age: float) -> float:
-    """Seconds between two reports of a run that has trained for so long."""
+    """How many seconds are between two reports in a run that has trained for `age` seconds."""
     return _CLOSER_SECONDS if age < 60 else 1.0 if age < 3600 else 2.0
