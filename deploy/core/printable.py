@@ -49,7 +49,7 @@ def plain(text: str) -> str:
 
 
 def console_line(text: str) -> str:
-    """A line of console output as visible text, without colours, cursor movements and a progress bar's earlier states."""
+    """A console line as visible text, without colours, cursor movements and a progress bar's earlier states."""
     parts = [part for part in plain(text).split("\r") if part.strip()]
     return one_line(parts[-1]) if parts else ""
 
