@@ -23,7 +23,7 @@ _STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
 _SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
 # What other programs call our commands, where `near` does not see what is meant.
-_ELSEWHERE = {
+_COMMANDS_ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
     **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
@@ -222,7 +222,7 @@ def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:
     if _SCRIPT.fullmatch(word):
         rest, meant = [word, *rest], "up"
     else:
-        meant = _ELSEWHERE.get(word) or near(word, tasks)
+        meant = _COMMANDS_ELSEWHERE.get(word) or near(word, tasks)
     if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
         meant = "deploy"
     return [meant, *rest] if meant else []

@@ -23,7 +23,7 @@ from ..slurm import known
 from ..slurm.known import Known
 
 # Of the commands for any run: what only one on hosts has.
-_OF_HOSTS = ("wait_lost", "secret", "env_file", "secret_file")
+_HOSTS_ONLY = ("wait_lost", "secret", "env_file", "secret_file")
 
 
 def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
@@ -41,7 +41,7 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Kno
 
 def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
     """Raise UsageError for an option that only a run on hosts has."""
-    if strange := next((name for name in _OF_HOSTS if getattr(options, name)), ""):
+    if strange := next((name for name in _HOSTS_ONLY if getattr(options, name)), ""):
         what = f"{run.name if isinstance(run, Path) else run.run} is not a run on hosts"
         raise UsageError(f"{flag_of(strange)}: {what}", f"leave out {flag_of(strange)}")
 

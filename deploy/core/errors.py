@@ -24,7 +24,7 @@ _MOST = 60  # characters, or digits, of a value that an error shows
 # What the kernel reports when a file cannot grow any more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # What the kernel reports when it would refuse the same to any program of this user.
-_OF_SYSTEM = (
+_SYSTEM_ERRNOS = (
     *(*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE),
     *(errno.ENAMETOOLONG, errno.ELOOP),
 )
@@ -69,7 +69,7 @@ def of_system(fault: OSError, place: str = "this machine") -> DeployError | None
 
     `place`: where it happened, for a fault without a file name.
     """
-    if fault.errno not in _OF_SYSTEM:
+    if fault.errno not in _SYSTEM_ERRNOS:
         return None
     what = f"{shortened(str(fault.filename or place), 200)}: {fault.strerror}"
     return DeployError(what, "free some space: df -h" if fault.errno in FULL else "")

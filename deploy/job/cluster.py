@@ -22,9 +22,9 @@ from .toml import Table
 from .values import Data, Mount
 
 # The options whose keys the table of a host may have, too.
-_OF_A_HOST = ("gpus", "image", "env", "mount")
+_HOST_OPTIONS = ("gpus", "image", "env", "mount")
 # The values that apply where the file says nothing.
-_PLAIN, _USUAL = Host("", ""), Job()
+_DEFAULT_HOST, _DEFAULT_JOB = Host("", ""), Job()
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Cluster:
     """
 
     hosts: tuple[Host, ...]
-    job: Job = _USUAL
+    job: Job = _DEFAULT_JOB
     fault: UsageError | None = field(default=None, compare=False)
 
     @property
@@ -163,7 +163,7 @@ def _host(table: Table) -> Host:
         user=table.get("user", None, values.user, "a user name"),
         gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
         interface=table.get("interface", None, values.word, "the name of a network interface"),
-        **{KEYS[option].name: _value(table, KEYS[option], _PLAIN) for option in _OF_A_HOST},
+        **{KEYS[option].name: _value(table, KEYS[option], _DEFAULT_HOST) for option in _HOST_OPTIONS},
     )
     table.done()
     if not name:
@@ -172,7 +172,7 @@ def _host(table: Table) -> Host:
 
 
 def _job(table: Table) -> Job:
-    job = Job(**{key.name: _value(table, key, _USUAL) for key in KEYS.values()})
+    job = Job(**{key.name: _value(table, key, _DEFAULT_JOB) for key in KEYS.values()})
     table.done()
     return job
 

@@ -142,7 +142,7 @@ class Door:
         return self._files[key]
 
 
-_CLOSED = Door(lambda: _Nobody())
+_CLOSED = Door(lambda: _NoAsker())
 _DOOR: ContextVar[Door] = ContextVar("door", default=_CLOSED)
 
 
@@ -178,7 +178,7 @@ def once(path: Path, read: Callable[[Path], T]) -> T:
     return value
 
 
-class _Nobody:
+class _NoAsker:
     """The console of the closed door, which applies if no command has opened one: nobody can answer."""
 
     asks = False

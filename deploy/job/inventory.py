@@ -1,5 +1,4 @@
-"""Hosts as the user wrote them, in `--hosts a,b` or in a cluster.toml; door/ applies the user's SSH settings to them.
-"""
+"""Hosts as the user wrote them, in `--hosts a,b` or in a cluster.toml; door/ adds the user's SSH settings."""
 
 from __future__ import annotations
 

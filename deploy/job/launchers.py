@@ -50,10 +50,10 @@ BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
 # number of ranks.
 _STYLES = {"mpirun": "mpi", "mpiexec": "mpi", "srun": "slurm"}
 _PER_NODE = ("--ntasks-per-node", "-npernode", "--npernode", "-ppn", "--ppn", "-perhost")
-_OF_MPI, _OF_SLURM = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
+_MPI_RANKS, _SLURM_RANKS = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
 _NODES = ("-N", "--nodes")
 # Options of `fabric run`, and the variables in which lightning/fabric/cli.py (2.6) passes them to the script.
-_OF_FABRIC = {
+_FABRIC_VARIABLES = {
     "--accelerator": "LT_ACCELERATOR",
     "--strategy": "LT_STRATEGY",
     "--devices": "LT_DEVICES",
@@ -63,15 +63,14 @@ _OF_FABRIC = {
 
 
 def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
-    """Muster's options that replace a launcher's own `words`, and a note about them; both are empty if there are none.
-    """
+    """Muster's options that replace a launcher's own `words`, and a note about them; both may be empty."""
     style = _STYLES.get(runner)
     if runner in ("fabric", "lightning") and COMMAND in ("up", "deploy"):
-        return _of_fabric(words), ""
+        return _fabric_options(words), ""
     if style is None:
         return "", ""
     nodes = _number(words, _NODES) if style == "slurm" else 0
-    per_node, ranks = _number(words, _PER_NODE), _number(words, _OF_SLURM if style == "slurm" else _OF_MPI)
+    per_node, ranks = _number(words, _PER_NODE), _number(words, _SLURM_RANKS if style == "slurm" else _MPI_RANKS)
     count = per_node or ranks // max(nodes, 1)
     options = [f"{FLAG.nproc} {count}"] if count else []
     if COMMAND in ("up", "deploy"):
@@ -80,14 +79,14 @@ def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
     return " ".join(options), f"({FLAG.nproc} counts the ranks of each host)" if several else ""
 
 
-def _of_fabric(words: Sequence[str]) -> str:
+def _fabric_options(words: Sequence[str]) -> str:
     given = {}
     for word, following in pairwise((*words, "")):
         name, equals, value = word.partition("=")
-        if (name := name.replace("_", "-")) in _OF_FABRIC:
+        if (name := name.replace("_", "-")) in _FABRIC_VARIABLES:
             given[name] = value if equals else following
     count = given.get("--devices", "")
-    variables = {"LT_CLI_USED": "1", **{_OF_FABRIC[name]: value for name, value in given.items()}}
+    variables = {"LT_CLI_USED": "1", **{_FABRIC_VARIABLES[name]: value for name, value in given.items()}}
     ranks = [f"{FLAG.nproc} {count}"] if count.isdecimal() else []
     return " ".join([*ranks, *(f"{FLAG.env} {shlex.quote(f'{name}={value}')}" for name, value in variables.items())])
 

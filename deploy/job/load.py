@@ -29,9 +29,9 @@ from .secrets import refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
 # Typed values of these options are combined with the file in their own way: see `job_of` and `load_cluster`.
-_OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
+_COMBINED_APART = frozenset({"env", "secret", "env_file", "mount"})
 # Options about the folder that is sent.
-_OF_A_FOLDER = ("requirements", "include", "folder_limit")
+_FOLDER_OPTIONS = ("requirements", "include", "folder_limit")
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
@@ -163,7 +163,7 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     words = script_words(options)
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
-    if folder is None and (alone := [name for name in _OF_A_FOLDER if getattr(options, name)]):
+    if folder is None and (alone := [name for name in _FOLDER_OPTIONS if getattr(options, name)]):
         raise UsageError(f"{flag_of(alone[0])}: no folder is sent", f"{FLAG.folder} . sends this one")
     if folder and not os.path.isdir(folder):
         instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
@@ -228,7 +228,7 @@ def job_of(options: Options, job: Job) -> Job:
         raise UsageError(f"{FLAG.env} {twice[0]}: it is also a secret", "name it once")
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
-        if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):
+        if key.typed or name in _COMBINED_APART or not getattr(options, name):
             continue
         value, before = value_of(options, name), getattr(job, key.name)
         if isinstance(getattr(options, name), tuple):

@@ -42,7 +42,7 @@ _LAUNCHER_MODULES = {
     "deepspeed.launcher.runner": ("deepspeed",),
 }
 # The launchers' options for what Muster decides.
-_OF_LAUNCHERS = {
+_NODE_OPTIONS = {
     "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
     "deepspeed": {
         *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
@@ -63,17 +63,17 @@ _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
 _SHEBANG = re.compile(r"#! ?\S{1,100}[/ ](?:ba|da|k|z)?sh\b")
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
-_NO_MATTER = ("-u", "-B", "-uB", "-Bu")
+_IGNORED_OPTIONS = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
 # The argument that torch.distributed.launch passes to a script; torchrun fills in the number.
-_LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
+_LOCAL_RANK, _LOCAL_RANK_UNDERSCORED = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
 # Shell operators: an operator that begins a word, or a `;` that ends one. Quoted parts are removed before.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
 # Endings of a command that are not needed: those that save its output or let it run in the background. An ending with
 # a quoted file name is not recognised.
-_NO_MATTER_BEHIND = re.compile(
+_IGNORED_ENDING = re.compile(
     r"(?:\s{0,20}(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s{0,20}[^\s&|<>\"';]{1,400}|"
     r"\|&?\s{0,20}tee\s{1,20}(?:-a\s{1,20})?[^\s&|<>\"';]{1,400}|&)){1,10}\s{0,20}$"
 )
@@ -135,7 +135,7 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
     option = option or script_option()
     words = _shell_script(split_words(option, command), folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
-        alone = _NO_MATTER_BEHIND.sub("", command)
+        alone = _IGNORED_ENDING.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
             again = retyped(shlex.split(alone.removeprefix("nohup ")), option)
             continues = ", and continues without its terminal" * (COMMAND != "up")
@@ -247,7 +247,7 @@ def _refuse_mistyped(words: Words, folder: Path | None, option: str) -> None:
 def _as_spelled(words: Words, source: str) -> Words:
     """The words, with --local-rank spelled as in the script: scripts for torch before 2.0 use an underscore."""
     if words[1:2] == (_LOCAL_RANK,) and "--local_rank" in source and "--local-rank" not in source:
-        return (words[0], _UNDERSCORE, *words[2:])
+        return (words[0], _LOCAL_RANK_UNDERSCORED, *words[2:])
     return words
 
 
@@ -271,11 +271,11 @@ def _command(words: Words, option: str) -> ScriptCommand:
         hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"
         refuse(first, "an option, where a script or -m is expected", hint)
     if _PYTHON.fullmatch(first):
-        return _of_python(words, option)
+        return _python_command(words, option)
     if name == "torchrun":
-        return _of_torchrun(words[1:], first, option)
+        return _torchrun_command(words[1:], first, option)
     if first == "-m" and words[1:2] and (words[1] in _TORCHRUN or words[1] in _LAUNCHER_MODULES):
-        return _of_python(("python", *words), option)
+        return _python_command(("python", *words), option)
     if name == "accelerate-launch":
         return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
     if name in _LAUNCHERS or first.endswith(".sh") or _PROGRAM.fullmatch(first):
@@ -320,15 +320,15 @@ def _refuse_places(words: Words, folder: Path | None, refuse: Refuse) -> None:
 
     own = takewhile(is_of_launcher, words[2:])
     names = [word.partition("=")[0] for word in own]
-    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS.get(launcher, set())]
+    decided = [name for name in names if {name, underscored(name)} & _NODE_OPTIONS.get(launcher, set())]
     if decided:
         leave = f"leave out {', '.join(dict.fromkeys(decided))}"
         refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
 
 
-def _of_python(words: Words, option: str) -> ScriptCommand:
+def _python_command(words: Words, option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
+    python, rest = words[0], list(dropwhile(_IGNORED_OPTIONS.__contains__, words[1:]))
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
@@ -341,13 +341,13 @@ def _of_python(words: Words, option: str) -> ScriptCommand:
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
         return _command((*launcher, *rest[2:]), option)
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
-        return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
+        return _torchrun_command(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
     note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
     return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
-def _of_torchrun(words: Words, launcher: str, option: str) -> ScriptCommand:
+def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     asked = TorchrunWords(
         lambda why: refuse(launcher, why, typed_again("torchrun --nproc-per-node 2 train.py", option))

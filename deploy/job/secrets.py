@@ -218,7 +218,7 @@ def _text_of(path: Path) -> str:
 
 
 # The variables that the plan sets for each node (contract.md); a user may set any other variable.
-_OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
+_MUSTER_VARIABLES = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
 SECRET_LEAST = 8  # characters; a shorter value can be in a command line by chance
 
 
@@ -271,7 +271,7 @@ def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
 
 def refuse_ours(name: str, where: str) -> None:
     """Raise UsageError for a variable that Muster sets."""
-    if _OURS.fullmatch(name):
+    if _MUSTER_VARIABLES.fullmatch(name):
         raise UsageError(
             f"{where} {name}: Muster sets this variable for each node",
             f"to see it: {command_of('deploy', dry_run=True)}",

@@ -12,10 +12,10 @@ from .options import FLAG, KEYS, ROWS, Job, Options, Term, keys_of, rules_of
 
 # Words for options that can be typed in several ways, or are a table in the file.
 _IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script", "runs": "a kind, such as --runs"}
-_SAYS_NOTHING = Job()
+_EMPTY_JOB = Job()
 
 
-def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
+def refuse_pairs(task: str, options: Options, job: Job = _EMPTY_JOB, whole: bool = True) -> None:
     """Raise UsageError for an option of a command together with one that it excludes, or without one that it needs.
 
     `job`: the job of cluster.toml with the typed options over it. That file is for many runs, so what one of its keys
@@ -29,7 +29,7 @@ def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: b
         may_come = not whole and any(ROWS[each].key or ROWS[each].again for each in rule.needs)
         if may_come or name not in (typed if rule.needs else given):
             continue
-        seen = [term for each in rule.terms for term in _seen(each, given)]
+        seen = [term for each in rule.terms for term in _matching(each, given)]
         if len(seen) == len(rule.terms):
             names = dict.fromkeys([name, *(term.names[0] for term in seen if not term.absent)])
             instead = rule.instead or ", or ".join(f"leave out {say[each]}" for each in names)
@@ -57,7 +57,7 @@ def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
     return f"{own}: not {' '.join(parts)}"
 
 
-def _seen(term: Term, given: Mapping[str, str]) -> list[Term]:
+def _matching(term: Term, given: Mapping[str, str]) -> list[Term]:
     """The term, reduced to the option that meets it; empty if the term does not hold."""
     fits = [name for name in term.names if name in given and (not term.texts or given[name] in term.texts)]
     if term.absent:

@@ -27,11 +27,11 @@ from .values import Mount, Secret
 _BY_KEY = {key.name: key for key in KEYS.values()}
 # Settings that need no permission: names, numbers and limits that affect only the run's containers. A file may also set
 # a script, arguments, a folder and requirements, as long as these are in its own folder.
-_UNASKED = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
+_FREE_FIELDS = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
 # Settings of which each value gets a line of its own, below.
 _OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include", "data"})
 # Fields that say where a host is: together they are one line in the list of wishes.
-_OF_ADDRESS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
+_ADDRESS_FIELDS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
 # Variables that a host's engine reads: they decide which devices a container gets.
 _REACHES_HOST = re.compile(r"NVIDIA_\w+")
 
@@ -60,12 +60,12 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
 def free(hosts: Sequence[Host], job: Job) -> list[Wish]:
     """The settings in the file that need no permission."""
     unasked = [
-        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _UNASKED
+        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _FREE_FIELDS
     ]
     for host in hosts:
         # A host without a setting for GPUs has the job's.
         usual = Host(host.name, host.address, gpus=job.gpus)
-        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in _UNASKED)
+        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in _FREE_FIELDS)
         unasked += [Wish(name, f"{value} on {host.name}", value, host.name) for name, value in own]
     return unasked
 
@@ -93,7 +93,7 @@ def _site(address: str) -> str:
 def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
     """The job's settings as wishes; `all_of_them`: also the free ones."""
     for name, value in _given(job, Job()):
-        if name in _OWN_LINES or (name in _UNASKED and not all_of_them):
+        if name in _OWN_LINES or (name in _FREE_FIELDS and not all_of_them):
             continue
         words = _BY_KEY[name].asks if name in _BY_KEY else AS_IT_STANDS
         yield Wish(name.replace("_", "-"), (words or AS_IT_STANDS).format(_as_written(value)))
@@ -125,7 +125,7 @@ def _of_host(host: Host, all_of_them: bool) -> Iterator[Wish]:
         if _REACHES_HOST.fullmatch(name):
             yield Wish("variable", f"{name}={value} on {host.name}: its engine reads it")
     for name, value in _given(host, Host(host.name, host.address)):
-        if name not in _OF_ADDRESS | {"mounts"} and (name not in _UNASKED or all_of_them):
+        if name not in _ADDRESS_FIELDS | {"mounts"} and (name not in _FREE_FIELDS or all_of_them):
             yield Wish(name.replace("_", "-"), f"{_as_written(value)} on {host.name}")
 
 
