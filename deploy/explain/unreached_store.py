@@ -38,7 +38,7 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         cause, other = reversed(causes) if at_rendezvous else causes
         what = f"{_node(unknown[0].speaker)} cannot resolve the name {host}"
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
-    rest = " ".join(_rest(call.text) for call in calls)
+    rest = " ".join(_reason(call.text) for call in calls)
     lines = tuple(reached_not[:2])
     if at_rendezvous or int(port) < _EPHEMERAL or _RAY_PREFIX.search(lines[0].text):
         nodes = at_rendezvous or list(dict.fromkeys(line.node for line in reached_not))
@@ -95,7 +95,7 @@ def _node(name: str) -> str:
     return f"a node (its output: {name})" if _FILE.search(name) else name
 
 
-def _rest(text: str) -> str:
+def _reason(text: str) -> str:
     """The reason for a failed call: the words after the address."""
     address = STORE.search(text)
     more = NOT_REACHED.search(text)
