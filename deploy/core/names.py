@@ -81,7 +81,7 @@ def file_name(text: object, what: str = "a file's name") -> FileName:
 
 
 def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
-    """Check a name that the user typed with `check`. Raises UsageError."""
+    """Check a name that the user typed, with the function `check`. Raises UsageError."""
     try:
         return check(text, option)
     except BadAnswer as fault:

@@ -104,7 +104,7 @@ class Container(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs, or its engine is about to start it again."""
+        """Whether the container's process runs, or the engine is about to restart it."""
         return self.status in ("running", "paused", "restarting")
 
 

@@ -333,7 +333,7 @@ def _without_signs(readings: Sequence[Reading]) -> Explanation:
 
 
 def _errors_of(readings: Sequence[Reading]) -> list[Line]:
-    """The last line of each stream that looks like an error."""
+    """For each stream, its last line that looks like an error."""
     return [reading.last_error for reading in readings if reading.last_error]
 
 

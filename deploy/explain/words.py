@@ -58,7 +58,7 @@ EXCEPTION = compiled(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
     r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
-# Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
+# The last line of a Python traceback: an exception's class, of any name, and its words: `trio.Cancelled: Cancelled`.
 ANY_CLASS = compiled(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
 FRAME = compiled(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 TRACEBACK = compiled(r"^\s*Traceback \(most recent call last\):")

@@ -24,7 +24,7 @@ from typing import Any
 from ..core import provenance
 from ..core.formats import ALLOWED
 
-_MOST = 8 << 20  # bytes; ten thousand hosts take less than two
+_MOST = 8 << 20  # bytes; the answers for ten thousand hosts take less than 2 MB
 
 
 @dataclass(frozen=True)

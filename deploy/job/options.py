@@ -44,7 +44,7 @@ class Key:
     named: bool = False
     # An error does not show the value.
     secret: bool = False
-    # The option is a switch that says no, and the key has the opposite meaning: `false` in the file turns it off.
+    # The key has the opposite meaning of the option, a switch that says no: `cache = false` is --no-cache.
     negates: bool = False
     # A deploy treats the value as if it were typed, so the run's record repeats it.
     typed: bool = False
@@ -101,7 +101,7 @@ class OptionRow:
     python: str | None = ""
     # Which other options it excludes or needs. A rule about two options is in the row of one of them.
     rules: tuple[Rule, ...] = ()
-    # A resume repeats it.
+    # Whether a resume repeats the option.
     again: bool = True
     # Turns one typed text into the value that the program uses; None refuses it. The error then ends with `refusal`; in
     # `hint`, {command} is the command that was typed.

@@ -229,7 +229,7 @@ def scalar(value: Any) -> Text:
 
 
 def is_text(value: str) -> bool:
-    """Whether UTF-8 and a command line can hold it."""
+    """Whether UTF-8 and a command line can hold the text."""
     return "\0" not in value and not any("\ud800" <= letter <= "\udfff" for letter in value)
 
 
