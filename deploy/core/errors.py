@@ -23,7 +23,7 @@ TAKEN, NOBODY_WAITS = 0, 3
 _MOST = 60  # characters, or digits, of a value that an error shows
 # What the kernel reports when a file cannot grow any more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What the kernel reports when it would refuse the same to any program of this user.
+# Errors that the kernel would report to any program of this user here, not only to Muster.
 _SYSTEM_ERRNOS = (
     *(*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE),
     *(errno.ENAMETOOLONG, errno.ELOOP),

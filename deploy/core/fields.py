@@ -1,4 +1,4 @@
-"""Readers that check what hosts and containers answer: they return the value or raise BadAnswer with its name. Pure.
+"""Readers that check answers from hosts and containers: they return a value, or raise BadAnswer with its name. Pure.
 
 A reader takes a value and its name (`state.ExitCode`). Readers for lists and objects are built from readers for their
 parts. So the code that uses an answer describes all of it in one place, and uses no unchecked part.

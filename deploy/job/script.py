@@ -102,7 +102,8 @@ class ScriptCommand:
     def bare(self) -> bool:
         """Whether the run's only rank starts without torchrun's variables, as the command does in a shell.
 
-        That is so if the command begins with `python` or runs once per node, and does not set the number of ranks.
+        That is so if the command begins with `python` or runs once per node, and neither it nor --nproc sets the number
+        of ranks.
         """
         return (self.python or self.words[:1] == (PER_NODE,)) and self.processes is None
 

@@ -197,7 +197,7 @@ def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
 
 
 def containers() -> list[Container]:
-    """All containers on this host, the newest first. Containers left behind that should be gone are removed now."""
+    """All containers on this host, the newest first. AutoRemove containers that were left behind are removed now."""
     made = [Container(folder) for folder in _paths("containers")]
     # A container with AutoRemove is started within a minute after it is created.
     ends = {"exited": now(), "created": now(60)}
