@@ -1,7 +1,7 @@
-# The image a node runs, from two bases: `gpu` (the default) takes torch from its base, `cpu` installs it.
+# The image of a node, from one of two bases: `gpu` (the default) takes torch from its base, `cpu` installs torch.
 #   docker build -t muster-trainer:gpu .
-#   images/build.sh                       the cpu image (FLAVOUR=cpu), also where no registry can be reached
-# No `# syntax=` line: the frontend built into Docker 20.10 is enough, and pulling another needs a registry.
+#   images/build.sh                       the cpu image (FLAVOUR=cpu), even if no registry can be reached
+# No `# syntax=` line: the frontend built into Docker 20.10 is enough, and pulling another one needs a registry.
 ARG FLAVOUR=gpu
 ARG GPU_BASE=pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime@sha256:6acf597eeb8e376a96580dde4952f37cc017fef732bb40bfc73f28f25e3f64b4
 ARG CPU_BASE=python:3.11.14-slim-bookworm@sha256:65a93d69fa75478d554f4ad27c85c1e69fa184956261b4301ebaf6dbb0a3543d
@@ -29,8 +29,8 @@ RUN --mount=type=bind,source=requirements,target=/build/requirements \
 ENV NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 
-# The code comes last, so that changing it rebuilds one small layer. /muster is on the path of the ranks, who may have
-# packages of any name but `muster`.
+# The code comes last, so that a change only rebuilds one small layer. /muster is on the ranks' Python path, so their
+# own packages may have any name but `muster`.
 FROM ${FLAVOUR}-base AS node
 ARG FLAVOUR
 LABEL org.opencontainers.image.title="muster-trainer" \

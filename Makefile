@@ -1,9 +1,10 @@
-# `make help` says what there is. Works with GNU make from 3.81 (macOS) on; run targets are never files.
+# `make help` lists the targets. Works with GNU make 3.81 (macOS) and newer; no target that runs something is a file.
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 SHELL := /bin/sh
 
-# The first that is new enough: the python3 of Ubuntu 22.04, on many machines with GPUs, is 3.10, with others beside it.
+# The first Python that is new enough: on Ubuntu 22.04, which many machines with GPUs have, python3 is 3.10, and newer
+# ones may be installed next to it.
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 PYTHON ?= $(shell for each in python3 python3.11 python3.12 python3.13 python3.14; do \
 	$$each $(NEW_ENOUGH) 2>/dev/null && echo $$each && exit; done; echo python3)
@@ -13,11 +14,11 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 RUN ?= latest
 READY := $(VENV)/.ready $(BIN)/muster
 READY_DEV := $(VENV)/.ready-dev $(BIN)/muster
-# Through the environment, so that quotes in ARGS reach muster as they are.
+# Passed through the environment, so that quotes in ARGS reach muster unchanged.
 export HOSTS WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON TORCH_INDEX RUN SEED COUNT IN
-# Some machines forbid Python to keep what it has compiled. Tests start Python hundreds of times: they keep it.
+# Some machines set this to keep Python from writing compiled files. Tests start Python hundreds of times and need them.
 unexport PYTHONDONTWRITEBYTECODE
-# Where a user has told pip to install for this login, it refuses to install into an environment. CDPATH makes cd print.
+# If the user has set PIP_USER, pip refuses to install into a virtual environment. With CDPATH, cd prints its folder.
 export PIP_USER := 0
 unexport CDPATH
 
@@ -25,7 +26,7 @@ ifeq ($(origin GROUND),command line)
 $(error GROUND=$(GROUND) is called BACKEND=$(GROUND) now)
 endif
 
-# What each target takes from the command line. Make itself would leave out the rest without a word.
+# The variables that each target takes from the command line. make itself would silently ignore all others.
 TAKES_up := WORKERS BACKEND SCRIPT FOLDER RESUME ARGS JSON
 TAKES_preflight := HOSTS WORKERS BACKEND JSON
 TAKES_runs := JSON
@@ -43,7 +44,7 @@ GOALS := $(or $(MAKECMDGOALS),help)
 TAKEN := $(foreach goal,$(GOALS),$(TAKES_$(goal)))
 GIVEN := $(foreach name,$(.VARIABLES),$(if $(findstring command line,$(origin $(name))),$(name)))
 UNKNOWN := $(filter-out PYTHON VENV TORCH_INDEX MUSTER_% $(TAKEN),$(GIVEN))
-# Of a target that there is not, make says so.
+# For an unknown target, leave the error to make.
 ifeq ($(foreach goal,$(GOALS),$(filter undefined,$(origin TAKES_$(goal)))),)
 ifneq ($(UNKNOWN),)
 $(error make $(GOALS): $(UNKNOWN): not known there. Hint: it takes $(or $(strip $(TAKEN)),nothing)$(if $(filter HOSTS,$(UNKNOWN)),; on hosts: $(BIN)/muster deploy --hosts $(HOSTS) train.py))
@@ -85,11 +86,12 @@ report: $(READY) ## build the page of RUN=latest again
 image: ## build the image for local containers
 	@images/build.sh
 
-# Three processes keep two cores busy; with four cores or more, the third rack need not wait for one of them.
+# Three processes keep two cores busy. With four cores or more, a fourth process lets the third rack start without a
+# wait.
 AT_ONCE := $(shell test "$$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)" -ge 4 && echo 4 || echo 3)
 SIDE_BY_SIDE := -n $(AT_ONCE) --dist loadscope --no-loadscope-reorder
 
-# Of the long tests, `make test` runs those of tests/tiers.py. The laboratory measures delays: it stands alone.
+# Of the long tests, `make test` runs those in tests/tiers.py. The laboratory measures delays, so its tests run alone.
 test: $(READY_DEV) ## the same tests each day, in about half an hour; what was skipped, failed once, and left to test-all
 	@$(BIN)/python -m tests.once_more $(SIDE_BY_SIDE) --daily --ignore tests/lab tests
 	@$(BIN)/python -m tests.once_more tests/lab
@@ -111,7 +113,7 @@ lint:
 	@$(BIN)/mypy
 
 # Half of these tests' time is waiting: five processes keep two cores busy. The longest tests come first.
-# unraisableexception collects garbage five times at the end: four seconds. `make test` has it.
+# The plugin unraisableexception collects garbage five times at the end, which takes four seconds. `make test` uses it.
 quick-tests:
 	@$(BIN)/python -m pytest -p tests.forks --forks 5 --quick -q --tb=short -p no:unraisableexception tests/lab tests/unit
 
@@ -121,7 +123,7 @@ check: $(READY_DEV) ## formatting, lint, shellcheck, types, the order of the pac
 	@$(BIN)/shellcheck $$(git ls-files '*.sh' '.ci/*')
 	@$(BIN)/python -m pytest -q tests/unit/test_architecture.py
 
-# With the Python that has the torch to be tried: nothing is installed, no .venv is made.
+# Uses the Python that has the torch to be tested: nothing is installed, and no .venv is made.
 gpu-check: ## what of Muster works on this machine's GPUs, with PYTHON=python3: docs/how-to/check-gpus.md
 	@$(PYTHON) -m gpu_check $$ARGS
 
@@ -161,8 +163,9 @@ clean: ## remove .venv and caches (runs/ stays)
 	rm -rf $(VENV) .venv-docs .mypy_cache .ruff_cache .pytest_cache build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps are newer than the locks they were installed from, or they are made again.
-# All but torch by hash (requirements/lock.sh); torch last, so that it takes the rest as it is.
+# If a stamp is older than the lock that it was installed from, the installation runs again.
+# Everything but torch is installed by hash (requirements/lock.sh). torch comes last, so that it uses the packages that
+# are there already.
 $(VENV)/.ready: requirements/control.txt requirements/trainer.txt requirements/torch.txt
 	@test -x $(BIN)/python || $(PYTHON) $(NEW_ENOUGH) \
 		|| { echo "error: $(PYTHON) is older than Python 3.11, or is not there" >&2; \
@@ -180,13 +183,14 @@ $(VENV)/.ready-dev: $(VENV)/.ready requirements/dev.txt
 	@$(PIP) install --require-hashes -r requirements/dev.txt
 	@touch $@
 
-# Without torch, and with nothing of Muster: a machine that only builds the site needs Python alone.
+# Without torch and without Muster: a machine that only builds the site needs only Python.
 .venv-docs/.ready: requirements/docs.txt
 	@test -x .venv-docs/bin/python || $(PYTHON) -m venv .venv-docs
 	@echo "installing the builder of the site into .venv-docs" >&2
 	@.venv-docs/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/docs.txt
 	@touch $@
 
-# The command of the checkout in which it is called. Several may share a .venv by a link, and it outlives each of them.
+# The command runs the code of the checkout in which it is called: several checkouts may share one .venv by a link, and
+# the .venv may outlive them.
 $(BIN)/muster: requirements/muster.py | $(VENV)/.ready
 	@cp $< $@ && chmod +x $@

@@ -1,10 +1,10 @@
-"""`fab --list` shows what there is to do. deploy/commands/main.py lists the commands, and makes them `muster`."""
+"""Muster's commands as tasks of `fab` (`fab --list` shows them); deploy/commands/main.py makes them `muster`."""
 
 from __future__ import annotations
 
 import sys
 
-# invoke turns this off, and every command would then compile all of deploy/ again, in a quarter of a second.
+# invoke turns bytecode off; every command would then compile all of deploy/ again, which takes a quarter of a second.
 sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)
 
 from invoke.collection import Collection  # noqa: E402

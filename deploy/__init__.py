@@ -1,1 +1,1 @@
-"""The control side: from a list of hosts to a finished, recorded run. Needs no torch; never imports `trainer`."""
+"""The control side: from a list of hosts to a finished, recorded run. It needs no torch and never imports `trainer`."""

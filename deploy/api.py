@@ -1,9 +1,9 @@
-"""The Python API: what `fab` does on hosts and Slurm, for a program or notebook: `from muster import Cluster`.
+"""The Python API: what `muster` does on hosts and Slurm, for programs and notebooks: `from muster import Cluster`.
 
     run = Cluster("gpu-a,gpu-b").deploy("train.py --lr 3e-4")
     print(run.wait().verdict, run.fetch())
 
-It calls what the commands call, so it refuses the same, as exceptions, and prints nothing unless `show` says so.
+It calls what the commands call, so it refuses the same things, as exceptions. It prints nothing unless `show` is set.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .slurm.known import Known
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
-# The options that `deploy` below takes, by their names.
+# The options that `deploy` below takes, by their Python names.
 _IN_PYTHON = {
     row_of(each).python or each.name: each for each in options_of("deploy") if row_of(each).python is not None
 }
@@ -48,7 +48,7 @@ _IN_PYTHON = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. `values`: what the last evaluation measured; `event`: everything that outcome.json has."""
+    """How a run ended. `values`: the results of the last evaluation; `event`: everything in outcome.json."""
 
     verdict: str
     code: int
@@ -62,7 +62,7 @@ class Outcome:
 
 
 class RunFailed(DeployError):
-    """A run failed or refused its input; `outcome` says how."""
+    """The run failed, or refused its input; `outcome` says how."""
 
     def __init__(self, outcome: Outcome) -> None:
         super().__init__(outcome.message or outcome.verdict, outcome.hint, outcome.code)
@@ -70,13 +70,14 @@ class RunFailed(DeployError):
 
 
 class Cluster:
-    """Some hosts: `"user@a:port,b"`, a list of such, or none for those of cluster.toml (`file`, or this folder's).
+    """Some hosts: `"user@a:port,b"`, a list of such texts, or none for the hosts of cluster.toml.
 
-    Or a cluster of Slurm, by a login node of it: `slurm="user@login:port"`. `allow_folder`: allow what that file asks
-    for, as --allow-folder does; what it asks for is printed once to standard error.
+    That is the file `file`, or cluster.toml in this folder. For a Slurm cluster, give one of its login nodes instead:
+    `slurm="user@login:port"`. `allow_folder`: allow what the file asks for, as --allow-folder does; this is printed
+    once to standard error.
 
-    Raises UsageError for hosts or a file that cannot be understood, and for a file that is not allowed. No method
-    prints more; `show=True` prints what the command of the same name prints.
+    Raises UsageError for hosts or a file that cannot be understood, and for a file that is not allowed. The methods
+    print nothing else, except with `show=True`: then they print what the command of the same name prints.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Cluster:
         self.hosts: tuple[str, ...] = tuple(host.name for host in asked)
 
     def preflight(self, image: str = "") -> Event:
-        """Whether training would start: the verdict. Raises Refused with the one cause if it would not."""
+        """Check whether training would start, and return the verdict. If not, raises Refused with the one cause."""
         asked = preflight.PreflightOptions(PreflightRequest(), proof=True)
         _, verdict = preflight.preflight(self._inventory(), image, asked)
         if not verdict.ok:
@@ -101,12 +102,12 @@ class Cluster:
         return verdict.json()
 
     def deploy(self, script: str | Sequence[str] = "", *, show: bool = False, **options: Any) -> Run:
-        """Start a run and return at once. The options are those of `muster deploy`, and so is what is refused.
+        """Start a run, and return as soon as it has started. It takes and refuses the same options as `muster deploy`.
 
-        script: a command as you type it, or its words. options: any other, by its Python name (reference/options.md):
+        script: a command as you type it, or its words. options: any option by its Python name (reference/options.md):
         `folder=`, `env={"A": 1}`, `secrets=["TOKEN"]`, `mounts=["/data:/data:ro"]`, `max_hours=2.5`.
         On Slurm the options are those of `muster deploy --slurm`: `nodes=2`, `sbatch="--partition=a"`, `setup=[...]`.
-        Raises UsageError, Refused (preflight), DeployError with every host that failed; nothing runs then.
+        Raises UsageError, Refused (by preflight), or DeployError with every host that failed; then nothing is running.
         """
         text = script if isinstance(script, str) else shlex.join(script)
         asked = replace(self._deploy_options(options), script=text, detach=True)
@@ -117,48 +118,48 @@ class Cluster:
         return Run(self, started["run"])
 
     def run(self, name: str) -> Run:
-        """A run on these hosts, by its id. Raises UsageError for a name that no run can have."""
+        """Get a run on these hosts by its id. Raises UsageError for a name that no run can have."""
         if not (run := asked_run("run", name)):
             raise UsageError("no run is named", "Cluster.runs() lists them")
         return Run(self, run)
 
     def runs(self) -> list[Event]:
-        """The runs that have a folder or a container on the hosts, as `muster runs --hosts --json`."""
+        """List the runs that have a folder or a container on the hosts, as `muster runs --hosts --json` does."""
         return self._recorded(lambda console: status.runs(self._options(), console))
 
     def status(self) -> list[Event]:
-        """What runs on each host, as `muster status --json`; a host that does not answer has the key `error`."""
+        """List what runs on each host, as `muster status --json` does; a host without an answer has the key `error`."""
         return self._recorded(lambda console: status.status(self._options(), console))
 
     def gpus(self) -> list[Event]:
-        """Who holds which GPU, as `muster gpus --json`."""
+        """List who holds which GPU, as `muster gpus --json` does."""
         return self._recorded(lambda console: status.gpus(self._options(), console))
 
     def down(self, run: str = "") -> None:
-        """Remove the containers of our runs, or of one. Files stay. Raises DeployError."""
+        """Remove the containers of all your runs, or of one run. Files stay. Raises DeployError."""
         self._recorded(lambda console: attach.down(self._options(run), console))
 
     def _submitted(self, options: Options, show: bool) -> str:
-        # Imported here: nothing else of this API needs it.
+        # Imported here because nothing else in this API needs it.
         from .commands import slurm
 
         events = self._recorded(lambda console: slurm.deploy(options, console), show)
         return str(next(event for event in events if event.get("kind") == "submitted")["run"])
 
     def _inventory(self) -> cluster.Cluster:
-        """The hosts. Raises UsageError as `_options` does."""
+        """The hosts and their job. Raises UsageError as `_options` does."""
         with consent.asking(self._door):
             return known_cluster(self._options())
 
     def _recorded(self, work: Callable[[Recorder], int], show: bool = False) -> list[Event]:
-        """The events of a piece of work. Raises what it raises."""
+        """Do a piece of work and return its events. Raises what the work raises."""
         events: list[Event] = []
         with consent.asking(self._door):
             work(Recorder(events.append, show))
         return events
 
     def _options(self, run: str = "") -> Options:
-        """The hosts, and a run. Raises UsageError for a cluster of Slurm, whose nodes are Slurm's."""
+        """The options with the hosts and a run. Raises UsageError for a Slurm cluster: Slurm chooses its nodes."""
         if self._slurm and run:
             raise UsageError("not for a run on Slurm", "Run has wait, follow, stop and fetch there")
         if self._slurm:
@@ -166,7 +167,7 @@ class Cluster:
         return Options(self._hosts, self._file, run)
 
     def _deploy_options(self, given: Mapping[str, Any]) -> Options:
-        """Options of `muster deploy` by their names in Python. Raises UsageError for one that there is not."""
+        """The options of `muster deploy` from their Python names. Raises UsageError for an unknown option."""
         spelled = {each.name: each for each in _IN_PYTHON.values()} | _IN_PYTHON
         if strange := sorted(given.keys() - spelled):
             raise UsageError(f"deploy() has no option {strange[0]}", f"there are: {', '.join(sorted(_IN_PYTHON))}")
@@ -177,7 +178,7 @@ class Cluster:
 
 
 def _signature() -> inspect.Signature:
-    """What `help(Cluster.deploy)` and a notebook show."""
+    """The signature that `help(Cluster.deploy)` and a notebook show."""
     *own, _ = inspect.signature(Cluster.deploy).parameters.values()
     keyword = inspect.Parameter.KEYWORD_ONLY
     more = [inspect.Parameter(name, keyword, default=each.default) for name, each in _IN_PYTHON.items()]
@@ -188,7 +189,7 @@ setattr(Cluster.deploy, "__signature__", _signature())  # noqa: B010
 
 
 class Run:
-    """A run on hosts: `id`. It does not depend on this process; `Cluster.run(id)` finds it again."""
+    """A run on hosts or Slurm, with its `id`. It does not depend on this process; `Cluster.run(id)` finds it again."""
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.id = cluster, name
@@ -205,10 +206,10 @@ class Run:
         check: bool = True,
         show: bool = False,
     ) -> Outcome:
-        """Follow the run to its end, and remove its containers. each: gets every event (contract.md).
+        """Follow the run to its end, and remove its containers. each: is called with every event (contract.md).
 
-        Raises RunFailed for a failed run (not with check=False), TimeoutError after `timeout` seconds and
-        KeyboardInterrupt after Ctrl-C (the run continues after both), DeployError.
+        Raises RunFailed for a failed run (not with check=False), DeployError, TimeoutError after `timeout` seconds, and
+        KeyboardInterrupt after Ctrl-C. After the last two, the run continues.
         """
         if not self._outcome:
             until = None if timeout is None else time.monotonic() + timeout
@@ -222,11 +223,11 @@ class Run:
         return self._outcome
 
     def follow(self) -> Iterator[Event]:
-        """The run's events as they come, until its end. A reader that stops leaves the run, which continues."""
+        """Yield the run's events as they arrive, until its end. If the reader stops, the run continues."""
         return _streamed(self._follow)
 
     def logs(self, rank: int | None = None, since: str = "", follow: bool = False) -> Iterator[Event]:
-        """What the ranks print, in the order of time: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
+        """Yield what the ranks print, in time order: `host`, `rank`, `t`, `line`. Raises UsageError, DeployError."""
         if self.cluster._slurm:
             raise UsageError("logs(): not for a run on Slurm", "follow() has rank 0's lines, fetch() brings logs/")
         options = replace(self._options, rank="" if rank is None else str(rank), since=since, follow=follow)
@@ -240,7 +241,7 @@ class Run:
         return (event for event in _streamed(work) if "line" in event)
 
     def stop(self, now: bool = False) -> None:
-        """Stop the run: its script gets SIGTERM, Muster's trainer writes a checkpoint. now: kill it.
+        """Stop the run: its script gets SIGTERM, and Muster's trainer writes a checkpoint. now: kill it instead.
 
         Raises DeployError.
         """
@@ -250,7 +251,7 @@ class Run:
             self.cluster._recorded(lambda console: stop.stop(self._options, now, console))
 
     def fetch(self, only: Sequence[str] = ()) -> Path:
-        """Copy what the run wrote to this machine; returns its folder. only: patterns, as 'work/*.pt'.
+        """Copy what the run wrote to this machine, and return its folder. only: patterns, such as 'work/*.pt'.
 
         Raises DeployError with every host that failed.
         """
@@ -272,7 +273,7 @@ class Run:
 
     @property
     def _on_slurm(self) -> Known | None:
-        """The run's record, if it is one on Slurm. Raises UsageError if this folder has none of it."""
+        """The run's record, if the cluster is Slurm's. Raises UsageError if this folder has no record of the run."""
         if not self.cluster._slurm:
             return None
         if slurm_run := known.find(self.id):
@@ -284,7 +285,7 @@ class Run:
         return self.cluster._options(self.id)
 
     def _follow(self, tell: Callable[[Event], None], over: Callable[[], bool], show: bool = False) -> None:
-        """Follow until the end, or until `over`. Keeps the outcome."""
+        """Follow the run until it ends or `over` returns True, and keep its outcome."""
 
         def hear(event: Event) -> None:
             if event.get("kind") == "result":
@@ -314,7 +315,7 @@ class Run:
 
 
 def _as_option(each: Any, value: Any) -> Any:
-    """A value as `Options` has it: text, several texts, or a switch, as what it usually has is."""
+    """A value in the form of `Options`: a text, several texts, or a switch, like the option's default."""
     usual = each.default
     if value is None:
         return usual
@@ -328,7 +329,7 @@ def _as_option(each: Any, value: Any) -> Any:
 
 
 def _environment(variables: Mapping[str, str | int | float]) -> tuple[str, ...]:
-    """The variables as --env takes them. Raises UsageError for a value that --env would read as two variables."""
+    """The variables in the form of --env. Raises UsageError for a value that --env would read as two variables."""
     texts = tuple(f"{name}={value}" for name, value in variables.items())
     due = {name: str(value) for name, value in variables.items()}
     for name, value in environment_of(Options(env=texts)).items():
@@ -344,7 +345,7 @@ def _is_fault(event: Event) -> bool:
 
 
 def _streamed(work: Callable[[Callable[[Event], None], Callable[[], bool]], None]) -> Iterator[Event]:
-    """The events of work that a thread of its own does; it ends soon after the reader has stopped."""
+    """Yield the events of work that is done in a thread; the work ends soon after the reader has stopped."""
     events: queue.Queue[Event | BaseException | None] = queue.Queue(10_000)
     unread = threading.Event()
 

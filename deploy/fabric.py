@@ -1,10 +1,10 @@
-"""Hosts for a fabfile of anybody: a Fabric Group whose commands and files go through Muster's own door.
+"""Hosts for your own fabfile: a Fabric Group whose commands and files use Muster's SSH connections.
 
     hosts = Hosts("gpu-a,gpu-b")
     hosts.run("df -h /data")
 
-It connects as the user's own `ssh` does (door/), and never as Fabric would by itself: known hosts are checked, jump
-hosts, certificates and `Match` mean what they mean to ssh. Results are Fabric's.
+It connects as the user's own `ssh` does (door/), never as Fabric itself would: known hosts are checked, and jump hosts,
+certificates and `Match` work as in ssh. The results are Fabric's.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from .job.inventory import Host, typed_hosts
 from .report.console import Console
 
 __all__ = ["Hosts"]
-# Bytes of one file, which this machine holds in memory; and the seconds of a command, unless the caller says another.
+# The most bytes of a file (it is held in memory here), and a command's time limit in seconds if the caller sets none.
 MOST, LONGEST_S = 256 << 20, 3600.0
 _MODE = fields.text(4, r"[0-7]{1,4}")
 _INSTEAD = "the hosts of Muster have run, put and get; for a shell: muster shell"
 
 
 def _content(path: Path) -> bytes:
-    """What a file of this machine has, up to one byte more than is sent. Raises UsageError."""
+    """The content of a file on this machine, up to one byte more than the limit. Raises UsageError."""
     try:
         with path.open("rb") as file:
             return file.read(MOST + 1)
@@ -51,19 +51,20 @@ def _content(path: Path) -> bytes:
 
 
 class HostConnection(Connection):  # type: ignore[misc]
-    """One host of `Hosts`: Fabric's Connection, with the session of Muster's door in place of paramiko's."""
+    """One host of `Hosts`: Fabric's Connection, with Muster's SSH session in place of paramiko's."""
 
     def __init__(self, host: Host, hosts: Hosts) -> None:
-        # Fabric would read SSH's settings by itself, and start what `Match exec` names.
+        # With an empty SSHConfig, because Fabric would read SSH's settings by itself, and run the commands of `Match
+        # exec`.
         self._set(_hosts=hosts, _name=host.name)
         super().__init__(host.name, user=host.user, port=host.port, config=Config(ssh_config=SSHConfig()))
 
     def open(self) -> None:
-        """Refused: it would be a second way to log in. Raises UsageError, as do sudo, shell and sftp."""
+        """Not supported, as it would be a second way to log in. Raises UsageError, as do sudo, shell and sftp."""
         raise UsageError(f"{self._name}: Fabric opens no connection of its own here", _INSTEAD)
 
     def close(self) -> None:
-        """Nothing: the group has the connection."""
+        """Do nothing: the group owns the connection."""
 
     def run(
         self,
@@ -74,9 +75,9 @@ class HostConnection(Connection):  # type: ignore[misc]
         timeout: float = LONGEST_S,
         env: Mapping[str, str] | None = None,
     ) -> Result:
-        """Run a line of a shell; `cd` and `prefix` of the context hold. Everybody on the host can read it and `env`.
+        """Run a shell command within the context's `cd` and `prefix`. Everybody on the host can read it and `env`.
 
-        hide, warn, timeout, env: as Fabric has them. Raises UnexpectedExit, CommandTimedOut, DeployError.
+        hide, warn, timeout, env: as in Fabric. Raises UnexpectedExit, CommandTimedOut, DeployError.
         """
         line = self._prefix_commands(command)
         for name in env or {}:
@@ -99,9 +100,9 @@ class HostConnection(Connection):  # type: ignore[misc]
         return result
 
     def put(self, local: str | Path | bytes | IO[bytes], remote: str = "", preserve_mode: bool = True) -> Transferred:
-        """Write a file of this machine to the host, whole or not at all; its folder there is made.
+        """Copy a file from this machine to the host, completely or not at all. Its folder there is created if needed.
 
-        remote: a path, seen from the home; one that ends with / is a folder. Raises DeployError.
+        remote: a path relative to the home; a path that ends with / is a folder. Raises DeployError.
         """
         is_path = isinstance(local, str | Path)
         name = Path(str(local if is_path else getattr(local, "name", ""))).name
@@ -114,9 +115,9 @@ class HostConnection(Connection):  # type: ignore[misc]
         return Transferred(local=local, orig_local=local, remote=path, orig_remote=remote, connection=self)
 
     def get(self, remote: str, local: str | IO[bytes] | None = None, preserve_mode: bool = True) -> Transferred:
-        """Copy a file of the host here: into `local`, which may have {host}, {basename}, {dirname}, {user} and {port}.
+        """Copy a file from the host to `local`, which may contain {host}, {basename}, {dirname}, {user} and {port}.
 
-        Raises DeployError for a file that cannot be read, and for one that is too large.
+        Raises DeployError for a file that cannot be read or is too large.
         """
         path, pieces, size = self._place(remote), list[bytes](), 0
 
@@ -136,7 +137,7 @@ class HostConnection(Connection):  # type: ignore[misc]
             place = self._written(str(local or "{basename}"), path, b"".join(pieces))
             if preserve_mode:
                 mode = _MODE(self._session().run(("stat", "-L", "-c", "%a", "--", path)).out.strip(), f"mode of {path}")
-                Path(place).chmod(int(mode, 8) & 0o755)  # a host lets nobody else here write
+                Path(place).chmod(int(mode, 8) & 0o755)  # a host cannot make the file writable for other users here
         return Transferred(local=place, orig_local=local, remote=path, orig_remote=remote, connection=self)
 
     def _written(self, template: str, path: str, data: bytes) -> str:
@@ -153,13 +154,13 @@ class HostConnection(Connection):  # type: ignore[misc]
         return opened
 
     def _place(self, path: str) -> str:
-        """The absolute path, seen from the home, or from the folder of `cd`."""
+        """The absolute path of a path that is relative to the home, or to the folder of `cd`."""
         if not path or "\0" in path:
             raise UsageError(
                 "a path on the host is empty, or has a character that no path can have", 'put("run.sh", "jobs/")'
             )
         path = path.removeprefix("~/")
-        # `home` is Muster's own folder in it.
+        # `home` of a session is Muster's own folder in the user's home.
         return posixpath.join(posixpath.dirname(self._session().home), *self.command_cwds, path)
 
     def _refuse_large(self, size: int, name: str) -> None:
@@ -175,11 +176,12 @@ class HostConnection(Connection):  # type: ignore[misc]
 
 
 class Hosts(ThreadingGroup):  # type: ignore[misc]
-    """Some hosts, as --hosts has them, or those of cluster.toml (`file`, or this folder's): a Fabric Group.
+    """A Fabric Group of hosts: in the form of --hosts, or those of cluster.toml (`file`, or this folder's).
 
-    `run`, `put` and `get` work on all at once and return Fabric's GroupResult; a host that failed is an exception in
-    it, and GroupException is raised. Connections open at the first call and end with `close`, `with`, or this process.
-    `allow_folder`: as --allow-folder. Raises UsageError for hosts that cannot be understood.
+    `run`, `put` and `get` work on all hosts in parallel and return Fabric's GroupResult. If a host fails, its result is
+    an exception, and GroupException is raised. Connections open at the first call, and end with `close`, with the
+    `with` block, or with this process. `allow_folder`: as --allow-folder. Raises UsageError for hosts that cannot be
+    understood.
     """
 
     def __init__(self, hosts: str | Sequence[str] = "", file: str | Path = "", *, allow_folder: bool = False) -> None:
@@ -206,18 +208,18 @@ class Hosts(ThreadingGroup):  # type: ignore[misc]
 
     def _do(self, method: str, *args: Any, **more: Any) -> Any:
         if self._opened is None:
-            self._open()  # before the threads of the hosts: once, and all at the same time
+            self._open()  # before Fabric starts a thread per host: connect once, to all hosts in parallel
         return super()._do(method, *args, **more)
 
     def put(self, local: str | Path | IO[bytes], remote: str = "", preserve_mode: bool = True) -> Any:
-        """As that of one host. An open file is read once, and all hosts get what it has."""
+        """Like `put` of a single host. An open file is read once, and all hosts get its content."""
         if not hasattr(local, "read"):
             return self._do("put", local, remote, preserve_mode)
         name = Path(str(getattr(local, "name", ""))).name
         return self._do("put", local.read(MOST + 1), f"{remote}{name}" if remote[-1:] in ("", "/") else remote)
 
     def close(self) -> None:
-        """End the connections. A later call opens new ones."""
+        """Close the connections. A later call opens new ones."""
         self._end()
         self._opened = None
 

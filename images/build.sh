@@ -1,6 +1,6 @@
 #!/bin/bash
 # `make image`: builds muster-trainer:cpu (TARGET=gpu: muster-trainer:gpu), also behind a company's proxy and
-# without any registry. Says nothing when nothing had to be done.
+# without any registry. It prints nothing if there was nothing to do.
 #   TARGET=cpu|gpu   CPU_BASE=, GPU_BASE= another base image   TORCH_INDEX= an index with CPU builds of torch
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,20 +21,21 @@ has_image() { docker image inspect "$1" >/dev/null 2>&1; }
 
 pinned_base() { sed -n "s/^ARG ${1}=//p" Dockerfile; }
 
-# Wheels of the user's own pip folder, where it holds torch: the build cannot see that folder by itself.
+# Copies wheels from the user's pip folder (find-links), if torch is there: the build cannot see that folder itself.
 collect_wheels() {
     local folder wheel place
     for folder in $(python3 -m pip config get global.find-links 2>/dev/null || true) ${PIP_FIND_LINKS:-}; do
         compgen -G "$folder/torch-*.whl" >/dev/null || continue
         for wheel in "$folder"/*.whl; do
             place=$wheels/${wheel##*/}
-            # Another build may do the same at this moment: each name appears at once, with a whole file.
+            # Another build may do the same at this moment, so each file appears under its name only when it is
+            # complete.
             [ -e "$place" ] || ln "$wheel" "$place" 2>/dev/null || { cp "$wheel" "$place.$$" && mv -f "$place.$$" "$place"; }
         done
     done
 }
 
-# The pinned base where a registry answers; else one made of Debian packages, which then serves from here on.
+# The pinned base, if a registry answers; else a base made from Debian packages, which is used from then on.
 choose_cpu_base() {
     local pinned
     pinned=$(pinned_base CPU_BASE)
@@ -71,6 +72,7 @@ after=$(docker image inspect --format '{{.Id}}' "$tag")
 if [ "$before" != "$after" ]; then
     size=$(docker image inspect --format '{{.Size}}' "$tag")
     say "$tag is ready: $((size / 1000000)) MB in $((SECONDS - started)) s"
-    # The image that this one replaces would stay behind without a name; one in use, or tagged otherwise, is kept.
+    # Remove the image that this one replaces, which has no name any more; an image in use, or with another tag, is
+    # kept.
     [ "$(docker image inspect --format '{{len .RepoTags}}' "$before" 2>/dev/null)" != 0 ] || docker rmi "$before" >/dev/null 2>&1 || true
 fi

@@ -1,10 +1,10 @@
 #!/bin/bash
-# The base of the cpu image without a registry: Debian packages -> a root file system -> `docker import`.
+# Makes the base of the cpu image without a registry: Debian packages -> a root file system -> `docker import`.
 #   images/debian-base.sh [TAG]        default muster-base:bookworm; about 25 s and 170 MB
 set -euo pipefail
 tag=${1:-muster-base:bookworm}
 
-# Of two that build it at once the second waits, and finds it there.
+# If two builds run at the same time, the second one waits, and then finds the finished base.
 if command -v flock >/dev/null; then
     exec 9>"${TMPDIR:-/tmp}/muster-packages-$(id -u).lock"
     flock 9
@@ -23,7 +23,7 @@ fi
 
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-# Manuals and translations are a fifth of the size. `python` is the name that the image's commands use.
+# Without manuals and translations, which are a fifth of the size. The image's commands use the name `python`.
 # shellcheck disable=SC2016  # the hook's $1 is mmdebstrap's: the root file system
 if ! mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates,tini,wireguard-go,wireguard-tools,iproute2 \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Runs inside the build, as root: init process, virtual environment, user, folders.
+# Runs inside the build, as root: installs the init process, the virtual environment, the user and the folders.
 #   install.sh [--torch-from-base]     /build/requirements holds trainer.txt, torch.txt, torch.sh, uv.txt and, for air-gapped builds, wheels/
 # Optional secrets: `ca` (a company's certificate authorities), `pip_conf` (its package index). Neither stays in the image.
 set -eu
@@ -14,7 +14,7 @@ if [ -s /run/secrets/pip_conf ]; then
 fi
 export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 
-# An init process reaps what torchrun's children leave and passes SIGTERM on; with it in the image, plain
+# An init process reaps orphaned processes of torchrun's children and passes SIGTERM on. With it in the image, a plain
 # `docker run` needs no --init.
 if ! command -v tini >/dev/null; then
     apt="apt-get -qq ${SSL_CERT_FILE:+-o Acquire::https::CAInfo=$SSL_CERT_FILE}"
@@ -23,7 +23,7 @@ if ! command -v tini >/dev/null; then
     rm -rf /var/lib/apt/lists/*
 fi
 
-# A virtual environment of our own: the base's packages are seen but never replaced.
+# A separate virtual environment: the base's packages are visible in it, but never replaced.
 if [ "${1:-}" = --torch-from-base ]; then
     python3 -c 'import importlib.metadata as m; print("torch of the base image:", m.version("torch"))'
     python3 -m venv --system-site-packages --without-pip /venv
@@ -32,16 +32,16 @@ else
     python3 -m venv /venv
     /venv/bin/pip install --require-hashes --find-links "$wheels" -r "$lock"
     sh /build/requirements/torch.sh /venv/bin/python cpu
-    # torch's own compiled tests are a tenth of the image.
+    # Remove torch's own compiled tests, which are a tenth of the image.
     rm -rf /venv/lib/python3*/site-packages/torch/test
 fi
 
-# Slim images ship the standard library without bytecode, and the user below cannot write it: compile it once, here.
+# Slim images have the standard library without bytecode, and the user below cannot write it: compile it here, once.
 /venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("stdlib"))' |
     xargs /venv/bin/python -m compileall -q -x 'site-packages|dist-packages|/test' || true
 
-# Any uid may run this image (compose passes the caller's), so what must be writable is open like /tmp.
-# Ubuntu's own image keeps a user with uid 1000, which is the one that a mounted folder most often belongs to.
+# Any uid may run this image (compose passes the caller's), so what must be writable is open to all, like /tmp.
+# Ubuntu's own image has a user with uid 1000. Mounted folders most often belong to that uid, so that user is removed.
 taken=$(getent passwd 1000 | cut -d: -f1)
 [ -z "$taken" ] || userdel "$taken"
 useradd --uid 1000 --user-group --home-dir /home/muster --create-home muster

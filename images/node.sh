@@ -1,9 +1,9 @@
 #!/bin/sh
-# A compose node: works out what a compose file cannot say, starts the agent, and makes its verdict final.
-#   WORKERS          how many workers there are: compose cannot add, and PET_NNODES is one more
-#   MUSTER_WORKER    how Docker's DNS begins a worker's name (`<project>-worker-`); a scaled service has one
-#                    environment for all its containers, so each looks for the number that has its own address.
-#                    (Asking for the name of its own address does not help: /etc/hosts answers with the container's id.)
+# A compose node: computes what a compose file cannot express, starts the agent, and makes its verdict final.
+#   WORKERS          the number of workers: compose cannot add, and PET_NNODES is one more
+#   MUSTER_WORKER    the beginning of a worker's name in Docker's DNS (`<project>-worker-`). All containers of a scaled
+#                    service have the same environment, so each looks for the number whose name has its own address.
+#                    (A reverse lookup of its address does not help: /etc/hosts answers with the container's id.)
 set -u
 export PET_NNODES=$((1 + WORKERS))
 
@@ -16,13 +16,13 @@ while [ -z "${MUSTER_NODE:-}" ] && [ "$number" -le "$WORKERS" ]; do
 done
 export MUSTER_NODE="${MUSTER_NODE:-$(hostname)}"
 
-# The restart policy brings back a node that was lost, but cannot tell that from a run that was refused, stopped or
-# failed with a reason, where the same would only happen again: such a node leaves its code behind and repeats it.
+# The restart policy brings back a lost node. But it cannot tell that from a run that was refused, stopped, or failed
+# for a reason, where a restart would only fail again: such a node stores its exit code, and a restart only returns it.
 last=/tmp/muster-last-words
 [ ! -s "$last" ] || exit "$(cat "$last")"
 : >"$last"
 
-trap : TERM INT HUP # tini -g tells the agent too; its code is still to come
+trap : TERM INT HUP # tini -g also signals the agent: wait for the agent's exit code
 python -m muster.trainer.node agent "$@"
 code=$?
 for verdict in "${MUSTER_RUN_DIR:-/none}"/outcome/"$MUSTER_NODE"-*.json; do

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Runs inside the build, as root: what `fab deploy --overlay` makes a run's own network with. An image without it runs everything
-# else, so a base whose packages lack it is no failure. Optional secret: `ca` (a company's certificate authorities).
+# Runs inside the build, as root: installs what `fab deploy --overlay` needs for a run's own network. An image without
+# it runs everything else, so it is no failure if the base's packages lack it. Optional secret: `ca` (a company's
+# certificate authorities).
 set -eu
 have() { command -v wireguard-go >/dev/null && command -v wg >/dev/null && command -v ip >/dev/null; }
 ! have || exit 0

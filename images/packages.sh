@@ -1,5 +1,5 @@
 #!/bin/bash
-# An image with packages of your own on top of the trainer's; torch stays the one that is there.
+# Builds an image with your own packages on top of the trainer's; the torch that is there stays.
 #   images/packages.sh REQUIREMENTS TAG [BASE]        BASE: muster-trainer:cpu
 #   images/packages.sh examples/requirements.txt muster-examples:cpu
 set -euo pipefail
@@ -16,7 +16,7 @@ requirements=$1 tag=$2 base=${3:-muster-trainer:cpu}
 [ -f "$requirements" ] || fail "no such file: $requirements" "one requirement a line, as for pip install -r" 2
 docker image inspect "$base" >/dev/null 2>&1 || fail "no image $base here" "make image, or name another base"
 
-# A context of one file: the folder it lies in may hold data.
+# A build context with only this file: its own folder may contain large data.
 context=$(mktemp -d)
 log=$context/log
 trap 'rm -rf "$context"' EXIT

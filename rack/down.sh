@@ -1,6 +1,6 @@
 #!/bin/bash
-# `make rack-down`: removes the rack's containers, with all that ran in them, its volumes, network and keys.
-#   RACK=NAME    another one than `rack`        ALL=1    every rack of this engine, and the nodes' image
+# `make rack-down`: removes the rack's containers and everything in them, its volumes, network and keys.
+#   RACK=NAME    a rack with another name than `rack`   ALL=1    all racks on this engine, and the nodes' image
 set -euo pipefail
 cd "$(dirname "$0")"
 name=${RACK:-rack}
@@ -13,7 +13,7 @@ if ! docker version >/dev/null 2>&1; then
     exit 1
 fi
 
-# Only files that up.sh writes: the folder's name comes from a label.
+# Removes only files that up.sh writes, because the folder's name comes from a label.
 forget() {
     rm -f "$1"/{ssh_config,known_hosts,id_ed25519,id_ed25519.pub,start-*.log}
     rmdir "$1" 2>/dev/null || true
@@ -21,7 +21,7 @@ forget() {
 
 states=$(docker ps -a --filter "$filter" --format '{{.Label "muster.rack.state"}}' | sort -u)
 containers=$(docker ps -aq --filter "$filter")
-# Words, one for each object.
+# Unquoted on purpose: one word for each object.
 # shellcheck disable=SC2086
 [ -z "$containers" ] || docker rm --force --volumes $containers >/dev/null
 for kind in volume network; do

@@ -1,11 +1,11 @@
 #!/bin/bash
-# The image of a rack node: Debian with a real OpenSSH server and a real Docker engine. Prints its tag.
+# Builds the image of a rack node (Debian with a real OpenSSH server and a real Docker engine), and prints its tag.
 #   DEBIAN=trixie          the release, and with it the engine: trixie has Docker 26.1, forky 28.5 (as of November 2026)
-#   rack/image.sh          built once (about 30 s, 400 MB); from a registry's Debian where one answers, else from packages
+#   rack/image.sh          built once (about 30 s, 400 MB), from a registry's Debian if one answers, else from packages
 set -euo pipefail
 release=${DEBIAN:-trixie}
 packages="docker.io docker-cli openssh-server iproute2 netcat-openbsd iptables procps python3 sudo tini"
-# The script's own sum is in the tag: a changed list of packages makes a new image.
+# The tag contains this script's checksum, so that a changed list of packages makes a new image.
 tag=muster-node:$release-$(cksum <"$0" | cut -d ' ' -f 1)
 
 say() { echo "rack  $*" >&2; }
@@ -16,7 +16,7 @@ fail() {
     exit 1
 }
 
-# Host keys must never be the same on two machines: every node makes its own at its first boot.
+# Two machines must never have the same host keys, so every node makes its own at its first boot.
 finish='rm -f /etc/ssh/ssh_host_* && useradd --create-home --shell /bin/bash --groups docker muster && '
 finish+='echo "muster ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/muster'
 metadata=("LABEL muster.rack.image=$release" 'CMD ["tini", "--", "/usr/local/sbin/rack-node"]')
@@ -30,7 +30,7 @@ $(printf '%s\n' "${metadata[@]}")
 DOCKERFILE
 }
 
-# The mirror this machine's own apt uses, where that is Debian's; else mmdebstrap's default.
+# The mirror that this machine's apt uses, if this is Debian; else mmdebstrap's default.
 own_mirror() {
     local codename
     # shellcheck source=/dev/null
@@ -41,7 +41,8 @@ own_mirror() {
 
 from_packages() {
     local folder mirror change changes=()
-    # Of two that build from packages at once (images/debian-base.sh too) the second waits, and finds the image there.
+    # If two builds from packages run at the same time (also images/debian-base.sh), the second waits, and finds the
+    # image.
     if command -v flock >/dev/null; then
         exec 9>"${TMPDIR:-/tmp}/muster-packages-$(id -u).lock"
         flock 9
@@ -57,9 +58,10 @@ from_packages() {
     fi
     mirror=$(own_mirror)
     folder=$(mktemp -d)
-    # shellcheck disable=SC2064  # the folder of now: at exit the name is gone
+    # shellcheck disable=SC2064  # expand the name now: the local variable is gone at exit
     trap "rm -rf '$folder'" EXIT
-    # A mirror that stands still, as some companies keep one, will do, though a moving release is soon "expired" there.
+    # A frozen mirror, such as some companies have, is good enough, although a moving release soon counts as expired
+    # there.
     if ! mmdebstrap --quiet --variant=minbase --include="${packages// /,}" \
         --aptopt='Acquire::Check-Valid-Until "false"' \
         --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \

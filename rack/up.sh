@@ -1,6 +1,6 @@
 #!/bin/bash
-# `make rack`: containers that each run a real sshd and a real Docker engine, on a network of their own. To `fab` they
-# are hosts. All that is made carries the label muster.rack; docs/develop/rack.md has the options.
+# `make rack`: starts containers on a network of their own, each with a real sshd and a real Docker engine. `fab` treats
+# them as hosts. Everything that is made has the label muster.rack; docs/develop/rack.md has the options.
 set -euo pipefail
 cd "$(dirname "$0")"
 nodes=${NODES:-3}
@@ -38,7 +38,7 @@ check_machine() {
         command -v "$tool" >/dev/null || fail "$tool is missing" "install Docker and the OpenSSH client"
     done
     docker version >/dev/null 2>&1 || fail "no Docker engine answers" "start Docker; 'docker version' shows what it says"
-    # What a restart of this machine has ended is no rack to use: it goes.
+    # A rack whose containers were ended by a restart of this machine cannot be used: remove it.
     [ -n "$(docker ps -q --filter "label=muster.rack=$name")" ] || RACK=$name ./down.sh >/dev/null
     there=$(docker ps -aq --filter "label=muster.rack=$name" | wc -l)
     [ "$there" -eq 0 ] || fail "a rack of $((there)) nodes is up" \
@@ -51,8 +51,8 @@ state_of_rack() {
 
 rack_option() { [ "$name" = rack ] || echo " RACK=$name"; }
 
-# The narrowest rights that this engine grants and an engine inside can work with. Some virtual machines lack
-# CAP_SYS_RESOURCE; there no container can be given it, and --privileged fails as well.
+# Finds the narrowest rights that this engine grants and that an engine in a container can work with. On some virtual
+# machines without CAP_SYS_RESOURCE, no container can have it, and --privileged fails as well.
 choose_rights() {
     local unconfined words="" said
     unconfined=$(printf -- '--security-opt %s ' seccomp=unconfined apparmor=unconfined systempaths=unconfined label=disable)
@@ -64,8 +64,9 @@ choose_rights() {
         "neither all capabilities nor --privileged work; a rootful Docker engine on Linux is needed"
 }
 
-# Docker chooses a free subnet; only one that was asked for lets nodes keep their addresses through a reboot.
-# A network that is there already is another rack's, so what is made is only undone from here on; no signal comes between.
+# Docker chooses a free subnet. The network is then made again with that subnet, because nodes keep their addresses
+# through a reboot only on a subnet that was asked for. A network that exists already belongs to another rack, so `undo`
+# is only set up after the network was made; signals are ignored in between.
 make_network() {
     trap '' INT TERM HUP
     docker network create "${labels[@]}" "muster-$name" >/dev/null ||
@@ -79,7 +80,7 @@ make_network() {
     trap 'exit 130' INT TERM HUP
 }
 
-# The address of node $1; the gateway has the first of the subnet.
+# The address of node $1; the gateway has the first address of the subnet.
 address() {
     local base=${subnet%/*}
     echo "${base%.*}.$((${base##*.} + 1 + $1))"
@@ -87,7 +88,7 @@ address() {
 
 is_behind() { [ -n "$jump" ] && [ "$1" -eq "$nodes" ]; }
 
-# Of a mixed rack every third node has containerd's store, or the last one of two.
+# In a mixed rack, every third node has containerd's store; with two nodes, the second one.
 store_of() {
     local third=$((nodes < 3 ? nodes : 3))
     if [ "$store" != mixed ]; then echo "$store"; elif [ $(($1 % third)) -eq 0 ]; then echo containerd; else echo classic; fi
@@ -116,7 +117,7 @@ wait_for_node() {
     fail "rack-$1 did not come up" "the lines above are its last words"
 }
 
-# Asked through the engine, which is trusted already: so nobody has to believe a key because it is the first one seen.
+# The keys come through the engine, which is trusted already, so ssh need not trust a key on first use.
 write_known_hosts() {
     local node key
     for node in $(seq "$nodes"); do
@@ -137,7 +138,7 @@ write_config() {
     done
 }
 
-# After a failure or Ctrl-C: nodes that are being created must be there before they can be removed.
+# After a failure or Ctrl-C: wait for nodes that are being created, because only then can they be removed.
 undo() {
     trap '' INT TERM HUP
     wait
@@ -147,7 +148,7 @@ undo() {
 trap 'exit 130' INT TERM HUP
 check_options
 check_machine
-# Nodes share this machine's cores. Were each to use them all, their threads would wait for each other most of the time.
+# Nodes share this machine's cores. If each used all of them, their threads would mostly wait for each other.
 cores=$(($(nproc) / nodes))
 [ "$cores" -gt 0 ] || cores=1
 image=$(./image.sh)

@@ -1,6 +1,6 @@
-"""`python -m release.dist [FOLDER]`: the wheel, the source archive and the SBOM, with the same bytes on every machine.
+"""`python -m release.dist [FOLDER]`: build the wheel, source archive and SBOM, with the same bytes on every machine.
 
-`--check` builds twice and compares. Times are those of the last commit; only files that git knows are in the archive.
+`--check` builds twice and compares. File times are that of the last commit; the archive has only files in git.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def build(folder: Path) -> list[Path]:
-    """Build into a folder; the files that were made. Raises subprocess.CalledProcessError."""
+    """Build into a folder, and return the files. Raises subprocess.CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
     moment = int(_git("log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as scratch:
@@ -46,16 +46,16 @@ def _copy_known_files(source: Path) -> None:
         if name and file.is_file() and not file.is_symlink():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes(file.read_bytes())
-            # A program stays one; what a umask takes away is not in the archive.
+            # An executable file stays executable. The mode is set because the umask would change it.
             (source / name).chmod(0o755 if os.access(file, os.X_OK) else 0o644)
 
 
 def _build_wheel(source: Path, empty: Path, folder: Path, moment: int) -> Path:
-    """The wheel in `folder`, where one of another version may lie."""
+    """Build the wheel into `folder`, which may also contain a wheel of another version."""
     words = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     words += ["--no-build-isolation"] if _is_there("setuptools") else []
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(moment)}
-    # A wheel keeps the rights of the files that the build copies.
+    # A wheel keeps the modes of the files that the build copies.
     subprocess.run([*words, "--wheel-dir", str(empty), str(source)], env=environment, umask=0o022, check=True)
     (wheel,) = empty.glob("*.whl")
     return Path(shutil.copy(wheel, folder))
@@ -66,7 +66,7 @@ def _is_there(module: str) -> bool:
 
 
 def _pack_source(source: Path, folder: Path, wheel: Path, moment: int) -> Path:
-    """The files that git knows, and the wheel's metadata as PKG-INFO: all that a source archive is."""
+    """Pack the source archive: the files in git, and the wheel's metadata as PKG-INFO."""
     with zipfile.ZipFile(wheel) as parts:
         (metadata,) = [name for name in parts.namelist() if name.endswith(".dist-info/METADATA")]
         about = parts.read(metadata)
@@ -89,12 +89,12 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int, moment: int
 
 
 def digests(files: list[Path]) -> dict[str, str]:
-    """The SHA-256 of each file, by its name."""
+    """The SHA-256 of each file, by file name."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def main(words: list[str]) -> int:
-    """Build; with --check a second time, and 1 where a byte differs."""
+    """Build and print the digests. With --check, build twice and return 1 if a byte differs."""
     folder = Path(next((word for word in words if not word.startswith("-")), str(HOME / "build/dist")))
     made = digests(build(folder))
     if "--check" in words:

@@ -1,7 +1,7 @@
-"""`make pins`: take the newest version of everything that is pinned, lock it again, and say what changed.
+"""`make pins`: take the newest version of everything that is pinned, lock it again, and print what changed.
 
-Packages come from the index of this machine's pip, images from where Docker pulls them. A pin with `<` stays below it.
-Tests decide whether the newer ones are taken: this changes files, and commits nothing.
+Packages come from this machine's pip index, images from where Docker pulls them. A requirement with `<` stays below
+that version. This changes files and commits nothing: tests decide whether the newer versions are kept.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from release.sbom import read_lock
 
 HOME = Path(__file__).resolve().parents[1]
 REQUIREMENTS = HOME / "requirements"
-# What lock.sh copies, for an installed Muster.
+# The copy that lock.sh makes for an installed Muster.
 HOSTS_LOCK = HOME / "deploy/send/packages/uv.txt"
-# It has the pins of images by digest, `name:tag@sha256:...`.
+# This file pins images by digest: `name:tag@sha256:...`.
 DOCKERFILE = HOME / "Dockerfile"
 _EXACT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 _IMAGE = re.compile(r"([\w./-]+:[\w.-]+)@(sha256:[0-9a-f]{64})")
 
 
 def loosen(text: str) -> str:
-    """The requirements, with each exact pin as the least that is taken."""
+    """The requirements, with each exact pin turned into a lower bound."""
     return _EXACT.sub(r"\1>=\2", text)
 
 
 def pin(text: str, versions: dict[str, str]) -> str:
-    """The requirements, with each exact pin at the version that a lock has now."""
+    """The requirements, with each exact pin set to the version that is locked now."""
     return _EXACT.sub(lambda found: f"{found[1]}=={versions.get(_plain(found[1]), found[2])}", text)
 
 
 def tell_changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What is newer, came or went, a line each."""
+    """A line for each package that has another version, is new, or is gone."""
     lines = [f"{name} {before[name]} -> {after[name]}" for name in before.keys() & after.keys()]
     lines = [line for line in lines if line.split()[1] != line.split()[3]]
     lines += [f"{name} {after[name]} is new" for name in after.keys() - before.keys()]
@@ -52,14 +52,14 @@ def _locked() -> dict[str, str]:
 
 
 def renew_packages() -> list[str]:
-    """Lock with the newest, then pin that. Raises subprocess.CalledProcessError; the files are as before then."""
+    """Lock the newest versions, then pin them. Raises subprocess.CalledProcessError, after restoring all files."""
     inputs = {file: file.read_text() for file in REQUIREMENTS.glob("*.in")}
     locks = {file: file.read_text() for file in (*REQUIREMENTS.glob("*.txt"), HOSTS_LOCK)}
     before = _locked()
     try:
         for file, text in inputs.items():
             file.write_text(loosen(text))
-        # The locks of before would hold the old versions.
+        # lock.sh lets uv write to new files, so that it does not prefer the versions in the old locks.
         subprocess.run([REQUIREMENTS / "lock.sh"], check=True)
         newest = _locked()
         for file, text in inputs.items():
@@ -73,7 +73,7 @@ def renew_packages() -> list[str]:
 
 
 def renew_images() -> list[str]:
-    """The digests that the tags of images have now. What cannot be asked stays, and is said."""
+    """Update the digests of the images' tags. A digest that cannot be looked up stays, and is reported."""
     said, text = [], DOCKERFILE.read_text()
     for image, digest in dict(_IMAGE.findall(text)).items():
         asked = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]

@@ -4,14 +4,14 @@
 ' '''
 # fmt: on
 
-# The command `muster` of a checkout: `make` copies this file to .venv/bin. The shell starts the Python beside it, to
-# which the lines above are a text: a kernel takes no blank in the path behind #!, and no long one. -E: the packages in
-# a PYTHONPATH are for the script, not for Muster.
+# The command `muster` of a checkout: `make` copies this file to .venv/bin. The shell starts the Python next to it; to
+# Python, the lines above are only a string. (A #! line cannot have a path with blanks, or a long one.) -E: packages in
+# PYTHONPATH are for the script, not for Muster.
 
 import sys
 from pathlib import Path
 
-# The checkout that has this .venv, or the one whose .venv, or command, this is a link to.
+# The checkout that contains this .venv, or the one that the .venv or this command links to.
 TYPED = Path(sys.argv[0])
 TOPS = [path.parent.parent.parent for path in (TYPED.absolute(), TYPED.resolve())]
 sys.path.insert(0, str(next(top for top in TOPS if (top / "deploy/commands/main.py").is_file())))

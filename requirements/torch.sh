@@ -1,8 +1,8 @@
 #!/bin/sh
-# Installs the pinned torch into an environment, in the build for this machine: requirements/torch.sh PYTHON [auto|cpu]
+# Installs the build of the pinned torch for this machine into an environment: requirements/torch.sh PYTHON [auto|cpu]
 #
-# For x86-64 Linux, pip's default is the CUDA build, several GB. uv has the list of PyTorch's own indexes and looks for a
-# GPU (`auto`). A wheel on this machine, or the index that TORCH_INDEX names, goes first; pip alone is the last way.
+# For x86-64 Linux, pip's default is the CUDA build, which has several GB. uv knows PyTorch's own indexes and looks for
+# a GPU (`auto`). A wheel on this machine, or the index in TORCH_INDEX, is used first; plain pip is the last resort.
 set -eu
 python=$1
 backend=${2:-auto}
@@ -14,10 +14,10 @@ say() { echo "$*" >&2; }
 
 pip() { "$python" -m pip --disable-pip-version-check "$@"; }
 
-# What the user told pip, in a variable or in its settings: setting VARIABLE NAME
+# setting VARIABLE NAME: the user's setting for pip, from a variable or from pip's configuration
 setting() { eval "printf %s \"\${$1:-}\"" | grep . || pip config get "global.$2" 2>/dev/null || true; }
 
-# A uv on this machine, or the locked one, for this once.
+# Finds a uv on this machine, or downloads the locked version for this call only.
 find_uv() {
     if [ -x "${python%/*}/uv" ]; then
         uv=${python%/*}/uv
@@ -46,7 +46,7 @@ if [ -n "${TORCH_INDEX:-}" ]; then
     exit
 fi
 
-# uv does not read pip's settings: behind a company's proxy it needs them as well.
+# uv does not read pip's settings, but behind a company's proxy it needs them too.
 SSL_CERT_FILE=${SSL_CERT_FILE:-$(setting PIP_CERT cert)}
 UV_DEFAULT_INDEX=${UV_DEFAULT_INDEX:-$(setting PIP_INDEX_URL index-url)}
 [ -z "$SSL_CERT_FILE" ] || export SSL_CERT_FILE
@@ -56,7 +56,7 @@ if ! find_uv; then
     why="uv cannot be installed here"
 elif plan=$(uv_pip --dry-run 2>&1); then
     build=$(printf '%s\n' "$plan" | sed -n 's/^ *+ torch==//p')
-    # At 30 Mbit/s. The sizes are those of torch 2.13 for x86-64 Linux; other machines get less.
+    # Times at 30 Mbit/s. The sizes are those of torch 2.13 for x86-64 Linux; other machines download less.
     case $build in
     '') ;;
     *+cu* | *+rocm* | *+xpu*) say "installing torch $build for this machine's GPU (several GB: 15 minutes or more, once)" ;;

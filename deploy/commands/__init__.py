@@ -1,1 +1,1 @@
-"""The commands of `fab` and `muster`: each turns options into one call, and its result into an exit code."""
+"""The commands of `muster` and `fab`: each turns options into one call, and the result into an exit code."""

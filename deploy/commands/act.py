@@ -1,4 +1,4 @@
-"""Commands for a run that goes on or has ended: attach, stop, fetch, down, leave, join."""
+"""Commands for a run that is running or has ended: attach, stop, fetch, down, leave, join."""
 
 from __future__ import annotations
 
@@ -120,11 +120,11 @@ def down(options: Options, console: Console) -> int:
     from . import where
 
     named = options.hosts or options.cluster
-    if options.delete:  # it takes no hosts that are not typed
+    if options.delete:  # --delete only uses hosts that the user types
         if known := where.on_slurm(options):
             where.refuse_slurm(known, f"once it has ended, its copy here: rm -r {folders.display_path(known.run_dir)}")
         return hosts_delete.delete(options, console) if named else local_delete.delete(options.run, console)
-    # Without --run it is about this machine, or the hosts that are typed.
+    # Without --run, the command applies to this machine or to the typed hosts.
     asked = where.beside(options, console) if options.run or named else None
     if isinstance(asked, Options):
         return hosts_attach.down(asked, console)

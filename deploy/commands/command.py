@@ -1,6 +1,6 @@
-"""`@command`: a command of the tree: its function, options, help, exit code, and where the script's words begin.
+"""`@command` makes a function a command, with its options, help and exit codes, and finds where a script begins.
 
-The help has one form for all: what it does, an example, the exit codes, the options with their defaults.
+The help of every command has the same form: what it does, an example, the exit codes, the options with defaults.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from . import typos
 if TYPE_CHECKING:
     from ..report.console import Console
 
-# The meaning of a code if the command gives none of its own. Every command can end with each of these.
+# The meaning of each exit code, unless the command has its own. Every command can end with each of these codes.
 MEANINGS = {
     DONE: "done",
     FAILED: "something failed: the error names it, and the host",
@@ -34,36 +34,38 @@ MEANINGS = {
     STOPPED: "stopped by Ctrl-C",
 }
 _WIDEST, _NO_BREAK = 120, "\u2011"
-# Commands that look at hosts or at runs, and leave the terminal alone meanwhile.
+# Commands that look at hosts or runs, and do not read from the terminal meanwhile.
 _ASKING = frozenset(["status", "gpus", "logs", "why", "runs", "fetch", "clean", "unlock", "leave", "join", "down"])
-# With --json, it writes one object: what the folder asks for stands on standard error alone.
+# With --json, this command writes a single object; what it says about a folder's wishes goes only to standard error.
 _ONE_OBJECT = "preflight"
-# More options than these do not all stand on the first screen of a help.
+# A command with more options than this shows only the most important ones on the first screen of its help.
 _MANY = 14
 
 
 class HelpFormatter(click.HelpFormatter):
-    """Breaks no line at a hyphen: `"--partition=a100"` can be copied from the screen."""
+    """A help formatter that breaks no line at a hyphen: `"--partition=a100"` can be copied from the screen."""
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 24, col_spacing: int = 2) -> None:
-        """Names, and what each means beside it, or below it where the name is long."""
+        """Write each name with its meaning next to it, or below it if the name is long."""
         super().write_dl([(name, text.replace("-", _NO_BREAK)) for name, text in rows], col_max, col_spacing)
 
     def getvalue(self) -> str:
-        """All of it."""
+        """The whole help, with ordinary hyphens again."""
         return super().getvalue().replace(_NO_BREAK, "-")
 
 
 class Context(click.Context):
-    """A command line that is read; its `obj` is what was typed, with the words behind `--`."""
+    """A command line while it is parsed; its `obj` has all typed words, including those after `--`."""
 
     formatter_class = HelpFormatter
 
 
 class Command(click.Command):
-    """A command that opens the door to what a folder asks for (job/consent.py), and returns its exit code.
+    """A command of the tree: it parses its words, does its work, and returns its exit code.
 
-    What stands behind the options is the program that it runs, or the run and the hosts that it is about.
+    While it works, a door is open that asks the user about what a folder asks for (job/consent.py).
+
+    The words after the options are the program to run, or the run and the hosts that the command applies to.
     """
 
     context_class = Context
@@ -75,7 +77,7 @@ class Command(click.Command):
         rows = table.options_of(name)
         names = {each.name for each in rows}
         self.work, self._runs_script, self._takes_more = work, "script" in names, takes_more
-        # The options that a word without a dash may stand for.
+        # The options that a word without a dash may set.
         self._bare = () if self._runs_script else tuple(each for each in (place, "run", "hosts") if each in names)
         reads = {"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST, "allow_extra_args": True,
                  "allow_interspersed_args": not (self._runs_script or takes_more)}  # fmt: skip
@@ -85,13 +87,13 @@ class Command(click.Command):
         super().__init__(name, context_settings=reads, params=[*own, *options], help=doc, short_help=first)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """What may stand behind the command, in the order of typing."""
+        """What may follow the command's name, in the order of typing."""
         places = [f"[{'|'.join(self._bare).upper()}]"] * bool(self._bare)
         program = ["SCRIPT [ARGS]..."] * self._runs_script + ["COMMAND [ARGS]..."] * self._takes_more
         return [*super().collect_usage_pieces(ctx), *places, *program]
 
     def split(self, ctx: click.Context, args: Sequence[str]) -> tuple[list[str], list[str]]:
-        """The options, also those for which words without a dash stand, and the words of the program behind them."""
+        """Split the words into options, including those that words without a dash set, and the program after them."""
         given, own, left = self._cut(ctx, args)
         places = []
         if self._takes_more and left and own[-1:] != ["--"]:
@@ -100,7 +102,7 @@ class Command(click.Command):
             given, own, left = self._cut(ctx, [*own, *left[1:]]) if places else (given, own, left)
         elif ctx.allow_interspersed_args:
             places, left = left, []
-        if "" in places:  # as below, of an option: `down a ""` would be about all runs of a host
+        if "" in places:  # an unset shell variable, as for options below: `down a ""` would apply to all runs of a host
             raise UsageError(f"{self.name} '': this word is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
         command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
@@ -109,19 +111,19 @@ class Command(click.Command):
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left
 
     def _cut(self, ctx: click.Context, args: Sequence[str]) -> tuple[Container[str], list[str], list[str]]:
-        """The names of the options that are given, their words, and those behind them."""
+        """The names of the given options, the words of these options, and the words after them."""
         given, left, _ = self.make_parser(ctx).parse_args(list(args))
         behind = 0 if ctx.allow_interspersed_args else len(left)
         return given, list(args[: len(args) - behind]), left
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the words. Raises click.UsageError, also for an option in the place of another one's value."""
+        """Parse the words. Raises click.UsageError, also if an option is where another option's value should be."""
         flags = {flag: each for each in self.get_params(ctx) for flag in each.opts}
         try:
             own, left = self.split(ctx, args)
             super().parse_args(ctx, list(own))
         except click.UsageError as fault:
-            fault.ctx = ctx  # its parser does not say whose option it is
+            fault.ctx = ctx  # click's parser does not set the command
             raise
         for flag, value in pairwise(own):
             each = flags.get(flag)
@@ -134,7 +136,7 @@ class Command(click.Command):
         return []
 
     def _read_script(self, ctx: click.Context, program: Sequence[str], dashed: bool) -> None:
-        """Keep the words of a program as --script. Raises UsageError for hosts among them, and for two scripts."""
+        """Store the words of a program as --script. Raises UsageError for hosts among them, and for two scripts."""
         given = ctx.params
         if given["script"]:
             raise UsageError(f"two scripts: {program[0]}, and one with {FLAG.script}", f"leave out {FLAG.script}")
@@ -148,8 +150,8 @@ class Command(click.Command):
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
 
     def invoke(self, ctx: click.Context) -> int:
-        """Do its work."""
-        from ..report.console import Console  # rich takes a tenth of a second, which no help waits for
+        """Do the command's work."""
+        from ..report.console import Console  # imported here so that no help waits for rich (a tenth of a second)
 
         given, typed = dict(ctx.params), list(ctx.find_root().obj or ())
         allow = given.pop("allow_folder", False)
@@ -161,19 +163,19 @@ class Command(click.Command):
             return code_of(console, lambda: self._do(options, console, given))
 
     def _do(self, options: Options, console: Console, given: Mapping[str, Any]) -> int:
-        from ..job.together import refuse_pairs  # no help waits for it
+        from ..job.together import refuse_pairs  # imported here so that `--help` does not wait for it
 
-        # One that runs a script has more of them in a file, or in a record; it knows all later.
+        # A command that runs a script may get more options from a file or a record, and checks all of them later.
         refuse_pairs(self.name or "", options, whole=not self._runs_script)
         with console.opening(lambda: "looking") if self.name in _ASKING else nullcontext():
             return self.work(options, console, **given)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Its arguments and options; where these are many, also --help-all, which shows them all."""
+        """The arguments and options; a command with many options also has --help-all."""
         return [*super().get_params(ctx), *[_HELP_ALL] * self._is_long]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The options; where they are many, in sections, and on the first screen those that people need first."""
+        """Write the options. If there are many, they are in sections, and only the most needed are shown by default."""
         if not self._is_long:
             super().format_options(ctx, formatter)
             return
@@ -189,7 +191,7 @@ class Command(click.Command):
             formatter.write(f"\n`muster {self.name} --help-all` shows all options.\n")
 
     def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """What it does, the example and the exit codes, as they are written."""
+        """Write what the command does, the example and the exit codes, without reflowing the text."""
         formatter.write(f"\n{textwrap.indent(self.help or '', '  ')}\n")
 
 
@@ -201,12 +203,12 @@ def command(
     takes_more: bool = False,
     place: str = "",
 ) -> Callable[[Callable[..., int]], Command]:
-    """Make a function a command, which ends with the exit code that it returns.
+    """Make a function a command; what it returns is the exit code.
 
-    The function gets the options which the table has for this command, a console, and the words of its own, which are
-    no options. `words`: what each of these means; one whose name ends with `...` is several. `takes_more`: it gets
-    the words behind its options, too. `place`: the option for which a word without a dash stands, beside --run and
-    --hosts. `codes`: what its exit codes mean, if MEANINGS does not say it.
+    The function gets the options that the table has for this command, a console, and its arguments. `words`: the
+    meaning of each argument; an argument whose name ends with `...` may be repeated. `takes_more`: the function also
+    gets the words after the options. `place`: the option that a word without a dash sets, in addition to --run and
+    --hosts. `codes`: the meaning of exit codes that MEANINGS does not describe well enough.
     """
     examples = [example] if isinstance(example, str) else example
 
@@ -218,7 +220,7 @@ def command(
 
 
 def code_of(console: Console, work: Callable[[], int]) -> int:
-    """Do the work; its exit code, or that of its fault: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
+    """Do the work and return its exit code, or that of its error: 0 done, 1 failed, 2 wrong usage, 75 stopped."""
     try:
         code = work()
         if console.lost:
@@ -240,7 +242,7 @@ def code_of(console: Console, work: Callable[[], int]) -> int:
 
 
 def read_options(given: Mapping[str, Any]) -> Options:
-    """The options of a command line, as click gives them: a text, several, or a switch."""
+    """Make `Options` from click's parameters: texts, several texts, or switches."""
     values = dict(given)
     for each in fields(Options):
         if each.default == () and each.name in values:
@@ -258,7 +260,7 @@ def _option(each: Field[Any], takes: str) -> click.Option:
     several = each.default == () and row.single != takes
 
     def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> str | tuple[str, ...]:
-        if "" in texts:  # the variable of a shell that is not set: of `stop --run`, it would mean any run
+        if "" in texts:  # probably an unset shell variable: `stop --run ""` would mean any run
             raise UsageError(f"{param.opts[0]}: its value is empty", f"give it one, or leave out {param.opts[0]}")
         if len({*texts}) > 1 and not (several or row.commas):
             raise UsageError(f"{param.opts[0]} is there twice, and one of them would do nothing", "leave out one")
@@ -294,7 +296,7 @@ def _argument(word: str, text: str) -> click.Argument:
 
 
 def _doc(doc: str, examples: Sequence[str], codes: Mapping[int, str]) -> str:
-    """The docstring with the example and the exit codes below it."""
+    """The docstring, followed by the example and the exit codes."""
     shown = [f"  {example}" for example in examples]
     wide = len(str(max(codes)))
     ends = [

@@ -1,6 +1,6 @@
-"""`muster completion`: the text that makes a shell complete words; scripts/completion.sh decides which it offers.
+"""`muster completion` prints a script that makes a shell complete words; scripts/completion.sh chooses the words.
 
-The text holds the commands and their options as they are now. At the Tab key the shell itself reads cluster.toml, SSH's
+The script contains the commands and options of this version. At the Tab key the shell itself reads cluster.toml, SSH's
 settings and runs/: a Python that imports the commands would take half a second.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..report.console import Console
 
 _COMMANDS = " ".join(("fab", "muster"))
-# How each shell calls `_muster_words`. bash takes `=` for a word of its own.
+# How each shell calls `_muster_words`. bash treats `=` as a separate word.
 _SHELLS = {
     "bash": """
 _muster_complete() {
@@ -82,7 +82,7 @@ def completion(options: Options, console: Console) -> int:
 
 
 def script(shell: str, tasks: Iterable[Command]) -> str:
-    """The text for a shell that completes these commands."""
+    """The completion script of a shell for these commands."""
     options = {str(task.name): _options(task) for task in tasks}
     return "\n".join(
         (
@@ -98,13 +98,13 @@ def script(shell: str, tasks: Iterable[Command]) -> str:
 
 
 def _options(task: Command) -> dict[str, bool]:
-    """The options of a command, and whether each takes a value."""
+    """A command's options, and whether each takes a value."""
     named = {each.opts[0]: not each.is_flag for each in task.params if isinstance(each, click.Option)}
     return {**named, "--help": False}
 
 
 def _excluded(task: str) -> dict[str, list[str]]:
-    """The options that one of a command excludes: `deploy,--slurm` has `--hosts`, `deploy,--hosts` has `--slurm`."""
+    """The options that each option excludes: `deploy,--slurm` has `--hosts`, and `deploy,--hosts` has `--slurm`."""
     names, excluded = {each.name for each in options_of(task)}, dict[str, list[str]]()
     for name, rule in rules_of(task):
         for other in names.intersection(rule.when.split("|")):

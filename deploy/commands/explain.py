@@ -1,4 +1,4 @@
-"""`muster explain FILE...|FOLDER|-|RUN|CAUSE`: read what a failed run printed, name its cause; or say what one is."""
+"""`muster explain FILE...|FOLDER|-|RUN|CAUSE`: find the cause in a failed run's output, or describe a cause."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SHOWN, _MOST_NAMED = 240, 20
 _SILENT = ": no error and no end in it, and nothing later than what the others say"
 _PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|PORT|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
-# What a command needs and the lines of the evidence have.
+# Words in a suggested command, and how to find their values in the lines of the evidence.
 _PLACES = {
     "JOB": re.compile(r"(?:JOB|STEP|StepId=|JobId=|job) ?(\d{1,12})\b"),
     "PORT": re.compile(r"\bport (\d{1,5})\b"),
@@ -69,7 +69,7 @@ def tell(whats: Sequence[str], console: Console) -> int:
 
 
 def tell_cause(row: Row, console: Console) -> int:
-    """Print what the table of causes says of one: no page and no network is needed for it."""
+    """Print what the table of causes says about a cause, so that the user needs no web page for it."""
     console.data(
         {
             "kind": "cause",
@@ -89,18 +89,19 @@ def tell_cause(row: Row, console: Console) -> int:
 
 
 def places_of(whats: Sequence[str]) -> tuple[list[Path | None], list[str]]:
-    """The files that are meant, each once; None is standard input. Also what of folders is left out, in words.
+    """The files that the words mean, each once (None is standard input); and in words, what is left out of folders.
 
-    Raises UsageError if there is none.
+    Raises UsageError if there is no such file.
     """
     both = [_places(what) for what in whats]
     return list(dict.fromkeys(place for places, _ in both for place in places)), [left for _, left in both if left]
 
 
 def readings_of(places: Sequence[Path | None], console: Console, budget: Budget) -> list[Reading]:
-    """Read each stream, one after another, within the budget of all.
+    """Read the streams one after another, within one budget for all of them.
 
-    Raises UsageError if one cannot be opened, or the only one cannot be read: of several it is named, and left out.
+    Raises UsageError if one cannot be opened, or if the only one cannot be read. If there are several, one that cannot
+    be read is reported and left out.
     """
     names = sources.names_of(places)
     total = sum(place.stat().st_size for place in places if place)
@@ -125,7 +126,7 @@ def readings_of(places: Sequence[Path | None], console: Console, budget: Budget)
 def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str] | None = None) -> list[str]:
     """The explanation as lines for people, with control characters of the logs made visible.
 
-    `script`: the run's script and its arguments, if its record has them. `files`: the path of each named file.
+    `script`: the run's script and its arguments, if the run's record has them. `files`: the path of each named file.
     """
     whose = " (the script's own fault)" if explanation.script and explanation.cause != "script-error" else ""
     name = explanation.cause or ("none" if explanation.ended_well else "not known")
@@ -161,7 +162,7 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
 
 
 def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
-    """What was not opened, or not looked at because its lines take too much time, and how to ask for it."""
+    """Lines about what was not opened, or not read for lack of time, with a command that reads it."""
     many = "name some of them: muster explain FILE..."
     lines = [f"not read  {visible(left)}: a folder has more than is read; {many}" for left in explanation.left_out]
     for node, (number, end) in list(explanation.unread.items())[:3]:
@@ -173,7 +174,7 @@ def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
 
 
 def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> str:
-    """A command that can be typed: with the script, job and hosts, if known; else one that shows the lines around."""
+    """A command to type next, with script, job and hosts if known; or one that shows the lines around the evidence."""
     text = " ".join(line.text for line in explanation.evidence)
     then = explanation.next
     if not script:
@@ -188,14 +189,14 @@ def next_of(explanation: Explanation, script: str, files: Mapping[str, str]) -> 
     then = re.sub(r"\btorchrun(?: --nproc-per-node \d+)? python ", "python ", then)
     if explanation.hosts and all(_HOST_NAME.fullmatch(host) for host in explanation.hosts):
         then = then.replace("--hosts ...", f"--hosts {','.join(explanation.hosts)}")
-    # `logs` is for a run of Muster's, whose hosts it needs: name the file that is here.
+    # `muster logs` needs the hosts of a run that Muster started: suggest the file that is here instead.
     of_rank = then.split()[:2] == ["muster", "logs"]
     untypable = _PLACEHOLDER.search(then) or of_rank or (not explanation.cause and "..." in then)
     if line and log and untypable:
         return f"sed -n '{max(1, line.number - 15)},{line.number + 15}p' {log}"
     if then.endswith("gpus --hosts ..."):
         return "nvidia-smi"
-    # Suggest no command with unknown parts. `--hosts ...` may stay in it: the reader knows the hosts.
+    # Suggest no command with unknown parts. `--hosts ...` may stay: the reader knows the hosts.
     return "" if {"SCRIPT", "LOG"} & set(then.split()) or of_rank or ("..." in then and not explanation.cause) else then
 
 
@@ -205,7 +206,7 @@ def _first_of(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _folder_of(whats: Sequence[str]) -> Path | None:
-    """The folder of the run that is explained; None if it is no run here."""
+    """The folder of the run to explain; None if it is not a run in this folder."""
     with suppress(DeployError):
         if len(whats) == 1 and whats[0] != _STDIN and not os.path.isfile(whats[0]):
             return record.find(whats[0])
@@ -213,7 +214,7 @@ def _folder_of(whats: Sequence[str]) -> Path | None:
 
 
 def _own_run(folder: Path, console: Console) -> OwnRun | None:
-    """What a run's folder says of it; None if it is no run of Muster's."""
+    """What a run's own folder says about it; None if Muster did not start it."""
     from ..local import attach
 
     if not (folder / "record.json").is_file():
@@ -225,7 +226,7 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
 
 def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Budget) -> Explanation:
-    """The explanation whose evidence quotes the run's verdict, with the last line of a log that has these words."""
+    """If the evidence quotes the run's verdict, find the last log line with these words and refer to it instead."""
     if not explanation.quoted:
         return explanation
     logs = [(name, Path(files[name])) for name in explanation.quoted if name in files]
@@ -237,7 +238,7 @@ def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Bud
 
 
 def _script_of(folder: Path) -> str:
-    """The script of a run; empty if it is not one that torchrun starts."""
+    """A run's script, with its arguments; empty if torchrun does not start it."""
     known = record.own(folder)
     words = [str(word) for word in known.get("arguments", ())]
     if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
@@ -246,18 +247,18 @@ def _script_of(folder: Path) -> str:
 
 
 def _places(what: str) -> tuple[Sequence[Path | None], str]:
-    """Files to read, of which None is standard input, and what is left out."""
+    """The files that a word means (None is standard input), and what is left out."""
     if what == _STDIN:
         return [None], ""
     path = Path(os.path.expanduser(what))
     try:
         if not stat.S_ISDIR(path.stat().st_mode):
             return [path], ""
-        folder = record.find(what)  # a run here comes before a folder of its name
+        folder = record.find(what)  # a run of this name goes before a folder of this name
         return _in_folder(path if folder == path.resolve() else folder, what)
     except PermissionError as fault:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
-    except OSError:  # nothing has this name, or nothing could
+    except OSError:  # no file has this name, or the name is not possible
         if what.count(" ") > 1:
             hint = "the words of an error go to standard input: echo '...' | muster explain -"
             raise UsageError(f"{what[:40]}: no such file", hint) from None
@@ -277,14 +278,14 @@ def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
         files, left_out = sources.in_folder(folder)
     except PermissionError as fault:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
-    if not files and not (folder / "outcome.json").is_file():  # its outcome says how a run ended
+    if not files and not (folder / "outcome.json").is_file():  # outcome.json alone says how a run ended
         hint = "of a run on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
         raise UsageError(f"{what}: no logs in {folder}", hint)
     return files, left_out
 
 
 def _is_piped() -> bool:
-    """Whether standard input is a pipe or a file: a terminal, or nothing at all, brings no output to explain."""
+    """Whether standard input is a pipe, a socket or a file: a terminal, or a closed input, has no output to explain."""
     with suppress(OSError, ValueError):
         mode = os.fstat(sys.stdin.fileno()).st_mode
         return stat.S_ISFIFO(mode) or stat.S_ISREG(mode) or stat.S_ISSOCK(mode)
@@ -301,7 +302,7 @@ def _opened(source: Path | None) -> BinaryIO:
 
 
 def _pieces(stream: BinaryIO, name: str, budget: Budget, unreadable: list[str] | None) -> Iterator[bytes]:
-    """What a stream says; of several, one that cannot be read goes to `unreadable`, and raises no UsageError."""
+    """The content of a stream. If it cannot be read, note it in `unreadable`, or raise UsageError if that is None."""
     try:
         yield from sources.pieces(stream, budget)
     except OSError as fault:

@@ -1,4 +1,4 @@
-"""The commands as tasks of `fab`: one for each, which hands on the words behind its name."""
+"""The commands as tasks of `fab`: each task passes on the words after its name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..report.console import Console
 from .command import Command
 from .main import TREE, every_command, run
 
-# By command, the words that were typed for it. invoke copies tasks, and their attributes with them.
+# The words typed for each command. They are kept here because invoke copies tasks with their attributes.
 _TYPED: dict[str, list[str]] = {}
 
 
 class CommandTask(Task):  # type: ignore[misc]
-    """A command as a task. invoke reads its name alone: the words behind it are the tree's."""
+    """A command as a task. invoke reads only the task's name; Muster's own parser reads the words after it."""
 
     def __init__(self, each: Command) -> None:
         name = str(each.name)
@@ -42,10 +42,10 @@ class CommandTask(Task):  # type: ignore[misc]
         super().__init__(body, name=name, auto_shortflags=False)
 
     def get_arguments(self, *args: Any, **more: Any) -> Any:
-        """None; but before invoke reads the command line, take the words that are this command's out of it."""
+        """Take this command's words out of the command line before invoke reads it; for invoke, it has no arguments."""
         core: Any = getattr(main.program, "core", None)
         unparsed = core.unparsed if core else []
-        # A value of another task's option is no task.
+        # A word after an option is that option's value, not a task.
         at = next((at for at, word in enumerate(unparsed) if word.rpartition(".")[2] == self.name
                    and not (at and unparsed[at - 1].startswith("-"))), len(unparsed))  # fmt: skip
         if unparsed[at + 1 :] or (unparsed[at:] and core.remainder):
@@ -58,20 +58,21 @@ class CommandTask(Task):  # type: ignore[misc]
 
 
 def tasks() -> list[CommandTask]:
-    """Each command as a task, for a fabfile that has others."""
+    """Each command as a task, for a fabfile that also has other tasks."""
     return [CommandTask(each) for each in every_command()]
 
 
 def tasks_of(typed: Sequence[str]) -> Iterator[Task]:
-    """The task of the command that is typed, or each for `fab --list`: for a fabfile that has no others.
+    """The task of the typed command, or all tasks for `fab --list`: for a fabfile that has no other tasks.
 
-    `typed`: what stands behind the program's name. Ends the process where they are no command's words, or ask for help.
+    `typed`: the words after the program's name. If they are not a command, or ask for help, this answers that and ends
+    the process.
     """
     core: Any = getattr(main.program, "core", None)
     asked = core[0].args.help.value if core else None
     words = [asked, "--help"] if isinstance(asked, str) else [*core.unparsed] if core else []
     known = TREE.get_command(None, words[0]) if words else None
     if core and (isinstance(asked, str) or not (known or core[0].args.list.value)):
-        # fab has taken away what stands behind `--`.
+        # fab has removed the words after `--`: add them again.
         sys.exit(run([*words, *(typed[list(typed).index("--") :] if words and "--" in typed else [])]))
     yield from [CommandTask(known)] if known else tasks()

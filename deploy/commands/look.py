@@ -79,7 +79,7 @@ def logs(options: Options, console: Console) -> int:
     from ..slurm import runs as slurm_runs
     from . import where
 
-    # If somebody followed a run to its end, what it printed is on this machine; of one on Slurm, its end alone.
+    # If somebody followed a run to its end, its output is on this machine; for a run on Slurm, only the end of it is.
     match where.here(options) or where.on_slurm(options) or where.run_of(options, console, copy=True):
         case Path():
             return local_within.logs_here(options, console)

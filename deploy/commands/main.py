@@ -1,6 +1,6 @@
 """The tree of commands: `muster`, and the tasks of `fab` in the checkout.
 
-Each command is a function in another module of this package; name a new one in `_GROUPS`.
+Each command is a function in another module of this package; add a new command to `_GROUPS`.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ..job.again import command_of
 from . import typos
 from .command import Command, Context
 
-# The name of this package for pip; `muster` is another project there (docs/decisions/0021).
+# The name of this package for pip; on PyPI, `muster` is another project (docs/decisions/0021).
 DISTRIBUTION = "muster-train"
 _EXAMPLE = command_of("deploy", hosts="a,b", more="train.py --lr 3e-4")
-# By title, the modules with their commands: only the module of the command that is typed is imported.
+# For each section of the help, the modules and their commands. Only the typed command's module is imported.
 _GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     "Start": {"start": ("up", "deploy", "ray", "resume", "demo")},
     "Look": {
@@ -42,7 +42,7 @@ _HOMES = {name: module for group in _GROUPS.values() for module, names in group.
 
 
 class Tree(click.Group):
-    """All commands. A command's module is imported where it is typed: all of them take half a second."""
+    """All commands. A command's module is imported only when needed: importing all of them takes half a second."""
 
     context_class = Context
 
@@ -51,14 +51,14 @@ class Tree(click.Group):
         return sorted(_HOMES)
 
     def get_command(self, ctx: click.Context | None, cmd_name: str) -> Command | None:
-        """The command of that name; None if there is none."""
+        """The command with that name; None if there is none."""
         if cmd_name not in _HOMES:
             return None
         module = import_module(f".{_HOMES[cmd_name]}", __package__)
         return next(each for each in vars(module).values() if isinstance(each, Command) and each.name == cmd_name)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands, and the options that stand before them."""
+        """Write the commands in their sections, and the options that come before a command."""
         formatter.write(f"Usage: muster COMMAND [--options]\n\n  {_EXAMPLE}\n")
         known = {each.name: each.short_help or "" for each in every_command()}
         wide = max(map(len, _HOMES))
@@ -89,12 +89,12 @@ TREE = Tree(
 
 
 def every_command() -> list[Command]:
-    """Each command of the tree."""
+    """All commands of the tree."""
     return [each for name in sorted(_HOMES) if (each := TREE.get_command(None, name))]
 
 
 def run(typed: Sequence[str]) -> int:
-    """Do what these words say, as they were typed behind the program's name. Returns the exit code."""
+    """Run a command line (the words after the program's name), and return its exit code."""
     words = list(typed) or ["--help"]
     words[0] = {"help": "--help", "version": "--version", "-v": "--version"}.get(words[0], words[0])
     if words[1:] and words[0] in ("--help", "-h"):
@@ -111,7 +111,7 @@ def run(typed: Sequence[str]) -> int:
     except UsageError as fault:
         refused = fault
     finally:
-        command_line.BEFORE.clear()  # of this line alone
+        command_line.BEFORE.clear()  # these are about this command line only
         command_line.PLACES.clear()
     from ..report.console import Console
 
@@ -120,7 +120,7 @@ def run(typed: Sequence[str]) -> int:
 
 
 def _refuse_removed_folder() -> None:
-    """Raise UsageError where the current folder is no more: no path of it leads anywhere."""
+    """Raise UsageError if the current folder was removed: no relative path works there."""
     try:
         os.getcwd()
     except FileNotFoundError:
@@ -128,9 +128,10 @@ def _refuse_removed_folder() -> None:
 
 
 def end_quietly_when_nobody_reads() -> None:
-    """Let `muster --list | head` end without a traceback: the reader closed the pipe on purpose. A full disk did not.
+    """Let `muster --list | head` end without a traceback: the reader closed the pipe on purpose.
 
-    This is for what click prints. In a run, Console notices the closed pipe and continues silently.
+    Other write errors, such as a full disk, are reported. This is for what click prints: during a run, Console notices
+    the closed pipe and continues silently.
     """
     before = sys.excepthook
     atexit.register(_drop_unread)
@@ -149,9 +150,10 @@ def end_quietly_when_nobody_reads() -> None:
 
 
 def _drop_unread() -> None:
-    """Python itself would flush at the end, print an exception, and change the exit code of a run into 120.
+    """Flush the output streams, and drop what cannot be written.
 
-    Who wrote it has met the same fault, and decided what it means.
+    Python itself would flush at exit, print an exception, and change the exit code to 120. The code that wrote the
+    output has met the same error already, and decided what it means.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -161,12 +163,12 @@ def _drop_unread() -> None:
 
 
 def _drop(stream: TextIO) -> None:
-    """Let nobody get what the stream still holds."""
+    """Redirect a stream to /dev/null: what it still holds is lost."""
     os.dup2(os.open(os.devnull, os.O_RDWR), stream.fileno())
 
 
 def take_no_program_from_here() -> None:
-    """Leave relative folders out of PATH: `ssh` of the current folder may be somebody else's program."""
+    """Remove relative folders from PATH: `ssh` in the current folder may be somebody else's program."""
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     os.environ["PATH"] = os.pathsep.join(place for place in places if os.path.isabs(place))
 
@@ -174,20 +176,20 @@ def take_no_program_from_here() -> None:
 def main() -> None:
     """The console command `muster`; ends the process with the command's exit code."""
     for name in ("stdin", "stdout", "stderr"):
-        if not (stream := getattr(sys, name)):  # it is closed: the next file that is opened would get its number
+        if not (stream := getattr(sys, name)):  # closed: the next opened file would get its descriptor number
             setattr(sys, name, open(os.devnull, "r+"))  # noqa: SIM115 (open until the process ends)
-        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):  # a letter that a terminal lacks ends no run
+        elif name != "stdin" and isinstance(stream, io.TextIOWrapper):  # escape what the terminal cannot encode
             stream.reconfigure(errors="backslashreplace")
     end_quietly_when_nobody_reads()
     take_no_program_from_here()
     try:
         sys.exit(run(sys.argv[1:]))
-    except KeyboardInterrupt:  # while a command's modules are loaded, which takes up to a second
+    except KeyboardInterrupt:  # Ctrl-C while a command's modules are loaded, which takes up to a second
         sys.exit(STOPPED)
 
 
 def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
-    """What click refuses, in our words, with what its user may have meant."""
+    """Turn an error from click into Muster's words, with what the user may have meant."""
     command = fault.ctx.command if fault.ctx else TREE
     task = "" if command is TREE else command.name or ""
     if isinstance(fault, click.NoSuchOption):
@@ -204,7 +206,7 @@ def _refused(fault: click.UsageError, typed: Sequence[str]) -> UsageError:
 
 
 def _refusal_of(words: Sequence[str]) -> UsageError | None:
-    """Why a command and its words would be refused; None: they would not."""
+    """The error that a command line would get; None if it would be accepted."""
     name, *rest = words
     command = TREE.get_command(None, name)
     if command is None or {"-h", "--help", "--help-all"} & set(rest):

@@ -1,4 +1,7 @@
-"""What `muster preflight` refuses and prints. hosts/start/preflight.py does the work; check.py has its help."""
+"""Check the options of `muster preflight`, run it, and print the result.
+
+hosts/start/preflight.py does the work; check.py has the command's help.
+"""
 
 from __future__ import annotations
 
@@ -30,20 +33,20 @@ _LOADED = time.monotonic()
 
 
 def preflight(options: Options, console: Console) -> int:
-    """Look, rehearse, judge, and print: the exit code."""
+    """Run the checks and the rehearsal, print the verdict, and return the exit code."""
     files = {name: path for name, path in (("keep", "".join(options.keep)), ("html", options.html)) if path}
     here = bool(options.backend or options.workers)
     request = _request(options)
     size, workers = value_of(options, "size") or LONG, value_of(options, "workers")
     for name, path in files.items():
         _refuse_unwritable(flag_of(name), path)
-    if options.backend in ("gloo", "nccl"):  # torch's word for them
+    if options.backend in ("gloo", "nccl"):  # torch calls these backends; here --backend means something else
         words = f"{FLAG.backend} {options.backend}: it says where the nodes run"
         raise UsageError(words, f"{FLAG.collectives} {options.backend}")
     cluster = None if here else known_cluster(options)
     with Interrupts(console, "looking", UNTOUCHED), console.waiting("preflight") as say:
         if cluster is None:
-            from ..local import preflight as preflight_here  # 0.1 s that a look at real hosts does not wait for
+            from ..local import preflight as preflight_here  # takes 0.1 s, and real hosts do not need it
 
             where = options.backend or "auto"
             answers, verdict = preflight_here.preflight(workers, where, request, not options.quick, say)
@@ -61,7 +64,7 @@ def preflight(options: Options, console: Console) -> int:
 
 
 def _waited() -> float:
-    """Seconds since this process began: the user has waited for its start, too."""
+    """Seconds since this process began: the user has also waited for its start."""
     if sys.platform != "linux":
         return time.monotonic() - _LOADED
     try:
@@ -72,7 +75,7 @@ def _waited() -> float:
 
 
 def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[str, str], console: Console) -> None:
-    """Print the verdict, and write the files. Raises DeployError where one cannot be written by now."""
+    """Print the verdict and write the files. Raises DeployError if a file can no longer be written."""
     matrix = list(preflight_text.matrix(answers)) if options.nc else []
     backend = answers.request.backend
     console.data({**verdict.json(), "backend": backend, **({"nc": matrix} if options.nc else {}), **files})
@@ -82,7 +85,7 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
         if name == "keep":
             _write(flag_of(name), path, jsons.dumps(answers.json()))
         else:
-            from ..report.page import preflight as preflight_page  # 0.1 s, only where it is asked for
+            from ..report.page import preflight as preflight_page  # takes 0.1 s, and only --html needs it
 
             _write(flag_of(name), path, preflight_page.build(answers, verdict))
     for name, path in files.items():
@@ -90,7 +93,7 @@ def _show(answers: Answers, verdict: Verdict, options: Options, files: Mapping[s
 
 
 def _request(options: Options) -> PreflightRequest:
-    """The request that the options make. Raises UsageError for an unknown value."""
+    """Make the request from the options. Raises UsageError for an unknown value."""
     style = options.style or MUSTER
     if style not in STYLES:
         words = f"{FLAG.style} {style}: not one of {', '.join(STYLES)}"
@@ -100,7 +103,7 @@ def _request(options: Options) -> PreflightRequest:
 
 
 def _refuse_unwritable(flag: str, name: str) -> None:
-    """Raise UsageError, before any host is asked, if the file could not be written later."""
+    """Raise UsageError, before any host is asked, if a file could not be written later."""
     path = Path(name)
     why = "is a folder" if path.is_dir() else "" if path.parent.is_dir() else f"there is no folder {path.parent}"
     if not why and not os.access(path if path.exists() else path.parent, os.W_OK):

@@ -1,4 +1,4 @@
-"""`muster deploy --slurm`: its options, and other commands for a run on Slurm, which they know by its record here."""
+"""`muster deploy --slurm`: turn its options into a job for Slurm, or into the next job of a run to resume."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ from ..slurm.planned import COMMAND, agent_of, planned
 
 
 def deploy(options: Options, console: Console) -> int:
-    """Submit a job for the options of `muster deploy`. Raises UsageError for those that a job does not have."""
+    """Submit a job for the options of `muster deploy`. Raises UsageError for options that a job cannot have."""
     options, resumed = continued(options)
-    # The run that goes on is known: its id and its folder are of its record.
+    # A resumed run is checked already: its id and folder come from its record.
     refuse_pairs("deploy", replace(with_roles_of_file(options), resume=""))
     if Path("cluster.toml").is_file():
         console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")
@@ -82,18 +82,18 @@ def deploy(options: Options, console: Console) -> int:
 
 
 def again(options: Options) -> str:
-    """The words that deploy the same once more, behind the program's name."""
+    """The words, after the program's name, that deploy the same run again."""
     return shlex.join(["deploy", *words_again(options, ("slurm", *COMMAND))])
 
 
 def continued(options: Options) -> tuple[Options, Known | None]:
-    """The options of the last start of the run that --resume names, under those that are given now; and that run."""
+    """With --resume, the options of that run's last start, overridden by those given now; and that run's record."""
     if not options.resume:
         return options, None
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
     run = known.to_resume(options.resume, Asked(script.words, options.folder, trainer_words(options)))
     typed = {name: value for name, value in vars(options).items() if value}
-    # One that is given replaces all of the last start.
+    # If one of the options that say what to run (COMMAND) is given now, all of them from the last start are dropped.
     if typed.keys() & {*COMMAND}:
         typed = {**dict.fromkeys(COMMAND, ""), **typed}
     return replace(read_again(run.again), **{**typed, "shared": run.shared}), run

@@ -1,6 +1,6 @@
-"""Commands that start a run, or another program that does: deploy, ray, up, resume, demo, agent, export.
+"""Commands that start a run, or prepare one that another program starts: deploy, ray, up, resume, demo, agent, export.
 
-In the files of commands, each imports what it calls when it is called: `muster --list` waits for none of it.
+In all command modules, each command imports what it needs when it is called, so that `muster --list` stays fast.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def deploy(options: Options, console: Console) -> int:
     if options.slurm:
         return on_slurm.deploy(options, console)
     cluster = load_cluster(options)
-    # Before a refusal repeats the command line.
+    # First of all, because the hint of any later error may repeat the command line.
     secrets.refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
     return hosts_deploy.deploy(options, console)
 
@@ -142,11 +142,11 @@ def resume(options: Options, console: Console) -> int:
 
 
 def _taken(options: Options, task: str) -> Options:
-    """The options, all of which that command takes for a run that is not on hosts. Raises UsageError."""
+    """Return the options, if `task` takes all of them for a run that is not on hosts. Raises UsageError."""
     known = {each.name for each in options_of(task)} - {"hosts", "cluster"}
     if strange := [name for name, value in vars(options).items() if value and name not in known]:
         flag = flag_of(strange[0])
-        # A word that is no run's name here stands for hosts.
+        # A bare word that is not a run's name here was read as hosts.
         what = f"{options.hosts}: no run of that name is here; {flag}" if options.hosts else flag
         hint = f"leave out {flag}{f' {options.hosts}' if options.hosts else ''}; `muster runs` lists the runs here"
         raise UsageError(f"{what}: {options.resume} is not a run on hosts", hint)

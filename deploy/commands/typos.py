@@ -1,4 +1,4 @@
-"""Words that are no options: the run, its day or the hosts for which they stand; what may have been meant by others."""
+"""Words that are not options: read them as a run or hosts; for unknown words and options, guess what was meant."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Words = Sequence[str]
 _STARTER = re.compile(r"python3?|torchrun|accelerate|deepspeed")
 _SCRIPT = re.compile(rf".*\.(?:py|sh)|{_STARTER.pattern}")
 _WITH_SCRIPT = ("deploy", "up")
-# What other programs call our commands, where `near` does not see what is meant.
-_ELSEWHERE = {
+# Names that other programs use for what Muster's commands do, where `near` would not find the command.
+_COMMANDS_ELSEWHERE = {
     **dict.fromkeys(("run", "launch", "train", "start", "submit", "apply", "sbatch"), "up"),
     **dict.fromkeys(("ps", "top", "htop", "squeue", "queue", "info", "describe", "inspect"), "status"),
     **dict.fromkeys(("ls", "list", "history", "jobs"), "runs"),
@@ -43,31 +43,31 @@ _ELSEWHERE = {
     **{"ssh": "shell", "bash": "shell", "nvidia-smi": "gpus", "tb": "tensorboard", "forward": "port",
        "tunnel": "port", "diff": "compare", "stacks": "why", "slow": "why"},
 }  # fmt: skip
-# What other programs call our options: docker, sbatch, torchrun, accelerate, mpirun.
+# Names of Muster's options in other programs: docker, sbatch, torchrun, accelerate, mpirun.
 _OPTIONS_ELSEWHERE = {
     **dict.fromkeys(("--name", "--job-name"), FLAG.run),
     **dict.fromkeys(("--nproc-per-node", "--num-processes", "--gpus-per-node", "--ntasks-per-node"), FLAG.nproc),
     **dict.fromkeys(("--host", "--machines", "--nodelist", "--servers"), FLAG.hosts),
 }
 _HOST_FILES = ("--hostfile", "--hosts-file", "--machinefile", "--inventory")
-# Options of torchrun and its like for what Muster is told in another way.
+# Options of torchrun and similar launchers, and how Muster gets the same information.
 _NODES = ("--nnodes", FLAG.nodes, "--num-nodes", "--num-machines")
 _LAUNCHERS = {
     **dict.fromkeys(_NODES, f"a node is a host: as many as {FLAG.hosts} names"),
     **dict.fromkeys(("--node-rank", "--machine-rank"), f"each host's rank is its place in {FLAG.hosts}"),
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
-# Tells why a command, with its words, would be refused; None: it would not.
+# Returns the error that a command line would get; None if it would be accepted.
 Refused = Callable[[Words], UsageError | None]
-# A run as Muster names it.
+# A run's id as Muster makes it.
 _RUN_ID = re.compile(r"latest|[0-9]{4}-[0-9]{2}-[0-9]{2}(-\S*)?")
 _FILE, _MOST = Path("cluster.toml"), 1 << 20
 
 
 def options_of(words: Words, takes: Words, given: Container[str]) -> dict[str, str]:
-    """The options for which bare words stand, of those that a command `takes` so, with their texts.
+    """The options that bare words set, with their texts; `takes` are the options that the command accepts this way.
 
-    Several hosts are one text. A word that stands for nothing has no name: "".
+    Several hosts become one text. If a word sets no option, the result is only that word, under the name "".
     """
     texts = dict[str, str]()
     for word in map(_without_folder, words):
@@ -81,7 +81,10 @@ def options_of(words: Words, takes: Words, given: Container[str]) -> dict[str, s
 
 
 def _option_of(word: str, free: Words) -> str:
-    """A word that is no run's name here means hosts, unless this folder has a cluster.toml that does not name it."""
+    """The option that a bare word sets; empty if it sets none.
+
+    A word that is not a run's name is a host, unless this folder has a cluster.toml that does not list it.
+    """
     if not free or word.endswith((".py", ".sh")):
         return ""
     if "hosts" not in free:
@@ -93,12 +96,12 @@ def _option_of(word: str, free: Words) -> str:
 
 
 def is_place(word: str) -> bool:
-    """Whether a word is a run, or a host of this folder's cluster.toml, and no program."""
+    """Whether a word is a run, or a host in this folder's cluster.toml, and so not a program."""
     return _is_run(_without_folder(word)) or word in hosts_here()
 
 
 def _without_folder(word: str) -> str:
-    """A run as Tab completes it, `runs/NAME/`, by its name; other words as they are."""
+    """The run's name for a word as Tab completes it (`runs/NAME/`); other words unchanged."""
     from ..run.files import folders
 
     path = Path(word)
@@ -106,7 +109,7 @@ def _without_folder(word: str) -> str:
 
 
 def _is_run(word: str) -> bool:
-    """Whether a word is a run's name: one that Muster gives, or one of this folder's runs."""
+    """Whether a word is a run's name: of the form that Muster makes, or one of this folder's runs."""
     if _RUN_ID.fullmatch(word):
         return True
     from ..run.files import record
@@ -115,7 +118,7 @@ def _is_run(word: str) -> bool:
 
 
 def hosts_here() -> set[str]:
-    """The names in this folder's cluster.toml: nobody has allowed the file, and nothing else of it is used."""
+    """The host names in this folder's cluster.toml; nothing else of it is used, as the user may not have allowed it."""
     names = set()
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         hosts = toml_text.loads(plain_file.read(_FILE, _MOST, Path()).decode("utf-8-sig"))["hosts"]
@@ -126,7 +129,7 @@ def hosts_here() -> set[str]:
 def refusal(unknown: str, task: str, options: Collection[str], tasks: Collection[str], typed: Words) -> UsageError:
     """The error for one of the words `typed` that `task` does not know; without a task, for an option before it.
 
-    `unknown`: the word, or its option alone. `options`: those of the task, with their dashes.
+    `unknown`: the word, or only its option. `options`: the task's options, with their dashes.
     """
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
     name = word.partition("=")[0]
@@ -141,7 +144,7 @@ def refusal(unknown: str, task: str, options: Collection[str], tasks: Collection
 
 
 def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> UsageError:
-    """The error for an option that `task` does not have, with the command in which what was meant stands."""
+    """The error for an option that `task` does not have, with the corrected command."""
     name, equals, value = word.partition("=")
     before, text, after = _around(name, typed)
     where = f"{task} has no option {name}" if task else f"no option {name}"
@@ -159,21 +162,21 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> 
         return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
         return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
-    if meant and not {FLAG.env, "-e"} & set(typed):  # whose values may be secrets
+    if meant and not {FLAG.env, "-e"} & set(typed):  # values of --env may be secrets: do not repeat them
         own = [f"{meant}={value}"] if equals else [meant, *([text] if text else [])]
         help = shlex.join(["muster", *before, *own, *after])
     return UsageError(where, f"did you mean {meant}{equals}{value}? {help}" if meant else help)
 
 
 def _near_option(name: str, options: Collection[str], alike: float) -> str:
-    """The option that may be meant; the dashes, which all have, make no two alike. Empty: none is."""
+    """The option that may be meant; empty if none. The dashes do not count as a similarity."""
     typed, bare = name.lstrip("-"), {each.lstrip("-"): each for each in options}
     begun = [each for each in bare if len(typed) > 2 and each.startswith(typed)]
     return bare.get(near(typed, bare, alike), bare[begun[0]] if len(begun) == 1 else "")
 
 
 def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words) -> tuple[str, str] | None:
-    """What is so instead of an option of torchrun and its like, and the command; None: it is none of theirs."""
+    """For a launcher's option: how Muster does this instead, and the command to type; None for any other option."""
     if name in _HOST_FILES and task == "deploy" and value:
         hosts = f'"$(paste -sd, {shlex.quote(value)})"'
         return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
@@ -186,9 +189,9 @@ def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words
 
 
 def no_command(word: str, tasks: Collection[str], typed: Words, refused: Refused) -> UsageError:
-    """The error for a command that there is not.
+    """The error for a command that does not exist.
 
-    `refused` tells what of a command line would be refused: what the other program takes, ours may not.
+    `refused` checks the suggested command line: Muster may not accept what another program accepts.
     """
     words = _command(word, tasks, typed)
     fault = refused(words) if words else None
@@ -197,7 +200,7 @@ def no_command(word: str, tasks: Collection[str], typed: Words, refused: Refused
 
 
 def refuse_hosts_behind(own: Words, program: Words) -> None:
-    """Raise UsageError where the words of a program have the hosts, which none of the command's `own` words names."""
+    """Raise UsageError if the hosts are among the words of the program, while the command's `own` words have none."""
     first = program[0]
     again = ["muster", *(word for word in own if word != "--"), FLAG.hosts]
     for at, word in enumerate(program):
@@ -215,21 +218,21 @@ def refuse_hosts_behind(own: Words, program: Words) -> None:
 
 
 def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:
-    """The command that may have been meant, with the words behind it; empty: none is like it."""
+    """The command that may have been meant, with the words after it; empty if none is similar."""
     rest = list(typed[list(typed).index(word) + 1 :]) if word in typed else []
     if word == "hosts" and rest[:1] and rest[0] in tasks:
         return rest
     if _SCRIPT.fullmatch(word):
         rest, meant = [word, *rest], "up"
     else:
-        meant = _ELSEWHERE.get(word) or near(word, tasks)
+        meant = _COMMANDS_ELSEWHERE.get(word) or near(word, tasks)
     if meant == "up" and {each.partition("=")[0] for each in rest} & {FLAG.hosts, "-H", FLAG.slurm, FLAG.cluster}:
         meant = "deploy"
     return [meant, *rest] if meant else []
 
 
 def _around(name: str, typed: Words) -> tuple[list[str], str, list[str]]:
-    """The words before an option, its value, which may be empty, and the words behind it."""
+    """The words before an option, its value (may be empty), and the words after it."""
     at = next((at for at, word in enumerate(typed) if word.partition("=")[0] == name), len(typed))
     own = "".join(typed[at : at + 1]).partition("=")[2]
     behind = list(typed[at + 1 :])
@@ -238,7 +241,7 @@ def _around(name: str, typed: Words) -> tuple[list[str], str, list[str]]:
 
 
 def _behind(before: Words, value: str, after: Words, name: str) -> str:
-    """The command in which an option, and its value if one follows, stand behind the script; empty: there is none."""
+    """The command with the option and its value moved after the script; empty if there is no script."""
     words = [word for word in after if word != "--"]
     at = next((at for at, word in enumerate(words) if word.endswith((".py", ".sh"))), len(words))
     own = [*([value] if value else [])]
@@ -247,7 +250,7 @@ def _behind(before: Words, value: str, after: Words, name: str) -> str:
 
 
 def _is_of(unknown: str, word: str) -> bool:
-    """Whether a typed word is the unknown one, with or without its value: `--lr` of `--lr=3`, `-n` of `-n2`."""
+    """Whether a typed word has the unknown option, with or without its value: `--lr` in `--lr=3`, `-n` in `-n2`."""
     return unknown in (word, word.partition("=")[0]) or (
         unknown[:1] == "-" != unknown[1:2] and word.startswith(unknown)
     )

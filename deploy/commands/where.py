@@ -1,8 +1,8 @@
-"""Where the run is that a command means: on this machine, on Slurm, or on hosts. Every command asks here.
+"""Find the run that a command applies to: on this machine, on Slurm, or on hosts. Every command uses this.
 
-Hosts that are typed come first, then a run that is named, cluster.toml of this folder, and the newest run: of this
-machine the latest of all, elsewhere what this user's record of it says (runs/ID/record.json). Only a record that this
-user's seal proves names a host (record.own).
+Typed hosts come first, then a named run, then this folder's cluster.toml, then the newest run. Where a run is comes
+from this user's record of it (runs/ID/record.json). Hosts are taken only from a record with this user's seal
+(record.own).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..run.files import folders, record, resumable
 from ..slurm import known
 from ..slurm.known import Known
 
-# Of the commands for any run: what only one on hosts has.
-_OF_HOSTS = ("wait_lost", "secret", "env_file", "secret_file")
+# Options of commands for any run that apply only to a run on hosts.
+_HOSTS_ONLY = ("wait_lost", "secret", "env_file", "secret_file")
 
 
 def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
-    """The run that a command means: its folder where it is of this machine, or what is known of it on Slurm; else the
-    options with the hosts to ask.
+    """The run that a command applies to: its folder on this machine, its record for Slurm, or options with its hosts.
 
-    `copy`: what was fetched of a run that has ended counts as one of this machine. Raises UsageError if none is meant.
+    `copy`: if files of an ended run were fetched, it counts as a run on this machine. Raises UsageError if there is no
+    such run.
     """
     if copy and ended_here(options, options.rank):
         return _folder(options)
@@ -40,14 +40,14 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Kno
 
 
 def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
-    """Raise UsageError for an option that only a run on hosts has."""
-    if strange := next((name for name in _OF_HOSTS if getattr(options, name)), ""):
+    """Raise UsageError for an option that applies only to a run on hosts."""
+    if strange := next((name for name in _HOSTS_ONLY if getattr(options, name)), ""):
         what = f"{run.name if isinstance(run, Path) else run.run} is not a run on hosts"
         raise UsageError(f"{flag_of(strange)}: {what}", f"leave out {flag_of(strange)}")
 
 
 def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:
-    """The same for a command that does not know Slurm. Raises UsageError for a run there."""
+    """Like `run_of`, for a command that does not support Slurm. Raises UsageError for a run on Slurm."""
     run = run_of(options, console, copy)
     return refuse_slurm(run) if isinstance(run, Known) else run
 
@@ -62,9 +62,10 @@ def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
 
 
 def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]]) -> Path | Known | Options:
-    """The run that a command ends: without --run, the only one without an end. `going_on`: those of this machine.
+    """The run to stop: without --run, the only run whose end is not known. `going_on`: the running ones here.
 
-    Raises UsageError if there are several: an end that no command here has seen is unknown, so Muster would guess.
+    Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would
+    have to guess.
     """
     if not (options.run or names_hosts(options)):
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
@@ -77,14 +78,14 @@ def to_stop(options: Options, console: Console, going_on: Callable[[], Collectio
 
 
 def names_hosts(options: Options) -> bool:
-    """Whether a command is about hosts: it names some, or this folder has a cluster.toml."""
+    """Whether a command is about hosts: the user typed some, or this folder has a cluster.toml."""
     return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
 
 
 def here(options: Options) -> Path | None:
-    """The run of this machine that a command means: the one that it names, or else the latest, wherever runs run.
+    """The run on this machine that a command applies to: the named run, or else the latest of all.
 
-    None: hosts are typed, cluster.toml names those of a command without a run, or the run is not of this machine.
+    None if hosts are typed, if no run is named and there is a cluster.toml, or if the run is not on this machine.
     """
     named = options.run not in ("", "latest")
     if options.hosts or options.cluster or (names_hosts(options) and not named):
@@ -95,17 +96,17 @@ def here(options: Options) -> Path | None:
 
 
 def on_slurm(options: Options) -> Known | None:
-    """The run on Slurm that a command means: it names no hosts, and the run's record here says Slurm."""
+    """The run on Slurm that a command applies to; None if hosts are typed, or if the run's record is not of Slurm."""
     if options.hosts or options.cluster:
         return None
     return known.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
 def filled(options: Options, console: Console, file_first: bool = True) -> Options:
-    """Options with the run that `latest` means, and with the hosts and the run of the record if no hosts are named.
+    """The options with the run's id in place of `latest` and, if no hosts are named, the hosts from the run's record.
 
-    `file_first`: a cluster.toml of this folder names them. Without --run it is the newest run that was deployed to
-    hosts. Raises UsageError if `latest` means none.
+    `file_first`: this folder's cluster.toml counts as naming the hosts. Without --run, the run is the newest that was
+    deployed to hosts. Raises UsageError if `latest` means no run.
     """
     newest = record.newest(record.HOSTS)
     if options.run == "latest":
@@ -129,9 +130,9 @@ def filled(options: Options, console: Console, file_first: bool = True) -> Optio
 
 
 def ended_here(options: Options, rank: str = "") -> bool:
-    """Whether no hosts are named, and the run has ended and its logs are here: somebody followed it, or fetched it.
+    """Whether no hosts are named, the run has ended, and its logs are here because somebody followed or fetched it.
 
-    `rank`: a number, or all. Ranks' own logs are here only once somebody has fetched them.
+    `rank`: a number, or all. The ranks' own logs are here only after a fetch.
     """
     run_dir = _folder(options)
     logs = f"logs/rank-{rank}.log" if rank.isdecimal() else "logs/rank-*.log" if rank else "logs/*.log"
@@ -139,7 +140,7 @@ def ended_here(options: Options, rank: str = "") -> bool:
 
 
 def _folder(options: Options) -> Path:
-    """The folder of the run that is meant: the latest of any backend, or the one that is named."""
+    """The folder of the named run, or of the latest run of any backend."""
     if options.run in ("", "latest"):
         return record.latest()
     return record.path_of(RunId(read_run(options.run)))

@@ -1,4 +1,4 @@
-"""Commands beside the ranks of a run, on hosts or here: exec, shell, port, tensorboard."""
+"""Commands that work next to the ranks of a run, on hosts or here: exec, shell, port, tensorboard."""
 
 from __future__ import annotations
 

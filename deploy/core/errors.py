@@ -1,4 +1,4 @@
-"""Faults that a user can fix, with their hint and exit code. Anything else is a bug and shows its traceback."""
+"""Errors that a user can fix, each with a hint and an exit code. Any other exception is a bug and shows a traceback."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ import errno
 
 from .text import shortened
 
-# The exit codes of our commands and of a run's nodes: contract.md. muster/errors.py has those of a node.
+# The exit codes of Muster's commands and of a run's nodes: contract.md. muster/errors.py has the codes of a node.
 DONE, FAILED, USAGE, REFUSED, STOPPED = 0, 1, 2, 3, 75
 # Ctrl-C ended the command, and the run continues.
 DETACHED = 130
-# No backend restarts a node that ended with one of these.
+# No backend restarts a node that ended with one of these codes.
 FINAL = (DONE, USAGE, STOPPED)
-# `timeout`'s own: the command was still running. `docker run`'s own: it started no container.
+# 124: `timeout` ended a command that was still running. 125: `docker run` started no container.
 TIMED_OUT, NO_CONTAINER = 124, 125
-# A shell's and an engine's for a program that cannot be run, and for one that is not there.
+# What a shell or an engine returns for a program that cannot be executed, and for a program that does not exist.
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
-# A shell and an engine add a signal's number to this.
+# If a signal killed the program, a shell or an engine returns this plus the signal's number.
 SIGNALLED = 128
-# Of trainer/node/agent/handover.py: the node took its secrets; no node waits for secrets.
+# Exit codes of trainer/node/agent/handover.py: the node took its secrets; no node waits for secrets.
 TAKEN, NOBODY_WAITS = 0, 3
-_MOST = 60  # letters, or digits, of a value that is shown
-# What the system says where a file can grow no more.
+_MOST = 60  # characters, or digits, of a value that an error shows
+# What the kernel reports when a file cannot grow any more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# What it says where no program of this user gets further.
-_OF_SYSTEM = (
+# Errors that the kernel would report to any program of this user here, not only to Muster.
+_SYSTEM_ERRNOS = (
     *(*FULL, errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ESTALE),
     *(errno.ENAMETOOLONG, errno.ELOOP),
 )
 
 
 class DeployError(Exception):
-    """An expected fault: `message` says where, what, and what it got; `hint` is the next command.
+    """An expected error: `message` says where it is, what is wrong, and the value found; `hint` is the next command.
 
-    `code` is the exit code of the command.
+    `code` is the command's exit code.
     """
 
     def __init__(self, message: str, hint: str = "", code: int = FAILED) -> None:
@@ -42,19 +42,19 @@ class DeployError(Exception):
 
     @property
     def brief(self) -> str:
-        """The message without what was being done, for one who knows that."""
+        """The message without the part that says what was being done, for a caller that says it already."""
         return self.message
 
 
 class UsageError(DeployError):
-    """Wrong usage: nothing has started."""
+    """Wrong usage: nothing was started."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, USAGE)
 
 
 class Refused(DeployError):
-    """Preflight found a fault that would keep the run from starting: nothing has started."""
+    """Preflight found a fault that would keep the run from starting: nothing was started."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(message, hint, REFUSED)
@@ -65,25 +65,25 @@ class EngineLost(DeployError):
 
 
 def of_system(fault: OSError, place: str = "this machine") -> DeployError | None:
-    """What a machine refuses to any program, as a fault for its user; None for what may be a bug.
+    """An OSError that any program would get on this machine, as an error for the user; None for what may be a bug.
 
-    `place`: where it was, if the fault names no file.
+    `place`: where it happened, for a fault without a file name.
     """
-    if fault.errno not in _OF_SYSTEM:
+    if fault.errno not in _SYSTEM_ERRNOS:
         return None
     what = f"{shortened(str(fault.filename or place), 200)}: {fault.strerror}"
     return DeployError(what, "free some space: df -h" if fault.errno in FULL else "")
 
 
 class BadAnswer(DeployError):
-    """An unreadable answer of a host, or file of a container: the field `what`, and what it was."""
+    """A host's answer or a container's file is not readable: `what` names the field, `got` is the value found there."""
 
     def __init__(self, what: str, expected: str, got: object, hint: str = "") -> None:
         super().__init__(f"{what}: expected {expected}, got {_shortened(got)}", hint)
 
 
 def _shortened(got: object) -> str:
-    """A value in a few words. Control characters show as escapes; a list or an object shows only its kind."""
+    """A value in a few words. Control characters become escapes; for a list or an object, only its kind is shown."""
     if isinstance(got, str):
         more = f"... ({len(got)} characters)" if len(got) > _MOST else ""
         return repr(got[:_MOST]) + more

@@ -7,7 +7,8 @@ from typing import Literal
 
 from .errors import SIGNALLED
 
-# Those of Linux, which hosts and containers run, by number. Some have another one where this command runs (macOS).
+# Linux signals in the order of their numbers: hosts and containers run Linux. This command may run on macOS, where
+# some signals have other numbers.
 _SIGNALS = (
     "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM "
     "SIGTERM SIGSTKFLT SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF "
@@ -18,7 +19,7 @@ SIGNALS = dict(enumerate(_SIGNALS.split(), 1))
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """An answer of the Docker engine: `answers` means that runs can use it, otherwise `reason` says why not."""
+    """Whether runs can use the Docker engine (`answers`), and the `reason` if they cannot."""
 
     answers: bool
     version: str = ""
@@ -27,7 +28,7 @@ class EngineFacts:
 
 @dataclass(frozen=True)
 class MachineFacts:
-    """This machine: the `cores` we may use, `system` as uname has it, whether this Python can import torch."""
+    """This machine: the `cores` that runs may use, `system` from uname, and whether this Python can import torch."""
 
     cores: int
     system: str
@@ -37,11 +38,11 @@ class MachineFacts:
 
 @dataclass(frozen=True)
 class NodeState:
-    """One node as its backend sees it. `code` is negative for a signal; `restarts` counts those by the backend.
+    """One node as its backend sees it. `code` is negative for a signal; `restarts` counts restarts by the backend.
 
-    A node is lost if its host is: then it is unknown whether the node has ended. `trouble`: its container is `paused`
-    or `gone`, its folder of the run is `closed` to it,
-    or its host is `unseen` at the moment; or `lifeless`: its engine is silent, and its files do not grow.
+    A node is `lost` if its host is lost: nobody knows then whether the node has ended. `trouble` is `paused` or `gone`
+    (its container), `closed` (the node cannot use its run folder), `unseen` (its host does not answer at the moment),
+    or `lifeless` (its engine does not answer, and its files do not grow).
     """
 
     node: str
@@ -64,7 +65,7 @@ class RunFacts:
 
 
 def ended_how(code: int) -> str:
-    """An exit code in words: `was killed by SIGKILL` for -9 (137 in containers), else `ended with code 1`."""
+    """An exit code in words: `was killed by SIGKILL` for -9 (137 from a container), or `ended with code 1`."""
     number = -code if code < 0 else code - SIGNALLED if code > SIGNALLED else 0
     if number in SIGNALS:
         return f"was killed by {SIGNALS[number]}"

@@ -1,7 +1,7 @@
-"""Readers for the answers of hosts and containers: a checked value, or BadAnswer with the field's name. Pure.
+"""Readers that check answers from hosts and containers: they return a value, or raise BadAnswer with its name. Pure.
 
-A reader takes a value and its name (`state.ExitCode`). Readers of lists and objects consist of readers of their parts,
-so the code that uses an answer describes it in one place and uses no unchecked part.
+A reader takes a value and its name (`state.ExitCode`). Readers for lists and objects are built from readers for their
+parts. So the code that uses an answer describes all of it in one place, and uses no unchecked part.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}(\.[0-9]{0,19})?([eE][-+]?[0-9]{1,3})?")
 
 
 def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: int = MOST_PARTS) -> Any:
-    """The JSON value that a text holds. Raises BadAnswer if it is none, too long, too deep, or of too many parts."""
+    """Parse a JSON text. Raises BadAnswer if it is not JSON, is too long or too deep, or has too many parts."""
     expected = "JSON"
     if len(source) > most:
         expected = f"at most {most} characters of JSON"
@@ -50,17 +50,17 @@ def document(source: str | bytes, what: str, most: int = MOST_DOCUMENT, parts: i
 
 
 def _parts(source: str | bytes) -> int:
-    """How many parts a JSON text has at most."""
+    """An upper bound for the number of parts in a JSON text."""
     return _brackets(source) + (source.count(",") if isinstance(source, str) else source.count(b","))
 
 
 def _brackets(source: str | bytes) -> int:
-    """How many lists and objects it opens at most: it is no deeper than that."""
+    """An upper bound for the number of lists and objects in a JSON text, and so for its depth."""
     return source.count("[") + source.count("{") if isinstance(source, str) else source.count(b"[") + source.count(b"{")
 
 
 def json_object(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> dict[str, Any]:
-    """The JSON object that a text holds. Raises BadAnswer."""
+    """Parse a JSON text that must be an object. Raises BadAnswer."""
     value = document(source, what, most)
     if isinstance(value, dict):
         return value
@@ -68,7 +68,7 @@ def json_object(source: str | bytes, what: str, most: int = MOST_DOCUMENT) -> di
 
 
 def object_or_empty(source: str) -> dict[str, Any]:
-    """The JSON object that a text holds; an empty one for any other text."""
+    """The JSON object in a text; an empty object for any other text."""
     try:
         return json_object(source, "")
     except BadAnswer:
@@ -76,7 +76,7 @@ def object_or_empty(source: str) -> dict[str, Any]:
 
 
 def whole(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
-    """A whole number of JSON within bounds."""
+    """Accept a whole JSON number within bounds."""
 
     def read(value: object, what: str) -> int:
         if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
@@ -87,7 +87,7 @@ def whole(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
 
 
 def digits(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
-    """A whole number written in ASCII digits."""
+    """Accept text that is a whole number in ASCII digits."""
 
     def read(value: object, what: str) -> int:
         if isinstance(value, str) and _DIGITS.fullmatch(value) and least <= int(value) <= most:
@@ -98,10 +98,10 @@ def digits(most: int = MOST_WHOLE, *, least: int = 0) -> Reader[int]:
 
 
 def real(most: float = 1e300, *, least: float = 0.0) -> Reader[float]:
-    """A finite number of JSON within bounds; a whole one becomes a float."""
+    """Accept a finite JSON number within bounds; a whole number becomes a float."""
 
     def read(value: object, what: str) -> float:
-        # An integer may be too large for a float; NaN is within no bounds.
+        # Compare before the conversion: an integer may be too large for a float. NaN fails every comparison.
         if isinstance(value, float | int) and not isinstance(value, bool) and least <= value <= most:
             return float(value)
         raise BadAnswer(what, f"a number from {least:g} to {most:g}", value)
@@ -110,7 +110,7 @@ def real(most: float = 1e300, *, least: float = 0.0) -> Reader[float]:
 
 
 def decimal(least: float = 0.0) -> Reader[float]:
-    """A finite number written in ASCII digits."""
+    """Accept text that is a finite number in ASCII digits."""
 
     def read(value: object, what: str) -> float:
         if isinstance(value, str) and _NUMBER.fullmatch(value) and least <= float(value) <= _MOST_DECIMAL:
@@ -121,20 +121,20 @@ def decimal(least: float = 0.0) -> Reader[float]:
 
 
 def flag(value: object, what: str) -> bool:
-    """True or false."""
+    """Accept true or false."""
     if isinstance(value, bool):
         return value
     raise BadAnswer(what, "true or false", value)
 
 
 def nothing(value: object, what: str) -> None:
-    """null."""
+    """Accept null."""
     if value is not None:
         raise BadAnswer(what, "nothing", value)
 
 
 def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
-    """Text of at most `most` letters, which matches the pattern `like` if one is given."""
+    """Accept text of at most `most` characters that matches the pattern `like`, if there is one."""
     pattern = re.compile(like) if like else None
 
     def read(value: object, what: str) -> str:
@@ -146,7 +146,7 @@ def text(most: int = MOST_WORDS, like: str = "") -> Reader[str]:
 
 
 def words(most: int = MOST_WORDS) -> Reader[str]:
-    """Text for people, cut at so many letters: a long message is still shown."""
+    """Accept text for people, and cut it after `most` characters: a long message is still shown."""
 
     def read(value: object, what: str) -> str:
         if isinstance(value, str):
@@ -157,7 +157,7 @@ def words(most: int = MOST_WORDS) -> Reader[str]:
 
 
 def address(value: object, what: str) -> str:
-    """An IP address; a link-local one may have its interface after a %. Not a host name."""
+    """Accept an IP address, but no host name. A link-local address may have its interface after a %."""
     if isinstance(value, str) and len(value) <= 80:
         plain, percent, scope = value.partition("%")
         try:
@@ -171,12 +171,12 @@ def address(value: object, what: str) -> str:
 
 
 def interface(value: object, what: str) -> str:
-    """The name of a network interface, without anything that a shell would interpret."""
+    """Accept the name of a network interface without any character that a shell would interpret."""
     return text(15, _INTERFACE)(value, what)
 
 
 def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
-    """A list of at most so many elements."""
+    """Accept a list of at most `most` elements."""
 
     def read(value: object, what: str) -> list[T]:
         if isinstance(value, list) and len(value) <= most:
@@ -187,7 +187,7 @@ def array(item: Reader[T], most: int = 1000) -> Reader[list[T]]:
 
 
 def row(*items: AnyReader) -> Reader[list[Any]]:
-    """A list of exactly these elements."""
+    """Accept a list with exactly one element for each of these readers."""
 
     def read(value: object, what: str) -> list[Any]:
         if isinstance(value, list) and len(value) == len(items):
@@ -198,7 +198,7 @@ def row(*items: AnyReader) -> Reader[list[Any]]:
 
 
 def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[str, T]]:
-    """An object with any keys of one kind, at most so many."""
+    """Accept an object of at most `most` entries; `key` and `item` read each of its keys and values."""
 
     def read(value: object, what: str) -> dict[str, T]:
         if isinstance(value, dict) and len(value) <= most:
@@ -211,9 +211,9 @@ def table(key: Reader[str], item: Reader[T], most: int = 1000) -> Reader[dict[st
 def record(
     must: Mapping[str, AnyReader], may: Mapping[str, AnyReader] | None = None, others: AnyReader | None = None
 ) -> Reader[dict[str, Any]]:
-    """An object with these fields; those in `may` are optional.
+    """Accept an object with the fields of `must`, and optionally those of `may`.
 
-    It drops other fields; with `others`, it keeps at most 100 that this reader accepts.
+    It drops all other fields; if there is a reader `others`, it keeps up to 100 fields that this reader accepts.
     """
     known = {**must, **(may or {})}
 
@@ -234,7 +234,7 @@ def record(
 
 
 def either(*readers: AnyReader) -> AnyReader:
-    """The value of the first reader that accepts it; the fault is that of the last."""
+    """Return what the first reader that accepts the value makes of it; if none does, raise the last reader's error."""
 
     def read(value: object, what: str) -> Any:
         for reader in readers[:-1]:
@@ -248,7 +248,7 @@ def either(*readers: AnyReader) -> AnyReader:
 
 
 def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
-    """Make the reader return None for a value that it cannot read: a script's own files may contain anything."""
+    """Make a reader return None for a value that it refuses: a script's own files may contain anything."""
 
     def read(value: object, what: str = "") -> T | None:
         try:
@@ -260,7 +260,7 @@ def optional(reader: Reader[T]) -> Callable[[object, str], T | None]:
 
 
 def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
-    """Make the reader return `instead` for null, for empty text and for the values `blank`."""
+    """Make a reader return `instead` for null, for empty text and for the values in `blank`."""
 
     def read(value: object, what: str) -> T:
         return instead if value is None or value == "" or value in blank else reader(value, what)
@@ -269,12 +269,12 @@ def default(reader: Reader[T], instead: T, *blank: object) -> Reader[T]:
 
 
 def scalar(value: object, what: str) -> object:
-    """A number, true, false or text."""
+    """Accept a number, true, false or text."""
     return either(flag, whole(least=-MOST_WHOLE), real(math.inf, least=-math.inf), words())(value, what)
 
 
 def tree(depth: int = 8, most: int = 1000) -> AnyReader:
-    """Any JSON of limited depth, whose lists and objects have at most so many parts."""
+    """Accept any JSON of at most this depth, whose lists and objects each have at most `most` parts."""
 
     def read(value: object, what: str) -> Any:
         if isinstance(value, dict | list):
@@ -291,7 +291,7 @@ def tree(depth: int = 8, most: int = 1000) -> AnyReader:
 
 
 def rows(output: str) -> dict[str, list[str]]:
-    """Lines of a word, a blank and a value: the values by word. Only a newline ends a line."""
+    """The values by word, from lines of the form `word value`. Only a newline ends a line."""
     values: dict[str, list[str]] = {}
     for line in output.split("\n"):
         word, _, value = line.partition(" ")
@@ -300,10 +300,10 @@ def rows(output: str) -> dict[str, list[str]]:
 
 
 def first(rows: Mapping[str, list[str]], word: str) -> str:
-    """The first value of a word; empty where there is none."""
+    """The first value of a word, or empty text."""
     return rows.get(word, [""])[0]
 
 
 def _whole_letters(value: str) -> str:
-    """Text without lone surrogates, which JSON can contain but no file or terminal accepts."""
+    """The text without lone surrogates: JSON can contain them, but no file or terminal accepts them."""
     return value if value.isascii() else value.encode(errors="replace").decode()

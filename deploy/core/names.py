@@ -1,8 +1,8 @@
-"""Names from hosts, containers and files: one with a blank, a newline or a slash is refused where it is read. Pure.
+"""Types for names from hosts, containers and files; a name that is unsafe in a path is refused where it is read. Pure.
 
-A type for each, which is checked once. A value of such a type is safe in a path, an argument or a label: it has no
-slash, no `..`, no blank, no control character and no dash at its start. No other text from a host becomes part of a
-local path.
+Each kind of name has a type, and is checked once. A value of such a type is safe in a path, an argument or a label: it
+has no slash, no `..`, no blank, no control character and no dash at its start. No other text from a host becomes part
+of a local path.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ContainerId = NewType("ContainerId", str)
 FileName = NewType("FileName", str)
 T = TypeVar("T")
 
-# What runs on a node, by the name that each Python there has for it. All other names are free for the user's packages.
+# The packages that run on a node, by their import names there. All other names are free for the user's packages.
 TRAINER, NODE_PROGRAMS = "muster.trainer", "muster.trainer.node"
 
 LONGEST, LONGEST_CONTAINER, LONGEST_FILE = 100, 255, 255
@@ -33,7 +33,7 @@ _RULE = f"at most {LONGEST} letters, digits, . _ and -, starting with a letter o
 
 
 def run_id(text: object, what: str = "a run's name") -> RunId:
-    """A run's id. Raises BadAnswer, which names `what`."""
+    """Check a run's id. Raises BadAnswer about `what`."""
     name = _name(text, what, LONGEST)
     if name in _RESERVED:
         raise BadAnswer(what, "the name of one run", text)
@@ -41,7 +41,7 @@ def run_id(text: object, what: str = "a run's name") -> RunId:
 
 
 def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
-    """The run ids among the names in a folder of runs. Other names are not Muster's."""
+    """The run ids among the file names in a folder of runs; other files there are not Muster's."""
     ids = set()
     for name in listed:
         with suppress(BadAnswer):
@@ -50,30 +50,30 @@ def run_ids(listed: Iterable[str]) -> frozenset[RunId]:
 
 
 def node_name(text: object, what: str = "a node's name") -> NodeName:
-    """A node's name, as in `logs/<node>.log`. Raises BadAnswer, which names `what`."""
+    """Check a node's name, as in `logs/<node>.log`. Raises BadAnswer about `what`."""
     return NodeName(_name(text, what, LONGEST))
 
 
 def node_of(host: str) -> NodeName:
-    """The node name for a host, as files and labels can hold it."""
+    """The node name for a host: its name in characters that files and labels accept."""
     plain = re.sub(r"\.\.+", ".", re.sub(r"[^A-Za-z0-9_.-]", "-", host)).lstrip("._-")
     return node_name(plain[:LONGEST] or "host")
 
 
 def container_name(text: object, what: str = "a container's name") -> ContainerName:
-    """A container's name without the slash that engines put in front. Raises BadAnswer, which names `what`."""
+    """Check a container's name (without the slash that engines put in front). Raises BadAnswer about `what`."""
     return ContainerName(_name(text, what, LONGEST_CONTAINER))
 
 
 def container_id(text: object, what: str = "a container's id") -> ContainerId:
-    """A container's id, short or whole. Raises BadAnswer, which names `what`."""
+    """Check a container's id, short or whole. Raises BadAnswer about `what`."""
     if not isinstance(text, str) or not _ID.fullmatch(text):
         raise BadAnswer(what, "12 to 64 of 0-9 and a-f", text)
     return ContainerId(text)
 
 
 def file_name(text: object, what: str = "a file's name") -> FileName:
-    """One component of a path, without control characters. Raises BadAnswer, which names `what`."""
+    """Check one component of a path: it has no control characters. Raises BadAnswer about `what`."""
     well = isinstance(text, str) and text not in ("", ".", "..") and "/" not in text and text.isprintable()
     if not isinstance(text, str) or not well or len(text.encode(errors="replace")) > LONGEST_FILE:
         raise BadAnswer(what, f"one name of at most {LONGEST_FILE} bytes, without / and control characters", text)
@@ -81,7 +81,7 @@ def file_name(text: object, what: str = "a file's name") -> FileName:
 
 
 def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
-    """Check a name that the user typed with `check`. Raises UsageError."""
+    """Check a name that the user typed, with the function `check`. Raises UsageError."""
     try:
         return check(text, option)
     except BadAnswer as fault:
@@ -89,7 +89,7 @@ def asked(option: str, text: str, check: Callable[[object, str], T]) -> T:
 
 
 def asked_run(option: str, text: str) -> str:
-    """A run's id that the user typed, or nothing. Raises UsageError."""
+    """Check a run's id that the user typed; empty text stays empty. Raises UsageError."""
     return asked(option, text, run_id) if text else ""
 
 

@@ -1,4 +1,4 @@
-"""The name of a run, a host or a file that a user may have meant."""
+"""Guess which run, host or file a user meant by a mistyped name."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MOST = 1 << 20  # bytes of a pyproject.toml
 
 
 def near(typed: str, names: Iterable[str], alike: float = 0.7) -> str:
-    """The name most like what was typed; empty if none is. `alike`: how much at least, 1 for all of it."""
+    """The name most similar to what was typed; empty if none is. `alike`: the least similarity, 1 for equal names."""
     return next(iter(difflib.get_close_matches(typed, sorted(names), 1, alike)), "")
 
 
 def hint_of(typed: str, names: Iterable[str]) -> str:
-    """The name that may be meant, as a hint; all of them if none is."""
+    """A hint with the name that the user may have meant, or with all names if none is similar."""
     meant = near(typed, names)
     return f"did you mean {meant}?" if meant else f"there are {', '.join(names)}"
 
 
 def near_file(folder: Path, path: str, ending: str) -> str:
-    """The file with this ending beside `path` in the folder that may be meant; empty if none is."""
+    """The file next to `path` in the folder, with this ending, that may be meant; empty if none is similar."""
     above = PurePosixPath(path).parent
     with suppress(OSError):
         names = [name for name in sorted(os.listdir(folder / above))[:1000] if name.endswith(ending)]
@@ -37,9 +37,10 @@ def near_file(folder: Path, path: str, ending: str) -> str:
 
 
 def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> str:
-    """The file of this machine that a path may mean, or the `folder`; empty if none is there.
+    """The file (with `folder`, the folder) that the user may have meant by a path; empty if there is none.
 
-    That is the folder of a file, one of the `usual` names in a folder or beside the path, or the name most like it.
+    For a file where a folder is wanted, that is the file's folder. Else it is the most similar name, or one of the
+    `usual` names: in the path if it is a folder, otherwise next to it.
     """
     path = Path(os.path.expanduser(typed))
     if folder and os.path.isfile(path):
@@ -55,7 +56,10 @@ def near_path(typed: str, usual: Iterable[str] = (), folder: bool = False) -> st
 
 
 def refuse_no_path(flag: str, text: str, instead: str, usual: Iterable[str] = (), folder: bool = False) -> NoReturn:
-    """Raise UsageError for an option's path that is no file, or no `folder`. `instead`: the hint if none is like it."""
+    """Raise UsageError for an option's path that is not a file (or not a folder, if `folder`).
+
+    `instead`: the hint if no similar path exists.
+    """
     meant = near_path(text, usual, folder)
     is_other, other, none = (os.path.isfile, "a file", "folder") if folder else (os.path.isdir, "a folder", "file")
     what = other if is_other(os.path.expanduser(text)) else f"no such {none}"
@@ -63,7 +67,7 @@ def refuse_no_path(flag: str, text: str, instead: str, usual: Iterable[str] = ()
 
 
 def near_program(folder: Path, typed: str) -> str:
-    """The program of the folder's pyproject.toml that may be meant; empty if none is, or `typed` is one."""
+    """The program in the folder's pyproject.toml that may be meant; empty if none is similar, or `typed` is one."""
     with suppress(OSError, ValueError, LookupError, TypeError, AttributeError):  # it may hold anything
         content = plain_file.read(folder / "pyproject.toml", _MOST, folder).decode()
         names = set(toml_text.loads(content)["project"]["scripts"].keys())

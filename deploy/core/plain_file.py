@@ -1,4 +1,4 @@
-"""Read a file of a folder that somebody else may have made: no pipe or device is waited for, no link leads outside."""
+"""Read a file in a folder that somebody else may have made, without waiting for a pipe or following a link outside."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_plain(path: str | Path) -> int:
-    """A descriptor of a plain file. Raises OSError, also for a link, a folder, a pipe or a device."""
+    """Open a plain file and return its descriptor. Raises OSError, also for a link, a folder, a pipe or a device."""
     descriptor = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -22,7 +22,7 @@ def open_plain(path: str | Path) -> int:
 
 
 def read(path: Path, most: int, within: Path | None = None) -> bytes:
-    """The content of a plain file. `within`: a folder; a link that ends in it is followed, and no other one.
+    """The content of a plain file. `within`: a folder; only links that lead to a file in it are followed.
 
     Raises OSError, also for a file of more than `most` bytes.
     """
@@ -36,7 +36,7 @@ def read(path: Path, most: int, within: Path | None = None) -> bytes:
 
 
 def inside(path: Path, within: Path) -> Path:
-    """The path without links. Raises OSError if that is not below the folder `within`."""
+    """The path with its links resolved. Raises OSError if it is not below the folder `within`."""
     try:
         real = path.resolve(strict=True)
     except RuntimeError as fault:  # a link in a loop, before Python 3.13

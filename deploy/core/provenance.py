@@ -1,7 +1,8 @@
-"""Prove which records this machine's user made: a seal under a key that lies outside every run folder.
+"""Prove which records this user wrote on this machine: a seal with a key that is stored outside every run folder.
 
-Others write into a run folder: containers do, hosts send files for it, people pass it on. We may show what it says. But
-what we run from it (arguments, recipe paths, commands to type) must be what the user typed here.
+Others write into a run folder: containers do, hosts send files for it, people pass it on. Muster may show what such a
+folder says. But what Muster runs or tells the user to type (arguments, recipe paths, commands) must be what the user
+typed here.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _BYTES = 32
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """`record` with its seal; without one if this user's home cannot hold a key."""
+    """`record` with its seal; without a seal if no key can be stored in this user's home."""
     plain = {name: value for name, value in record.items() if name != SEAL}
     key = _key(make=True)
     return {**plain, SEAL: _seal(key, plain)} if key else plain
@@ -41,7 +42,7 @@ def _seal(key: bytes, plain: Mapping[str, Any]) -> str:
 
 
 def _key(make: bool) -> bytes:
-    """The user's key. `make`: make one if it is missing. b"" if there is none, or the home cannot hold one."""
+    """The user's key; b"" if there is none or it cannot be stored. `make`: create a missing key."""
     state = os.environ.get("XDG_STATE_HOME", "")
     path = Path(state if os.path.isabs(state) else os.path.expanduser("~/.local/state")) / "muster" / "key"
     with suppress(OSError):
@@ -50,7 +51,7 @@ def _key(make: bool) -> bytes:
         if make and not (path.exists() and path.stat().st_size):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             key = secrets.token_bytes(_BYTES)
-            # If two commands begin at once, one of them makes the key, and both read it.
+            # If two commands start at the same time, one of them makes the key, and both read it.
             with tempfile.NamedTemporaryFile(dir=path.parent, buffering=0) as aside, suppress(FileExistsError):
                 aside.write(key)
                 os.link(aside.name, path)

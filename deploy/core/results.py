@@ -1,6 +1,6 @@
-"""One value or one fault per host: the result of work on many hosts at once. Pure.
+"""One value or one error per host: the result of work on many hosts together. Pure.
 
-Nothing is lost: a caller reports all failing hosts at once (`all`), or continues with the others (`values`).
+No error is lost: the caller reports all failing hosts together (`all`), or continues with the other hosts (`values`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ U = TypeVar("U")
 
 
 class HostsFailed(DeployError):
-    """Some hosts failed, each for its own reason: `faults` by host, the message one line for each."""
+    """Some hosts failed, each for its own reason: `faults` has them by host, and the message has a line for each."""
 
     def __init__(self, faults: Mapping[str, DeployError], asked: int) -> None:
         self.faults = dict(faults)
@@ -24,7 +24,7 @@ class HostsFailed(DeployError):
 
 
 class Results(Generic[T]):
-    """Per host a value or a DeployError, in the order the hosts were named.
+    """A value or a DeployError for each host, in the order in which the user named the hosts.
 
     >>> Results({"a": 1, "b": DeployError("b: refused")}).values
     {'a': 1}
@@ -41,13 +41,13 @@ class Results(Generic[T]):
         self._order = tuple(outcomes)
 
     def all(self) -> dict[str, T]:
-        """Every host's value. Raises HostsFailed, which names all failing hosts, if there is one."""
+        """Every host's value. Raises HostsFailed with all failing hosts, if a host failed."""
         if self.faults:
             raise HostsFailed(self.faults, len(self))
         return self.values
 
     def then(self, work: Callable[[T], U]) -> Results[U]:
-        """`work` on every value; the faults stay, and a DeployError of `work` becomes that host's fault."""
+        """Apply `work` to every value. Faults stay, and a DeployError that `work` raises becomes that host's fault."""
         return Results({host: self._next(host, work) for host in self._order})
 
     def __iter__(self) -> Iterator[str]:
@@ -66,14 +66,14 @@ class Results(Generic[T]):
 
 
 def all_faults(*results: Results[Any]) -> None:
-    """Raise HostsFailed with every host's fault of all the results, if there is one."""
+    """Raise HostsFailed with the faults of all the results, if there are any."""
     faults = {host: fault for result in results for host, fault in result.faults.items()}
     hosts = dict.fromkeys(host for result in results for host in result)
     Results({host: faults.get(host, True) for host in hosts}).all()
 
 
 def _described(faults: Mapping[str, DeployError], asked: int) -> tuple[str, str]:
-    """Message and hint. One failing host speaks for itself; several get a line each, with hints they do not share."""
+    """Message and hint: for one failing host, its own; for several, a line each, with hints that they do not share."""
     hints = list(dict.fromkeys(fault.hint for fault in faults.values()))
     if len(faults) == 1:
         ((host, fault),) = faults.items()

@@ -1,7 +1,7 @@
-"""The shell that hosts run. It lies in `.sh` files, in a folder `scripts` beside the module that sends it.
+"""Shell scripts that hosts run: `.sh` files in a folder `scripts` next to the module that sends them.
 
-A script says in its first comment which words it gets. It gets them as "$1", "$2", ...: no word of a user or of a host
-becomes shell text. A line `. ./NAME.sh` stands for that file: a host gets one text.
+The first comment of a script says which arguments it takes. It gets them as "$1", "$2", ...: no word from a user or a
+host becomes shell text. A line `. ./NAME.sh` is replaced by that file, so a host gets one text.
 """
 
 from __future__ import annotations
@@ -10,25 +10,25 @@ import re
 from functools import cache
 from pathlib import Path
 
-# What a host is to run: a program and its words, which no shell reads.
+# A command for a host: a program and its arguments, which no shell interprets.
 Argv = tuple[str, ...]
 _INCLUDE = re.compile(r"^\. \./(\w+)\.sh\n", re.MULTILINE)
-# Each look at a host sends its script: comments, and the blanks before a line, mean nothing to a shell.
+# Every look at a host sends its script, so comments and indents, which a shell ignores, are left out.
 _COMMENT, _INDENT = re.compile(r"^ *#.*\n", re.MULTILINE), re.compile(r"^ +", re.MULTILINE)
 
 
 class Scripts:
-    """The scripts beside the module whose `__file__` this gets."""
+    """The scripts next to the module whose `__file__` is given."""
 
     def __init__(self, module: str) -> None:
         self._folder = Path(module).with_name("scripts")
 
     def __call__(self, name: str, *words: str) -> Argv:
-        """The command that runs the script `name` with these words."""
+        """The command that runs the script `name` with these arguments."""
         return ("sh", "-c", self.text(name), name, *words)
 
     def text(self, name: str) -> str:
-        """A script as a host gets it: in one piece, without its comments and indents."""
+        """The text of a script as a host gets it: with its included files, without comments and indents."""
         return _read(self._folder, name)
 
 

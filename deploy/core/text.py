@@ -1,6 +1,6 @@
-"""Format numbers, sizes and times for readers: short, aligned, with their unit. Pure.
+"""Format numbers, sizes and times for people: short, aligned, with their unit. Pure.
 
-Messages, the console and the tables format here; report/page/ builds on it.
+Messages, the console and the tables use these functions; report/page/ builds on them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def several(number: int, noun: str) -> str:
 
 
 def percent(share: float) -> str:
-    """A share of 1 in percent with one decimal; never `100.0 %` for less than everything."""
+    """A share of 1 in percent with one decimal; never `100.0 %` for less than all of it."""
     value = share * 100
     if 99.9 < value < 100:
         value = 99.9
@@ -65,12 +65,12 @@ def binary(number: float) -> str:
 
 
 def gpu_memory(mib: float) -> str:
-    """The memory of a GPU, from MiB as nvidia-smi has it: `79.6 GiB`."""
+    """A GPU's memory, from MiB as nvidia-smi prints it: `79.6 GiB`."""
     return f"{mib / 1024:,.1f} GiB"
 
 
 def gpu_share(used_mib: float, total_mib: float) -> str:
-    """How much of the memory of GPUs is in use: `61 of 80 GiB`."""
+    """How much GPU memory is in use: `61 of 80 GiB`."""
     return f"{used_mib / 1024:.0f} of {total_mib / 1024:.0f} GiB"
 
 
@@ -86,7 +86,7 @@ def pace(sent: int, total: int, seconds: float) -> str:
 
 
 def in_seconds(value: float, decimals: int | None = None) -> str:
-    """A wait or a limit: `45 s`, and below ten seconds with a tenth that is not zero: `2.5 s`, `3 s`."""
+    """A wait or a limit: `45 s`; below ten seconds with one decimal unless it is zero: `2.5 s`, `3 s`."""
     if decimals is None:
         decimals = int(value < 10 and round(value, 1) % 1 > 0)
     return f"{value:.{decimals}f} s"
@@ -108,7 +108,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(seconds: float, tenths: bool = False) -> str:
-    """A running time: `0:07`, `12:30`, `3:07:12`, `2 d 3:07:12`; with tenths below an hour `0:07.3`, `-0:01.2`."""
+    """A running time: `0:07`, `12:30`, `3:07:12`, `2 d 3:07:12`; with `tenths`, below an hour: `0:07.3`, `-0:01.2`."""
     if not tenths:
         seconds = max(0.0, round(seconds))
     sign, parts = ("-" if seconds < -0.05 else ""), round(abs(seconds) * 10)
@@ -120,7 +120,7 @@ def clock(seconds: float, tenths: bool = False) -> str:
 
 
 def date(seconds: float) -> str:
-    """Unix seconds as a date and time in UTC; the bare number if no calendar has it."""
+    """Unix seconds as a date and time in UTC; the bare number if they are outside the calendar's range."""
     try:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (ValueError, OverflowError, OSError):
@@ -128,7 +128,7 @@ def date(seconds: float) -> str:
 
 
 def ranks_in_words(numbers: Iterable[int]) -> str:
-    """`rank 3`, or `ranks 0-2, 5`: it joins neighbours, and leaves out what is behind eight groups of them."""
+    """`rank 3`, or `ranks 0-2, 5`: consecutive ranks become a range, and at most eight ranges are shown."""
     spans: list[list[int]] = []
     for number in sorted(set(numbers)):
         if spans and number == spans[-1][-1] + 1:
@@ -147,12 +147,12 @@ def parents(path: str) -> Iterator[str]:
 
 
 def shortened(text: str, most: int) -> str:
-    """The text, or its first letters and `…`."""
+    """The text; if it is longer than `most`, its first `most` characters and `…`."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 
 def listed(names: Iterable[str], most: int = 4) -> str:
-    """`a, b and c`; beyond `most` the rest is counted."""
+    """`a, b and c`; of more than `most` names, the last ones are only counted."""
     every = list(names)
     if len(every) > most:
         return f"{', '.join(every[: most - 1])} and {len(every) - most + 1} more"
@@ -160,14 +160,15 @@ def listed(names: Iterable[str], most: int = 4) -> str:
 
 
 def subject(names: Sequence[str], singular: str, plural: str, most: int = 4) -> str:
-    """Names and the verb that agrees with them: `a drops`, `a and b drop`."""
+    """Names with the form of the verb that agrees with them: `a drops`, `a and b drop`."""
     return f"{listed(names, most)} {singular if len(names) == 1 else plural}"
 
 
 def last_line(words: str, instead: str = "no message") -> str:
-    """The last line of a command's words, without the hint that Docker adds to them; `instead` if it said nothing.
+    """The last line of what a command printed, without the hint that Docker adds; `instead` if it printed nothing.
 
-    An error of Docker's may go on with a stack or another program's words: then its first line says more.
+    A stack trace or another program's output may follow an error from Docker: the line that begins with `docker: ` says
+    more then, and is returned.
     """
     lines = words.strip().splitlines()
     if docker := next((line for line in reversed(lines) if line.startswith("docker: ")), ""):

@@ -1,4 +1,4 @@
-"""Parse TOML that somebody else may have written: in time and depth that nobody's own file comes near."""
+"""Parse TOML that somebody else may have written, within limits that no ordinary file comes near."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import tomllib
 from typing import Any
 
 _DEEPEST, _MOST_PARTS, _MOST_DIGITS = 50, 100_000, 2000
-# tomllib takes a time that grows with the square of a dotted key's length.
+# tomllib's time grows with the square of a dotted key's length.
 _DOTTED = re.compile(rf"(?<![\w\"'-])(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_DEEPEST}}}")
-# Its patterns of numbers take a hundred bytes of memory a digit.
+# tomllib's patterns for numbers take a hundred bytes of memory per digit.
 _NUMBER = re.compile(rf"(?<![\w\"'])[0-9][0-9A-Fa-f_xob]{{{_MOST_DIGITS}}}")
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The document. Raises ValueError, also for what is nested too deeply, or has very many parts."""
+    """Parse a document. Raises ValueError, also if it is nested too deeply or has too many parts."""
     if _DOTTED.search(text):
         raise ValueError(f"a key has more than {_DEEPEST} parts")
     if _NUMBER.search(text):

@@ -1,1 +1,1 @@
-"""The only door to container engines, of this machine and of hosts."""
+"""The only way to container engines, on this machine and on hosts."""

@@ -1,4 +1,4 @@
-"""Bring a host that has no engine one of its own, whose containers are processes of the login (bare/)."""
+"""Install an engine on a host that has none: its containers are processes of the login (bare/)."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ from ..door.session import Done, Session
 
 _SCRIPT, _FOLDER = Scripts(__file__), Path(__file__).with_name("bare")
 _WORD, _MOST_SAID = fields.words(100), 300
-# How what Muster keeps on a host gets to a disk that suits; {}: the host.
+# The hint to move what Muster keeps on a host to another disk; {}: the host.
 OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder of another disk)"
 
 
 class Lacks(NamedTuple):
-    """A host whose Python cannot run an engine: its processor, and what its Python says of itself, if it has one."""
+    """A host without a Python that can run the engine: its processor, and the version line of its Python, if any."""
 
     machine: str
     old: str
 
 
 def bring(session: Session, own: str) -> Lacks | None:
-    """Put it below ~/.muster/bin. `own`: the Python that `bring_python` brings. Raises DeployError."""
+    """Install the engine below ~/.muster/bin. `own`: the Python that `bring_python` installs. Raises DeployError.
+
+    Returns what the host lacks, or None.
+    """
     host, (digest, modules) = session.name, _packed()
     done = session.run(_SCRIPT("bring-bare", digest, own), input=modules, check=False)
     if done.code:
@@ -44,7 +47,10 @@ def bring(session: Session, own: str) -> Lacks | None:
 
 
 def bring_python(session: Session, own: str, archive: bytes) -> str:
-    """Put a Python below ~/.muster/python, from the archive or by the uv in it. The last word of a failure, if any."""
+    """Install a Python below ~/.muster/python, from the archive or with the uv in it.
+
+    Returns the last line of a failure, or empty text.
+    """
     done = session.run(_SCRIPT("bring-python", own), input=archive, timeout_s=None, moving=True, check=False)
     return "" if "python" in fields.rows(done.out) else _last(done)
 
@@ -54,13 +60,13 @@ def _last(done: Done) -> str:
 
 
 def python_of(version: str) -> str:
-    """The Python by which a host's own engine with this version runs, if it is the one that `bring` would bring."""
+    """The Python version in a bare engine's version; empty if `bring` would install another engine."""
     digest, _, python = version.removeprefix("bare-").partition("-")
     return python if digest == _packed()[0] else ""
 
 
 @cache
 def _packed() -> tuple[str, bytes]:
-    """The texts of its modules by their names, as a document; and before it what names their content."""
+    """A digest of the engine's modules, and the modules as a JSON object: their texts by file name."""
     packed = json.dumps({path.name: path.read_text() for path in sorted(_FOLDER.glob("*.py"))}).encode()
     return hashlib.sha256(packed).hexdigest()[:32], packed

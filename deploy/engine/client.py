@@ -1,6 +1,6 @@
-"""The runs of this machine's engine: its API to look, signal and remove; the `docker compose` command to start.
+"""Runs on this machine's engine: look, signal and remove through its API; start with `docker compose`.
 
-What belongs to a run is known by its label `muster.run=<id>`; nothing without that label is ever touched.
+What belongs to a run has the label `muster.run=<id>`; nothing without that label is ever touched.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .engine import Container, Engine, label_of
 from .reach import GO_ON, LOOK_S, Here, on_this_machine
 
 _UP_S = 120.0
-# So long a node may need until it waits for its secrets.
+# A node may take this long until it waits for its secrets.
 TAKEN_WITHIN_S = 90
 _NOT_NODES, _SERVICE = {"folder"}, "com.docker.compose.service"
 
@@ -38,7 +38,7 @@ class ContainerState(NamedTuple):
     seen: Container
 
     def as_node(self) -> NodeState:
-        """The state in the form that all backends share."""
+        """The node's state in the form that all backends use."""
         status, code, restarts = self.seen.status, self.seen.code, self.seen.restarts
         if status in ("running", "paused", "removing"):
             return NodeState(self.node, "running", None, restarts)
@@ -62,17 +62,17 @@ def find_engine() -> EngineFacts:
 
 
 def memory() -> int:
-    """The bytes of memory of the engine's machine. Raises DeployError, EngineLost, as all that follow."""
+    """The memory of the engine's machine, in bytes. Raises DeployError, EngineLost, as do the functions below."""
     return on_this_machine().memory()
 
 
 def image_exists(tag: str) -> bool:
-    """Whether this engine has an image of that name."""
+    """Whether this engine has an image with this name."""
     return on_this_machine().image(tag) is not None
 
 
 def project_name(run_id: str) -> str:
-    """The compose project of a run: only lower case letters, digits, `-` and `_`."""
+    """The name of a run's compose project: only lowercase letters, digits, `-` and `_`."""
     return "muster-" + re.sub(r"[^a-z0-9_-]", "-", run_id.lower())
 
 
@@ -84,10 +84,10 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
     command = ["docker", "compose", "--project-name", project_name(run_id), "--progress", "quiet"]
     for file in files:
         command += ["--file", str(file)]
-    # Only a plain `docker compose up` needs the service that prepares runs/: our run folder exists.
+    # Without the service that prepares runs/, which only a plain `docker compose up` needs: the run folder exists.
     command += ["up", "--detach", "--no-build", "--no-deps", "--pull", "never", "master"]
     command += ["worker"] if workers else []
-    # It would take variables from a .env of the current folder, which may be somebody else's.
+    # docker compose would read variables from a .env in the current folder, which may be somebody else's.
     own = {"COMPOSE_DISABLE_ENV_FILE": "1", "WORKERS": str(workers), "MUSTER_RUN_ID": run_id}
     given = {**os.environ, **environment, **own}
     try:
@@ -101,14 +101,14 @@ def up(run_id: str, environment: Mapping[str, str], workers: int, files: Sequenc
 
 
 def states(run_id: str) -> list[ContainerState]:
-    """Every node's container of a run, by node name (`master` first, `worker-2` before `worker-10`)."""
+    """The container of every node of a run, sorted by node name (`master` first, `worker-2` before `worker-10`)."""
     seen = on_this_machine().inspected(label_of(run_id))
     states = [ContainerState(_node_name(each), each) for each in _nodes(seen)]
     return sorted(states, key=lambda state: (len(state.node), state.node))
 
 
 def containers(run_id: str) -> dict[str, str]:
-    """The running containers of a run, by node name."""
+    """The names of a run's running containers, by node name."""
     return {_node_name(each): each.name for each in _listed(run_id) if each.status == "running"}
 
 
@@ -122,9 +122,9 @@ def logs(run_id: str, node: str) -> Iterator[bytes]:
 
 
 def hand_in(container: str, secrets: bytes) -> None:
-    """Give secrets to a node that waits for them, beside this process: the node may need a while to begin.
+    """Give secrets to a node that waits for them. A thread does this, because the node may take a while to start.
 
-    A node that does not get them waits, says so on its console, and ends with the run.
+    A node that does not get them waits, reports this on its console, and ends with the run.
     """
     words = ["python", "-P", "-m", NODE_PROGRAMS, "handover", str(TAKEN_WITHIN_S)]
 
@@ -139,9 +139,9 @@ def hand_in(container: str, secrets: bytes) -> None:
 
 
 def signal(run_id: str, name: str) -> None:
-    """Send a signal to every running node; does not wait. Docker's restart policy leaves one alone that it ended.
+    """Send a signal to every running node, without waiting. Docker does not restart a container that it ended itself.
 
-    The containers of nodes that have ended stay until `down`, so that their consoles can be read.
+    The containers of ended nodes stay until `down`, so that their consoles can be read.
     """
     engine = on_this_machine()
     _act_on_all([each for each in _listed(run_id) if each.runs], lambda each: engine.signal(each.id, name))
@@ -159,7 +159,7 @@ def stop(run_id: str, grace_s: float) -> None:
 
 
 def down(run_id: str) -> int:
-    """Remove a run's containers and networks; returns how many things were removed."""
+    """Remove a run's containers and networks, and return how many were removed."""
     engine, label = on_this_machine(), label_of(run_id)
     containers = engine.containers(label)
     _act_on_all(containers, lambda each: engine.remove(each.id))
@@ -167,7 +167,7 @@ def down(run_id: str) -> int:
 
 
 def run_ids() -> frozenset[str]:
-    """Ids of the runs that have a container on this engine, running or not."""
+    """The ids of all runs that have a container on this engine, running or not."""
     label = label_of()
     return frozenset(each.labels[label] for each in on_this_machine().containers(label))
 
@@ -204,7 +204,7 @@ def _node_name(seen: Container) -> str:
 
 
 def _act_on_all(containers: Sequence[Container], act: Callable[[Container], None]) -> None:
-    """Act on all at once."""
+    """Call `act` for all containers in parallel."""
     if containers:
         with ThreadPoolExecutor(len(containers)) as pool:
             list(pool.map(act, containers))

@@ -1,4 +1,4 @@
-"""Imitate docker-compose.yml for a preflight: its nodes' options for `docker run`, and a temporary network."""
+"""Imitate docker-compose.yml for a preflight: the nodes' options for `docker run`, and a temporary network."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from ..core.errors import DeployError
 from ..core.text import last_line
 
 LABEL = "muster.preflight=1"
-# A container of a preflight, which ends with its input, and is then removed.
+# A preflight's container: it ends when its input ends, and is then removed.
 ONCE = (
     *("docker", "run", "--rm", "--interactive", "--pull", "never"),
     *("--label", LABEL, "--log-driver", "none"),
 )
 _WAIT_S = 30.0
-# This process outlives ours. When its input ends, however we ended, it removes the network as soon as that is empty.
-_KEEPER = 'read -r _; n=0; until docker network rm "$0" || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.2; done'
+# This process outlives Muster's. When its input ends, however Muster ended, it removes the network once that is empty.
+_REMOVE_NETWORK = 'read -r _; n=0; until docker network rm "$0" || [ $n -gt 50 ]; do n=$((n + 1)); sleep 0.2; done'
 
 
 def service(file: Path, name: str, environment: Mapping[str, str]) -> dict[str, Any]:
-    """A service as compose resolves it. Raises DeployError."""
+    """A service of the file, with compose's variables filled in. Raises DeployError."""
     document = _run(["docker", "compose", "--file", str(file), "config", "--format", "json"], environment)
     return dict(json.loads(document)["services"][name])
 
 
 def options(service: Mapping[str, Any]) -> list[str]:
-    """The `docker run` options that give a container a service's user, limits, rights and variables."""
+    """The `docker run` options for a service's user, limits, rights and variables."""
     limits = (f"--ulimit={name}={value}" for name, value in service.get("ulimits", {}).items())
     rights = (f"--security-opt={value}" for value in service.get("security_opt", ()))
     dropped = (f"--cap-drop={name}" for name in service.get("cap_drop", ()))
@@ -42,7 +42,7 @@ def options(service: Mapping[str, Any]) -> list[str]:
 
 
 def in_container(network: str, node: str, image: str, more: list[str]) -> list[str]:
-    """A command that runs an image's Python as a node of that network, in a container that is removed at its end."""
+    """A command that runs the image's Python as a node in the network, in a container that is removed when it ends."""
     return [
         *ONCE,
         "--no-healthcheck",
@@ -56,9 +56,9 @@ def in_container(network: str, node: str, image: str, more: list[str]) -> list[s
 
 @contextmanager
 def network(name: str) -> Iterator[str]:
-    """A temporary network. Raises DeployError if the engine cannot make it."""
+    """Create a temporary network. Raises DeployError if the engine cannot create it."""
     null = subprocess.DEVNULL
-    command = ["sh", "-c", _KEEPER, name]
+    command = ["sh", "-c", _REMOVE_NETWORK, name]
     keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=null, stderr=null, start_new_session=True)
     try:
         _run(["docker", "network", "create", f"--label={LABEL}", name], {})

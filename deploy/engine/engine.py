@@ -1,7 +1,8 @@
-"""Docker's API: the same class for this machine and for hosts, which are reached through the door.
+"""Docker's API: one class for this machine's engine and for those of hosts, which are reached over SSH (door/).
 
-A connection is made where it is needed and kept for the next call. What an engine says is not trusted (wire.py), and is
-checked where it is read. The end of a stream is not the end of a container: whoever follows one looks at it afterwards.
+A connection is opened when it is needed, and kept for the next call. An engine's answers are not trusted (wire.py), and
+are checked where they are read. The end of a stream is not the end of a container: the caller checks the container
+afterwards.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from .wire import CALL_S, ERR, LOST, MOST_ANSWER, OUT, UPGRADE, Answer, Connecti
 
 T = TypeVar("T")
 _MOST_CONTAINERS, _MOST_KEPT, _GONE = 10_000, 2, 404
-# A thing that is gone already, or has ended already, is none that could not be ended.
+# Statuses for things that are gone or have ended already: removing or ending them counts as success.
 _DONE_ALREADY = (304, 404, 409)
-# 10 GB at 1 MB/s take three hours; an engine may say nothing for long while it unpacks.
+# 10 GB at 1 MB/s take three hours; an engine may send nothing for a long time while it unpacks.
 _PULL_S = 4 * 3600.0
 _STATE = record({"Status": text(20, r"[a-z]*")}, {"ExitCode": whole(1 << 32, least=-(1 << 32)), "StartedAt": text(64)})
 _MOUNTS = optional(array(record({"Destination": text(4096)}, {"Source": text(4096)})))
@@ -37,7 +38,7 @@ _TABLE = optional(table(fields.words(1000), fields.words(), 10_000))
 
 
 def read_labels(value: object, what: str) -> dict[str, str]:
-    """A container's labels. Other users may label theirs as they like: one with odd ones has none."""
+    """A container's labels; none if they are malformed. (Other users may label their containers as they like.)"""
     return _TABLE(value, what) or {}
 
 
@@ -72,20 +73,20 @@ _VOLUME = record(
     {"Labels": read_labels, "CreatedAt": text(64), "UsageData": fields.default(record({}, _USES), {})},
 )
 _RUNS = ("created", "running", "paused")
-# Of a container in a list, the engine tells the code in words alone.
+# In a list of containers, the engine gives exit codes only in words.
 _EXITED = re.compile(r"Exited \(([0-9]{1,9})\)")
 
 
 def label_of(run: str = "") -> str:
-    """The label by which an engine finds the containers of a run, or of all."""
+    """The label that finds the containers of a run, or those of all runs."""
     return f"muster.run={run}" if run else "muster.run"
 
 
 class Container(NamedTuple):
-    """A container as its engine describes it. `code` is that of its last end, None while it runs.
+    """A container as its engine describes it. `code` is the exit code of its last end, None while it runs.
 
-    `mounts`: by the path in the container, the one on the host. `words`: the engine's ("Up 3 minutes"); a look at one
-    container has none, and a list has no variables or times of start.
+    `mounts`: the path on the host, by the path in the container. `words`: the engine's status text ("Up 3 minutes"),
+    which only a list has; `variables`, `started` and `restarts` are only known after `inspect`.
     """
 
     id: str
@@ -103,14 +104,14 @@ class Container(NamedTuple):
 
     @property
     def runs(self) -> bool:
-        """Whether its process runs, or its engine is about to start it again."""
+        """Whether the container's process runs, or the engine is about to restart it."""
         return self.status in ("running", "paused", "restarting")
 
 
 class Stored(NamedTuple):
-    """An image by one of its tags, or a volume: its labels, bytes, and whether a container has it.
+    """An image by one of its tags, or a volume: its labels, size in bytes, and whether a container uses it.
 
-    `made`: when, in the engine's words; of an image nothing.
+    `made`: when a volume was created, in the engine's words; empty for an image.
     """
 
     name: str
@@ -121,41 +122,41 @@ class Stored(NamedTuple):
 
 
 class Reach(Protocol):
-    """How an engine is reached, and what it means that it is not."""
+    """A way to reach an engine, which also explains why a connection failed."""
 
     host: str
 
     def connect(self) -> Connection:
-        """A new connection. Raises DeployError, OSError."""
+        """Open a new connection. Raises DeployError, OSError."""
 
     def explain(self, failed: BaseException, connection: Connection | None) -> DeployError:
-        """The fault of a connection that failed, or that nobody could make."""
+        """The error for a connection that failed; `connection` is None if it could not be opened."""
 
 
 class Engine:
-    """One engine. Its methods may be called from several threads, and raise what its reach explains, or DockerFault."""
+    """One engine. Its methods are thread-safe, and raise the errors of its reach (`explain`), or DockerFault."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach, self._lock, self._idle = reach, threading.Lock(), list[Wire]()
 
     def version(self, seconds: float = CALL_S) -> str:
-        """The engine's version. Raises BadAnswer too, as all that follow."""
+        """The engine's version. This and all methods below also raise BadAnswer."""
         answer = self._ask("GET", "/version", None, seconds)
         about = record({"Version": text(100)})(fields.document(answer.body, "docker version"), "docker version")
         return str(about["Version"])
 
     def memory(self) -> int:
-        """The bytes of memory of the engine's machine."""
+        """The memory of the engine's machine, in bytes."""
         about = record({"MemTotal": whole(least=1)})(self._json("GET", "/info"), "docker info")
         return int(about["MemTotal"])
 
     def platform(self) -> str:
-        """The platform of its machine, as `linux/arm64`."""
+        """The platform of the engine's machine, such as `linux/arm64`."""
         about = record({"Os": text(50), "Arch": text(50)})(self._json("GET", "/version"), "docker version")
         return f"{about['Os']}/{about['Arch']}"
 
     def image(self, name: str) -> dict[str, Any] | None:
-        """What it says of an image, for image/model.py to check; None if there is none of that name."""
+        """What the engine reports about an image, for image/model.py to check; None if there is no such image."""
         about = self._json("GET", f"/images/{quote(name, safe='/:@')}/json", none=True)
         if not isinstance(about, dict | None):
             raise BadAnswer("an image", "an object", about)
@@ -168,11 +169,12 @@ class Engine:
 
     @contextmanager
     def pulling(self, reference: str, credentials: str) -> Iterator[Iterator[str]]:
-        """Let it fetch an image from its registry: what it says meanwhile, by lines. It stops at the end of the `with`.
+        """Let the engine fetch an image from its registry, and yield its progress lines. It stops when the `with` ends.
 
-        `credentials`: what the registry gets, as the header X-Registry-Auth has it; the engine does not keep them.
+        `credentials`: the login for the registry, as the value of the header X-Registry-Auth; the engine does not store
+        it.
         """
-        # Without a tag or a digest it would fetch all tags.
+        # Without a tag or a digest, the engine would fetch all tags.
         tag = "" if ":" in reference.rpartition("/")[2] else "latest"
         query = urlencode({"fromImage": reference, "tag": tag})
         headers = {"X-Registry-Auth": credentials} if credentials else {}
@@ -181,17 +183,17 @@ class Engine:
             yield read_lines((OUT, piece) for piece in self._explained(wire, stream.pieces()))
 
     def containers(self, *labels: str) -> list[Container]:
-        """The containers that have all these labels (`name` or `name=value`), running or not: the newest first."""
+        """The containers with all these labels (`name` or `name=value`), running or not; the newest first."""
         query = urlencode({"all": 1, "filters": json.dumps({"label": labels})})
         return read_containers(self._json("GET", f"/containers/json?{query}"))
 
     def inspect(self, name: str) -> Container | None:
-        """A container, with its code and its start; None if there is none of that name or id."""
+        """Look at one container, with its exit code and start time; None if no container has that name or id."""
         about = self._json("GET", f"/containers/{quote(name, safe='')}/json", none=True)
         return None if about is None else read_container(about)
 
     def inspected(self, *labels: str) -> list[Container]:
-        """The same as `containers`, each looked at. One that goes meanwhile is left out."""
+        """Like `containers`, but each is inspected. A container that disappears meanwhile is left out."""
         looked = [self.inspect(each.id) for each in self.containers(*labels)]
         return [each for each in looked if each]
 
@@ -203,15 +205,15 @@ class Engine:
                 yield piece
 
     def signal(self, name: str, signal: str) -> None:
-        """Send a signal to a container. One that does not run gets none."""
+        """Send a signal to a container; nothing happens if it does not run."""
         self._act("POST", f"/containers/{quote(name, safe='')}/kill?{urlencode({'signal': signal})}")
 
     def remove(self, name: str) -> None:
-        """End a container, and remove it with its own volumes."""
+        """Kill a container, and remove it with its anonymous volumes."""
         self._act("DELETE", f"/containers/{quote(name, safe='')}?force=1&v=1", seconds=90.0)
 
     def remove_networks(self, label: str) -> int:
-        """Remove the networks that have this label; how many there were."""
+        """Remove the networks with this label, and return how many there were."""
         query = urlencode({"filters": json.dumps({"label": [label]})})
         networks = array(_MADE)(self._json("GET", f"/networks?{query}"), "the networks")
         for network in networks:
@@ -219,7 +221,7 @@ class Engine:
         return len(networks)
 
     def stored(self, seconds: float) -> tuple[list[Stored], list[Stored]]:
-        """Its images and its volumes. It counts each file of a volume, which may take minutes."""
+        """The engine's images and volumes. The engine sizes every file of a volume, which may take minutes."""
         seen = self._json("GET", "/system/df?type=image&type=volume&verbose=1", seconds=seconds)
         images = [
             Stored(tag, each.get("Labels", {}), each["Size"], each.get("Containers", 0) != 0)
@@ -235,7 +237,7 @@ class Engine:
         return images, volumes
 
     def remove_stored(self, kind: str, name: str) -> bool:
-        """Remove an image or a volume (`images`, `volumes`), unless a container has it; whether it is gone."""
+        """Remove an image or volume (`images`, `volumes`), unless a container uses it. Returns whether it is gone."""
         answer = self._ask("DELETE", f"/{kind}/{quote(name, safe='/:@')}", None, 90.0)
         if answer.status >= 300 and answer.status not in (_GONE, _USED):
             raise self._refusal(answer)
@@ -243,7 +245,7 @@ class Engine:
 
     @contextmanager
     def run_inside(self, name: str, words: Sequence[str], reads: bool = True) -> Iterator[Inside]:
-        """Run a command in a container that runs. `reads`: it has an input; else it is at its end."""
+        """Run a command in a running container. `reads`: it gets an input; otherwise its input is empty."""
         asked = {"Cmd": list(words), "AttachStdin": reads, "AttachStdout": True, "AttachStderr": True}
         path = f"/containers/{quote(name, safe='')}/exec"
         made = _MADE(self._json("POST", path, asked), "a command in a container")["Id"]
@@ -255,7 +257,7 @@ class Engine:
             yield Inside(stream, self._explained(wire, stream.frames()), lambda: self._ended_with(made), explain)
 
     def ask_inside(self, name: str, words: Sequence[str], seconds: float, data: bytes | None = None) -> Ended:
-        """Run a command in a container to its end, within limits. `data`: its input."""
+        """Run a command in a container until it ends, within limits. `data`: its input."""
         with self.run_inside(name, words, reads=data is not None) as inside:
             inside.set_wait(seconds)
             if data is not None:
@@ -274,7 +276,7 @@ class Engine:
         return None if about["Running"] else int(about.get("ExitCode", -1))
 
     def close(self) -> None:
-        """End its connections."""
+        """Close the idle connections."""
         with self._lock:
             idle, self._idle = self._idle, []
         for wire in idle:
@@ -286,7 +288,7 @@ class Engine:
             raise self._refusal(answer)
 
     def _json(self, method: str, path: str, body: Any = None, none: bool = False, seconds: float = CALL_S) -> Any:
-        """The value that the engine answers; None, if `none`, for a thing that it does not have."""
+        """The JSON value in the engine's answer; with `none`, None for something that the engine does not have."""
         answer = self._ask(method, path, None if body is None else json.dumps(body).encode(), seconds)
         if answer.status == _GONE and none:
             return None
@@ -296,7 +298,7 @@ class Engine:
 
     def _refusal(self, answer: Answer, upgrade: bool = False) -> DockerFault:
         words = f"Error response from daemon: status {answer.status}"
-        if upgrade:  # as Docker's own client says it: something before the engine passes on no such connection
+        if upgrade:  # the words of Docker's own client: a proxy before the engine does not pass on such connections
             words = f"unable to upgrade to tcp, received {answer.status}"
         with suppress(BadAnswer):
             message = _REFUSAL(fields.document(answer.body, "a refusal"), "a refusal")["message"]
@@ -309,7 +311,7 @@ class Engine:
             try:
                 answer = wire.ask(method, path, body, seconds)
             except (ConnectionError, http.client.NotConnected):
-                # The engine may have closed a connection that waited. What was asked only to see is asked again.
+                # The engine may have closed an idle connection. A request that only reads is sent again.
                 wire.close()
                 if not wire.used or method != "GET":
                     raise
@@ -366,7 +368,7 @@ class Engine:
 
 
 def read_containers(value: object) -> list[Container]:
-    """The containers that an engine lists. Raises BadAnswer."""
+    """Read an engine's list of containers. Raises BadAnswer."""
     return [
         Container(
             each["Id"],
@@ -383,7 +385,7 @@ def read_containers(value: object) -> list[Container]:
 
 
 def read_container(value: object) -> Container:
-    """A container as an engine describes it alone. Raises BadAnswer."""
+    """Read an engine's description of one container. Raises BadAnswer."""
     seen = _INSPECTED(value, "a container")
     state, config = seen["State"], seen["Config"]
     return Container(
@@ -401,7 +403,7 @@ def read_container(value: object) -> Container:
 
 
 def _listed(seen: object, kind: str, item: Reader[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What an engine stores of a kind: `Images`, or as of Docker 29 `Items` beside their sums. Raises BadAnswer."""
+    """The stored things of a kind: from `Images`, or since Docker 29 from `Items` in a summary. Raises BadAnswer."""
     several = fields.default(array(item, _MOST_CONTAINERS), list[dict[str, Any]]())
     sums = record({}, {f"{kind}s": several, f"{kind}Usage": record({}, {"Items": several})})(seen, "what is stored")
     return [*sums.get(f"{kind}s", ()), *sums.get(f"{kind}Usage", {}).get("Items", ())]

@@ -1,4 +1,4 @@
-"""Images of the local Docker engine: inspect, save and build them, and Docker's own rules for `.dockerignore`."""
+"""Images of the local Docker engine: inspect, pull, save and build them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .reach import on_this_machine
 
 
 def inspect(name: str) -> dict[str, Any] | None:
-    """What the local engine says of an image; None if there is no such image, or no engine. Raises BadAnswer."""
+    """What the local engine reports about an image; None without such an image or an engine. Raises BadAnswer."""
     try:
         return on_this_machine().image(name)
     except (DockerFault, EngineLost):
@@ -21,7 +21,7 @@ def inspect(name: str) -> dict[str, Any] | None:
 
 
 def pull(name: str, platform: str) -> bool:
-    """Fetch an image from its registry into the local engine; whether that was possible."""
+    """Fetch an image from its registry into the local engine. Returns whether that worked."""
     more = ["--platform", platform] if platform else []
     try:
         return (
@@ -32,7 +32,7 @@ def pull(name: str, platform: str) -> bool:
 
 
 def save(name: str) -> Iterator[bytes]:
-    """A local image as the archive of `docker save`, in pieces. Raises DeployError if the archive is incomplete."""
+    """A local image as an archive in the format of `docker save`, in pieces. Raises DeployError if it is incomplete."""
     try:
         yield from on_this_machine().save(name)
     except DockerFault as fault:
@@ -40,9 +40,9 @@ def save(name: str) -> Iterator[bytes]:
 
 
 def build_command(dockerfile: Path, tag: str, platform: str) -> list[str]:
-    """The command that builds `dockerfile`, with its folder as the context, and names the image `tag`.
+    """The command that builds `dockerfile`, with its folder as the context, as the image `tag`.
 
-    platform: of the hosts (linux/amd64), if it is not this engine's own.
+    platform: the hosts' platform (linux/amd64); it is left out if it is this engine's own.
     """
     options = ["--platform", platform] if platform and platform != own_platform() else []
     return [
@@ -59,7 +59,7 @@ def build_command(dockerfile: Path, tag: str, platform: str) -> list[str]:
 
 
 def own_platform() -> str:
-    """The platform that the local engine builds for, as `linux/arm64`; empty if it does not say."""
+    """The platform that the local engine builds for, such as `linux/arm64`; empty if the engine does not answer."""
     try:
         return on_this_machine().platform()
     except DeployError:
@@ -67,7 +67,7 @@ def own_platform() -> str:
 
 
 def build(command: Sequence[str], dockerfile: Path) -> None:
-    """Build an image here, with a command of `build_command`. Raises DeployError with the builder's last lines."""
+    """Build an image here with the command from `build_command`. Raises DeployError with the builder's last lines."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as fault:

@@ -1,4 +1,4 @@
-"""A command in a container: its input, its output, and how it ended."""
+"""A command that runs in a container: its input, its output, and how it ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from ..core.errors import DeployError
 from .wire import LOST, Stream
 
-# An engine knows the code of a command somewhat later than the end of its output.
+# After the end of a command's output, it takes the engine a moment to report the exit code.
 _CODE_S = 5.0
 
 
@@ -36,19 +36,22 @@ class Inside:
         self.set_wait = stream.set_wait
 
     def write(self, data: bytes) -> None:
-        """Give it input. Raises what the engine's reach explains."""
+        """Write input for the command. Raises the error that the engine's reach makes of a lost connection."""
         try:
             self._stream.write(data)
         except LOST as failed:
             raise self.explain(failed) from failed
 
     def end_input(self) -> None:
-        """Tell it that no more input comes. It may have ended already."""
+        """End the command's input. The command may have ended already."""
         with suppress(*LOST):
             self._stream.end_input()
 
     def code(self) -> int:
-        """The code with which it ended, once its output has. Raises DeployError if it goes on: the connection ended."""
+        """The command's exit code, once its output has ended. Raises DeployError if the command still runs.
+
+        In that case only the connection has ended.
+        """
         end = time.monotonic() + _CODE_S
         while (code := self._code()) is None:
             if time.monotonic() > end:

@@ -1,8 +1,8 @@
-"""The ways to an engine: its socket on this machine, a host's socket through the door, or a program that carries bytes.
+"""Ways to reach an engine: its socket on this machine, a host's socket over SSH, or a program that carries bytes.
 
-A host's `docker` says where its socket is. A server that forbids forwards (AllowStreamLocalForwarding no) lets each
-connection end at once: one question at the first shows it. Then `docker system dial-stdio` leads there, as it does
-where the login has Docker by sudo, by a context, or on another machine.
+A script finds the socket of a host's `docker`. An SSH server that forbids forwarding (AllowStreamLocalForwarding no)
+closes each forwarded connection immediately; one request over the first connection shows this. Then Muster uses
+`docker system dial-stdio`, as it does if the login reaches Docker by sudo, by a context, or on another machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from ..job.options import FLAG
 from .engine import Engine
 from .wire import CALL_S, Connection, Excess, Wire
 
-LOOK_S = 1.0  # an engine of this machine that takes longer to report its version is useless
+LOOK_S = 1.0  # an engine on this machine that takes longer to report its version is useless
 _LAST_WORDS_S, _LOST_S, _UNIX = 1.0, 0.3, "unix://"
-_NAME_IT = ("DOCKER_HOST", "DOCKER_CONTEXT")  # the first one counts
+_ENGINE_VARIABLES = ("DOCKER_HOST", "DOCKER_CONTEXT")  # they choose an engine; the first one that is set wins
 _DIAL = ("docker", "system", "dial-stdio")
 GO_ON = f"{{}}; then `muster up {FLAG.resume} latest`"
 _SCRIPT = Scripts(__file__)
@@ -37,12 +37,12 @@ _PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
 
 
 def on_host(session: Session) -> Engine:
-    """The engine of a host, over its open connection."""
+    """The engine of a host, over the open SSH connection to it."""
     return session.keep("engine", lambda: Engine(_ThroughDoor(session)))
 
 
 def on_this_machine() -> Engine:
-    """The engine to which the `docker` command goes here."""
+    """The engine that the `docker` command uses on this machine."""
     return _here(os.environ.get("DOCKER_HOST", ""))
 
 
@@ -52,21 +52,21 @@ def _here(_: str) -> Engine:
 
 
 class _ThroughDoor:
-    """An engine of a host."""
+    """A host's engine, reached over SSH."""
 
     def __init__(self, session: Session) -> None:
         self._session, self.host, self._lock = session, session.name, threading.Lock()
         self._path: str | None = None
 
     def connect(self) -> Connection:
-        """A connection to its socket, or else to the program there that leads to it. Raises DeployError."""
+        """Connect to the engine's socket, or else to a program on the host that connects to it. Raises DeployError."""
         with self._lock:
             if self._path is None:
                 self._path = self._find()
         return self._session.connect(self._path) if self._path else self._session.pipe(_DIAL)
 
     def explain(self, failed: BaseException, connection: Connection | None) -> DeployError:
-        """Why a connection failed: the door's, the engine's, or the program's that leads to it."""
+        """Why a connection failed: because of SSH, the engine, or the program that connects to it."""
         if lost := self._session.lost():
             return lost
         if isinstance(failed, TimeoutError):
@@ -74,27 +74,27 @@ class _ThroughDoor:
         if isinstance(failed, Excess):
             return DeployError(f"{self.host}: its engine sent {failed}", f"on {self.host}: docker version")
         words = connection.last_words(_LAST_WORDS_S) if isinstance(connection, Pipe) else ""
-        # The end of a program is often known before that of the connection which carried it.
+        # The end of a program is often known before the end of the SSH connection that carried it.
         end = time.monotonic() + _LOST_S
         while not words and not (lost := self._session.lost()) and time.monotonic() < end:
             time.sleep(_LOST_S / 10)
         return lost or docker_faults.unanswered(words or "it ended the connection", self.host)
 
     def _find(self) -> str:
-        """The path of a socket there that can be reached; empty where only a program leads to its engine."""
+        """The path of a socket on the host that can be reached; empty if only a program can reach the engine."""
         done = self._session.run(_SCRIPT("find-socket"), check=False)
         if done.code:
             raise docker_faults.unanswered(done.err.strip() or f"code {done.code}", self.host)
         path = _PATH(done.out.rstrip("\n"), "the engine's socket")
-        return path if path and self._leads(path) else ""
+        return path if path and self._answers_at(path) else ""
 
-    def _leads(self, path: str) -> bool:
-        """Whether an engine answers at a socket there. The door says yes to each connection, and ends it afterwards."""
+    def _answers_at(self, path: str) -> bool:
+        """Whether an engine answers at this socket: SSH accepts every connection at first, and may then close it."""
         wire = Wire(self._session.connect(path))
         try:
             return wire.ask("GET", "/version").status == http.client.OK
         except TimeoutError:
-            return True  # it is there, and hangs
+            return True  # an engine is there, but it hangs
         except (OSError, EOFError, http.client.HTTPException, Excess):
             return False
         finally:
@@ -110,7 +110,7 @@ class Here:
         self._call_s = call_s
 
     def connect(self) -> Connection:
-        """A connection to its socket, or to the client's program that leads to it. Raises OSError."""
+        """Connect to the engine's socket, or to the `docker` program that connects to it. Raises OSError."""
         place = os.environ.get("DOCKER_HOST", "") or _place_of_context()
         if not place.startswith(_UNIX):
             return _dial()
@@ -124,24 +124,24 @@ class Here:
         return connection
 
     def explain(self, failed: BaseException, _: Connection | None) -> DeployError:
-        """Why it does not answer."""
+        """The error for an engine that does not answer."""
         hint = GO_ON.format(docker_faults.named("docker-down").row.hint_here())
         return EngineLost(_why_silent(failed, self._call_s), hint)
 
 
 def _why_silent(failed: BaseException, waited_s: float) -> str:
-    """Why this machine's engine does not answer, in words."""
+    """Why this machine's engine does not answer."""
     if isinstance(failed, PermissionError):
         cause = docker_faults.named("docker-permission")
         return f"{cause.what}: {cause.row.hint_here()}"
     if isinstance(failed, TimeoutError):
         return f"the Docker engine did not answer within {in_seconds(waited_s)}"
-    named = next((f" at {name}={os.environ[name]}" for name in _NAME_IT if os.environ.get(name)), "")
+    named = next((f" at {name}={os.environ[name]}" for name in _ENGINE_VARIABLES if os.environ.get(name)), "")
     return f"no Docker engine answers{named}"
 
 
 def _dial() -> Connection:
-    """A connection by the client's own program: to an engine over the network, or that it reaches by ssh."""
+    """Connect through the `docker` program: to an engine on the network, or one that Docker reaches by ssh."""
     ours, its = socket.socketpair()
     with its:
         try:
@@ -155,7 +155,7 @@ def _dial() -> Connection:
 
 @cache
 def _place_of_context() -> str:
-    """Where the `docker` command's context goes (Docker Desktop, rootless)."""
+    """The address in the `docker` command's current context (Docker Desktop, rootless)."""
     command = ["docker", "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"]
     with suppress(OSError, subprocess.SubprocessError):
         done = subprocess.run(command, capture_output=True, text=True, timeout=LOOK_S, check=True)

@@ -1,7 +1,7 @@
-"""HTTP with an engine that nobody trusts: the bytes, the frames and the time of its answers have limits.
+"""HTTP with an untrusted engine: the size, the frames and the time of its answers are limited.
 
-`http.client` speaks, over a connection that somebody else has made: a local socket, one that `ssh` forwards, or a
-program that carries bytes (`docker system dial-stdio`). The SDK of Docker has no limits, and takes 0.4 s to import.
+This uses `http.client` over a connection that the caller opened: a local socket, a socket that `ssh` forwards, or a
+program that carries bytes (`docker system dial-stdio`). Docker's SDK has no limits, and takes 0.4 s to import.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from ..door.stream import Pipe
 MOST_ANSWER, CALL_S, BEGIN_S = framing.MOST_ANSWER, 20.0, 60.0
 _PIECE = 1 << 16
 _KINDS, _HEAD = (0, 1, 2), 8
-# For a stream that goes both ways.
+# Headers that ask for a stream in both directions.
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "tcp"}
 OUT, ERR = 1, 2
-# Both have the part of a socket that is needed here.
+# Both have the methods of a socket that are needed here.
 Connection = socket.socket | Pipe
 
 
 class Excess(Exception):
-    """An engine says more than we read, or what no engine says: in words."""
+    """An engine sent more than Muster reads, or something that no engine sends; the message says which."""
 
 
-# What a connection that is lost, or that makes no sense, raises.
+# The exceptions of a lost connection, or of one that carries nonsense.
 LOST = (OSError, EOFError, http.client.HTTPException, Excess)
 
 
 class Answer(NamedTuple):
-    """The status of an answer, and all of its body."""
+    """The status and the whole body of an answer."""
 
     status: int
     body: bytes
 
 
 class Wire:
-    """One connection to an engine, which answers one request after the other.
+    """One connection to an engine, which answers one request after another.
 
-    Raises OSError (TimeoutError: it is silent, or too slow) and http.client.HTTPException if the engine ends it or says
-    what is no HTTP, Excess.
+    Raises OSError (TimeoutError: the engine is silent or too slow), http.client.HTTPException if the engine closes the
+    connection or does not send HTTP, and Excess.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -55,7 +55,7 @@ class Wire:
         self.used = False
 
     def ask(self, method: str, path: str, body: bytes | None = None, seconds: float = CALL_S) -> Answer:
-        """Ask, and read all of the answer."""
+        """Send a request, and read the whole answer."""
         answer = self._begin(method, path, body, seconds)
         pieces, size = list[bytes](), 0
         while piece := answer.read(_PIECE):
@@ -73,13 +73,16 @@ class Wire:
         follow: bool = False,
         headers: dict[str, str] | None = None,
     ) -> Stream:
-        """Ask, and leave the answer to be read as a stream: of any length, but steady unless it is to `follow`."""
+        """Send a request, and return the answer as a stream of any length.
+
+        It must arrive steadily, unless it is to `follow` something.
+        """
         answer = self._begin(method, path, body, BEGIN_S, headers)
         self._source.allow(None, None, paced=not follow)
         return Stream(self._source, answer)
 
     def close(self) -> None:
-        """End it. A second call does nothing."""
+        """Close the connection. A second call does nothing."""
         self.connection.close()
 
     def _begin(
@@ -96,7 +99,7 @@ class Wire:
 
 
 class Stream:
-    """A body that comes little by little; of a connection that was upgraded, also to write to."""
+    """The body of an answer, read in pieces; on an upgraded connection, also a way to write."""
 
     def __init__(self, source: _Source, answer: http.client.HTTPResponse) -> None:
         self._source, self._answer = source, answer
@@ -104,21 +107,21 @@ class Stream:
         self.is_open_both_ways = answer.status == http.client.SWITCHING_PROTOCOLS
 
     def read(self, most: int) -> bytes:
-        """What comes next; nothing at the end. A chunked body that is cut raises http.client.IncompleteRead."""
+        """The next bytes; empty at the end. A truncated chunked body raises http.client.IncompleteRead."""
         return self._source.input.read1(most) if self.is_open_both_ways else self._answer.read1(most)
 
     def pieces(self) -> Iterator[bytes]:
-        """All of it, as it comes."""
+        """The whole body in pieces, as they arrive."""
         while piece := self.read(_PIECE):
             yield piece
 
     def frames(self) -> Iterator[tuple[int, bytes]]:
-        """Pieces of output, each with OUT or ERR: as an engine frames what a container without a terminal writes."""
+        """Pieces of output, each with OUT or ERR, from the engine's frames for a container without a terminal."""
         while head := self._exactly(_HEAD):
             size, kind = int.from_bytes(head[4:], "big"), head[0]
             if kind not in _KINDS or any(head[1:4]):
                 raise Excess(f"what begins with {head!r} instead of a frame")
-            # A frame may say that it has 4 GiB: nobody waits for all of it.
+            # A frame may claim to have 4 GiB: pass on its pieces without waiting for all of it.
             while size:
                 piece = self.read(min(size, _PIECE))
                 if not piece:
@@ -132,15 +135,15 @@ class Stream:
         self._source.connection.sendall(data)
 
     def end_input(self) -> None:
-        """Tell the other side that no more input comes."""
+        """Tell the other side that the input has ended."""
         self._source.connection.shutdown(socket.SHUT_WR)
 
     def set_wait(self, seconds: float | None) -> None:
-        """How long all that is read from now on may take."""
+        """Set how long all further reading may take."""
         self._source.allow(None, None if seconds is None else time.monotonic() + seconds)
 
     def _exactly(self, size: int) -> bytes:
-        """So many bytes, or none at the end."""
+        """Exactly `size` bytes, or none at the end."""
         data = b""
         while len(data) < size:
             piece = self.read(size - len(data))
@@ -153,7 +156,7 @@ class Stream:
 
 
 def read_lines(frames: Iterable[tuple[int, bytes]]) -> Iterator[str]:
-    """The lines of both streams as they come; a longer one than LONGEST_LINE comes in pieces."""
+    """The lines of both streams as they arrive; a line longer than LONGEST_LINE is cut into pieces."""
     rests = {OUT: bytearray(), ERR: bytearray()}
     for kind, piece in frames:
         rest = rests[kind]
@@ -167,7 +170,7 @@ def read_lines(frames: Iterable[tuple[int, bytes]]) -> Iterator[str]:
 
 
 class _Source(io.RawIOBase):
-    """The bytes of a connection, within limits; `input` is what reads them."""
+    """The bytes of a connection, within limits; `input` is the buffered reader for them."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -175,21 +178,24 @@ class _Source(io.RawIOBase):
         self._until: float | None = None
         self._seconds = 0.0
         self._paced, self._moved, self._waited = False, 0, 0.0
-        # One for all answers: what it has read ahead must not be lost.
+        # One reader for all answers, so that what it has read ahead is not lost.
         self.input = _Input(self, _PIECE)
 
     def allow(self, most: int | None, until: float | None, paced: bool = False) -> None:
-        """So many bytes from now on, and until that time; `paced`: as many as a steady transfer has (framing.py)."""
+        """Limit what may be read from now on: to `most` bytes, and until that time.
+
+        `paced`: at least as fast as a steady transfer (framing.py).
+        """
         self._left, self._until, self._paced = most, until, paced
         self._seconds = 0.0 if until is None else until - time.monotonic()
         self._moved, self._waited = 0, 0.0
 
     def readable(self) -> bool:
-        """It can be read."""
+        """Return True: the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:
-        """Read what comes next. Raises TimeoutError, Excess."""
+        """Read the next bytes. Raises TimeoutError, Excess."""
         began = time.monotonic()
         wait = None if self._until is None else self._until - began
         if self._paced:
@@ -212,7 +218,7 @@ class _Source(io.RawIOBase):
             raise Excess(f"more than {amount(MOST_ANSWER)}")
         if self._left is not None:
             self._left = left
-        # Only the time that we wait counts: who takes the lines may be slow.
+        # Only the time spent waiting for the engine counts: the caller may be slow to use the lines.
         if self._paced and self._waited >= framing.SLOWEST_OVER_S:
             if self._moved < framing.SLOWEST * framing.SLOWEST_OVER_S:
                 raise TimeoutError(f"{amount(self._moved)} in {in_seconds(self._waited)}")
@@ -220,14 +226,14 @@ class _Source(io.RawIOBase):
 
 
 class _Input(io.BufferedReader):
-    """Reads for one answer after the other: the end of one does not close it."""
+    """A reader for one answer after another: the end of an answer does not close it."""
 
     def close(self) -> None:
         """Stay open."""
 
 
 class _Http(http.client.HTTPConnection):
-    """HTTP over a connection that stands already."""
+    """HTTP over a connection that is open already."""
 
     auto_open = 0
 
@@ -237,19 +243,19 @@ class _Http(http.client.HTTPConnection):
 
 
 class _Socket:
-    """The part of a socket that `http.client` uses."""
+    """The methods of a socket that `http.client` uses."""
 
     def __init__(self, source: _Source) -> None:
         self._source = source
 
     def sendall(self, data: bytes) -> None:
-        """Send all of it."""
+        """Send all the data."""
         self._source.connection.sendall(data)
 
     def makefile(self, _: str) -> _Input:
-        """What reads the answer."""
+        """The reader for the answer."""
         return self._source.input
 
     def close(self) -> None:
-        """End the connection, as an engine asks for it."""
-        # The answer may not have been read yet: its reader ends it.
+        """Do nothing when `http.client` closes the connection because the engine asks for it."""
+        # The answer may not have been read yet: its reader closes the connection.

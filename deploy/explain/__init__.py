@@ -1,1 +1,1 @@
-"""Find the cause of a failed run in its logs, Muster's or any other. Pure, except for reading the files."""
+"""Find the cause of a failed run in its logs, from Muster or any other launcher. Pure, except for reading the files."""

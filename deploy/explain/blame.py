@@ -1,4 +1,4 @@
-"""What an error is that no sign describes: a kind of fault by words in wide use, or the script's own. Pure."""
+"""Judge an error that no sign describes: a general kind of fault, by common words, or the script's own fault. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .signs.general import kind_by
 from .signs.kinds import Sign
 from .words import ANY_CLASS, BY_THE_WAY, ELSEWHERE, WRAPPERS, compiled
 
-# Exceptions that a script raises, or makes a library raise. The environment may be the cause of others.
+# Exceptions that are usually the script's own fault. Other exceptions may come from the environment.
 _SCRIPTS = compiled(
     r"^(?:builtins\.)?(?:Key|Value|Type|Attribute|Index|Name|Assertion|NotImplemented|ZeroDivision|Syntax|Indentation|"
     r"UnboundLocal|FileNotFound|IsADirectory|FileExists|Recursion|Overflow|Unicode\w*|Lookup|Arithmetic|StopIteration|"
@@ -20,49 +20,50 @@ _SHAPES = compiled(
     r"element 0 of tensors|DistributedDataParallel is not needed|mixed torch\.Tensor|"
     r"process group (?:has not been initialized|twice)|bootstrapping phase)"
 )
-# Words of the environment: an exception with these is not simply the script's fault, even if the script raised it.
+# Words about the environment: an exception with one of them may not be the script's fault, even if the script raised
+# it.
 SURROUNDINGS = compiled(
     r"(?i)\b(?:cuda|cudnn|cublas|nccl|gloo|gpus?|driver|host(?:name)?|connect\w*|ports?|sockets?|network|"
     r"time[d-]? ?out|out of memory|certificate|ssl|proxy|rendezvous|quota|no space|permission|denied|docker|"
     r"infiniband|not (?:available|installed))\b"
 )
-# An argument's bad value may be named after a GPU or a backend; only what no argument can cause counts here.
+# The message about a bad argument may name a GPU or a backend. These words are only about what no argument can cause.
 _OUTSIDE = compiled(
     r"(?i)\b(?:connect(?!or)\w*|sockets?|network (?!\w+ (?:layer|type))|time[d-]? ?out|out of memory|certificate|ssl|"
     r"rendezvous|quota|no space|permission|denied)\b"
 )
-# A class in the middle of a line: behind a prefix that no launcher has, or in a text that JSON quotes.
+# An exception's class in the middle of a line: after an unknown prefix, or in a text quoted by JSON.
 _RAISED = compiled(
     r"(?:^|\\n|[\s\"'>:\]|(.])((?:\w{1,60}\.){0,8}[A-Z]\w{1,60}(?:Error|Exception))(?:: |:?$|\\n|(?=  ?File \"))"
     r"(.{0,400})"
 )
-# A program that catches an exception and prints only its words.
+# The output of a program that catches an exception and prints only its message.
 _CAUGHT = compiled(r"\b(?:Exception|Error) (?:while|during|when) [^:]{1,80}: (\S.{0,400})")
 _BAD = compiled(
     r"\.\w*(?:Bad|Invalid|Fail|Missing|NotFound|Mismatch|Timeout|Expired|Abort|Unsupported|Denied|Refused|Lost|OutOf|"
     r"Broken|Corrupt|Unidentified|Disconnected)\w*$"
 )
-# Words of the run as a whole: an error that speaks of them is not simply the script's, whatever its class.
-_OF_THE_RUN = compiled(
+# Words about the run as a whole: an error with one of them may not be the script's fault, whatever its class.
+_RUN_WORDS = compiled(
     r"(?i)\b(?:ranks?|collectives?|hosts?|gpus?|cuda (?:is|was|not|un\w+)|device ids?|state[_ ]?dict|checkpoints?)\b"
 )
-# Compiled code has checked something; what, its next words say.
+# How an error begins if a check in compiled code failed; the next words say which check.
 _NATIVE = "[enforce fail at"
-# It may be a file, or a program that is not installed.
+# A bare name: it may be a file, or a program that is not installed.
 _BARE_NAME = compiled(r"No such file or directory: '[^'/.]+'$")
 _QUOTED = compiled(r"'[^']*'|\"[^\"]*\"")
-# A class that says nothing of its own, so that the file which raised it says whose the error is.
+# A class that says nothing by itself: whose fault the error is depends on the file that raised it.
 _PLAIN_CLASS = compiled(r"^(?:RuntimeError|Exception)\b")
 _LIBRARIES = compiled(r"site-packages|dist-packages|/lib(?:64)?/python\d|<frozen|<string>|\\lib\\")
 
 
 def by_script(hit: Hit) -> bool:
-    """Whether the script itself is at fault: by the kind of exception, or because a file of the user raised it."""
+    """Whether the script itself is at fault: by the kind of exception, or because one of the user's files raised it."""
     if (
         hit.sign is not None
         or _NATIVE in hit.error
         or (not hit.frame and _BARE_NAME.search(hit.error))
-        or _OF_THE_RUN.search(_QUOTED.sub("", hit.error))
+        or _RUN_WORDS.search(_QUOTED.sub("", hit.error))
     ):
         return False
     if _SHAPES.match(hit.error):
@@ -75,14 +76,17 @@ def by_script(hit: Hit) -> bool:
 
 
 def sign_by_words(error: str) -> Sign | None:
-    """The kind of fault that the words of an exception mean; of a class that scripts raise only one from outside."""
+    """The kind of fault that an exception's words mean.
+
+    If scripts usually raise its class, only a fault of the outside world counts.
+    """
     if _SHAPES.match(error):
         return None
     return kind_by(error, outside_only=bool(_SCRIPTS.match(error)))
 
 
 def raised_in(text: str) -> str:
-    """The exception that stands somewhere in a line which looks like an error; empty if there is none."""
+    """The exception somewhere in a line that looks like an error; empty if there is none."""
     if ELSEWHERE.search(text) or SURROUNDINGS.search(text):
         return ""
     raised = [match for match in _RAISED.finditer(text) if not WRAPPERS.search(match[1])]
@@ -93,6 +97,6 @@ def raised_in(text: str) -> str:
 
 
 def bad_end(text: str) -> str:
-    """The exception of any class that this last line of an output is, if the name of the class says that it is bad."""
+    """The last line of an output, if it is an exception whose class name says that something is bad; or empty."""
     ends = ANY_CLASS.match(text)
     return text if ends and ends[2] and _BAD.search(ends[1]) and not WRAPPERS.search(ends[1]) else ""

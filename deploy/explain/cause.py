@@ -1,8 +1,8 @@
 """`muster explain`: from the output of a failed run to its cause, or to what to check next. Pure.
 
-The earliest fatal sign is the cause: by time if the lines have times, else by place. torchrun's own report of the
-first failure says which rank to believe. Messages of ranks that lost a peer, and warnings, are a cause only if nothing
-else is. If the same words have several causes, all are given; if no known words are there, the cause is not known.
+The earliest fatal sign is the cause: by time if the lines have times, else by position. torchrun's own report of the
+first failure says which rank to believe. Messages from ranks that lost a peer, and warnings, are a cause only if
+nothing else is. If the same words have several causes, all of them are given; without known words the cause is unknown.
 """
 
 from __future__ import annotations
@@ -25,50 +25,50 @@ from .signs.table import SIGNALS, SIGNS
 from .victims import is_victim, mute_ranks, odd_ones, same_rank
 from .words import BADLY, WRONG, compiled
 
-# A wrapper's words come before or after the words it wraps, within some lines.
+# The message of a wrapper is at most this many lines before or after the message that it wraps.
 _NEAR = 120
-# Ranks on one host: torchrun gives each a GPU.
+# The most ranks on one host that a hint suggests: torchrun gives each rank a GPU.
 _ON_A_HOST = 8
-# What is said where nothing known is found: only the second claims that an error is missing.
+# Two messages if no known sign is found; only the second claims that the error is missing.
 _UNKNOWN_ERRORS = "Muster knows none of its errors as a cause; the last error is shown"
 _NO_ERROR = "its own error is not in this output"
-# Lines at the end of an output, which may say why it ended.
+# The number of lines at the end of an output that may say why it ended.
 _LATE = 3
-# A warning, after which the process has no GPU: a cause where nothing else is known.
+# A warning after which the process has no GPU: the cause if nothing else is known.
 _NO_CUDA = compiled(r"cudaGetDeviceCount\(\)\..{0,200}Error \d{3}\b")
-# A message that names the rank it is about, or whose it is.
+# A message with the number of the rank that it is about, or that wrote it.
 _NAMED_RANK = compiled(r"(?:\[(?:PG [^\]]{0,80})?Rank |^\W*rank +: |^\w*(?:Error|Exception): Rank )(\d+)\b")
 
 
 class Moment(Protocol):
-    """A line of a run's story."""
+    """An event in a run's story."""
 
     @property
     def t(self) -> float:
-        """When."""
+        """The time of the event."""
 
     @property
     def text(self) -> str:
-        """What."""
+        """What happened."""
 
     @property
     def grave(self) -> bool:
-        """Whether a reader must not miss it."""
+        """Whether the event is so important that a reader must see it."""
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """A cause that the output shows (empty: unknown); `maybe` has other causes with the same words.
+    """The cause that the output shows (empty: unknown); `maybe` has other causes with the same words.
 
     first: who failed first, if the output says so. script: the script itself is at fault. victims: the number of
-    messages of ranks that lost a peer. silent: nodes that end before the others, without an error or an end.
-    ended_well: nothing failed. hosts: that the launchers name.
+    messages from ranks that lost a peer. silent: nodes whose output stops before that of the others, without an error
+    or an end. ended_well: nothing failed. hosts: the hosts that launchers mention.
 
-    unread: by stream, the number of lines with no time to look at them, and from which line on nothing was read (0: all
-    was). left_out: what of a folder was not opened, in words.
+    unread: by stream, the number of lines that were skipped for lack of time, and the line from which on nothing was
+    read (0: everything was). left_out: what in a folder was not opened, in words.
 
-    Of a run of Muster's: story: the grave lines of its timeline. contradicted: how its logs alone contradict. quoted:
-    the evidence quotes its verdict, and the line stands in one of these logs. hint: what its verdict says to do.
+    Only for a run of Muster's: story: the grave events of its timeline. contradicted: how its logs alone contradict its
+    verdict. quoted: the evidence quotes the verdict, and its line is in one of these logs. hint: the verdict's hint.
     """
 
     cause: str
@@ -91,21 +91,21 @@ class Explanation:
 
     @property
     def says_more(self) -> bool:
-        """Whether more is known than that a script failed, which its exception says itself."""
+        """Whether the cause says more than that a script failed: its exception says that already."""
         return self.cause not in ("", "script-error")
 
     def json(self) -> dict[str, Any]:
-        """For `--json`. group: the cause of the closed list that `cause` belongs to."""
+        """The explanation for `--json`. group: the end cause (a closed list) that `cause` belongs to."""
         return {**asdict(self), "group": end_of(self.cause), "docs": f"{DOCS}#{self.cause}" if self.cause else DOCS}
 
 
 def explain(texts: Mapping[str, str]) -> Explanation:
-    """The cause in texts, by node; `cause` is empty if none is known."""
+    """Find the cause in texts, by node; `cause` is empty if it is unknown."""
     return judge([read(node, [text.encode()]) for node, text in texts.items()])
 
 
 def judge(readings: Sequence[Reading], left_out: Sequence[str] = ()) -> Explanation:
-    """The cause in streams, one for each file. `left_out`: those that nobody opened, in words."""
+    """Find the cause in the readings of streams, one per file. `left_out`: files that were not opened, in words."""
     unread = {
         reading.node: (reading.unread, (reading.number + 1) * reading.cut)
         for reading in readings
@@ -131,13 +131,13 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
         cause, what, maybe, lines, then = store
         explanation = Explanation(cause, what, maybe, lines, then)
     elif hit is not None:
-        explanation = _of(hit, hits)
+        explanation = _explained_by(hit, hits)
     elif odd is not None:
         who, what, lines = odd
         what = f"{who} {'are' if who.startswith('ranks') else 'is'} {what}"
         explanation = Explanation("collectives-differ", what, ("collective-timeout",), lines)
     else:
-        explanation = _of_little(readings, hits, root, silent)
+        explanation = _without_fatal(readings, hits, root, silent)
     lost = hit is None and root is not None and is_victim(root, readings)
     first = "" if lost else _first(hit, root, alone=len(readings) == 1)
     if hit is None and odd is not None:
@@ -152,7 +152,7 @@ def _judged(readings: Sequence[Reading], are_all: bool) -> Explanation:
 
 
 def _with_rank(first: str, root: Root | None) -> str:
-    """The command that starts the rank that failed first on one host; its log, where a host has hardly so many."""
+    """The command that starts ranks on one host, up to the one that failed first; for a high number, `muster logs`."""
     named = re.match(r"(?:(local rank|process)|rank|task) (\d{1,6})\b", first)
     if named is None:
         return ALONE
@@ -165,7 +165,7 @@ def _with_rank(first: str, root: Root | None) -> str:
 
 
 def _in_order(readings: Sequence[Reading]) -> list[Hit]:
-    """All signs, the earliest first: by time if all fatal ones have a time, otherwise by place."""
+    """All hits, the earliest first: by time if all fatal ones have a time, otherwise by position."""
     hits = [hit for reading in readings for hit in reading.hits]
     timed = [hit for hit in hits if hit.weight >= Weight.GENERAL]
     if len(readings) > 1 and timed and all(hit.time is not None for hit in timed):
@@ -174,14 +174,14 @@ def _in_order(readings: Sequence[Reading]) -> list[Hit]:
 
 
 def _root(readings: Iterable[Reading]) -> Root | None:
-    """The process that failed first, as the launchers say: by time; torchrun's own choice before the others."""
+    """The process that failed first, according to the launchers: by time; if times are equal, torchrun's own choice."""
     roots = [root for reading in readings for root in reading.roots]
     moment = in_order(roots)
     return min(roots, key=lambda root: (moment(root), not root.named), default=None)
 
 
 def _chosen(fatal: Sequence[Hit], root: Root | None) -> Hit | None:
-    """The earliest sign, of the rank that torchrun reports first; the wrapped message, not its wrapper."""
+    """The earliest fatal hit, of the rank that a launcher reports first; a wrapped message rather than its wrapper."""
     if not fatal:
         return None
     own = [hit for hit in fatal if root and same_rank(root.rank, hit.rank)]
@@ -206,8 +206,8 @@ def _near(first: Hit, hit: Hit) -> bool:
     return hit.line.node != first.line.node or abs(hit.line.number - first.line.number) <= _NEAR
 
 
-def _of(chosen: Hit, hits: Sequence[Hit]) -> Explanation:
-    """The explanation from the chosen sign, with other lines of the same words."""
+def _explained_by(chosen: Hit, hits: Sequence[Hit]) -> Explanation:
+    """The explanation from the chosen hit, with other lines that have the same words."""
     alike = [
         hit.line
         for hit in hits
@@ -219,34 +219,34 @@ def _of(chosen: Hit, hits: Sequence[Hit]) -> Explanation:
         what = f"the script failed: {chosen.error}"
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
     if sign is None:
-        # A library raises for other causes than its own: where no rule knows the words, five of fourteen times.
+        # A library's exception may have a cause elsewhere: five of fourteen times, if no rule knows its words.
         what = f"no cause known to Muster; the first error is {chosen.error}"
         return Explanation("", what, ("exception",), lines[:2], ALONE)
-    what = _words(sign, chosen)
+    what = _filled_words(sign, chosen)
     if sign.absent and (reason := _reason(chosen, hits)):
         return Explanation(sign.cause, f"{what}: {reason.caught[0]}", sign.maybe, (reason.line, *lines)[:3], ALONE)
     return Explanation(sign.cause, what + sign.absent, sign.maybe, lines, sign.next, script=sign.script)
 
 
 def _reason(chosen: Hit, hits: Sequence[Hit]) -> Hit | None:
-    """The reason of a failure that names none: what its own rank says behind it, else before it, else another one."""
+    """The reason for a failure that gives none: from its own rank (after it, then before it), else from any rank."""
     reasons = [hit for hit in hits if hit.weight == Weight.REASON]
     own = [hit for hit in reasons if hit.line.node == chosen.line.node and hit.rank == chosen.rank]
     behind = [hit for hit in own if hit.line.number > chosen.line.number and _near(chosen, hit)]
     return next(iter((*behind, *reversed(own), *reasons)), None)
 
 
-def _of_little(
+def _without_fatal(
     readings: Sequence[Reading], hits: Sequence[Hit], root: Root | None, silent: tuple[str, ...]
 ) -> Explanation:
-    """The explanation without a fatal sign: from a warning, a victim's message, a silent node, or an exit code."""
+    """The explanation if there is no fatal sign: from a warning, a victim's message, a silent node, or an exit code."""
     past = [hit for hit in hits if hit.weight == Weight.CAUSE or by_script(hit)]
     if past:
-        latest = _of(past[-1], hits)
+        latest = _explained_by(past[-1], hits)
         known = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
         how = "" if known else ", and nothing says how it ended"
         return replace(latest, what=f"{latest.what}; lines of training follow it{how}")
-    alive = _still(hits, readings)
+    alive = _not_survived(hits, readings)
     worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
     waits = [hit for hit in alive if hit.sign is not None and hit.weight == Weight.VICTIM and hit.sign.cause]
@@ -254,16 +254,16 @@ def _of_little(
         return _waited(waits, _look_at(readings, silent))
     sure = [hit for hit in hints if hit.sign is None or hit.sign.cause]
     if sure and not all(reading.ended_well for reading in readings):
-        of_sure = _of(sure[0], hits)
+        of_sure = _explained_by(sure[0], hits)
         warned = sure[0].quiet and _serious(sure[0]) and not _NO_CUDA.search(sure[0].line.text)
         return _likely(of_sure) if warned else of_sure
     if root is not None and root.exitcode in SIGNALS:
-        return _of_root(root, readings)
-    by_errors = _of_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
+        return _from_root(root, readings)
+    by_errors = _from_errors(readings, [hit.line for hit in hits if hit.weight == Weight.VICTIM])
     if by_errors is not None and (by_errors.cause or not hints):
         return by_errors
     if hints:
-        return _of(hints[0], hits)
+        return _explained_by(hints[0], hits)
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = _look_at(readings, silent) or "the output of all ranks is needed"
@@ -271,12 +271,12 @@ def _of_little(
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "muster logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
-        return _of(blind[0], hits)
-    return _of_root(root, readings) if root is not None else _of_nothing(readings)
+        return _explained_by(blind[0], hits)
+    return _from_root(root, readings) if root is not None else _without_signs(readings)
 
 
-def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
-    """The explanation from what a launcher says of the first one: its signal, or nothing but that it failed."""
+def _from_root(root: Root, readings: Sequence[Reading]) -> Explanation:
+    """The explanation from a launcher's report of the first failure: its signal, or only that the process failed."""
     lines = (root.line,) if root.line else ()
     cause = SIGNALS.get(root.exitcode or 0, "")
     code = f"exitcode: {root.exitcode}"
@@ -289,8 +289,8 @@ def _of_root(root: Root, readings: Sequence[Reading]) -> Explanation:
     return Explanation("", what, evidence=(*lines, *errors)[:3], next="muster logs --hosts ... --rank N")
 
 
-def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
-    """The explanation from lines that look like an error, by words in wide use or by an exception in their middle."""
+def _from_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanation | None:
+    """The explanation from lines that look like an error: by common words, or by an exception somewhere in the line."""
     lost = set(victims)
     errors = [line for reading in readings for line in _errors(reading) if line not in lost]
     kinds = [(sign, line) for line in errors if (sign := kind_by(line.text)) is not None]
@@ -300,19 +300,19 @@ def _of_errors(readings: Sequence[Reading], victims: Sequence[Line]) -> Explanat
     raised += [(reading.last, bad_end(reading.last.text)) for reading in readings if reading.last is not None]
     for line, error in raised:
         if error:
-            return _of(Hit(sign_by_words(error), line, error=error), [])
+            return _explained_by(Hit(sign_by_words(error), line, error=error), [])
     return None
 
 
 def _errors(reading: Reading) -> list[Line]:
-    """The lines of a stream that look like an error; that something could not be done is one only at the end."""
+    """The lines of a stream that look like an error; "could not do something" counts only at the end of the stream."""
     lines = dict.fromkeys(line for line in (*reading.errors, reading.last_error) if line is not None)
     return [line for line in lines if WRONG.search(line.text) or line.number > reading.number - _LATE]
 
 
-def _of_nothing(readings: Sequence[Reading]) -> Explanation:
-    """The explanation without any sign, with the last line that looks like an error."""
-    # NCCL may say why it failed where no line says that it did.
+def _without_signs(readings: Sequence[Reading]) -> Explanation:
+    """The explanation if there is no sign at all: it shows the last line that looks like an error."""
+    # NCCL may print a reason although no line says that it failed.
     errors = _errors_of(readings) or [hit.line for r in readings for hit in r.hits if hit.weight == Weight.REASON]
     lasts = [reading.last for reading in readings if reading.last]
     if errors:
@@ -333,29 +333,29 @@ def _of_nothing(readings: Sequence[Reading]) -> Explanation:
 
 
 def _errors_of(readings: Sequence[Reading]) -> list[Line]:
-    """The last line of each stream that looks like an error."""
+    """For each stream, its last line that looks like an error."""
     return [reading.last_error for reading in readings if reading.last_error]
 
 
 def _likely(explanation: Explanation) -> Explanation:
-    """Return the explanation with its cause among the possible ones, no longer stated as sure."""
+    """The explanation with its cause moved to the possible ones: it is no longer stated as certain."""
     maybe = tuple(filter(None, (explanation.cause, *explanation.maybe)))
     return replace(explanation, cause="", maybe=maybe, script=False)
 
 
 def _serious(hit: Hit) -> bool:
-    """Whether a message that ends other runs was only a warning here: then other faults are the cause."""
+    """Whether the sign usually ends a run. (If it was only a warning here, another fault is the cause.)"""
     return hit.sign is not None and hit.sign.weight > Weight.HINT
 
 
-def _still(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]:
-    """Those of the hits after which training did not continue."""
+def _not_survived(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]:
+    """The hits after which training did not continue."""
     progress = {reading.node: reading.progress for reading in readings}
     return [hit for hit in hits if progress[hit.line.node] <= hit.line.number + _NEAR]
 
 
 def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:
-    """Where the one may be that the others lost: in a silent node, or among the ranks without words of their own."""
+    """Where to look for the rank that the others lost: in a silent node, or among the ranks without messages."""
     if silent:
         return f"{', '.join(silent)} went silent, without an error or an end: look there"
     mute = mute_ranks(readings)
@@ -366,18 +366,18 @@ def _waited(waits: Sequence[Hit], where: str) -> Explanation:
     sign = waits[0].sign
     assert sign is not None
     lines = tuple(hit.line for hit in waits[:3])
-    what = _words(sign, waits[0])
+    what = _filled_words(sign, waits[0])
     if where:
         what += f"; {where}"
     return Explanation(sign.cause, what, sign.maybe, lines, sign.next)
 
 
-def _words(sign: Sign, hit: Hit) -> str:
+def _filled_words(sign: Sign, hit: Hit) -> str:
     return sign.what.format(*hit.caught, "", "").replace(" ()", "").replace("  ", " ")
 
 
 def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
-    """Who failed first, from torchrun's own report or the chosen line."""
+    """Who failed first, from a launcher's report or from the chosen line."""
     own = chosen.rank if chosen is not None and chosen.weight >= Weight.GENERAL else ""
     if root is not None and (root.rank or root.host) and (not own or not root.rank or same_rank(own, root.rank)):
         code = "" if root.exitcode is None else f" (exit code {root.exitcode})"
@@ -392,7 +392,7 @@ def _first(chosen: Hit | None, root: Root | None, alone: bool = False) -> str:
 
 
 def _silent(readings: Sequence[Reading]) -> tuple[str, ...]:
-    """Streams that end before the others, without an error or an end, while others failed."""
+    """The streams that stop before the others, without an error or an end, while others failed."""
     if len(readings) < 2 or not any(hit for reading in readings for hit in reading.hits):
         return ()
     mute = [r for r in readings if not (r.hits or r.roots or r.calls or r.last_error or r.well or r.badly)]

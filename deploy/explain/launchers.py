@@ -1,6 +1,6 @@
-"""What launchers say of a process that ended: torchrun, spawn, Lightning, mpirun, srun, Horovod, compose. Pure.
+"""Read what launchers report about ended processes: torchrun, spawn, Lightning, mpirun, srun, Horovod, compose. Pure.
 
-A launcher ends the others once one has failed. Of those it says SIGTERM, or nothing: they are left out here.
+Once a process has failed, a launcher ends the others. It reports SIGTERM for those, or nothing: they are left out here.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _END_LINES = (
     compiled(r"[Rr]anks? (?P<rank>\d+)(?:, \d+)* failed to pass monitoredBarrier"),
     compiled(r"^(?P<container>[\w.-]{1,80}) exited with code (?P<code>[1-9]\d*)$"),
 )
-# Of signals, by their name and in the words of srun.
+# The numbers of signals, by their names and by srun's words.
 _NUMBERS = {name: number for number, name in SIGNALS.items()}
 _NUMBERS |= {"Killed": 9, "Out Of Memory": 9, "Segmentation fault": 11, "Aborted": 6, "Bus error": 7}
 _ENDED_BY_LAUNCHER = (-signal.SIGTERM, -signal.SIGINT, SIGNALLED + signal.SIGTERM)
 _HEADING = compiled(r"Root Cause \(first observed failure\)|Root Cause:")
 _OTHERS = compiled(r"^\W*Failures:$")
 _FIELD = compiled(r"^\W*(time|host|rank|exitcode|error_file|traceback)\s*: ?(.*)$")
-_FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields of an entry; lines of a report, and of all reports
+_FIELDS, _LONGEST, _MOST = 6, 2000, 20_000  # fields per entry; lines per report, and of all reports together
 
 
 def ended(text: str, whole: str, line: Line) -> Root | None:
-    """The process that this line says failed; None if it says so of none, or of one that the launcher ended."""
+    """The failed process that this line reports; None if it reports none, or one that the launcher itself ended."""
     for pattern in _END_LINES:
         match = pattern.search(text)
         if match:
@@ -56,9 +56,9 @@ def ended(text: str, whole: str, line: Line) -> Root | None:
 
 
 class Report:
-    """Reads torchrun's report of failures, whose entries are lines of fields.
+    """A reader for torchrun's report of failures, whose entries are lines with a field each.
 
-    ranks: of all its entries, also those that torchrun itself ended.
+    ranks: the ranks of all entries, including those that torchrun itself ended.
     """
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Report:
         return self._until > 0 and self._left > 0
 
     def take(self, text: str, line: Line) -> tuple[bool, Root | None]:
-        """(whether this line is one of the report's fields, the failure that is complete with it)."""
+        """Take a line. Returns whether it is a heading or field of the report, and the failure that it completes."""
         heading = _HEADING.search(text)
         if heading or _OTHERS.match(text):
             root = self._complete()
@@ -100,7 +100,7 @@ class Report:
         return True, self._complete() if len(self._fields) == _FIELDS else None
 
     def end(self) -> Root | None:
-        """The failure that the output ends in the middle of."""
+        """The last failure, if the output ends in the middle of its entry."""
         return self._complete()
 
     def _complete(self) -> Root | None:
@@ -133,7 +133,7 @@ def _who(parts: dict[str, str | None]) -> str:
 
 
 def _code(parts: dict[str, str | None]) -> int | None:
-    """The exit code: below 0 is a signal, also where a shell has added 128 to it."""
+    """The exit code; a signal is below 0, also if a shell reported it as 128 plus its number."""
     if name := parts.get("signal") or parts.get("word"):
         return -_NUMBERS[name] if name in _NUMBERS else None
     if parts.get("number"):

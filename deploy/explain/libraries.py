@@ -1,15 +1,15 @@
-"""Shared libraries that the system lacks: the name in an error's words, and the package; of some modules too. Pure."""
+"""Missing shared libraries: their names in errors, and the packages that have them; also for some modules. Pure."""
 
 from .words import compiled
 
-# What torch and CUDA bring: no package of the system has them, and a missing one is another version of theirs.
+# Libraries of torch and CUDA: no system package has them; if one is missing, torch or CUDA has the wrong version.
 _OF_TORCH = r"(?:torch|c10|caffe2|gloo|cuda|cudnn|cublas|cusparse|cusolver|cufft|curand|cupti|nccl|nv|mkl_|iomp)"
-# One with a path is of a package of Python's, not of the system.
+# A library with a path is part of a Python package, not of the system.
 PATTERN = rf"(?<![\w./-])(lib(?!{_OF_TORCH})[\w.+-]{{1,80}}?\.so(?:\.\d{{1,4}}){{0,4}}): cannot open shared object file"
 _MISSING = compiled(PATTERN)
 _NAME = compiled(r"(?P<name>lib.+)\.so(?:\.(?P<number>[\d.]+))?")
-# Those whose package has their name and number, and others. Of all libraries in Debian 12's index half follow that
-# rule, so of any other one only the index says which package has it.
+# Libraries whose package is named after them and their number; below, those with other packages. Only half of all
+# libraries in Debian 12's index follow that rule, so for any other library only the index knows the package.
 _BY_NAME = (
     "libaio libarchive libasound libatomic libavcodec libavformat libcairo libcups libcurl libdbus-1 libdrm libEGL "
     "libespeak-ng libexpat libfabric libffi libfontconfig libfreetype libgbm libgcc_s libgdal libgfortran libGL "
@@ -34,10 +34,11 @@ _PACKAGES = {
     "libxml2": "libxml2",
     "libz": "zlib1g",
 }
-# OpenCV's wheel misses these one after the other: who brings one of them brings both, or meets the next after a build.
-# The first needs libxcb1.
+# OpenCV's wheel needs both: if only the first is installed, the second is missing after the next build. The first one
+# needs libxcb1.
 _OPENCV = ("libgl1", "libglib2.0-0")
-# The packages of an index that are not called as their module is. setuptools 81 warns of pkg_resources, 82 has none.
+# Packages on an index that have another name than their module. setuptools 81 warns about pkg_resources, and 82 no
+# longer has it.
 OF_MODULES = {
     "Bio": "biopython",
     "Crypto": "pycryptodome",
@@ -58,14 +59,14 @@ OF_MODULES = {
 
 
 def missing(words: str) -> str:
-    """The last library that these words miss, and that a package of the system has; empty if there is none."""
+    """The last missing library in these words that a system package can have; empty if there is none."""
     return next(iter(_MISSING.findall(words)[-1:]), "")
 
 
 def package(library: str) -> str:
-    """The package of Debian and Ubuntu that has it: `libxcb.so.1` is in libxcb1. Empty if only their index tells.
+    """The package of Debian and Ubuntu with a library: `libxcb.so.1` is in libxcb1. Empty if only their index knows it.
 
-    By its name, a library's package has name and number in small letters, with `-` between two digits.
+    By the rule, the package's name is the library's name and number in lowercase, with `-` between two digits.
     """
     match = _NAME.fullmatch(library)
     name, number = match.groups("") if match else (library, "")
@@ -78,7 +79,7 @@ def package(library: str) -> str:
 
 
 def install(library: str) -> str:
-    """The command that installs its package, as root, on Debian and Ubuntu, and what is missed next; or finds it."""
+    """The command that installs the library's package, as root, on Debian and Ubuntu, or that finds the package."""
     own = package(library)
     if not own:
         return f"apt-get update && apt-get install -y apt-file && apt-file update && apt-file search {library}"

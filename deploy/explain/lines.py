@@ -1,4 +1,4 @@
-"""A log line as its program wrote it, without launchers' prefixes; its rank, host and time, and which came first. Pure.
+"""Split a log line into the program's own text and, from launchers' prefixes, its rank, host and time. Pure.
 
 Prefixes can be nested (`worker-1  | [rank3]: ...`), so they are removed one at a time.
 """
@@ -14,12 +14,12 @@ from typing import Any
 from .words import LONGEST, compiled
 
 _LAYERS = 6
-# Longer lines are not remembered: they would take a hundred MB.
+# Longer lines are not cached: they would take a hundred MB.
 REMEMBERED = 300
 _COLOURS = compiled(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])|\[\d{1,3}(?:;\d{1,3}){0,4}m")
 _DATE = r"(?:(?P<year>\d{4})[-/])?(?P<month>\d\d)[-/](?P<day>\d\d)"
 _CLOCK = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d(?:[.,]\d{1,9})?)"
-# As time_of counts them: of 31 days each.
+# Seconds of a year as time_of counts them: with 31 days in each month.
 YEAR = 12 * 31 * 24 * 3600
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
 _TIMES = (
@@ -27,7 +27,7 @@ _TIMES = (
     compiled(rf"(?:^|[\[ ])[EWIF](?P<month>\d\d?)(?P<day>\d\d) {_CLOCK}"),
     compiled(rf"(?P<name>{'|'.join(_MONTHS)}) +(?P<day>\d\d?) {_CLOCK}"),
 )
-# who: a node or a container. rank: a rank, or a task of srun. The whole match is removed.
+# who: a node or a container. rank: a rank; local: a local rank; task: a task of srun. The whole match is removed.
 _PREFIXES = (
     compiled(rf"[\[(]?{_DATE}[T_ ]{_CLOCK}(?:Z|[+-]\d\d:?\d\d)?[\])]?(?: (?:stdout|stderr) [FP])?[ \t:|-]*"),
     compiled(rf"(?:{'|'.join(_MONTHS)}) +\d\d? \d\d:\d\d:\d\d (?P<who>[\w.-]+) [\w./@-]+(?:\[\d+\])?: "),
@@ -55,7 +55,7 @@ _PREFIXES = (
 )
 
 
-# The words with which a traceback begins, or one of its frames, behind a prefix that no row above knows.
+# The first line of a traceback or of one of its frames, after a prefix that no row above knows.
 _IN_TRACEBACK = compiled(r"(.{1,80}?)(?:Traceback \(most recent call last\):|  File \"[^\"]{1,300}\", line \d)")
 _NO_PREFIX = compiled(r"Error|Exception|\w\.\w+\.\w")
 _RANK_IN = compiled(r"(?i)rank[ _:=-]?(\d{1,6})\b")
@@ -63,7 +63,7 @@ _RANK_IN = compiled(r"(?i)rank[ _:=-]?(\d{1,6})\b")
 
 @dataclass(frozen=True)
 class LogLine:
-    """One line. whole: the plain text; text: without the launchers' prefixes; who, rank: from these prefixes."""
+    """One line. whole: its text without colours; text: also without prefixes; who, rank: from these prefixes."""
 
     whole: str
     text: str
@@ -72,7 +72,7 @@ class LogLine:
 
 
 def undress(line: str) -> LogLine:
-    """A line without colours and prefixes, at most LONGEST characters of it."""
+    """Split a line into text and prefixes, and remove its colours; only LONGEST characters of it are read."""
     return (_undressed if len(line) <= REMEMBERED else _undressed.__wrapped__)(line)
 
 
@@ -92,7 +92,7 @@ def _undressed(line: str) -> LogLine:
 
 
 def prefix_of(text: str) -> re.Pattern[str] | None:
-    """The form of a prefix that a launcher puts before the lines of a traceback; None if this line shows none."""
+    """A pattern for the prefix that a launcher puts before the lines of a traceback; None if this line has none."""
     match = _IN_TRACEBACK.match(text)
     words = match[1].rstrip() if match else ""
     if not words or _NO_PREFIX.search(words):
@@ -101,7 +101,7 @@ def prefix_of(text: str) -> re.Pattern[str] | None:
 
 
 def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
-    """The line without the first of these prefixes that it has."""
+    """The line without a prefix: the first of these that it has is removed."""
     for prefix in prefixes:
         match = prefix.match(part.text)
         if match:
@@ -111,7 +111,7 @@ def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
 
 
 def time_of(line: str) -> float | None:
-    """The time of a line, in seconds of its year (logs rarely name the zone, and glog not even the year)."""
+    """The time of a line in seconds since the year began (logs rarely have the zone, and glog not even the year)."""
     for pattern in _TIMES:
         match = pattern.search(line[:LONGEST])
         if match:
@@ -124,7 +124,7 @@ def time_of(line: str) -> float | None:
 
 
 def in_order(timed: Iterable[Any]) -> Callable[[Any], tuple[bool, float]]:
-    """A key to sort by `time`, what has none last. A time lacks its year: it is within half a year of the first one."""
+    """A sort key by `time`; items without one come last. Times lack a year: each is within half a year of the first."""
     middle = next((each.time for each in timed if each.time is not None), 0.0)
     return lambda each: (each.time is None, ((each.time or 0.0) - middle + YEAR / 2) % YEAR)
 

@@ -1,7 +1,7 @@
-"""Read a log of any size once, in bounded memory: every sign in it and how it ends. Pure: bytes in, a Reading out.
+"""Read a log of any size once, in bounded memory: find every sign, and how it ends. Pure: bytes in, a Reading out.
 
-Most of a log is training output. A chunk without any of a few words is only counted. In the others, lines that differ
-only in their numbers are examined a few times and then skipped. The start and the end are read completely.
+Most of a log is training output. In a chunk without any of a few words, lines are only counted. In other chunks, lines
+that differ only in their numbers are examined a few times and then skipped. The start and end are read completely.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _MOST_WAITS, _MOST_PREFIXES, _MOST_ERRORS = 4096, 16, 8
 _MOST_HITS, _MOST_CALLS, _MOST_SHAPES, _SAME_SHAPE = 400, 100, 20_000, 4
 _MOST_RANKS, _LONGEST_ERROR = 10_000, 1000
 _BEFORE = 16 << 10
-_BEHIND = 80  # lines before an exception in which we look for its time and place
+_BEHIND = 80  # lines before an exception that are searched for its time and its file
 _SHORTENED = 400
-_PARTS = 200  # states of a progress bar in one line: what ends a run stands behind the last one
+_PARTS = 200  # states of a progress bar in one line that are read, counted from the end: an error comes after the last
 _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
@@ -70,7 +70,7 @@ def read(
 ) -> Reading:
     """Read one stream, in pieces of any size; calls `tell` with the bytes read. who: the rank that wrote it.
 
-    budget: of all streams of the command, which sources.pieces tells of each byte; without it the stream has its own.
+    budget: shared by all streams of the command; sources.pieces adds the bytes to it. None: the stream gets its own.
     """
     alone = budget is None
     budget = budget or Budget()
@@ -94,7 +94,7 @@ def read(
 
 
 def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces that end with a whole line; a line longer than a piece is cut."""
+    """Regroup pieces so that each ends with a whole line; a line longer than a piece is cut."""
     rest = b""
     for chunk in chunks:
         rest += chunk
@@ -108,13 +108,13 @@ def _whole_lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
 
 @lru_cache(maxsize=2048)  # hosts of one run print the same lines
 def sign_of(line: str) -> Sign | None:
-    """The first sign of the tables that this line has."""
+    """The first sign in the tables that matches this line."""
     line = facts(line)
     return next((sign for sign in SIGNS if sign.pattern.search(line)), None)
 
 
 class _Reader:
-    """The state of one pass."""
+    """The state of one pass over a stream."""
 
     def __init__(self, node: str, who: str, budget: Budget) -> None:
         self.reading = Reading(node)
@@ -129,7 +129,7 @@ class _Reader:
         self._prefixes: dict[str, re.Pattern[str]] = {}
 
     def end(self) -> Reading:
-        """What was found, once all is read."""
+        """The result, after everything is read."""
         root = self._report.end()
         if root is not None:
             self.reading.roots.append(root)
@@ -137,7 +137,7 @@ class _Reader:
         return self.reading
 
     def take(self, chunk: bytes, whole: bool) -> None:
-        """One piece of whole lines; `whole`: look at each of them."""
+        """Take one piece of whole lines; `whole`: look at every line in it."""
         seen = self.reading
         start = seen.number
         if self.reading.hits or whole:
@@ -165,11 +165,11 @@ class _Reader:
             self._last_losses(lines, start)
 
     def _late(self, whole: bool) -> bool:
-        """Whether there is no time to look at a line; of the start and the end, where there is hardly any left."""
+        """Whether there is no time left for the next line; at a stream's start and end, a larger limit applies."""
         return self._budget.is_over if whole else self._budget.is_behind
 
     def _progress(self, chunk: bytes) -> None:
-        """Note the last line of this chunk that shows a step of training, if there is one."""
+        """Note the last line in this chunk that shows a training step, if there is one."""
         tail = chunk[-8192:]
         ends = [match.end() for match in _PROGRESS.finditer(tail)]
         if ends:
@@ -180,7 +180,7 @@ class _Reader:
         return Line(self.reading.node, number, part.whole.strip()[:_SHORTENED], who)
 
     def _new(self, line: bytes) -> bool:
-        """Whether few lines of the same words, with any numbers, came before."""
+        """Whether only few earlier lines had the same words, apart from numbers."""
         shape = hash(_DIGITS.sub(b"0", line[:LONGEST]))
         count = self._shapes.get(shape, 0)
         if count or len(self._shapes) < _MOST_SHAPES:
@@ -191,7 +191,7 @@ class _Reader:
         raw = lines[index]
         if not (self._report.open or self._waits(raw) or self._new(raw)):
             return
-        first, *states = raw.split(b"\r")  # an error may stand before a bar, or behind it
+        first, *states = raw.split(b"\r")  # an error may come before or after a progress bar
         for piece in (first, *states[-_PARTS:]):
             if self._budget.is_over:
                 self.reading.unread += 1
@@ -203,7 +203,7 @@ class _Reader:
                 self._judge(part, lines, index, number)
 
     def _plain(self, raw: bytes) -> LogLine:
-        """A line without colours and prefixes, nor one that an earlier traceback of this stream has shown."""
+        """A line without colours and prefixes, including a prefix that an earlier traceback in this stream showed."""
         part = undress(raw[:LONGEST].decode(errors="replace"))
         prefix = prefix_of(part.text) if len(self._prefixes) < _MOST_PREFIXES else None
         if prefix is not None:
@@ -211,7 +211,7 @@ class _Reader:
         return without(part, self._prefixes.values()) if self._prefixes else part
 
     def _waits(self, raw: bytes) -> bool:
-        """Whether a rank says in which collective it waits: that counts for each of them."""
+        """Whether the line says in which collective a rank waits: such lines are read for every rank."""
         return b"Watchdog caught" in raw and len(self.reading.waits) < _MOST_WAITS
 
     def _judge(self, part: LogLine, lines: list[bytes], index: int, number: int) -> None:
@@ -254,12 +254,12 @@ class _Reader:
         self._keep(sign, part, line, error, lines, index)
 
     def _note(self, lines: dict[str, int], rank: str, number: int) -> None:
-        """Note up to which line the words of a rank hold."""
+        """Note that what a line said about a rank applies to the next lines, up to _BEHIND of them."""
         if len(lines) < _MOST_RANKS:
             lines[rank] = number + _BEHIND
 
     def _after_frames(self, part: LogLine, lines: list[bytes], index: int) -> re.Match[str] | None:
-        """The exception, by any name, with which the traceback of the lines before this one ends."""
+        """This line as an exception (of any name), if the lines before it are its traceback."""
         exception = ANY_CLASS.match(part.text)
         if exception is None or not self._place(lines, index, part.rank)[1]:
             return None
@@ -270,7 +270,7 @@ class _Reader:
         return None
 
     def _words_of(self, exception: re.Match[str], lines: list[bytes], index: int) -> str:
-        """The words of an exception; those of the next line where they begin with one; of a bare assert its source."""
+        """The words of an exception; from the next line if they begin there; for a bare assert, its source line."""
         words = exception[2] or ""
         if exception[0].rstrip() == "AssertionError" and index:
             return self._at(lines, index - 1 - (b"^^" in lines[index - 1])).text.partition("    ")[2]
@@ -280,34 +280,35 @@ class _Reader:
         return "" if after.startswith(("File ", "Traceback", "--", "==")) else after
 
     def _at(self, lines: list[bytes], index: int) -> LogLine:
-        """The line at this place, without its prefix; empty behind the last one."""
+        """The line at this index, without its prefix; empty after the last line."""
         return self._plain(lines[index] if index < len(lines) else b"")
 
     def _wraps(self, error: str, lines: list[bytes], index: int) -> bool:
-        """Whether the words of an exception hold the traceback of another one, which is the error.
+        """Whether an exception only wraps the traceback of another one, which is the real error.
 
-        They end with a colon, or the traceback says whose it is: another process that prints one begins it plainly.
+        That is so if its words end with a colon, or if the traceback that follows says that it is quoted. A traceback
+        that another process prints begins without that.
         """
         after = [self._at(lines, index + place) for place in (1, 2)]
         announced = error.endswith(":") and any(TRACEBACK.match(part.text) for part in after)
-        # torch before 1.2 begins the words of a data loader's error with the traceback itself.
+        # In torch before 1.2, the words of a data loader's error begin with the traceback itself.
         return announced or error.endswith("last):") or bool(INNER.search(after[0].whole))
 
     def _last_error(self, lines: list[bytes], index: int, number: int) -> None:
-        """Note the line behind `Last error:`, which gives the reason of another one."""
+        """Note the line after `Last error:`, which is the reason for another error."""
         part = self._at(lines, index + 1)
         if (words := part.text.strip()) and self._budget.keep():
             self.reading.hits.append(Hit(REASON, self._line(part, number + 1), rank=part.rank, caught=(words,)))
 
     def _count(self, part: LogLine) -> None:
-        """Note the rank that wrote a line, and how many ranks the run has, if the line says so."""
+        """Note the rank that wrote a line, and how many ranks the run has, if the line says it."""
         if (rank := _RANK_NUMBER.fullmatch(part.rank)) and len(self.reading.ranks) < _MOST_RANKS:
             self.reading.ranks.add(int(rank[1]))
         if world := _WORLD.search(part.whole):
             self.reading.world = max(self.reading.world, int(world[1]))
 
     def _store(self, text: str, line: Line) -> None:
-        """Note failed calls to a store, and whether it was the store of the rendezvous."""
+        """Note failed calls to a store, and whether it was the rendezvous store."""
         seen = self.reading
         called = bool(STORE.search(text))
         called_too = any(pattern.search(text) for pattern in (UNKNOWN_NAME, NOT_REACHED, NO_FAMILY))
@@ -342,7 +343,7 @@ class _Reader:
         self.reading.hits.append(Hit(sign, line, time, part.rank, frame, caught, error, quiet))
 
     def _place(self, lines: list[bytes], index: int, rank: str) -> tuple[float | None, str]:
-        """The time of a line, and the innermost file of the rank's traceback before it; each may be unknown."""
+        """The time of a line, and the innermost file in the rank's traceback before it; either may be unknown."""
         time, frame = None, ""
         before = [*self._before, *lines[max(0, index - _BEHIND) : index + 1]]
         for line in before[: -_BEHIND - 1 : -1]:
@@ -358,7 +359,7 @@ class _Reader:
         return time, frame
 
     def _reported(self, part: LogLine, line: Line) -> bool:
-        """Note what a launcher says of a process that ended; whether this line says nothing else."""
+        """Note what a launcher reports about an ended process. Returns whether the line is only part of its report."""
         seen = self.reading
         field, root = self._report.take(part.text, line)
         if root is None and not field:
@@ -371,8 +372,8 @@ class _Reader:
         return field
 
     def _by_the_way(self, part: LogLine, number: int, exception: bool) -> bool:
-        """Whether an exception is one of a destructor, or of the code that reports errors."""
-        # The rank may be known only since the traceback has shown the prefix.
+        """Whether an exception comes from a destructor, or from the code that reports errors."""
+        # The announcement may have been noted without a rank, before a traceback showed the prefix with the rank.
         rank = part.rank if part.rank in self._aside else ""
         if exception and number <= self._aside.get(rank, 0):
             del self._aside[rank]
@@ -380,12 +381,12 @@ class _Reader:
         return False
 
     def _ends(self, lines: list[bytes], start: int) -> None:
-        """Note the last line of a chunk and the last time in it."""
+        """Note the last line of a chunk, and the last time in it."""
         seen = self.reading
         for index in range(len(lines) - 1, max(-1, len(lines) - 200), -1):
             if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
-                continue  # no time is in it, and it is not the last line
-            state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last one of a progress bar
+                continue  # a line without a colon has no time, and the last line is noted already
+            state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
             part = undress(state[-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue
@@ -397,7 +398,7 @@ class _Reader:
                 return
 
     def _last_losses(self, lines: list[bytes], start: int) -> None:
-        """Note whether the last two losses that a chunk shows are no numbers."""
+        """Note whether the last two losses in a chunk are not numbers."""
         first = max(0, len(lines) - _LAST_LINES)
         shown = [(first + index, loss[1]) for index, line in enumerate(lines[first:]) if (loss := _LOSS.search(line))]
         if shown:

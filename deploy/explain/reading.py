@@ -1,4 +1,4 @@
-"""What one pass over a stream of output finds: lines, signs, ends of processes. Pure."""
+"""What one pass over a stream of output finds: lines, signs, and ends of processes. Pure."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 
 from .signs.kinds import Sign, Weight
 
-# Other ranks still print some lines after one has failed.
+# After one rank has failed, other ranks may still print this many lines.
 _SHORT_WHILE = 40
 
 
 @dataclass(frozen=True)
 class Line:
-    """The place of a message. node: the file, or its node; who: the host and rank that the line names."""
+    """A line and its position. node: the file, or its node; who: the host and rank from the line's prefix."""
 
     node: str
     number: int
@@ -21,16 +21,16 @@ class Line:
 
     @property
     def speaker(self) -> str:
-        """Who printed it, if known."""
+        """Who printed the line: its host and rank if known, else its node."""
         return self.who or self.node
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A sign in the log; `sign` is None for an exception that no sign describes.
+    """A sign found in the log; `sign` is None for an exception that no sign describes.
 
-    frame: the innermost file of its traceback. time: in seconds of the year. quiet: a warning, or raised in a
-    thread, which ends no process, or the words around another error.
+    frame: the innermost file of its traceback. time: in seconds since the year began. caught: what the sign's pattern
+    captured. quiet: it is a warning, was raised in a thread (which does not end the process), or wraps another error.
     """
 
     sign: Sign | None
@@ -44,22 +44,22 @@ class Hit:
 
     @property
     def weight(self) -> Weight:
-        """How much the sign says; a warning says little, whatever its words."""
+        """How much the hit says about the cause; a warning says little, whatever its words."""
         if self.sign is None:
             return Weight.HINT if self.quiet else Weight.GENERAL
         return min(self.sign.weight, Weight.HINT) if self.quiet else self.sign.weight
 
     @property
     def contradicts(self) -> bool:
-        """Whether it says that a good end was none: a crash, or a wait for a rank that never came."""
+        """Whether the hit contradicts a report of a good end: a crash, or a wait for a rank that never came."""
         return self.sign is not None and bool(self.sign.cause) and not self.quiet
 
 
 @dataclass(frozen=True)
 class Root:
-    """What a launcher says of a process that failed and that it did not end itself. named: as the first one.
+    """A launcher's report of a process that failed by itself. named: the launcher says that it failed first.
 
-    local: its local rank, if the launcher says it.
+    local: its local rank, if the launcher reports it.
     """
 
     rank: str = ""
@@ -73,7 +73,7 @@ class Root:
 
 @dataclass(frozen=True)
 class Wait:
-    """A rank in a collective: `number` counts the calls of its group."""
+    """A rank that waits in a collective: `number` is the sequence number of the call in its group."""
 
     rank: int
     group: str
@@ -85,16 +85,15 @@ class Wait:
 
 @dataclass
 class Reading:
-    """The content of one stream.
+    """What was found in one stream.
 
-    calls: failed calls to a store; at_rendezvous: to that of the rendezvous. victims: lines of ranks that lost a peer.
-    waits: of ranks in a collective.
-    number: of lines. last: the last line; errors: the first lines that look like an error; last_error: the last one.
-    ranks: the numbers of all ranks that the output names; world: how many the run has, 0 where nothing says it.
-    nan: the last line of training, where it and the one before it have a loss that is no number.
-    traced: whether a traceback is in it. unread: lines with no time to look at them; cut: nor to read the rest.
-    progress, well, badly:
-    the last line of training, of a good end, of a bad end; 0 if there is none.
+    calls: failed calls to a store; at_rendezvous: a call to the rendezvous store failed. victims: how many lines come
+    from ranks that lost a peer. waits: ranks that wait in a collective. number: the number of lines. last: the last
+    line; errors: the first lines that look like an error; last_error: the last of them. ranks: the numbers of all ranks
+    in the output; world: how many ranks the run has, 0 if the output does not say it. nan: the last line of training,
+    if it and the one before it have a loss that is not a number. traced: whether there is a traceback. unread: the
+    number of lines skipped for lack of time; cut: there was no time to read the rest. progress, well, badly: the number
+    of the last line of training, of a good end, and of a bad end; 0 if there is none.
     """
 
     node: str
@@ -121,14 +120,14 @@ class Reading:
 
     @property
     def ended_well(self) -> bool:
-        """Whether the stream reports a good end, and after it nothing bad and no more training."""
+        """Whether the stream reports a good end, followed by nothing bad and no more training."""
         last = max((hit.line.number for hit in self.hits if self._is_fatal(hit) or hit.contradicts), default=0)
         last = max(last, self.badly, self.progress - _SHORT_WHILE)
         return not self.cut and self.well > last
 
     @property
     def fatal(self) -> list[Hit]:
-        """Hits that may have ended the run: no warning, no message of a victim, nothing followed by more training."""
+        """Hits that may have ended the run: no warnings, no messages from victims, and no training after them."""
         return [hit for hit in self.hits if self._is_fatal(hit)]
 
     def _is_fatal(self, hit: Hit) -> bool:

@@ -1,4 +1,4 @@
-"""A sign, looked at more closely: another cause or next command by its line (Kubernetes, AMD) or traceback. Pure."""
+"""Refine a sign: its line (Kubernetes, AMD) or traceback may mean another cause or another next command. Pure."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from . import libraries
 from .signs.kinds import ALONE, PREFLIGHT, Sign, several, sign
 from .words import compiled
 
-# Pickled data come from a file, or from another process.
+# Errors about pickled data, which may come from a file or from another process.
 _PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
-_OF_A_FILE = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
+_CHECKPOINT_FRAMES = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
 _UNPICKLED = several(
     _PICKLED.pattern, "pickled data cannot be read: those of a file, or those that another process sent", ALONE,
     "checkpoint-broken", "worker-failed",
@@ -19,7 +19,7 @@ _UNPICKLED = several(
 _SEMAPHORE = compiled(r"multiprocessing/(?:synchronize|shared_memory)\.py$")
 _NO_ROOM = sign("shm-small", r"No space left on device", "/dev/shm is too small", "df -h /dev/shm")
 _COPY = compiled(r"/copy\.py$")
-# Who says it, and what asks that one.
+# Words of a program or system, and the command that asks it for more.
 _TOOLS = (
     (compiled("MPS backend"), "ps aux -m | head"),
     (
@@ -34,15 +34,15 @@ _TOOLS = (
         "kubectl describe pod POD",
     ),
 )
-# The same of an engine, where Docker would be asked.
-_OF_DOCKER = {"container-missing", "docker-refused"}
+# The same for engines, for the causes whose next command would otherwise ask Docker.
+_DOCKER_CAUSES = {"container-missing", "docker-refused"}
 _ENGINES = (
     (compiled(r"^FATAL: {3}|apptainer|singularity"), "apptainer --debug exec IMAGE true"),
     (compiled(r"pyxis: |enroot-|/v2/\S{1,300} returned error code: \d"), "enroot import docker://IMAGE"),
     (compiled(r"OCI runtime error: |podman"), "podman info"),
 )
 SAYS_WANDB = compiled(r"wandb\.errors|api\.wandb\.ai|\bwandb: |wandb/sdk|wandb\.sdk")
-# Of a service in the internet: what asks it, where the hub of models would be asked.
+# For Weights & Biases, by cause: the command that asks it, in place of one that asks the model hub.
 OF_WANDB = {"access-denied": "wandb login --verify", "download": "curl -sSI https://api.wandb.ai"}
 _AT_A_BARRIER = compiled(
     r"store based barrier on rank.{0,160}world_size=(\d{1,9}), (?:worker_count|num_workers_joined)=(\d{1,9})"
@@ -54,11 +54,11 @@ _ENOUGH = several(
 
 
 def refined(broad: Sign, text: str, frame: str) -> Sign | None:
-    """The sign that holds for this line, whose traceback ends in the file `frame` (empty: none is known).
+    """The sign that fits this line, whose traceback ends in the file `frame` (empty if unknown).
 
-    None if the words say nothing there: then the exception is told as it is.
+    None if the words mean nothing in that file: the exception is then shown as it is.
     """
-    if broad.cause == "checkpoint-broken" and _PICKLED.search(text) and not _OF_A_FILE.search(frame):
+    if broad.cause == "checkpoint-broken" and _PICKLED.search(text) and not _CHECKPOINT_FRAMES.search(frame):
         return None if frame else _UNPICKLED
     if broad.cause == "disk-full" and _SEMAPHORE.search(frame):
         return _NO_ROOM
@@ -66,7 +66,7 @@ def refined(broad: Sign, text: str, frame: str) -> Sign | None:
         return None
     if "HIP" in text:
         return replace(broad, next=broad.next.replace("CUDA_LAUNCH_BLOCKING=1", "AMD_SERIALIZE_KERNEL=3"))
-    of_docker = bool(_OF_DOCKER & {broad.cause, *broad.maybe})
+    of_docker = bool(_DOCKER_CAUSES & {broad.cause, *broad.maybe})
     for words, ask in (*_TOOLS, *_ENGINES * of_docker):
         if words.search(text):
             return replace(broad, next=ask)

@@ -1,4 +1,4 @@
-"""Where output lies: files, folders of them, compressed or not, read in pieces. The package's one door."""
+"""Find and read output: files and folders of them, compressed or not, in pieces. Only this module does I/O."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from ..core.budget import Budget
 from .read import CHUNK
 from .words import compiled
 
-# What a small file takes on a disk, and of the time.
+# How many bytes a small file counts as, at least: it takes that on a disk, and opening it takes time.
 _BLOCK = 4096
-# A run has a log for each rank, and that of one rank names the cause: so more than a reader may read otherwise.
+# A run has a log per rank, and any of them may show the cause: so more files are read here than elsewhere.
 MOST_FILES, _MOST_LOOKED_AT, _DEEPEST = 2000, 20_000, 8
-# A run of Muster's has one of these, and its consoles have everything that the files of its ranks have.
-_OF_A_RUN, _CONSOLES = ("record.json", "outcome.json"), "logs/*.log"
+# Muster's run folders have one of these files. Their console logs contain everything that the rank logs contain.
+_RUN_FILES, _CONSOLES = ("record.json", "outcome.json"), "logs/*.log"
 # bzip2, xz, zstd, zip (also a checkpoint of torch) and UTF-16, as PowerShell's `>` writes it.
 _UNREADABLE = re.compile(rb"BZh\d1AY&SY|\xfd7zXZ|\x28\xb5\x2f\xfd|PK\x03\x04|\xff\xfe|\xfe\xff")
 _LOG = compiled(
@@ -39,13 +39,13 @@ _STREAM = compiled(
 
 
 def in_folder(folder: Path) -> tuple[list[Path], str]:
-    """The logs below a folder, plain files only: no links, no pipes. If none is a log by its name, those of text.
+    """The log files below a folder (no links or pipes), and what is left out, in words (empty: nothing).
 
-    Also what of the folder is left out, in words; empty if nothing is. Raises OSError for a folder that cannot be read.
+    If no file is a log by its name, text files without a suffix count. Raises OSError for a folder that cannot be read.
     """
     logs = files = list[Path]()
     os.scandir(folder).close()
-    if any(os.path.isfile(folder / name) for name in _OF_A_RUN):
+    if any(os.path.isfile(folder / name) for name in _RUN_FILES):
         logs = files = sorted(islice(filter(_plain, folder.glob(_CONSOLES)), _MOST_LOOKED_AT + 1))
     if not logs:
         files = sorted(islice(_below(folder, _DEEPEST), _MOST_LOOKED_AT + 1))
@@ -57,7 +57,7 @@ def in_folder(folder: Path) -> tuple[list[Path], str]:
 
 
 def speaker_of(path: str) -> str:
-    """The rank whose output a file has, by its path; empty if the path does not say."""
+    """The rank that wrote a file, from the file's path; empty if the path does not say it."""
     path = path.removesuffix(".gz")
     if match := _ELASTIC.search(path):
         return f"local rank {match['number']}"
@@ -70,9 +70,9 @@ def speaker_of(path: str) -> str:
 
 
 def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
-    """What a stream says, in pieces. Raises OSError for one that cannot be read.
+    """The content of a stream, in pieces. Raises OSError if it cannot be read.
 
-    It ends where compressed data are damaged, and where the time of the budget does.
+    It ends where compressed data is damaged, or when the budget's time is used up.
     """
     budget = budget or Budget()
     first = stream.read(CHUNK)
@@ -87,7 +87,7 @@ def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
 
 
 def last_line_with(path: Path, words: str, budget: Budget) -> int:
-    """The number of the last line of a log that has these words; 0 if none has them, or it cannot be read."""
+    """The number of the last line in a log with these words; 0 if no line has them, or the log cannot be read."""
     wanted, number, last, rest = words.encode(), 0, 0, b""
     with suppress(OSError), path.open("rb") as stream:
         for piece in chain(pieces(stream, budget), [b"\n"]):
@@ -105,7 +105,7 @@ def _read(stream: BinaryIO, budget: Budget) -> Iterator[bytes]:
 
 
 def _unpacked(first: bytes, rest: Iterator[bytes], budget: Budget) -> Iterator[bytes]:
-    """Decompressed pieces of gzip data, never more than CHUNK at once. The budget counts the packed ones."""
+    """Decompressed pieces of gzip data, at most CHUNK bytes each. The budget counts the compressed bytes."""
     inner = zlib.decompressobj(wbits=31)
     data = first
     while data and not budget.is_over:
@@ -149,9 +149,9 @@ def _is_text(path: Path) -> bool:
 
 
 def names_of(paths: Sequence[Path | None]) -> list[str]:
-    """A name for each: that of the file if no other has it, else its path below what all have in common.
+    """A name for each path: the file's name if it is unique, or else its path below the common folder.
 
-    The consoles of a run of Muster's are called by their nodes. Standard input is `stdin`.
+    The console logs of Muster's runs are named after their nodes. Standard input is `stdin`.
     """
     files = [path for path in paths if path]
     common = Path(os.path.commonpath([path.parent.absolute() for path in files])) if files else Path()

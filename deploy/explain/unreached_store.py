@@ -1,4 +1,4 @@
-"""Signs that a node did not reach a store of torch: the rendezvous, or the one that rank 0 opens after it. Pure."""
+"""Signs that a node did not reach one of torch's stores: the rendezvous, or the store that rank 0 opens later. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _NAME = compiled(r"[A-Za-z0-9][\w.:-]{0,252}")
 
 _FILE = compiled(r"\.[a-z]\w{1,5}(?:\.\d+|\.gz)?$|/|^stdin$")
 
-# From here on a system chooses ports itself; a lower one is that of the rendezvous, which a person chose.
+# The operating system chooses ports from here on; a lower port was chosen by a person, so it is the rendezvous port.
 _EPHEMERAL = 32768
-# Ray has no rendezvous of torch's: the one store is at a port that Ray's program chose.
-_OF_RAY = compiled(r"\(\w* ?pid=\d")
+# Ray does not use torch's rendezvous: its only store is at a port that Ray chose.
+_RAY_PREFIX = compiled(r"\(\w* ?pid=\d")
 
 Explained = tuple[str, str, tuple[str, ...], tuple[Line, ...], str]
 
 
 def explained(readings: Sequence[Reading]) -> Explained | None:
-    """(cause, what, maybe, evidence, next), or None if every node reached its store."""
+    """Return (cause, what, maybe, evidence, next), or None if every node reached its store."""
     calls = [call for reading in readings for call in reading.calls]
     unknown = [call for call in calls if UNKNOWN_NAME.search(call.text)]
     reached_not = [call for call in calls if STORE.search(call.text)]
@@ -38,9 +38,9 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         cause, other = reversed(causes) if at_rendezvous else causes
         what = f"{_node(unknown[0].speaker)} cannot resolve the name {host}"
         return cause, what, (other, "name-unresolvable"), tuple(unknown[:2]), f"getent hosts {_argument(host)}"
-    rest = " ".join(_rest(call.text) for call in calls)
+    rest = " ".join(_reason(call.text) for call in calls)
     lines = tuple(reached_not[:2])
-    if at_rendezvous or int(port) < _EPHEMERAL or _OF_RAY.search(lines[0].text):
+    if at_rendezvous or int(port) < _EPHEMERAL or _RAY_PREFIX.search(lines[0].text):
         nodes = at_rendezvous or list(dict.fromkeys(line.node for line in reached_not))
         of_nodes = tuple(line for line in reached_not if line.node in nodes)[:2]
         return _rendezvous(readings, nodes, of_nodes or lines, host, port, rest)
@@ -59,7 +59,7 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
 def _rendezvous(
     readings: Sequence[Reading], nodes: list[str], lines: tuple[Line, ...], host: str, port: str, rest: str
 ) -> Explained:
-    """Some nodes, or all of them, did not reach the rendezvous."""
+    """Explain why some nodes, or all of them, did not reach the rendezvous."""
     if len(readings) > 1 and len(nodes) == len(readings):
         what = f"no node reached {host}:{port}, not even the one it should be on: none took itself for its host"
         if "No route to host" in rest:
@@ -86,22 +86,22 @@ def _rendezvous(
             lines,
             PREFLIGHT,
         )
-    # In the laboratory this was right in 20 of 47 failures that said no more.
+    # In the laboratory, `rendezvous-dropped` was right in 20 of 47 failures that said no more than this.
     return "", what, ("rendezvous-dropped", *maybe[:4]), lines, PREFLIGHT
 
 
 def _node(name: str) -> str:
-    """Who did not reach it, as the subject of a sentence: a file that is not called after a node is none."""
+    """A node as the subject of a sentence; if the name is only that of a log file, it says so."""
     return f"a node (its output: {name})" if _FILE.search(name) else name
 
 
-def _rest(text: str) -> str:
-    """The reason of a failed call, from the words after the address."""
+def _reason(text: str) -> str:
+    """The reason for a failed call: the words after the address."""
     address = STORE.search(text)
     more = NOT_REACHED.search(text)
     return " ".join(part for part in (address["rest"] if address else "", more[1] if more else "") if part)
 
 
 def _argument(name: str) -> str:
-    """A name from a log as an argument of a command to type; it must look like a name."""
+    """A name from a log as an argument for a command to type; HOST if it does not look like a name."""
     return name if _NAME.fullmatch(name) else "HOST"

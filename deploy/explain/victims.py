@@ -1,8 +1,8 @@
-"""Who is missing: ranks that only lost a peer, those that say nothing, and who is not in a collective. Pure.
+"""Tell victims from culprits: ranks that only lost a peer, silent ranks, and ranks missing in a collective. Pure.
 
-A rank that hangs, or ends with code 0 too early, prints no error. The launcher then sees one fail first that lost it.
-Of a collective each waiting rank's watchdog says its number, kind and size: the one that they wait for is at an earlier
-one, or reports another.
+A rank that hangs, or ends too early with code 0, prints no error. The launcher then sees another rank, which lost it,
+fail first. For a collective, the watchdog of each waiting rank prints the call's number, kind and size: the rank that
+they wait for is at an earlier number, or is in a call of another kind or size.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from .reading import Line, Reading, Root, Wait
 from .signs.kinds import Weight
 from .words import compiled
 
-# A rank that lost a peer raises, or NCCL's watchdog aborts it.
+# Exit codes of a rank that lost a peer: it raises an exception, or NCCL's watchdog aborts it.
 _ENDS = (None, 1, -signal.SIGABRT)
 _MOST = 1 << 16
 
 
 def is_victim(root: Root, readings: Sequence[Reading]) -> bool:
-    """Whether the rank that a launcher saw fail first has no words but those of a rank that lost a peer."""
+    """Whether the rank that a launcher saw fail first only printed messages about a lost peer."""
     own = [hit for reading in readings for hit in reading.hits if hit.rank and same_rank(root.rank, hit.rank)]
     return bool(own) and root.exitcode in _ENDS and all(hit.weight <= Weight.VICTIM for hit in own)
 
 
 def mute_ranks(readings: Sequence[Reading]) -> str:
-    """In words, the ranks that the output names or counts and that have no error of their own; empty if none is.
+    """The ranks in the output, or in the world size, that have no error of their own, in words; empty if none.
 
-    One rank alone that lost a peer has lost another one, also where nothing names it.
+    If only one rank has an error and the world size is unknown, the result is all ranks but that one.
     """
     named = {rank for reading in readings for rank in reading.ranks}
     world = max((reading.world for reading in readings), default=0)
@@ -42,7 +42,7 @@ def mute_ranks(readings: Sequence[Reading]) -> str:
 
 
 def same_rank(name: str, other: str) -> bool:
-    """Whether two names of a rank (`rank 3`, `local rank 3`, `process 3`) have the same number."""
+    """Whether two rank names (`rank 3`, `local rank 3`, `process 3`) have the same number."""
     return bool(name and other) and name.split()[-1] == other.split()[-1]
 
 
@@ -58,7 +58,7 @@ _PRINT = compiled(
 
 
 def wait_of(text: str, line: Line) -> Wait | None:
-    """The collective in which this line says that a rank waits."""
+    """The collective in which a rank waits, according to this line; None if the line does not report one."""
     match = _WAITS.search(text) or _PRINT.search(text)
     if match is None:
         return None
@@ -68,7 +68,7 @@ def wait_of(text: str, line: Line) -> Wait | None:
 
 
 def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
-    """(ranks, what they do otherwise, evidence), if fewer than half of the ranks differ from the others."""
+    """Return (ranks, what they do differently, evidence), if fewer than half of the ranks differ from the others."""
     latest = {(wait.rank, wait.group): wait for wait in waits}
     groups: dict[str, list[Wait]] = {}
     for wait in latest.values():
@@ -77,7 +77,7 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
         numbers = Counter(wait.number for wait in ranks)
         usual = numbers.most_common(1)[0][0]
         behind = sorted((wait for wait in ranks if wait.number < usual), key=lambda wait: wait.rank)
-        # Lines without a group may be of several groups, whose numbers have nothing to do with each other.
+        # Lines without a group may come from several groups, whose numbers are not related.
         near = group or all(usual - wait.number <= _NEAR for wait in behind)
         if behind and near and len(behind) * 2 < len(ranks) + (len(ranks) == 2):
             what = f"at collective {behind[0].number} ({behind[0].kind}), where the others wait in number {usual}"
@@ -95,7 +95,7 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
 
 
 def _kind(wait: Wait) -> tuple[str, str]:
-    """What all ranks of a collective have alike."""
+    """What must be the same for all ranks in a collective: its kind, and for some kinds its size."""
     return wait.kind, wait.size if wait.kind in _SAME_SIZE else ""
 
 

@@ -1,35 +1,35 @@
-"""The words by which a line of output is an error, a good end, a bad end, or said by the way; patterns that end. Pure.
+"""Patterns for lines that report an error, a good end, a bad end, or a side issue; none can be slow. Pure.
 
-A pattern with two endless repeats (`max\\w*time\\w*exceeded`) takes seconds for one long line that almost fits, and
-whoever writes the line chooses it. So every pattern of this package is made here, and none repeats without an end.
+A pattern with two unlimited repeats (`max\\w*time\\w*exceeded`) takes seconds for one long line that almost matches,
+and others choose the lines. So every pattern in this package is made by `compiled`, which limits all repeats.
 """
 
 from __future__ import annotations
 
 import re
 
-# A line is cut to this many characters: no error needs more.
+# Lines are cut to this many characters: no error needs more.
 LONGEST = 4096
-# How often a part of a pattern is repeated at most: any character, or a group, along the whole line.
-_MOST, _MOST_ELSE, _ANY = 100, 400, (".", ")")
-# A character, an escape or a class, and the endless repeat behind it.
+# The most repeats of a part of a pattern; for any character (`.`) or a group, the length of a line.
+_MOST, _MOST_WORDS, _ANY = 100, 400, (".", ")")
+# A character, an escape or a class, and the unlimited repeat after it.
 _PART = re.compile(r"(\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|[^\\])([*+])?", re.DOTALL)
 
 
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """The pattern, in which every `*` and `+` has an end: `\\w*` is `\\w{0,100}`, and so on."""
+    """Compile a pattern with a limit for every `*` and `+`: `\\w*` becomes `\\w{0,100}`, and so on."""
     return re.compile(_PART.sub(_ended, pattern), flags)
 
 
 def _ended(match: re.Match[str]) -> str:
     part, repeat = match.groups()
-    if not repeat or part == "}":  # `{2,3}+` has an end
+    if not repeat or part == "}":  # `{2,3}+` is limited already
         return match[0]
-    most = LONGEST if part in _ANY else _MOST_ELSE if part == "\\S" or part.startswith("[^") else _MOST
+    most = LONGEST if part in _ANY else _MOST_WORDS if part == "\\S" or part.startswith("[^") else _MOST
     return f"{part}{{{int(repeat == '+')},{most}}}"
 
 
-# Searched for one by one in a large piece, which is faster there than a pattern.
+# In a large piece, searching for these words one by one is faster than a pattern.
 WORDS = (
     b"rror|ERROR|ail|NCCL WARN|xcept|ignal|illed|annot|denied|efused|imed out|imeout|xceeded|undefined sym|Xid|"
     b"egmentation|odule named|lost comm|low on res|OOM|Traceback|EADDR|vict|isagree|Process name|has different|"
@@ -45,7 +45,7 @@ BADLY = compiled(
     r"exit(?:ed)?(?: with)?(?: exit)? (?:code|status)[: ]{1,3}(?!0\b)-?\d+|return code = (?!0\b)|failed \(exitcode|"
     r"ChildFailedError|FAILED\b|core dumped"
 )
-# That something cannot be done ends a run, or is said of something that the run does without.
+# "Unable to" may be what ends the run, or it may be about something that the run can do without.
 _UNABLE = r"(?:^|: )(?:Unable to|Could not|Cannot) "
 _WRONG = (
     r"(?i:\b(?:error|fatal|critical)\b)[\]: ]|Error response|: not found$|[a-z]Error\b|\b[Ff]ailed\b|"
@@ -58,17 +58,17 @@ EXCEPTION = compiled(
     r"^[\s|│+]*(?:\"message\": \")?((?:\w+\.){0,8}\w*(?:Error|Exception|Exit|Interrupt|Warning)(?:Group)?"
     r"|(?:\w+\.){1,8}[A-Z]\w*(?:NotFound|Timeout|Expired|Failed|Fault))(?:: ?(.*))?$"
 )
-# Python ends a traceback with the class, whatever its name, and the words: `trio.Cancelled: Cancelled`.
+# The last line of a Python traceback: an exception's class, of any name, and its words: `trio.Cancelled: Cancelled`.
 ANY_CLASS = compiled(r"^((?:[a-z_]\w*\.){1,8}[A-Z]\w*)(?:: (.*))?$")
 FRAME = compiled(r"(?:^|[\s\]:|│>\"])File \"([^\"]{1,300})\", line \d+")
 TRACEBACK = compiled(r"^\s*Traceback \(most recent call last\):")
-# Of a data loader's worker, or of another rank: the exception before it only hands it over.
+# A quoted traceback, from a data loader's worker or another rank: the exception before it only passes it on.
 INNER = compiled(r"\bOriginal Traceback \(most recent call last\):|Traceback \(most recent call last\): \(RANK \d+\)")
-# What follows is said by the way: of a destructor, or of the code that reports errors.
+# The exception that follows is a side issue: from a destructor, or from the code that reports errors.
 BY_THE_WAY = compiled(r"\b(?:Exception ignored in|Error in (?:sys\.excepthook|atexit\._run_exitfuncs))\b")
 IN_A_THREAD = compiled(r"^Exception in thread \S")
 TO_THE_POINT = compiled(r"\bOriginal exception was:")
-# An error that says that the error is elsewhere.
+# An error that refers to another error elsewhere.
 ELSEWHERE = compiled(
     r"(?i)\b(?:root cause|see (?:the )?(?:above|stack ?trace|inner exception|logs?|traceback|error)|"
     r"(?:check|see) \S{0,40} ?logs?\b|processes? exited with|exited with (?:a )?non-?zero|"
@@ -76,7 +76,7 @@ ELSEWHERE = compiled(
     r"failed to start containers?:|did not complete successfully|"
     r"(?:worker|process|engine|child|subprocess)\w* (?:\S+ )?(?:died|failed|exited|initialization failed))"
 )
-# Errors of the launcher, or about other errors: never the error itself.
+# Errors from a launcher, or about other errors: they are never the error itself.
 WRAPPERS = compiled(
     r"ChildFailedError|Rendezvous\w*Error|SignalException|DistStoreError|DistNetworkError|DistError|DistBackendError|"
     r"ProcessRaisedException|ProcessExitedException|CalledProcessError|RayTaskError|RayActorError|ActorDiedError|"
@@ -88,7 +88,7 @@ WRAPPERS = compiled(
 )
 QUIET = compiled(
     r"Warning\b|\bWARN(?:ING)?\b|\[W\b|\b[WI]\d{3,4} \d\d:|: [WI] \w+/|\bDEBUG\b|\[I\b|\b[Rr]etrying\b|"
-    # Who passes on what another program prints calls it information, also an exception.
+    # A program that passes on another program's output logs it as information, even an exception.
     r"\bINFO\b(?!\W{0,4}(?:\[rank\d+\]: )?[\w.]{1,80}(?:Error|Exception): )|"
     r"(?i:will (?:retry|be ignored|fall ?back)|falling back|skipping\b|\bignoring\b)"
 )
@@ -97,7 +97,7 @@ LOUD = compiled(
     r"\bWarning {1,8}(?:Failed|Evicted|BackOff|OOM|NodeNotReady|Preempt)|"  # the level of an event of Kubernetes
     r"server socket has failed to listen on any|Traceback|^\w*Error: |marked dead"
 )
-# From these words on, a sentence is advice or a guess of its program, and no fact.
+# From one of these words on, a sentence is the program's advice or guess, not a fact.
 _ADVICE = compiled(
     r"(?i)\b(?:please|make sure|ensure|try(?: to)?|consider|e\.g\.|such as|for example|possibl[ey]|potential(?:ly)?|"
     r"perhaps|probably|(?:may|might|could|can) (?:also )?(?:be|have|indicate|mean|happen|occur|cause)|"
@@ -106,6 +106,6 @@ _ADVICE = compiled(
 
 
 def facts(text: str) -> str:
-    """A text without what it advises or guesses; whole where nothing else would be left."""
+    """A text without its advice and guesses; the whole text if nothing else would be left."""
     left = _ADVICE.sub("", text)
     return left if left.strip() else text

@@ -1,1 +1,1 @@
-"""What a user may ask of a run: the table of options, and what is made of it."""
+"""What users write: options and their table, hosts, cluster.toml, scripts, roles and secrets, read and checked."""

@@ -1,4 +1,4 @@
-"""Options as words (for a record, `resume`, the command of a hint), and the options in such words. Pure."""
+"""Turn options into words (for a record, `resume`, or the command in a hint), and such words into options. Pure."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ..core.program import typed
 from . import values
 from .options import FLAG, ROWS, Options, flag_of
 
-# So much longer than its ranks may take to save, a run may take to end.
+# A run may take this much longer to end than its ranks may take to save.
 _REPORTS_AFTER_S = 120.0
 
 
 def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str, str]]:
-    """The flag and the text of each of these options that is given, in the table's order; a switch has no text."""
+    """A flag and a text for each of these options that is given, in the table's order; a switch has no text."""
     pairs = []
     for name in ROWS:
         value = getattr(options, name) if name in names else ""
@@ -26,7 +26,7 @@ def pairs_of(options: Options, names: Collection[str] = ROWS) -> list[tuple[str,
 
 
 def words_of(options: Options, names: Collection[str] = ROWS) -> list[str]:
-    """The words that give these options."""
+    """The command-line words for these options."""
     words: list[str] = []
     for flag, text in pairs_of(options, names):
         # A value that begins with a dash would be taken for an option.
@@ -35,9 +35,9 @@ def words_of(options: Options, names: Collection[str] = ROWS) -> list[str]:
 
 
 def command_of(task: str, options: Options | None = None, more: str = "", **given: Any) -> str:
-    """The command line that gives a task these options, and those that are `given` by name.
+    """The command line of a task with these options and those `given` by name.
 
-    `more`: words behind them, quoted already.
+    `more`: words after the options, already quoted.
     """
     words = ["muster", task]
     asked = replace(options or Options(), **given)
@@ -48,17 +48,17 @@ def command_of(task: str, options: Options | None = None, more: str = "", **give
 
 
 def include_of(*paths: str) -> str:
-    """The options that send these paths as well, for a hint."""
+    """The --include options that also send these paths, for a hint."""
     return " ".join(f"{FLAG.include} {shlex.quote(path)}" for path in paths)
 
 
 def words_again(options: Options, more: Collection[str] = ()) -> list[str]:
-    """The words with which a resume asks for the same again; `more`: options that it repeats besides."""
+    """The words that a resume repeats; `more`: further options that it repeats."""
     return words_of(options, {name for name, row in ROWS.items() if row.again} | {*more})
 
 
 def read_again(again: str) -> Options:
-    """The options in a record's `again`: the words that `words_again` made, or an earlier version of it."""
+    """Read the options from a record's `again`: words that `words_again`, of this or an earlier version, wrote."""
     left, known = shlex.split(again), {flag_of(each.name): each for each in fields(Options)}
     given: dict[str, Any] = {}
     while left:
@@ -74,15 +74,15 @@ def read_again(again: str) -> Options:
 
 
 def over(again: str, options: Options) -> Options:
-    """The options that a record keeps as `again`, with what is typed now over them."""
+    """The options in a record's `again`; those that the user types now replace them."""
     return replace(read_again(again), **{name: value for name, value in vars(options).items() if value})
 
 
 def stop_wait_s(known: Mapping[str, Any]) -> float:
-    """How long `muster stop` waits for the end of a run elsewhere. Then it says what still runs, and kills nothing."""
+    """How long `muster stop` waits for a run elsewhere to end. Then it says what still runs, and kills nothing."""
     return grace_s(known) + _REPORTS_AFTER_S
 
 
 def grace_s(known: Mapping[str, Any]) -> float:
-    """The seconds that ranks may take to save, as a run's record asks for them; 0: it does not."""
+    """The seconds that ranks may take to save, from the run's record; 0 if it does not set them."""
     return values.grace(read_again(str(known.get("again") or "")).grace) or 0.0

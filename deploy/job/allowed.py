@@ -1,8 +1,9 @@
-"""Whose a folder is (its owners up to the top of its work tree; under sudo who called it), and what a user allowed it.
+"""What a user has allowed a folder to ask for, and which other users own the folder or its work tree.
 
-The answers lie in the user's configuration folder: muster/allowed/DIGEST.json, one file a folder. Each file is the
-user's alone (0600 in 0700), replaced as a whole, and sealed (core/provenance.py): one that a folder brought with it is
-not believed. To take an answer back, delete its file.
+The answers are stored in the user's configuration folder: muster/allowed/DIGEST.json, one file per folder. Only the
+user can read and write each file (0600 in 0700); it is replaced as a whole, and sealed (core/provenance.py), so a file
+that came with a folder is not believed. To take an answer back, delete its file. Under sudo, the user who called sudo
+counts as an owner too.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from typing import Any
 from ..core import provenance
 from ..core.formats import ALLOWED
 
-_MOST = 8 << 20  # bytes; ten thousand hosts take less than two
+_MOST = 8 << 20  # bytes; the answers for ten thousand hosts take less than 2 MB
 
 
 @dataclass(frozen=True)
 class FolderIdentity:
-    """A folder of this machine: its real path, and which one that is. Another clone at the same path is another."""
+    """A folder of this machine: its real path, device and inode. Another clone at the same path has a new identity."""
 
     path: str
     device: int
@@ -36,14 +37,14 @@ class FolderIdentity:
 
 
 def place_of(folder: Path) -> FolderIdentity:
-    """The place of an existing folder. Raises OSError."""
+    """The identity of an existing folder. Raises OSError."""
     real = os.path.realpath(folder)
     facts = os.stat(real)
     return FolderIdentity(real, facts.st_dev, facts.st_ino)
 
 
 def file_of(place: FolderIdentity) -> Path:
-    """The file of a folder's answers, whether it exists or not. Raises OSError for a user without a home."""
+    """The path of the file with a folder's answers; it may not exist. Raises OSError for a user without a home."""
     home = os.environ.get("XDG_CONFIG_HOME", "")
     base = Path(home if os.path.isabs(home) else os.path.expanduser("~/.config"))
     if not base.is_absolute():
@@ -53,7 +54,7 @@ def file_of(place: FolderIdentity) -> Path:
 
 
 def allowed(place: FolderIdentity) -> frozenset[str]:
-    """The keys of the wishes that the user has allowed this folder; none where that cannot be believed."""
+    """The keys of the wishes that the user has allowed this folder; none if the file cannot be believed."""
     with suppress(OSError, ValueError, RecursionError):
         path = file_of(place)
         if _is_planted(path, place):
@@ -73,7 +74,7 @@ def allowed(place: FolderIdentity) -> frozenset[str]:
 
 
 def keep(place: FolderIdentity, keys: Collection[str]) -> str:
-    """Keep these with what the folder was allowed before; returns why that was not possible, or nothing."""
+    """Add these keys to what the folder was allowed before. Returns why that was not possible, or empty text."""
     try:
         path = file_of(place)
         if _is_planted(path, place):
@@ -89,7 +90,7 @@ def keep(place: FolderIdentity, keys: Collection[str]) -> str:
 
 
 class _Folder:
-    """The folder of the answers, held open: only a real one that is this user's alone. Raises OSError for another."""
+    """The folder with the answers, held open. Raises OSError if it is a link, or if others can use it."""
 
     def __init__(self, path: Path, tighten: bool = False) -> None:
         self._path = path
@@ -103,11 +104,11 @@ class _Folder:
             raise
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the folder."""
         os.close(self._open)
 
     def read(self, name: str) -> dict[str, Any]:
-        """A file of it as JSON. Raises OSError, ValueError."""
+        """Read a file in the folder as JSON. Raises OSError, ValueError."""
         number = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=self._open)
         with os.fdopen(number, "rb") as file:
             facts = os.fstat(number)
@@ -118,7 +119,7 @@ class _Folder:
         return document if isinstance(document, dict) else {}
 
     def write(self, name: str, document: dict[str, Any]) -> None:
-        """Replace a file of it as a whole: of two commands at once, one is the last. Raises OSError."""
+        """Replace a file in the folder as a whole: if two commands write at the same time, one wins. Raises OSError."""
         aside = f".{secrets.token_hex(8)}"
         number = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=self._open)
         try:
@@ -137,7 +138,7 @@ def _refuse_others(facts: os.stat_result, path: Path) -> None:
 
 
 def _make(path: Path) -> None:
-    """Make the folder. Raises OSError below another user's: root would leave a folder in it that is root's."""
+    """Make the folder. Raises OSError below another user's folder: root would leave a folder there that root owns."""
     above = next(parent for parent in path.parents if parent.exists())
     if not path.exists() and above.stat().st_uid not in (os.geteuid(), 0):
         raise PermissionError(0, "it belongs to another user", str(above))
@@ -145,7 +146,10 @@ def _make(path: Path) -> None:
 
 
 def _is_planted(path: Path, place: FolderIdentity) -> bool:
-    """Whether the answers lie in the work tree that asks, which may have brought them. A user's home brings none."""
+    """Whether the answers are inside the work tree that asks, and so may have come with it.
+
+    A work tree whose top is the user's home directory does not count.
+    """
     top = top_of(Path(place.path))
     with suppress(KeyError):
         if str(top) == os.path.realpath(pwd.getpwuid(os.geteuid()).pw_dir):
@@ -154,10 +158,10 @@ def _is_planted(path: Path, place: FolderIdentity) -> bool:
 
 
 def stranger(folder: Path, *files: Path) -> str:
-    """The name of another user who owns the folder, one of these files of it, or the git work tree around it; or ""."""
+    """The name of another user who owns the folder, one of these files, or the git work tree around it; or ""."""
     ours = own_users()
     for path in (*files, *_tree(Path(os.path.realpath(folder)))):
-        # A link and what it leads to: whoever owns either decides what is read.
+        # Look at a link and at its target: the owner of either decides what is read.
         for facts in (os.lstat, os.stat):
             with suppress(OSError):
                 if (number := facts(path).st_uid) not in ours:
@@ -166,18 +170,18 @@ def stranger(folder: Path, *files: Path) -> str:
 
 
 def own_users() -> set[int]:
-    """This user; for root also who called sudo, as git has it."""
+    """The id of this user; for root, also of the user who called sudo (git does the same)."""
     own, by_sudo = os.geteuid(), os.environ.get("SUDO_UID", "")
     return {own, int(by_sudo)} if own == 0 and re.fullmatch(r"[0-9]{1,9}", by_sudo) else {own}
 
 
 def top_of(folder: Path) -> Path:
-    """The top of the git work tree that a folder, by its real path, lies in; the folder itself outside of any."""
+    """The top of the git work tree around a folder (a real path); outside of any work tree, the folder itself."""
     return next((above for above in (folder, *folder.parents) if os.path.lexists(above / ".git")), folder)
 
 
 def _tree(folder: Path) -> Iterator[Path]:
-    """The folder and those above it up to the work tree's top, and the .git there."""
+    """The folder, the folders above it up to the top of its work tree, and the .git there."""
     top = top_of(folder)
     yield from (above for above in (folder, *folder.parents) if above.is_relative_to(top))
     yield top / ".git"

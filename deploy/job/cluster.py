@@ -1,6 +1,7 @@
-"""The hosts of a command and their job: of `--hosts a,b`, or as a cluster.toml has them, which the user has allowed.
+"""The hosts of a command and their job, from `--hosts a,b` or from a cluster.toml that the user has allowed.
 
-A file has the keys of the table of options, and is read once in a command: what was asked about is what is used.
+The file's keys are those of the table of options. A command reads the file once, so it uses exactly what the user was
+asked about.
 """
 
 from __future__ import annotations
@@ -20,39 +21,40 @@ from .roles import role
 from .toml import Table
 from .values import Data, Mount
 
-# The options whose keys a host may have, too.
-_OF_A_HOST = ("gpus", "image", "env", "mount")
-# What holds where nothing is said.
-_PLAIN, _USUAL = Host("", ""), Job()
+# The options whose keys the table of a host may have, too.
+_HOST_OPTIONS = ("gpus", "image", "env", "mount")
+# The values that apply where the file says nothing.
+_DEFAULT_HOST, _DEFAULT_JOB = Host("", ""), Job()
 
 
 @dataclass(frozen=True)
 class Cluster:
     """The hosts in the user's order (the first is the master), and their job.
 
-    `fault`: why no run may start with what their file says of the job. A run that is there does not depend on it.
+    `fault`: why no run may start with what the file says about the job. It does not matter for an existing run.
     """
 
     hosts: tuple[Host, ...]
-    job: Job = _USUAL
+    job: Job = _DEFAULT_JOB
     fault: UsageError | None = field(default=None, compare=False)
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """What containers mount, on any host."""
+        """All mounts: those of the job, and those of single hosts."""
         return (*self.job.mounts, *(mount for host in self.hosts for mount in host.mounts))
 
 
 def from_flag(flag: str) -> Cluster:
-    """The hosts of `--hosts user@a:port,b`. Raises UsageError as `hosts_of_flag` does."""
+    """A cluster from `--hosts user@a:port,b`. Raises UsageError as `hosts_of_flag` does."""
     return Cluster(hosts_of_flag(flag))
 
 
 def find_cluster(flag: str, named: str) -> Cluster:
-    """The hosts of `--hosts` with their settings in cluster.toml; without the flag, all hosts of the file.
+    """The hosts of `--hosts` with their settings from cluster.toml; without the flag, all hosts of the file.
 
-    `named` is the file of --cluster; otherwise cluster.toml of this folder, if it exists. Raises UsageError for an
-    error in either, if both are missing, and if the user does not allow what the file asks for.
+    `named` is the file of --cluster; if it is empty, the file is this folder's cluster.toml, if that exists. Raises
+    UsageError for an error in the flag or the file, if both are missing, and if the user does not allow what the file
+    asks for.
     """
     path = Path(named) if named else Path("cluster.toml")
     if not named and not path.is_file():
@@ -66,9 +68,10 @@ def find_cluster(flag: str, named: str) -> Cluster:
 
 
 def from_file(path: Path) -> Cluster:
-    """Everything in a cluster.toml, which nobody has allowed yet.
+    """Everything in a cluster.toml that the user has not allowed yet.
 
-    Raises UsageError for its first error, with the path of the key. What only a start is refused for is `fault`.
+    Raises UsageError for its first error, with the path of the key. An error that only keeps a run from starting
+    becomes the cluster's `fault`.
     """
     top = toml.read(path)
     number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
@@ -97,13 +100,13 @@ def _allowed(path: Path) -> Cluster:
 
 
 def _resolved(job: Job, here: Path) -> Job:
-    """The job with the paths that are shown and used: a link that leads elsewhere by then leads nobody there."""
+    """The job with its links resolved: Muster uses the path that the user sees, even if a link changes meanwhile."""
     folder = Path(wishes.outside(job.folder, here) or job.folder) if job.folder else None
     secrets = tuple(
         secret._replace(file=Path(os.path.realpath(secret.file)), shown=True) if secret.file else secret
         for secret in job.secrets
     )
-    # A start is refused for one that is not there.
+    # A missing file is left out here; a start is refused for it.
     env_file = tuple(Path(os.path.realpath(file)) for file in job.env_file if os.path.isfile(file))
     dockerfile = Path(os.path.realpath(job.dockerfile)) if job.dockerfile else None
     data = tuple(each._replace(source=Path(os.path.realpath(each.source))) for each in job.data)
@@ -111,9 +114,9 @@ def _resolved(job: Job, here: Path) -> Job:
 
 
 def _picked(wanted: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
-    """The hosts of --hosts with their settings in the file; user and port of the flag override these.
+    """The hosts of --hosts with their settings from the file; the flag's user and port override the file's.
 
-    A record names a host by its destination: that of a host in the file is that host.
+    A run's record has hosts by their destination, so a host is also found in the file by address and port.
     """
     by_name = {host.name: host for host in known}
     by_place = {(host.address, host.port): host for host in known}
@@ -125,7 +128,7 @@ def _picked(wanted: Sequence[Host], known: Sequence[Host]) -> tuple[Host, ...]:
 
 
 def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
-    """The host with a gateway that names a host of the file replaced by that host's destination."""
+    """The host; a gateway that is the name of a host in the file is replaced by that host's destination."""
     if host.gateway is None:
         return host
     hops = [hosts[hop].destination if hop in hosts else hop for hop in host.gateway.split(",")]
@@ -133,7 +136,7 @@ def _through(host: Host, hosts: Mapping[str, Host]) -> Host:
 
 
 def _listed(top: Table) -> Sequence[Host]:
-    """The hosts of `hosts = ["a", "me@b:2222"]`."""
+    """The hosts of a list: `hosts = ["a", "me@b:2222"]`."""
     items = top.items("hosts", values.destination, 'a host: "user@gpu-a:2222"; user and port may be left out')
     hosts, twin = named_hosts(items)
     if twin:
@@ -160,7 +163,7 @@ def _host(table: Table) -> Host:
         user=table.get("user", None, values.user, "a user name"),
         gateway=table.get("gateway", None, values.gateway, 'a jump host: "user@a:port", several with commas'),
         interface=table.get("interface", None, values.word, "the name of a network interface"),
-        **{KEYS[option].name: _value(table, KEYS[option], _PLAIN) for option in _OF_A_HOST},
+        **{KEYS[option].name: _value(table, KEYS[option], _DEFAULT_HOST) for option in _HOST_OPTIONS},
     )
     table.done()
     if not name:
@@ -169,13 +172,13 @@ def _host(table: Table) -> Host:
 
 
 def _job(table: Table) -> Job:
-    job = Job(**{key.name: _value(table, key, _USUAL) for key in KEYS.values()})
+    job = Job(**{key.name: _value(table, key, _DEFAULT_JOB) for key in KEYS.values()})
     table.done()
     return job
 
 
 def _fault(table: Table, job: Job) -> UsageError | None:
-    """Why no run may start with the job of this table: keys that exclude each other, a path where nothing is."""
+    """Why no run may start with the job of this table: keys that exclude each other, or a path that does not exist."""
     given = keys_of(job)
     try:
         for name, rule in rules_of("deploy"):
@@ -191,7 +194,7 @@ def _fault(table: Table, job: Job) -> UsageError | None:
 
 
 def _data(table: Table) -> Data:
-    """The data of a table [[data]]."""
+    """Read the data of a table [[data]]."""
     source = table.get("folder", None, values.path_from(table.path.parent), "the path of a folder")
     target = table.get("target", None, values.data_target, values.DATA)
     digest = table.get("digest", "", values.matching(values.DIGEST), "a digest of 64 lowercase hexadecimal digits")
@@ -202,7 +205,7 @@ def _data(table: Table) -> Data:
 
 
 def _value(table: Table, key: Key, usual: Host | Job) -> Any:
-    """What the table has at an option's key, or what is usual."""
+    """The table's value for an option's key, or the default in `usual`."""
     read = key.read(table.path.parent) if key.relative else key.read
     default = getattr(usual, key.name)
     if key.named:
@@ -228,7 +231,7 @@ def _variables(table: Table, key: Key) -> dict[str, str]:
 
 
 def _refuse_missing(table: Table, key: Key, value: Path | tuple[Path, ...] | None) -> None:
-    """Raise UsageError for a path where nothing is of what its key names."""
+    """Raise UsageError if a path is not the existing file or folder that its key requires."""
     is_there = {"file": os.path.isfile, "folder": os.path.isdir}
     for path in (value if isinstance(value, tuple) else [value]) if key.exists and value else ():
         if not is_there[key.exists](path):

@@ -1,7 +1,7 @@
-"""The door between what a folder asks for and what is done: a person says yes once for a folder and its words.
+"""Ask the user before a command does what a folder asks for: once for each folder and each exact wish.
 
-A command opens the door for its time (`asking`): it knows whom to ask. Whoever is about to do what a folder asks for
-calls `require` first. Where no command has opened a door, nothing is allowed.
+A command opens a door for as long as it runs (`asking`); the door knows whom to ask. Code that is about to do what a
+folder asks for calls `require` first. If no command has opened a door, nothing is allowed.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from ..core.errors import UsageError
 from . import allowed
 from .allowed import FolderIdentity
 
-# Letters of a line on the screen, and how many lines a person is asked to read.
+# The most characters in a line on the screen, and the most lines that a person is asked to read.
 MOST_LETTERS, MOST_LINES = 300, 60
 _MOST_ITEMS = 8
 
 
 @dataclass(frozen=True)
 class Wish:
-    """One thing that a folder asks for: its kind, and exactly which. An answer is bound to `key`, which is never cut.
+    """One thing that a folder asks for: its kind, and the exact words. An answer applies to `key`, which is never cut.
 
-    Wishes of a kind with the same `group` are alike: where there are many, they share a line that names them by `item`.
+    Wishes of the same kind and `group` are alike: if there are many, they share one line that lists their `item`s.
     """
 
     kind: str
@@ -36,16 +36,16 @@ class Wish:
 
     @property
     def key(self) -> str:
-        """What an answer is bound to: the kind, and every letter of the words."""
+        """What an answer applies to: the kind, and every character of the words."""
         return f"{self.kind} {self.words}"
 
     def shown(self) -> str:
-        """The wish on one line of plain letters."""
+        """The wish on one line of plain characters."""
         return _cut(plain(self.key))
 
 
 def plain(text: str) -> str:
-    r"""Text in letters that look like no others: all but printable ASCII is an escape (`\u0430`, `\n`)."""
+    r"""Text in unmistakable characters: everything but printable ASCII becomes an escape (`\u0430`, `\n`)."""
     return "".join(
         letter if " " <= letter <= "~" and letter != "\\" else letter.encode("unicode_escape").decode()
         for letter in text
@@ -53,7 +53,7 @@ def plain(text: str) -> str:
 
 
 def lines(wishes: Sequence[Wish]) -> list[str]:
-    """The wishes as lines, one each; of many, those that are alike share one."""
+    """The wishes as lines, one for each; if there are many, wishes that are alike share a line."""
     if len(wishes) <= MOST_LINES // 2:
         return [wish.shown() for wish in wishes]
     groups: dict[tuple[str, str], list[Wish]] = {}
@@ -73,7 +73,7 @@ def _line(alike: list[Wish]) -> str:
 
 
 def _cut(text: str, most: int = MOST_LETTERS) -> str:
-    """The text, its middle replaced by how much of it is not shown: neither its begin nor its end can hide."""
+    """Shorten a long text in its middle, and say by how much: neither its beginning nor its end can be hidden."""
     if len(text) <= most:
         return text
     end = most // 3
@@ -84,14 +84,14 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """Who shows and asks: a console."""
+    """A console that can show text to a person and ask a question."""
 
     @property
     def asks(self) -> bool:
         """Whether a person can answer."""
 
     def ask(self, question: str) -> bool:
-        """Ask; anything but yes is no."""
+        """Ask a question; any answer but yes is a no."""
 
     def note(self, text: str) -> None:
         """Tell a person."""
@@ -102,17 +102,17 @@ class Asker(Protocol):
 
 @dataclass
 class Door:
-    """The door of one command. `allow`: the user allows what is asked for; `how`: what a user types to do so."""
+    """The door of one command. `allow`: the user allowed everything in advance; `how`: what a user types to do that."""
 
     asker: Callable[[], Asker]
     allow: bool = False
     how: str = ""
-    # What was allowed or said in this command, by place; what was read of each file.
+    # By folder, the wishes that this command has already let pass; and the content of each file that it has read.
     _passed: dict[FolderIdentity, set[str]] = field(default_factory=dict)
     _files: dict[tuple[Path, object], Any] = field(default_factory=dict)
 
     def require(self, folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
-        """Let these wishes pass, or raise UsageError. `free`: what is only said."""
+        """Let these wishes pass, or raise UsageError. `free`: settings that are only mentioned."""
         place = allowed.place_of(folder)
         passed = self._passed.setdefault(place, set())
         new = [wish for wish in wishes if wish.key not in passed]
@@ -123,7 +123,7 @@ class Door:
         asked = bool(added) and not self.allow
         if asked:
             _ask(console, added, bool(before), place, source, self.how)
-        if not asked:  # the question has just said it
+        if not asked:  # if it was asked, the question has just listed the wishes
             _tell(console, new, f"{plain(source)}: ")
         _tell(console, free, f"{plain(source)} sets ")
         passed.update(wish.key for wish in new)
@@ -131,24 +131,24 @@ class Door:
             _keep(console, place, passed)
 
     def forget(self) -> None:
-        """Read files anew from now on."""
+        """Forget the content of files, so that they are read again."""
         self._files.clear()
 
     def once(self, path: Path, read: Callable[[Path], T]) -> Any:
-        """What `read` makes of a file: of two calls in this command the second gets what the first one got."""
+        """The result of `read` for a file; a second call in the same command gets the result of the first."""
         key = (path.absolute(), read)
         if key not in self._files:
             self._files[key] = read(path)
         return self._files[key]
 
 
-_CLOSED = Door(lambda: _Nobody())
+_CLOSED = Door(lambda: _NoAsker())
 _DOOR: ContextVar[Door] = ContextVar("door", default=_CLOSED)
 
 
 @contextmanager
 def asking(door: Door) -> Iterator[None]:
-    """Open a door for as long as this lasts. A program opens one several times: files are read anew each time."""
+    """Open a door for the duration of a `with` block. Each time that a program opens it, files are read again."""
     if _DOOR.get() is not door:
         door.forget()
     token = _DOOR.set(door)
@@ -159,9 +159,10 @@ def asking(door: Door) -> Iterator[None]:
 
 
 def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wish] = ()) -> None:
-    """Return once the user has allowed `folder` all of these wishes, now or before; each command says them once.
+    """Return once the user has allowed `folder` all of these wishes, now or before; a command mentions each only once.
 
-    `source`: who asks, as a person knows it: `cluster.toml`. `free`: what it sets unasked, which is said beside them.
+    `source`: what asks, in words that the user knows: `cluster.toml`. `free`: settings that need no permission and are
+    only mentioned.
     Raises UsageError if the user says no, or cannot be asked.
     """
     if wishes:
@@ -169,7 +170,7 @@ def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wi
 
 
 def once(path: Path, read: Callable[[Path], T]) -> T:
-    """What `read` makes of a file, read once in a command: what was asked about is what is used."""
+    """The result of `read` for a file, read once in a command: it uses exactly what the user was asked about."""
     door = _DOOR.get()
     if door is _CLOSED:
         return read(path)
@@ -177,8 +178,8 @@ def once(path: Path, read: Callable[[Path], T]) -> T:
     return value
 
 
-class _Nobody:
-    """Where no command has opened a door."""
+class _NoAsker:
+    """The console of the closed door, which applies if no command has opened one: nobody can answer."""
 
     asks = False
 
@@ -208,7 +209,7 @@ def _ask(console: Asker, added: Sequence[Wish], again: bool, place: FolderIdenti
 
 
 def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
-    """Say what is used, or what the file sets by itself."""
+    """Tell the user which wishes are used, or what the file sets without asking."""
     if shown := lines(wishes):
         more = f"; and {len(shown) - MOST_LINES:,} more" if len(shown) > MOST_LINES else ""
         console.note(f"{begin}{'; '.join(shown[:MOST_LINES])}{more}")

@@ -1,7 +1,4 @@
-"""Hosts as somebody wrote them: in `--hosts a,b`, or in a cluster.toml.
-
-door/ applies the user's SSH settings to them.
-"""
+"""Hosts as the user wrote them, in `--hosts a,b` or in a cluster.toml; door/ adds the user's SSH settings."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ _EXAMPLE = f"{FLAG.hosts} gpu-a,me@gpu-b:2222"
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. `address` is a name, an IP or an alias of the user's SSH settings; None means: as these say.
+    """One machine. `address` is a name, an IP or an alias of the user's SSH settings.
 
-    `gateway` is a jump host, as in SSH's ProxyJump (several with commas). `gpus` is auto, a number, or a list;
-    `visible`: those that CUDA_VISIBLE_DEVICES of the run leaves it.
+    None leaves a field to these settings. `gateway` is a jump host, as in SSH's ProxyJump (several with commas).
+    `gpus` is auto, a number, or a list; `visible` is the run's CUDA_VISIBLE_DEVICES for this host.
     """
 
     name: str
@@ -48,9 +45,9 @@ class Host:
 
 
 def hosts_of_flag(flag: str) -> tuple[Host, ...]:
-    """The hosts of `--hosts user@a:port,b`, each called by its address, or address-port if an address appears twice.
+    """The hosts of `--hosts user@a:port,b`. A host's name is its address, or address-port if an address appears twice.
 
-    Raises UsageError for an empty list, a host that it cannot read, and a host that appears twice.
+    Raises UsageError for an empty list, for text that is not a host, and for a host that appears twice.
     """
     parts = [part.strip() for part in flag.split(",")]
     if not any(parts):
@@ -62,12 +59,12 @@ def hosts_of_flag(flag: str) -> tuple[Host, ...]:
 
 
 def typed_hosts(hosts: Iterable[Host]) -> str:
-    """The hosts as --hosts takes them: the name of a host has neither its user nor its port."""
+    """The hosts as the user types them for --hosts, with user and port, which a host's name lacks."""
     return ",".join(host.destination for host in hosts)
 
 
 def named_hosts(destinations: Sequence[Destination]) -> tuple[tuple[Host, ...], str]:
-    """The hosts of a list, and the name that two of them have, if two do."""
+    """The hosts for these destinations, and a name that two of them share; empty if all names differ."""
     shared = Counter(each.host for each in destinations)
     hosts = tuple(
         Host(f"{each.host}-{each.port}" if shared[each.host] > 1 and each.port else each.host,
@@ -81,7 +78,7 @@ def named_hosts(destinations: Sequence[Destination]) -> tuple[tuple[Host, ...], 
 def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, str]]) -> None:
     """Raise UsageError if two hosts are the same machine.
 
-    `endpoints`: by host name, the address, port and jump hosts after SSH's settings.
+    `endpoints`: by host name, the address, port and jump hosts with the user's SSH settings applied.
     """
     seen: dict[tuple[str, int, str], str] = {}
     for host in hosts:

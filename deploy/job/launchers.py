@@ -1,6 +1,6 @@
-"""What people type in front of a script's command: what of it Muster follows, leaves out, or refuses, and why.
+"""Launchers and other programs that people type in front of a script: which Muster follows, drops or refuses, and why.
 
-The same of what a script's own text gives to Slurm.
+It also finds commands in a script's text that hand the work to Slurm.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from typing import NoReturn
 from ..core.program import COMMAND
 from .options import FLAG
 
-# They keep a program that loses its terminal.
+# Programs that keep a command running after its terminal is closed.
 TERMINALS = ("nohup", "setsid", "screen", "tmux")
-# In front of a launcher or a script: what they do is Muster's work, or the image's.
+# Programs in front of a launcher or a script, and why Muster refuses them: Muster or the image does their work.
 RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
     "sbatch": "Muster writes a cluster's job itself; give it what the job's srun starts",
@@ -44,15 +44,16 @@ RUNNERS = {
     **dict.fromkeys(("ssh", "pdsh", "pssh", "clush"), f"{FLAG.hosts} says where a run is"),
     "rye": "a run has the packages of its image",
 }
-# Of these, the next word is a command already.
+# After each of these, the next word is the command already.
 BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
-# Of launchers that start ranks: the style whose variables their scripts read, and how they count ranks.
+# For launchers that start ranks: the --style with the variables that their scripts read, and their options for the
+# number of ranks.
 _STYLES = {"mpirun": "mpi", "mpiexec": "mpi", "srun": "slurm"}
 _PER_NODE = ("--ntasks-per-node", "-npernode", "--npernode", "-ppn", "--ppn", "-perhost")
-_OF_MPI, _OF_SLURM = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
+_MPI_RANKS, _SLURM_RANKS = ("-np", "--np", "-n", "--n", "-c"), ("-n", "--ntasks")
 _NODES = ("-N", "--nodes")
-# Options of `fabric run`, and the variables as which lightning/fabric/cli.py (2.6) hands them to the script.
-_OF_FABRIC = {
+# Options of `fabric run`, and the variables in which lightning/fabric/cli.py (2.6) passes them to the script.
+_FABRIC_VARIABLES = {
     "--accelerator": "LT_ACCELERATOR",
     "--strategy": "LT_STRATEGY",
     "--devices": "LT_DEVICES",
@@ -62,17 +63,14 @@ _OF_FABRIC = {
 
 
 def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
-    """Muster's options that do what a launcher's `words` do, in front of the script's command, and a word about them.
-
-    Both are empty where there are none.
-    """
+    """Muster's options that replace a launcher's own `words`, and a note about them; both may be empty."""
     style = _STYLES.get(runner)
     if runner in ("fabric", "lightning") and COMMAND in ("up", "deploy"):
-        return _of_fabric(words), ""
+        return _fabric_options(words), ""
     if style is None:
         return "", ""
     nodes = _number(words, _NODES) if style == "slurm" else 0
-    per_node, ranks = _number(words, _PER_NODE), _number(words, _OF_SLURM if style == "slurm" else _OF_MPI)
+    per_node, ranks = _number(words, _PER_NODE), _number(words, _SLURM_RANKS if style == "slurm" else _MPI_RANKS)
     count = per_node or ranks // max(nodes, 1)
     options = [f"{FLAG.nproc} {count}"] if count else []
     if COMMAND in ("up", "deploy"):
@@ -81,20 +79,20 @@ def instead(runner: str, words: Sequence[str]) -> tuple[str, str]:
     return " ".join(options), f"({FLAG.nproc} counts the ranks of each host)" if several else ""
 
 
-def _of_fabric(words: Sequence[str]) -> str:
+def _fabric_options(words: Sequence[str]) -> str:
     given = {}
     for word, following in pairwise((*words, "")):
         name, equals, value = word.partition("=")
-        if (name := name.replace("_", "-")) in _OF_FABRIC:
+        if (name := name.replace("_", "-")) in _FABRIC_VARIABLES:
             given[name] = value if equals else following
     count = given.get("--devices", "")
-    variables = {"LT_CLI_USED": "1", **{_OF_FABRIC[name]: value for name, value in given.items()}}
+    variables = {"LT_CLI_USED": "1", **{_FABRIC_VARIABLES[name]: value for name, value in given.items()}}
     ranks = [f"{FLAG.nproc} {count}"] if count.isdecimal() else []
     return " ".join([*ranks, *(f"{FLAG.env} {shlex.quote(f'{name}={value}')}" for name, value in variables.items())])
 
 
 def _number(words: Sequence[str], names: Collection[str]) -> int:
-    """The number behind one of these options, in any of its spellings (`-n 2`, `-n2`, `--ntasks=2`); 0: not given."""
+    """The number that one of these options has, in any spelling (`-n 2`, `-n2`, `--ntasks=2`); 0: not given."""
     for word, following in pairwise((*words, "")):
         name, equals, value = word.partition("=")
         if name in names and (number := value if equals else following).isdecimal():
@@ -104,7 +102,7 @@ def _number(words: Sequence[str], names: Collection[str]) -> int:
     return 0
 
 
-# Options of torchrun that say where the nodes meet, or how ranks are watched over: Muster chooses all of it.
+# torchrun's options for the rendezvous and for how it monitors ranks: Muster chooses all of these.
 MEETING = (
     *("--node-rank", "--master-addr", "--master-port", "--rdzv-backend", "--rdzv-endpoint", "--rdzv-id"),
     *("--rdzv-conf", "--local-addr", "--monitor-interval"),
@@ -132,10 +130,10 @@ REFUSED_FLAGS = {
 
 
 class TorchrunWords(argparse.ArgumentParser):
-    """torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.15), with both spellings of each."""
+    """A parser for torchrun's options, as torch.distributed.run has them (torch 2.8 to 2.15), in both spellings."""
 
     def __init__(self, fail: Callable[[str], NoReturn]) -> None:
-        # At first no abbreviations: `train.py --n 3` has a word of the script's, which argparse would call ambiguous.
+        # At first without abbreviations: in `train.py --n 3`, `--n` is the script's; argparse would call it ambiguous.
         super().__init__(add_help=False, allow_abbrev=False)
         self._fail = fail
         self.add_argument("--standalone", action="store_true")
@@ -149,9 +147,9 @@ class TorchrunWords(argparse.ArgumentParser):
         self.add_argument("script", nargs=argparse.REMAINDER)
 
     def read(self, words: Sequence[str]) -> argparse.Namespace:
-        """The options; what follows the first word without a dash is the script's."""
+        """Parse the words; everything after the first word without a dash belongs to the script."""
         asked, unknown = self.parse_known_args(list(words))
-        if unknown:  # the beginning of an option's name, as torchrun takes it
+        if unknown:  # perhaps an abbreviated option, which torchrun accepts
             self.allow_abbrev = True
             asked, unknown = self.parse_known_args(list(words))
         if unknown:
@@ -163,22 +161,22 @@ class TorchrunWords(argparse.ArgumentParser):
 
 
 def attribute(name: str) -> str:
-    """What argparse calls an option."""
+    """The name of the attribute in which argparse stores an option."""
     return name.lstrip("-").replace("-", "_")
 
 
 def underscored(name: str) -> str:
-    """The other spelling of an option."""
+    """The spelling of an option with underscores."""
     return name[:2] + name[2:].replace("-", "_")
 
 
-# What gives work to Slurm: in a shell script a command, in one of Python's a package that every start imports.
+# What hands work to Slurm: a command in a shell script; in a Python script, a package imported at the top level.
 _STARTS = re.compile(r"(?m)^(?:[^#\n]{0,99}[;&|(])?[ \t]*(?:\w+=\S*[ \t]+)?(srun|sbatch)\s")
 _SUBMITS = re.compile(r"(?m)^(?:import|from) (submitit)\b")
 
 
 def of_slurm(name: str, source: str) -> list[str]:
-    """A note about a script of this text that gives its work to Slurm: nothing of this run would see that."""
+    """A note, if a script with this text hands its work to Slurm: the run would not notice that work."""
     asks = _SUBMITS if name.endswith(".py") else _STARTS
     why = "Muster starts the ranks itself, without Slurm; give it the script that trains"
     return [f"{name} has {each}: {why}" for each in asks.findall(source)[:1]]

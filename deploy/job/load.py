@@ -1,8 +1,7 @@
-"""Read what was typed (spares and arbiter among the hosts), cluster.toml beneath; refuse a secret in plain words.
+"""Combine the options that the user typed with cluster.toml, check each of them, and find spares and arbiter.
 
-together.py refuses pairs.
-
-What is typed goes before the file. Nothing here touches a host.
+A typed option overrides the file. together.py refuses options that exclude each other. A plain variable that looks
+like a secret is refused. Nothing here connects to a host.
 """
 
 from __future__ import annotations
@@ -29,18 +28,18 @@ from .script import ScriptCommand
 from .secrets import refuse_named_like_secrets, refuse_ours
 from .values import Data, Mount
 
-# What is typed of these is not simply added to what the file says: see `job_of` and `load_cluster`.
-_OF_THEIR_OWN = frozenset({"env", "secret", "env_file", "mount"})
-# They say something of the folder that is sent.
-_OF_A_FOLDER = ("requirements", "include", "folder_limit")
+# Typed values of these options are combined with the file in their own way: see `job_of` and `load_cluster`.
+_COMBINED_APART = frozenset({"env", "secret", "env_file", "mount"})
+# Options about the folder that is sent.
+_FOLDER_OPTIONS = ("requirements", "include", "folder_limit")
 # A comma separates variables only if another NAME= follows: a value may hold commas.
 _NEXT = re.compile(r",(?=[A-Za-z_][A-Za-z0-9_]*=)")
 
 
 def known_cluster(options: Options) -> Cluster:
-    """The hosts and their job as their file says it, for a command that starts nothing. Raises UsageError.
+    """The hosts and their job from the file, for a command that starts nothing. Raises UsageError.
 
-    What no run may start with (`refuse_unfit`) keeps nobody from a run that is there.
+    Faults that only keep a run from starting (`refuse_unfit`) do not matter here: the run exists already.
     """
     return find_cluster(options.hosts, options.cluster)
 
@@ -48,7 +47,7 @@ def known_cluster(options: Options) -> Cluster:
 def load_cluster(options: Options) -> Cluster:
     """The hosts and the job to start: flags override the file, which is --cluster or this folder's cluster.toml.
 
-    Raises UsageError for the first fault in either.
+    Raises UsageError for the first fault in the flags or the file.
     """
     cluster = _cluster_of(options)
     refuse_unfit(cluster)
@@ -78,7 +77,7 @@ def load_cluster(options: Options) -> Cluster:
 
 
 def refuse_unfit(cluster: Cluster) -> None:
-    """Raise UsageError for what the file says that no run may start with."""
+    """Raise UsageError for a setting in the file with which no run may start."""
     if cluster.fault:
         raise cluster.fault
     for path in cluster.job.env_file:
@@ -90,9 +89,10 @@ def refuse_unfit(cluster: Cluster) -> None:
 
 
 def fill_from_file(options: Options) -> Options:
-    """The options with those of cluster.toml that count as typed (`Key.typed`), where no flag says them.
+    """The options, filled up with those of cluster.toml that count as typed (`Key.typed`); flags override the file.
 
-    --script, --each, --args and --resume each say what to run. Raises UsageError for an error in the file.
+    --script, --each, --args, --role and --resume each say what to run: the file's script and roles do not count then.
+    Raises UsageError for an error in the file.
     """
     job = _job_of_file(options)
     if not _says_what_runs(options):
@@ -111,7 +111,7 @@ def fill_from_file(options: Options) -> Options:
 
 
 def _job_of_file(options: Options) -> Job:
-    """What cluster.toml says of the job that is to start. Raises UsageError."""
+    """The job to start, from cluster.toml. Raises UsageError."""
     cluster = known_cluster(options)
     if cluster.fault:
         raise cluster.fault
@@ -123,14 +123,14 @@ def _says_what_runs(options: Options) -> bool:
 
 
 def read_command(options: Options) -> tuple[Options, ScriptCommand]:
-    """The options with the script as torchrun takes it, and all that its command says. Raises UsageError."""
+    """The options with the script in torchrun's form, and what else the script's command says. Raises UsageError."""
     command = script.read(options.script, Path(options.folder or "."))
     ranks, restarts = command.asked_ranks(options.nproc), command.asked_restarts(options.restarts)
     return replace(options, script=shlex.join(command.words), nproc=ranks, restarts=restarts), command
 
 
 def with_roles_of_file(options: Options) -> Options:
-    """The options with the roles of cluster.toml, where nothing else says what to run. Raises UsageError."""
+    """The options with the roles of cluster.toml, if no option says what to run. Raises UsageError."""
     has_file = options.cluster or Path("cluster.toml").is_file()
     if _says_what_runs(options) or not has_file:
         return options
@@ -138,7 +138,7 @@ def with_roles_of_file(options: Options) -> Options:
 
 
 def read_what_runs(options: Options, demo: bool = False) -> Options:
-    """The options with --each as a script. Raises UsageError where nothing shall run, and no `demo`."""
+    """The options with --each turned into a script. Raises UsageError if nothing is to run, unless `demo`."""
     asked = script.once_a_node(options.each, options.script)
     if options.role and not options.args:
         texts, asked = all_roles.with_script(options.role, asked)
@@ -149,7 +149,7 @@ def read_what_runs(options: Options, demo: bool = False) -> Options:
 
 
 def script_words(options: Options) -> tuple[str, ...]:
-    """The script and its arguments, of options that `read_command` gave."""
+    """The script and its arguments, from options that `read_command` returned."""
     return tuple(shlex.split(options.script))
 
 
@@ -159,11 +159,11 @@ def trainer_words(options: Options) -> tuple[str, ...]:
 
 
 def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
-    """The folder to send to the hosts. Raises UsageError if it does not hold the script."""
+    """The folder to send to the hosts. Raises UsageError if the script is not in it."""
     words = script_words(options)
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
-    if folder is None and (alone := [name for name in _OF_A_FOLDER if getattr(options, name)]):
+    if folder is None and (alone := [name for name in _FOLDER_OPTIONS if getattr(options, name)]):
         raise UsageError(f"{flag_of(alone[0])}: no folder is sent", f"{FLAG.folder} . sends this one")
     if folder and not os.path.isdir(folder):
         instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
@@ -183,11 +183,14 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
 
 
 def _cluster_of(options: Options) -> Cluster:
-    """The hosts of --hosts or the file, then spares and arbiter: these may be among them or come in addition."""
+    """The hosts of --hosts or the file, with spares and the arbiter last.
+
+    Spares and the arbiter may be in the list of hosts already, or are added to it.
+    """
     if not options.spare and not options.arbiter:
         return find_cluster(options.hosts, options.cluster)
     listed = [part.strip() for part in options.hosts.split(",") if part.strip()]
-    # `--hosts a,me@b --spare b`: that is one host, as --hosts has it.
+    # In `--hosts a,me@b --spare b`, both `b` are one host, with the user and port from --hosts.
     by_address = {destination.host: part for part in listed if (destination := values.destination(part))}
     typed = (part.strip() for part in f"{options.spare},{options.arbiter}".split(","))
     asked = [by_address.get(part, part) for part in typed if part]
@@ -208,7 +211,10 @@ def _cluster_of(options: Options) -> Cluster:
 
 
 def job_of(options: Options, job: Job) -> Job:
-    """The job of cluster.toml with what is typed: it is added where an option has several values, else it wins."""
+    """The job of cluster.toml with the typed options.
+
+    An option that takes several values gets both the file's and the typed ones; a typed value replaces any other.
+    """
     if options.dockerfile:
         if not os.path.isfile(options.dockerfile):
             instead = f"leave out {FLAG.dockerfile}: Muster has an image"
@@ -222,7 +228,7 @@ def job_of(options: Options, job: Job) -> Job:
         raise UsageError(f"{FLAG.env} {twice[0]}: it is also a secret", "name it once")
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
-        if key.typed or name in _OF_THEIR_OWN or not getattr(options, name):
+        if key.typed or name in _COMBINED_APART or not getattr(options, name):
             continue
         value, before = value_of(options, name), getattr(job, key.name)
         if isinstance(getattr(options, name), tuple):
@@ -232,9 +238,9 @@ def job_of(options: Options, job: Job) -> Job:
 
 
 def value_of(options: Options, name: str) -> Any:
-    """What the program uses of an option: one value, None where it is not given; several of one that has several.
+    """The checked value of an option, or None if it is not given; a tuple for an option that may be repeated.
 
-    Raises UsageError for a text that is refused.
+    Raises UsageError for a text that is not valid.
     """
     given = getattr(options, name)
     if isinstance(given, tuple):
@@ -243,7 +249,7 @@ def value_of(options: Options, name: str) -> Any:
 
 
 def read_text(name: str, text: str) -> Any:
-    """What the program uses of one text of an option. Raises UsageError for a text that is refused."""
+    """The checked value of one text of an option. Raises UsageError for a text that is not valid."""
     row = ROWS[name]
     value = row.read(text) if row.read else text
     if value is None:
@@ -252,7 +258,10 @@ def read_text(name: str, text: str) -> Any:
 
 
 def gpus_of_each_node(options: Options) -> int:
-    """How many GPUs Slurm gives each node; 0: what its own options say. Raises UsageError for which ones, and for 0."""
+    """How many GPUs Slurm gives each node; 0 leaves that to Slurm's own options.
+
+    Raises UsageError for a list of GPUs, and if the user asks for none.
+    """
     asked = value_of(options, "gpus")
     if asked in (None, "auto"):
         return 0
@@ -263,18 +272,21 @@ def gpus_of_each_node(options: Options) -> int:
 
 
 def read_run(text: str) -> str:
-    """The run's id that --run has, or nothing. Raises UsageError."""
+    """The run's id in --run; empty text stays empty. Raises UsageError."""
     return asked_run(FLAG.run, text)
 
 
 def refuse_no_rank(text: str) -> None:
-    """Raise UsageError for a text of --rank that is not one rank's number; it may be empty."""
+    """Raise UsageError if --rank is not the number of a rank; it may be empty."""
     if not re.fullmatch(r"[0-9]{0,9}", text):
         raise UsageError(f"{FLAG.rank} {text}: not a number", "ranks are numbered from 0")
 
 
 def environment_of(options: Options) -> dict[str, str]:
-    """The variables of --env, each `NAME=VALUE`. Raises UsageError for other text, and for what is not to be there."""
+    """The variables of --env, each `NAME=VALUE`.
+
+    Raises UsageError for other text, for a variable that Muster sets, and for one that looks like a secret.
+    """
     environment = {}
     for text in (part for given in options.env for part in _NEXT.split(given)):
         name, equals, value = text.partition("=")
@@ -292,7 +304,7 @@ def environment_of(options: Options) -> dict[str, str]:
 
 
 def no_twins(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
-    """The same. Raises UsageError for two folders at one path of a container: the last one would count."""
+    """Return the mounts. Raises UsageError for two folders at one path of a container: only the last would count."""
     targets = [mount.target for mount in mounts]
     if twice := next((target for target in targets if targets.count(target) > 1), ""):
         raise UsageError(f"{FLAG.mount}: two folders would be {twice}", "give each a path of its own there")
@@ -300,7 +312,7 @@ def no_twins(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
 
 
 def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:
-    """Raise UsageError for a kept path that is in another one, or is a mount's too: its folder would not be ours."""
+    """Raise UsageError for a kept path inside another kept path or a mount: its folder would not be Muster's own."""
     for path in keep:
         for other in (*(entry for entry in keep if entry != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
@@ -308,7 +320,7 @@ def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:
 
 
 def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
-    """Raise UsageError for data that would lie in something else that a container has, or hold it: it is read-only."""
+    """Raise UsageError for data whose path is inside another mounted path or contains one: data is read-only."""
     for each in data:
         for other in (*(other.target for other in data if other is not each), *targets):
             if f"{each.target}/".startswith(f"{other}/") or other.startswith(f"{each.target}/"):
@@ -316,16 +328,16 @@ def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
 
 
 def refuse_no_folder(data: Sequence[Data]) -> None:
-    """Raise UsageError for data whose folder is not there."""
+    """Raise UsageError for data whose folder does not exist."""
     for each in data:
         if not os.path.isdir(each.source):
             raise UsageError(f"data of {each.target}: there is no folder {each.source}", f"{FLAG.data} ~/corpus:/data")
 
 
 def _refuse_module(name: str, folder: Path) -> None:
-    """Raise UsageError for a module that cannot exist. A package that is not in the folder may be in the image."""
+    """Raise UsageError for a module that cannot exist. A package missing in the folder may still be in the image."""
     first = name.split(".")[0]
-    # In src/ lies a package that is installed; another folder of its name there is something else.
+    # A package in src/ is one that gets installed; a folder of that name at the top level goes before it.
     is_in_src = os.path.isfile(folder / "src" / first / "__init__.py")
     root = folder / "src" if is_in_src and not os.path.isdir(folder / first) else folder
     path, top = str(root / name.replace(".", "/")), root / first

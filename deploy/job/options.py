@@ -1,8 +1,9 @@
-"""The table of options: ONE row says all of an option, and whatever knows options reads it here.
+"""The table of options: ONE row says everything about an option, and all code that deals with options reads it here.
 
-A field of `Options` holds what was typed, as text, several texts, or a switch; empty means not given. Its row says
-which commands take it and what it means there, its key in cluster.toml and whether a file may set it unasked, which
-others it excludes or needs, and whether a resume repeats it: OptionRow. To add an option: add a row, and act on it.
+A field of `Options` holds what was typed: a text, several texts, or a switch; empty means not given. Its row
+(OptionRow) says which commands take it and what it means there, its key in cluster.toml and whether a file may set it
+without asking, which other options it excludes or needs, and whether a resume repeats it. To add an option, add a row,
+and use the value.
 """
 
 from __future__ import annotations
@@ -17,39 +18,43 @@ from typing import Any, Literal, NamedTuple
 from . import values
 from .values import Data, Gpus, Mount, Secret
 
-# For `Key.asks`: a file may set it by itself, as it stays within the run's containers; it is asked for as it stands.
+# Values of `Key.asks`. FREE: a file may set the key without asking, as it affects only the run's containers.
+# AS_IT_STANDS: the user is asked, and the question shows the bare value.
 FREE, AS_IT_STANDS = "", "{}"
 
 
 @dataclass(frozen=True)
 class Key:
-    """What stands for an option in the [job] table of a cluster.toml: one value, or a list where it has several."""
+    """The key for an option in the [job] table of a cluster.toml: one value, or a list if the option has several."""
 
-    # The key, which is also the field of `Job` that holds the value.
+    # The key. The field of `Job` that holds its value has the same name.
     name: str
-    # Makes the value (one of the list) of what the file says, or None of what is refused: it `is not {wanted}`.
+    # Turns what the file says (one element of a list) into the value; None refuses it: it `is not {wanted}`.
     read: Callable[[Any], Any]
     wanted: str
-    # What a file that came with a folder has to be allowed: the words of the question, in which {} is the value.
+    # The question to the user for a file that came with a folder; {} is the value.
     asks: str = AS_IT_STANDS
-    # `read` makes a reader of the file's folder, in which paths begin.
+    # `read` takes the file's folder and returns the reader: relative paths start in that folder.
     relative: bool = False
-    # The path is refused where there is no "file", or no "folder".
+    # "file" or "folder": what must exist at the path; else it is refused.
     exists: str = ""
-    # One value may stand without a list.
+    # A single value may be written without a list.
     alone: bool = False
-    # The values stand in a table below the names of variables.
+    # The values are in a table, by the names of variables.
     named: bool = False
-    # A refusal does not show the value.
+    # An error does not show the value.
     secret: bool = False
-    # The file turns off what is on: the option is a switch that says no.
+    # The key has the opposite meaning of the option, a switch that says no: `cache = false` is --no-cache.
     negates: bool = False
-    # A deploy takes it as if it were typed: its record repeats it.
+    # A deploy treats the value as if it were typed, so the run's record repeats it.
     typed: bool = False
 
 
 class Term(NamedTuple):
-    """One thing that has to be so: one of these options is given, with one of `texts` if there are any; or none is."""
+    """One condition of a rule: one of the options `names` is given, with one of `texts` if there are any.
+
+    With `absent`, the condition is that none of them is given like that.
+    """
 
     names: list[str]
     texts: list[str]
@@ -58,64 +63,67 @@ class Term(NamedTuple):
 
 @dataclass(frozen=True)
 class Rule:
-    """Beside which other options one is refused (load.py), and `why`.
+    """With which other options an option is refused (together.py), and `why`.
 
-    `when`: what has to be so, all of it: `wait` or `backend|workers` (one is given), `!run` (it is not, and the option
-    needs it), `to=jobset|trainjob` (with such a text). `instead`: what to type; empty: to leave out one of them.
+    `when`: the conditions, all of which must hold: `wait` or `backend|workers` (one of them is given), `!run` (it is
+    not given, and the option needs it), `to=jobset|trainjob` (it has one of these texts). `instead`: what to type;
+    empty: the error says to leave out one of the options.
     """
 
     when: str
     why: str
     instead: str = ""
-    # The commands for which it holds, with blanks between; empty: for each that has the option.
+    # The commands for which the rule holds, separated by blanks; empty: all commands that have the option.
     on: str = ""
 
     @property
     def terms(self) -> list[Term]:
-        """What has to be so."""
+        """The conditions in `when`."""
         parts = re.findall(r"(!?)([\w|]+)=?([\w|]*)", self.when)
         return [Term(names.split("|"), texts.split("|") if texts else [], bool(no)) for no, names, texts in parts]
 
     @property
     def needs(self) -> list[str]:
-        """The other options of which it asks for one."""
+        """The other options that the option needs: one of each condition."""
         return [name for term in self.terms if term.absent for name in term.names]
 
 
 @dataclass(frozen=True)
 class OptionRow:
-    """What an option is, beside its name and what it holds when it is not given."""
+    """What an option is, apart from its name and default."""
 
-    # What it means, to most of the commands that have it; of a key that no command has, in the file.
+    # What it means for most commands that have it; for a key without a command, what it means in the file.
     help: str
-    # By command, what it means there. Other commands do not have it.
+    # By command, what it means there. Commands that are not listed do not have the option.
     helps: Mapping[str, str]
     key: Key | None = None
-    # Its name in Python, where that is another; None: Python says it in another way (api.py).
+    # Its name in the Python API, if that differs; None: the Python API sets it in another way (api.py).
     python: str | None = ""
-    # Which others it excludes, or needs. A rule of two options stands at one of them.
+    # Which other options it excludes or needs. A rule about two options is in the row of one of them.
     rules: tuple[Rule, ...] = ()
-    # A resume repeats it.
+    # Whether a resume repeats the option.
     again: bool = True
-    # Makes what the program uses of one text; None of one that is refused. Then the error ends with `refusal`, and in
-    # the hint {command} is the command that was typed.
+    # Turns one typed text into the value that the program uses; None refuses it. The error then ends with `refusal`; in
+    # `hint`, {command} is the command that was typed.
     read: Callable[[str], Any] | None = None
     refusal: str = ""
     hint: str = ""
-    # The command to which it is one text, although it is several to others.
+    # The command for which it is a single text, although other commands take several.
     single: str = ""
-    # Its short form: `-H`. A letter means the same to each command that has it.
+    # The letter of its short form: `-H`. A letter means the same in every command that has it.
     letter: str = ""
-    # Each of its texts may be several, with commas. Of one that is a text, several make one.
+    # Each text may hold several values, separated by commas. If the option is a single text and is given several times,
+    # the texts are joined with commas.
     commas: bool = False
-    # Only a container engine grants it: a run on hosts without one is refused it.
+    # Only a container engine can provide it: a run on hosts without an engine is refused.
     engine: bool = False
 
 
 def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | None = None, **more: Any) -> Any:
-    """A row. `on`: the commands that take it, with blanks between; `of`: what it means to others, which stand likewise.
+    """A row of the table. `on`: the commands that take the option with this help, separated by blanks.
 
-    `start`: what it holds if it is not given, which says what it is: a text (""), several (()), a switch (False).
+    `of`: other help texts, by the commands to which they apply. `start`: the default, which also decides what the
+    option is: a text (""), several texts (()), or a switch (False).
     """
     helps = dict.fromkeys(on.split(), help)
     for commands, other in (of or {}).items():
@@ -150,13 +158,13 @@ _NOT_YET = "Muster cannot do both yet"
 
 
 def _on_slurm(why: str, instead: str = "") -> Rule:
-    """A run on Slurm cannot have it."""
+    """A rule for an option that a run on Slurm cannot have."""
     return Rule("slurm", why, instead, "deploy")
 
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for, as it was typed. The order is that of the words that resume."""
+    """What the user asked for, as it was typed. A resume repeats options in the order of these fields."""
 
     hosts: str = option(
         "where: user@a:port,b (default: the hosts of cluster.toml)",
@@ -973,7 +981,7 @@ class Options:
         again=False,
         python=None,
     )
-    # Keys of cluster.toml alone: no command has them.
+    # Keys that exist only in cluster.toml: no command has them as options.
     shm_size: str = option(
         "shared memory of a container (default: half of the host's memory)",
         key=Key("shm_size", values.matching(values.SIZE), 'a size such as "16g"', FREE),
@@ -1005,10 +1013,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Job:
-    """What runs on all hosts: the values of the options, as cluster.toml has them, and as what is typed changes them.
+    """What runs on all hosts: the values from cluster.toml, changed by the options that were typed.
 
-    A field has the name of the option's key; a host's own `environment` and `mounts` override these. `wait_lost` is in
-    seconds, `folder_limit` in bytes; None, or empty: not given. Only typed: `spares`, `arbiter`.
+    A field has the name of its key in cluster.toml; a host's own `environment` and `mounts` override the job's.
+    `wait_lost` is in seconds, `folder_limit` in bytes; None or empty: not given. `spares` and `arbiter` come only from
+    typed options.
     """
 
     image: str | None = None
@@ -1044,14 +1053,14 @@ class Job:
     rank: str = ""
     observe: bool = True
     overlay: bool = False
-    # The tables [[data]] of a file, and what --data adds.
+    # From the tables [[data]] of the file and from --data.
     data: tuple[Data, ...] = ()
-    # The tables [[role]] of a file, as --role has them.
+    # The tables [[role]] of the file, each in the form of --role.
     roles: tuple[str, ...] = ()
 
 
 def row_of(each: Field[Any]) -> OptionRow:
-    """The row of a field of `Options`."""
+    """The table row of a field of `Options`."""
     row: OptionRow = each.metadata["row"]
     return row
 
@@ -1062,29 +1071,29 @@ def options_of(command: str) -> list[Field[Any]]:
 
 
 def keys_of(job: Job) -> set[str]:
-    """The options of which cluster.toml says something."""
+    """The names of the options that cluster.toml sets."""
     return {name for name, key in KEYS.items() if getattr(job, key.name) != getattr(Job(), key.name)}
 
 
 def rules_of(task: str) -> Iterator[tuple[str, Rule]]:
-    """The rules of a command, each with the option at which it stands."""
+    """The rules of a command, each with the option whose row it is in."""
     for name, row in ROWS.items():
         if task in row.helps:
             yield from ((name, rule) for rule in row.rules if not rule.on or task in rule.on.split())
 
 
 def flag_of(name: str) -> str:
-    """The option as it is typed: `--max-hours`."""
+    """The option as the user types it: `--max-hours`."""
     return f"--{name.replace('_', '-')}"
 
 
-# Each option as it is typed, by its name: `FLAG.max_hours`. For messages: a command in them is `command_of` (again.py).
+# Each option as the user types it, for messages: `FLAG.max_hours`. `command_of` (again.py) makes whole commands.
 FLAG = SimpleNamespace(**{each.name: flag_of(each.name) for each in fields(Options)})
 ROWS: Mapping[str, OptionRow] = {each.name: row_of(each) for each in fields(Options)}
 # The options that have a key in cluster.toml, in the table's order.
 KEYS: Mapping[str, Key] = {name: row.key for name, row in ROWS.items() if row.key}
 
-# The sections of a long help, with their options: those before the bar stand on its first screen.
+# The sections of a long help with their options. `--help` shows those before the bar, `--help-all` all of them.
 SECTIONS: Mapping[str, str] = {
     "Where": "hosts slurm backend workers | cluster nodes sbatch setup shared container overlay wait spare arbiter",
     "What runs": "folder image nproc gpus | script each role args dockerfile requirements include folder_limit style "

@@ -1,8 +1,8 @@
-"""A script's command as people type it (`torchrun --nproc-per-node 8 train.py`), and `--local-rank` as it spells it.
+"""Read a script's command as people type it (`torchrun --nproc-per-node 8 train.py`).
 
-Muster starts one torchrun a node itself. So it leaves out `python` and `torchrun` in front of a script, and keeps what
-they say about ranks. A launcher of another kind, a shell script or a program runs once a node. A word that Muster
-cannot follow is refused by name, with the command that works.
+Muster itself starts one torchrun per node. So it drops `python` and `torchrun` in front of a script, and keeps what
+they say about ranks. Another launcher, a shell script or a program runs once per node. If Muster cannot follow a word,
+the error names it and shows the command that works. `--local-rank` gets the spelling that the script uses.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, attribute
 from .options import EACH_EXAMPLE, FLAG, Options
 from .secrets import is_likely
 
-# In front of a command that runs once a node, and starts that node's ranks itself.
+# The mark in front of a command that runs once per node, and starts that node's ranks itself.
 PER_NODE = "--per-node"
-# What may stand in front of the name of what runs, as torchrun takes it.
+# Options that may come before the name of the script, module or program.
 _KINDS = ("-m", "--no-python", PER_NODE)
-# What each node puts into a command of --each (trainer/node/launch/launcher.py). A name in ${} is a shell's.
+# Names in braces that each node fills in in a command of --each (trainer/node/launch/launcher.py). A name in ${} is for
+# a shell.
 _PLACES = ("node_rank", "nodes", "ranks", "master", "port")
 _IN_BRACES = re.compile(r"(?<!\$)\{(\w{1,40})\}")
 _LAUNCHERS = ("accelerate", "deepspeed", "bash", "sh")
-# What their commands stand for.
+# The modules behind launchers' commands: `python -m MODULE` means the same as these words.
 _LAUNCHER_MODULES = {
     "accelerate.commands.launch": ("accelerate", "launch"),
     "accelerate.commands.accelerate_cli": ("accelerate",),
     "deepspeed.launcher.runner": ("deepspeed",),
 }
-# Their options for what a run decides.
-_OF_LAUNCHERS = {
+# The launchers' options for what Muster decides.
+_NODE_OPTIONS = {
     "accelerate": {"--num_machines", "--machine_rank", "--main_process_ip", "--main_process_port", "--rdzv_backend"},
     "deepspeed": {
         *("--hostfile", "-H", "--include", "-i", "--exclude", "-e", "--num_nodes", "--node_rank"),
@@ -54,7 +55,7 @@ _SETTINGS = (".yaml", ".yml", ".json")
 # A program of the image, such as a package's own command: no path, no Python file.
 _PROGRAM = re.compile(r"\w[\w+-]*")
 _PYTHON = re.compile(r"(?:.*/)?python(?:3(?:\.\d+)?)?")
-# A value that one of our options gives to a variable, in a word behind the one before it.
+# A variable's value in an option of Muster's; it is matched against two consecutive words, with a blank between them.
 _VALUE = re.compile(rf"(?s)^((?:{FLAG.env}|-e|{FLAG.secret}) |\S* (?:{FLAG.env}=|-e|{FLAG.secret}=))(\w+)=.*")
 _VARIABLE = re.compile(rf"{values.VARIABLE.pattern}=")
 # The agent sets these for each rank.
@@ -62,31 +63,32 @@ _GIVEN = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "
 _MOST_SCRIPT = 1 << 20  # bytes of a script that is read
 _SHEBANG = re.compile(r"#! ?\S{1,100}[/ ](?:ba|da|k|z)?sh\b")
 # torchrun starts Python unbuffered, and -B only keeps Python from writing .pyc files.
-_NO_MATTER = ("-u", "-B", "-uB", "-Bu")
+_IGNORED_OPTIONS = ("-u", "-B", "-uB", "-Bu")
 _PYTHON_OPTIONS = {"-OO": "PYTHONOPTIMIZE=2", "-O": "PYTHONOPTIMIZE=1", "-W": "PYTHONWARNINGS=", "-X": ""}
 _TORCHRUN = ("torch.distributed.run", "torch.distributed.launch")
-# What torch.distributed.launch gives a script; torchrun puts the number in.
-_LOCAL_RANK, _UNDERSCORE = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
-# What a shell would act on: an operator that begins a word, or a `;` at a word's end, outside of quotes.
+# The argument that torch.distributed.launch passes to a script; torchrun fills in the number.
+_LOCAL_RANK, _LOCAL_RANK_UNDERSCORED = "--local-rank=${local_rank}", "--local_rank=${local_rank}"
+# Shell operators: an operator that begins a word, or a `;` that ends one. Quoted parts are removed before.
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.", re.DOTALL)
 _OPERATOR = re.compile(r"(?:^|\s)(&&|\|\|?|&|[0-9]?>>?|<)|(;)(?=\s|$)")
-# At a command's end: what keeps its output, or lets it run without its terminal. A file's name in quotes stays.
-_NO_MATTER_BEHIND = re.compile(
+# Endings of a command that are not needed: those that save its output or let it run in the background. An ending with
+# a quoted file name is not recognised.
+_IGNORED_ENDING = re.compile(
     r"(?:\s{0,20}(?<!\S)(?:\d?>&\d|(?:\d|&)?>>?\s{0,20}[^\s&|<>\"';]{1,400}|"
     r"\|&?\s{0,20}tee\s{1,20}(?:-a\s{1,20})?[^\s&|<>\"';]{1,400}|&)){1,10}\s{0,20}$"
 )
-# An init_method of torch.distributed. `{master}` in it is Muster's to fill in.
+# A fixed init_method for torch.distributed; one that begins with `tcp://{` has names that Muster fills in.
 _OWN_ADDRESS = re.compile(r"(?:^|=)tcp://(?!\{)")
 
 
 @dataclass(frozen=True)
 class ScriptCommand:
-    """What is to run. `words`: as torchrun takes them, or `--per-node COMMAND ARGS`.
+    """What is to run. `words`: in torchrun's form, or `--per-node COMMAND ARGS`.
 
-    torchrun takes `train.py ARGS`, `-m pkg.train ARGS`, and `--no-python PROGRAM ARGS` for a program on each rank.
+    torchrun's form is `train.py ARGS`, `-m pkg.train ARGS`, or `--no-python PROGRAM ARGS` for a program as each rank.
 
-    `processes`: ranks of each node; `nodes`: how many; `restarts`: how often ranks that fail are started again; None:
-    the command does not say. `notes`: sentences about words of it that are not used. `python`: it begins with `python`.
+    `processes`: ranks per node; `nodes`: how many nodes; `restarts`: how often failed ranks are restarted; None: the
+    command does not say. `notes`: sentences about words that are not used. `python`: the command begins with `python`.
     """
 
     words: Words
@@ -98,22 +100,23 @@ class ScriptCommand:
 
     @property
     def bare(self) -> bool:
-        """Whether it starts as it does by hand where it is the run's only rank: without torchrun's variables.
+        """Whether the run's only rank starts without torchrun's variables, as the command does in a shell.
 
-        So it does where nobody asked for torchrun, and names the number of ranks neither here nor by --nproc.
+        That is so if the command begins with `python` or runs once per node, and neither it nor --nproc sets the number
+        of ranks.
         """
         return (self.python or self.words[:1] == (PER_NODE,)) and self.processes is None
 
     def asked_ranks(self, option: str) -> str:
-        """The text of --nproc, or what torchrun's own option says. Raises UsageError if the two differ."""
+        """The value of --nproc, or else of torchrun's own option. Raises UsageError if the two differ."""
         return _one_of(FLAG.nproc, option, self.processes)
 
     def asked_restarts(self, option: str) -> str:
-        """The text of --restarts, or what torchrun's own option says. Raises UsageError if the two differ."""
+        """The value of --restarts, or else of torchrun's own option. Raises UsageError if the two differ."""
         return _one_of(FLAG.restarts, option, self.restarts)
 
     def refuse_nodes(self, nodes: int, hint: str) -> None:
-        """Raise UsageError if the command names another number of nodes than the `nodes` that the run has."""
+        """Raise UsageError if the command asks for another number of nodes than the run has (`nodes`)."""
         if self.nodes not in (None, nodes):
             raise UsageError(f"torchrun --nnodes {self.nodes}: the run has {text.several(nodes, 'node')}", hint)
 
@@ -126,21 +129,21 @@ def _one_of(flag: str, option: str, own: str | int | None) -> str:
 
 
 def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
-    """The command of --script, or of the words after `--`; `folder`: what is sent.
+    """Read the command of --script, or of the words after `--`. `folder`: the folder that is sent.
 
-    Raises UsageError that names the word and the command that works.
+    Raises UsageError with the word that Muster cannot follow and the command that works.
     """
     option = option or script_option()
     words = _shell_script(split_words(option, command), folder)
     if operator := _OPERATOR.search(_QUOTED.sub("''", command)):
-        alone = _NO_MATTER_BEHIND.sub("", command)
+        alone = _IGNORED_ENDING.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
             again = retyped(shlex.split(alone.removeprefix("nohup ")), option)
             continues = ", and continues without its terminal" * (COMMAND != "up")
             _refusal(option)(operator[1], f"a run keeps what it prints{continues}", again)
         shell = retyped(("bash", "-c", command), option)
         _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
-    # A Python file needs no suffix.
+    # A Python file may have no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
     read_command = _command(words, option)
@@ -155,7 +158,7 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
 
 
 def split_words(option: str, text: str) -> Words:
-    """The words of an option's text. Raises UsageError for a quote that does not end."""
+    """Split an option's text into words as a shell does. Raises UsageError for an unclosed quote."""
     try:
         if not values.is_text(text):
             raise ValueError("it has a character that no command line can hold")
@@ -165,24 +168,24 @@ def split_words(option: str, text: str) -> Words:
 
 
 def _shell_script(words: Words, folder: Path | None) -> Words:
-    """A shell script of the folder as a node can start it: `run.sh` is found in no PATH, and may lack its right."""
+    """A shell script's command as a node can start it: `run.sh` alone is not in PATH, and may not be executable."""
     first = words[0] if words else ""
     if not folder or not os.path.isfile(folder / first):
         return words
     if not first.endswith(".sh"):
         return ("bash", *words) if _SHEBANG.match(_text_of(first, folder)) else words
-    # Without a first line that names its shell only a shell starts it: the kernel would not.
+    # The kernel does not start a script without a #! line; only a shell does.
     if not os.access(folder / first, os.X_OK) or not _text_of(first, folder).startswith("#!"):
         return ("bash", *words)
     return words if "/" in first else (f"./{first}", *words[1:])
 
 
 def once_a_node(each: str, script: str) -> str:
-    """The command of --each as one of --script; `script` where there is none.
+    """The command of --each in the form of --script; `script` if there is no --each.
 
-    Raises UsageError for a name in braces that is almost one of ours.
+    Raises UsageError for a name in braces that looks like a misspelled one of Muster's.
     """
-    # Other names may be the script's own.
+    # Names that resemble none of Muster's may be meant for the script.
     for name in _IN_BRACES.findall(each):
         if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
             own = (
@@ -195,12 +198,12 @@ def once_a_node(each: str, script: str) -> str:
 
 
 def as_given(words: Sequence[str], bare: bool) -> list[str]:
-    """A read command as it can be read again; `bare`: as ScriptCommand has it."""
+    """Turn the words of a command that was read back into words that `read` accepts; `bare`: see ScriptCommand."""
     return [*["python"] * (bare and words[:1] not in ([PER_NODE], (PER_NODE,))), *words]
 
 
 def last_words(words: list[str]) -> tuple[Options, str]:
-    """A read command as people type it, behind all options; or the option that gives it, where it must be one."""
+    """The command as people type it after all options; or, if it must be an option, the options with --each."""
     per_node, typed = words[:1] == [PER_NODE], as_typed(words)
     first = words[1] if per_node and words[1:] else ""
     if per_node and not (Path(first).name in ("bash", "sh") or first.endswith(".sh")):
@@ -209,21 +212,22 @@ def last_words(words: list[str]) -> tuple[Options, str]:
 
 
 def as_typed(words: list[str]) -> str:
-    """A read command for people to read, without the mark that is Muster's own."""
+    """The command for people to read, without Muster's mark --per-node."""
     return shlex.join(words[1:] if words[:1] == [PER_NODE] else words)
 
 
 def _text_of(name: str, folder: Path) -> str:
-    """The text of a script of the folder; empty where it is none, or cannot be read."""
+    """The text of a script in the folder; empty if it cannot be read."""
     with suppress(OSError, UnicodeDecodeError):
         return plain_file.read(folder / name, _MOST_SCRIPT, folder).decode()
     return ""
 
 
 def _own_address(command: ScriptCommand) -> Words:
-    """A note about an address in the script's own words: torchrun hosts the store, so its ranks would wait there.
+    """A note about a fixed address in the script's arguments: torchrun hosts the store, so ranks would wait there.
 
-    A rank that is started as by hand hosts its own store, as mp.spawn does: that is true on one node.
+    For a `bare` command the note is only about several nodes: on one node, its rank hosts its own store, as mp.spawn
+    does.
     """
     own = () if command.words[:1] == (PER_NODE,) else filter(_OWN_ADDRESS.search, command.words)
     where = "on several nodes, " * command.bare
@@ -233,7 +237,7 @@ def _own_address(command: ScriptCommand) -> Words:
 
 
 def _refuse_mistyped(words: Words, folder: Path | None, option: str) -> None:
-    """Raise UsageError for a program whose name is almost one of the folder's own."""
+    """Raise UsageError for a program whose name looks like a misspelled one of the folder's pyproject.toml."""
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
         shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
@@ -242,9 +246,9 @@ def _refuse_mistyped(words: Words, folder: Path | None, option: str) -> None:
 
 
 def _as_spelled(words: Words, source: str) -> Words:
-    """The words, with --local-rank as the script has it: with an underscore before torch 2.0."""
+    """The words, with --local-rank spelled as in the script: scripts for torch before 2.0 use an underscore."""
     if words[1:2] == (_LOCAL_RANK,) and "--local_rank" in source and "--local-rank" not in source:
-        return (words[0], _UNDERSCORE, *words[2:])
+        return (words[0], _LOCAL_RANK_UNDERSCORED, *words[2:])
     return words
 
 
@@ -268,11 +272,11 @@ def _command(words: Words, option: str) -> ScriptCommand:
         hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"
         refuse(first, "an option, where a script or -m is expected", hint)
     if _PYTHON.fullmatch(first):
-        return _of_python(words, option)
+        return _python_command(words, option)
     if name == "torchrun":
-        return _of_torchrun(words[1:], first, option)
+        return _torchrun_command(words[1:], first, option)
     if first == "-m" and words[1:2] and (words[1] in _TORCHRUN or words[1] in _LAUNCHER_MODULES):
-        return _of_python(("python", *words), option)
+        return _python_command(("python", *words), option)
     if name == "accelerate-launch":
         return _command((first.removesuffix("-launch"), "launch", *words[1:]), option)
     if name in _LAUNCHERS or first.endswith(".sh") or _PROGRAM.fullmatch(first):
@@ -290,9 +294,9 @@ def _refuse_variables(words: Words, why: str, option: str) -> NoReturn:
 
 
 def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> str:
-    """What gives the ranks these `NAME=VALUE`: options; of `muster agent`, whose ranks have the shell's, exports.
+    """The command that gives the ranks these `NAME=VALUE`: by options, or for `muster agent` by `export`.
 
-    It repeats no value that may be a secret.
+    The ranks of `muster agent` get the shell's variables. A value that may be a secret is not repeated.
     """
     pairs = [word.partition("=")[::2] for word in given]
     hidden = [name for name, value in pairs if is_likely(name, value)]
@@ -307,7 +311,7 @@ def _with_variables(given: Sequence[str], words: Sequence[str], option: str) -> 
 
 
 def _refuse_places(words: Words, folder: Path | None, refuse: Refuse) -> None:
-    """Raise UsageError for an option of a launcher that says what Muster tells it: the nodes, and where they meet."""
+    """Raise UsageError for a launcher's option about the nodes or the rendezvous: Muster tells the launcher these."""
     launcher = words[1].rpartition("/")[2] if words[:1] == (PER_NODE,) else ""
 
     def is_of_launcher(word: str) -> bool:
@@ -317,15 +321,15 @@ def _refuse_places(words: Words, folder: Path | None, refuse: Refuse) -> None:
 
     own = takewhile(is_of_launcher, words[2:])
     names = [word.partition("=")[0] for word in own]
-    decided = [name for name in names if {name, underscored(name)} & _OF_LAUNCHERS.get(launcher, set())]
+    decided = [name for name in names if {name, underscored(name)} & _NODE_OPTIONS.get(launcher, set())]
     if decided:
         leave = f"leave out {', '.join(dict.fromkeys(decided))}"
         refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
 
 
-def _of_python(words: Words, option: str) -> ScriptCommand:
+def _python_command(words: Words, option: str) -> ScriptCommand:
     refuse = _refusal(option)
-    python, rest = words[0], list(dropwhile(_NO_MATTER.__contains__, words[1:]))
+    python, rest = words[0], list(dropwhile(_IGNORED_OPTIONS.__contains__, words[1:]))
     first = rest[0] if rest else ""
     if known := next((word for word in _PYTHON_OPTIONS if first.startswith(word)), ""):
         takes_value, variable = known in ("-W", "-X") and first == known, _PYTHON_OPTIONS[known]
@@ -338,20 +342,20 @@ def _of_python(words: Words, option: str) -> ScriptCommand:
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
         return _command((*launcher, *rest[2:]), option)
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
-        return _of_torchrun(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
+        return _torchrun_command(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
     note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
     return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
-def _of_torchrun(words: Words, launcher: str, option: str) -> ScriptCommand:
+def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand:
     refuse = _refusal(option)
     asked = TorchrunWords(
         lambda why: refuse(launcher, why, typed_again("torchrun --nproc-per-node 2 train.py", option))
     ).read(words)
     script = tuple(asked.script)
     own, typed = words[: len(words) - len(script)], script
-    # torchrun takes a `--` around its script's name away; what is behind is the script's.
+    # torchrun removes a `--` before or after its script's name; the words after it are the script's.
     script = script[1:] if script[:1] == ("--",) else script
     script = (script[0], *script[2:]) if script[1:2] == ("--",) else script
 
@@ -416,21 +420,21 @@ def _refusal(option: str) -> Refuse:
 
 
 def retyped(words: Sequence[str], option: str, options: str = "") -> str:
-    """A script's command, for a hint, as `option` takes it, behind these `options` of ours."""
+    """A script's command for a hint: in the form that `option` takes, after these `options` of Muster's."""
     return typed_again(shlex.join(words) or "train.py --lr 3e-4", option, options)
 
 
 def typed_again(command: str, option: str, options: str = "") -> str:
-    """A script's command as it was typed, in the command line that is to be typed instead."""
+    """The command line to type instead, with a script's command as it was typed."""
     if option != "--":
         return f"{options} {option} {shlex.quote(command)}".strip()
-    # Values that are given to variables may be secrets.
+    # Hide the values of variables, which may be secrets.
     shown = [_VALUE.sub(r"\1\2=...", f"{before} {word}").partition(" ")[2] for before, word in pairwise(("", *BEFORE))]
     return " ".join(filter(None, (shlex.join(["muster", *shown] if shown else ()), options, "--", command)))
 
 
 def _inner(words: Sequence[str], runner: str) -> Sequence[str]:
-    """The command behind a runner: from the first word that begins one, or the one behind `run`."""
+    """The command after a runner: from the first word that begins a command, or else after the word `run`."""
     begins = (at for at, word in enumerate(words) if _begins(word))
     at = next(begins, len(words))
     if at == len(words) and words and runner in launchers.BEFORE_ANY and _PROGRAM.fullmatch(words[0]):

@@ -1,4 +1,4 @@
-"""The file that a script's command needs: whether the folder that is sent has it; the words of each refusal."""
+"""The file that a script's command needs: check that the folder to send has it, with an error for each way it fails."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from .options import FLAG
 from .script import PER_NODE, retyped, typed_again
 
 _SHELLS = ("bash", "sh", "dash", "zsh", "ksh")
-# Muster's own trainer is asked for by its options.
+# The option that starts Muster's own trainer.
 DEMO = f'{FLAG.args}="--recipe digits"'
 _NO_SCRIPT = re.compile(r"(?:__.*__|setup|conftest|fabfile|noxfile|test_.*|.*_test)\.py")
-# What is typed for the script that reads it, or was made with.
+# Files that people type in place of the script that reads or writes them.
 _NO_PROGRAM = (".yaml", ".yml", ".json", ".toml", ".md", ".txt", ".csv", ".pt", ".pth", ".ckpt", ".safetensors")
 _MOST_NAMES, _MOST_SHOWN = 1000, 3
 _CHECKOUT = Path(__file__).resolve().parents[2]  # nothing in it is a user's script
 
 
 def file_of(words: Sequence[str]) -> str:
-    """The file that a read command needs in the folder; empty for a module, an option, or a program of the image."""
+    """The file in the folder that a command needs; empty for a module, an option, or a program of the image."""
     if words[:1] == (PER_NODE,):
         is_shell = len(words) > 2 and words[1].rpartition("/")[2] in _SHELLS
         first = words[2] if is_shell else words[1]
@@ -40,7 +40,7 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
     """Raise UsageError for a script that is not in the folder."""
     meant = near_file(folder, path, PurePosixPath(path).suffix or ".py")
     if not meant and " " in path.strip():
-        is_line = re.search(r"[;&|<>]", path)  # without quotes, the shell here would take a part of it for itself
+        is_line = re.search(r"[;&|<>]", path)  # without quotes, the user's own shell would act on a part of it
         typed = f"bash -c {shlex.quote(path)}" if is_line else path
         option, how = script_option(), "as a line of a shell" if is_line else "without the quotes"
         hint = f"{how if option == '--' else 'with one pair of quotes'}: {typed_again(typed, option)}"
@@ -48,7 +48,7 @@ def refuse_missing(path: str, folder: Path, hint: str = f"give its path relative
 
 
 def refuse_no_program(words: Sequence[str], folder: Path) -> None:
-    """Raise UsageError for a file that nothing can start: a notebook, or one that a script reads."""
+    """Raise UsageError for a file that is not a program: a notebook, or a file that a script reads."""
     ending = PurePosixPath(words[0]).suffix
     if ending == ".ipynb":
         hint = f"its cells as one: jupyter nbconvert --to script {shlex.quote(words[0])}"
@@ -60,7 +60,7 @@ def refuse_no_program(words: Sequence[str], folder: Path) -> None:
 
 
 def refuse_folder(path: str, folder: Path) -> None:
-    """Raise UsageError for a folder in the place of a script, with a script that lies in it."""
+    """Raise UsageError for a folder in the place of a script; the hint shows a script in it."""
     if not os.path.isdir(folder / path):
         return
     inside = [shlex.quote(os.path.normpath(os.path.join(path, name))) for name in scripts_in(folder / path)]
@@ -69,7 +69,7 @@ def refuse_folder(path: str, folder: Path) -> None:
 
 
 def refuse_outside(path: str, folder: Path) -> None:
-    """Raise UsageError for a script above or beside the folder: only the folder is sent."""
+    """Raise UsageError for a script outside the folder: only the folder is sent."""
     whole = os.path.normpath(folder / path)
     if Path(os.path.relpath(whole, folder)).parts[:1] == (os.pardir,):
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
@@ -81,7 +81,7 @@ def refuse_outside(path: str, folder: Path) -> None:
 
 
 def refuse_no_script(folder: str) -> NoReturn:
-    """Raise UsageError for a command that says nothing of what to train, with the scripts that lie in its folder."""
+    """Raise UsageError for a command that does not say what to train; the hint shows the scripts in its folder."""
     place = Path(folder or ".")
     first, *others = (scripts_in(place) if place.resolve() != _CHECKOUT else []) or [""]
     beside = f" ({', '.join(others[:_MOST_SHOWN])} {'lie' if len(others) > 1 else 'lies'} beside it)" * bool(others)
@@ -93,7 +93,7 @@ def refuse_no_script(folder: str) -> NoReturn:
 
 
 def scripts_in(folder: Path) -> list[str]:
-    """The programs that lie at a folder's top, those first whose names sound like training; else those one below."""
+    """The programs at a folder's top level, or else one level below; names that sound like training come first."""
     for pattern in ("*", "*/*"):
         names = []
         with suppress(OSError):
@@ -112,6 +112,6 @@ def _rank(name: str) -> tuple[int, str]:
 
 
 def _typed_again(more: str) -> str:
-    """The command as it was typed, with what it lacked; a program of the Python API has typed none."""
+    """The command line as it was typed, with the words `more`; `...` for a program that uses the Python API."""
     typed = sys.argv[sys.argv.index(COMMAND) :] if COMMAND in sys.argv else [COMMAND, "..."]
     return f"muster {shlex.join(typed[:-1] if typed[-1] == '--' else typed)} {more}"

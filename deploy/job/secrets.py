@@ -1,7 +1,7 @@
-"""The secrets that a user names: a host gets no others. Variables named like a secret, or like Muster's, are refused.
+"""Secrets: a host gets only those that the user names. Plain variables named like a secret or Muster's are refused.
 
-A secret is a variable of this shell, a file, or each value of a file such as .env. Never its value in an error, and
-never in the text of an option.
+A secret is a variable of this shell, a file, or each value in a file such as .env. Its value never appears in an
+error, and never in the text of an option.
 """
 
 from __future__ import annotations
@@ -24,22 +24,23 @@ from .values import Secret
 if TYPE_CHECKING:
     from .cluster import Cluster
 
-# By the name of a variable.
+# Values by the name of their variable.
 Values = dict[str, str]
-# A name that sounds like a secret's, and a value with a password in it.
+# Names that sound like a secret.
 SOUNDS = re.compile(r"TOKEN|SECRET|PASSW|API_?KEY|ACCESS_KEY|CREDENTIAL", re.IGNORECASE)
-# One that can be nothing else: TOKENIZER and MAX_TOKENS are none.
+# Names that can only be secrets: TOKENIZER and MAX_TOKENS do not match.
 NAMES = re.compile(r"(^|_)(TOKEN|SECRET|SECRET_KEY|PASSWORD|PASSWD|PASSPHRASE|API_?KEY|ACCESS_KEY|CREDENTIALS?)$", re.I)
 _PASSWORD = re.compile(r"://[^/\s:@]*:[^/\s@]+@")
 _MOST = 120 << 10  # bytes; Linux allows 128 KiB for one variable with its name
-_FILE_MOST = 512 << 10  # bytes of a secret that is a file; all of them go through one pipe
+_FILE_MOST = 512 << 10  # bytes of a secret that is a file; all secrets go through one pipe
 
 
 def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
-    """The secrets of the options and of the file's job, so that each name occurs once.
+    """The secrets from the options, the file's job and the env files, each name once.
 
-    Those of the options win, and both over those of --env-file, where the last file wins; of these a name is left out
-    if it is in `taken`: a plain variable has it. Raises UsageError, also for a variable of Muster's own.
+    Typed secrets override the job's, and both override those of an env file; of several env files the last one wins. A
+    name of an env file that is in `taken`, because a plain variable has it, is left out. Raises UsageError, also for a
+    variable that Muster sets.
     """
     typed = (*map(_secret, options.secret), *map(_secret_file, options.secret_file))
     lists = (*job.env_file, *map(_env_file, options.env_file))
@@ -51,7 +52,7 @@ def combined(options: Options, job: Job, taken: Set[str]) -> tuple[Secret, ...]:
 
 
 def read_values(secrets: Iterable[Secret]) -> Values:
-    """Their values by name. Raises UsageError, which names the secret and never its value, for one without a value."""
+    """The secrets' values by name. Raises UsageError for a missing value; the error never shows a value."""
     known = {}
     for secret in secrets:
         try:
@@ -70,12 +71,15 @@ def read_values(secrets: Iterable[Secret]) -> Values:
 
 
 def is_likely(name: str, value: str) -> bool:
-    """Whether a variable's name sounds like a secret's, or its value has a password in it."""
+    """Whether a variable's name sounds like a secret, or its value has a password in it."""
     return bool(SOUNDS.search(name) or _PASSWORD.search(value))
 
 
 def telling(secrets: Iterable[Secret], known: Mapping[str, str]) -> Values:
-    """The values that may stand nowhere else: a setting of .env, such as a model's name, may be in the code too."""
+    """The values that must not appear in any command or plain variable.
+
+    Ordinary settings in a .env, such as a model's name, are left out: they may well appear in the code too.
+    """
     open_ones = {
         secret.name for secret in secrets if secret.in_list and not is_likely(secret.name, known.get(secret.name, ""))
     }
@@ -87,7 +91,7 @@ def _value(secret: Secret) -> str:
         return os.environ[secret.name]
     if secret.in_list:
         return read_env_file(secret.file)[secret.name]
-    text = secret.file.read_bytes().decode()  # with the ends of lines that it has
+    text = secret.file.read_bytes().decode()  # read as bytes, to keep the line ends
     if secret.shown and os.path.realpath(secret.file) != str(secret.file):
         raise OSError(f"{secret.file} is a link by now")
     return text if secret.as_file else text.strip()
@@ -109,7 +113,7 @@ def _secret(text: str) -> Secret:
 def _secret_file(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.SECRET_FILE.fullmatch(name) or not equals or not os.path.isfile(os.path.expanduser(file)):
-        # What was typed is not shown: it may be the secret itself. A file that is there is none.
+        # The typed text is not shown: it may be the secret itself. The path of an existing file is no secret.
         meant = text if os.path.isfile(os.path.expanduser(text)) else near_path(file or text)
         pair = f"{os.path.basename(meant)}={meant}" if meant else "account.json=path/account.json"
         raise UsageError(
@@ -122,7 +126,7 @@ def _env_file(text: str) -> Path:
     path = Path(os.path.expanduser(text))
     if not os.path.isfile(path):
         name, equals, _ = text.partition("=")
-        if equals:  # what stands after it may be the secret itself
+        if equals:  # the text after = may be the secret itself
             hint = f"export {name}=...; then: {FLAG.secret} {name}"
             raise UsageError(f"{FLAG.env_file} {name}=...: it takes a file", hint)
         new = shlex.quote(str(path / ".env" if os.path.isdir(path) else text))
@@ -131,21 +135,21 @@ def _env_file(text: str) -> Path:
     return path
 
 
-_FILE_OF_VARIABLES_MOST = 1 << 20  # bytes of the file, and letters of all values together
+_FILE_OF_VARIABLES_MOST = 1 << 20  # bytes of the file, and characters of all values together
 _MOST_VARIABLES = 10_000
-_MOST_NAMED = 100  # others that one value may name: dotenv looks for the end of each to the end of the value
+_MOST_NAMED = 100  # ${NAME}s in one value: for each of them, dotenv searches to the end of the value
 
 
 def read_env_file(path: Path) -> Values:
-    """The variables by name. A name without `=` takes its value from this shell; without one there, it is left out.
+    """The file's variables by name. A name without `=` gets its value from this shell, or is left out.
 
-    Raises UsageError, with the line, for a file that cannot be read and for what is not NAME=VALUE.
+    Raises UsageError for a file that cannot be read and, with the line, for text that is not NAME=VALUE.
     """
     return _variables(path)[0]
 
 
 def names_of_shell(path: Path) -> list[str]:
-    """The names that the file takes from this shell: those without a value, and ${NAME} of no line above.
+    """The names that the file takes from this shell: names without a value, and each ${NAME} that no line above sets.
 
     Raises UsageError as `read_env_file` does.
     """
@@ -153,11 +157,13 @@ def names_of_shell(path: Path) -> list[str]:
 
 
 def _variables(path: Path) -> tuple[Values, list[str]]:
-    """The values as dotenv puts variables in, lines above and then this shell; and the names taken from this shell.
+    """The values with each ${NAME} filled in as dotenv does it, and the names taken from this shell.
 
-    dotenv itself goes through all values for each of them, and a value may have twice another one, and so on.
+    A ${NAME} gets its value from the lines above, or else from this shell. dotenv's own function is not used: for each
+    value it goes through all values, and it has no limit, although values grow exponentially if each of them names the
+    previous one twice.
     """
-    # Imported here: only a run with such a file needs it.
+    # Imported here because only a run with such a file needs it.
     from dotenv.parser import parse_stream
     from dotenv.variables import Variable, parse_variables
 
@@ -182,11 +188,11 @@ def _variables(path: Path) -> tuple[Values, list[str]]:
 
 
 def _check(path: Path, number: int, binding: Any) -> None:
-    """Raise UsageError for a statement that is no variable."""
+    """Raise UsageError for a line that does not set a variable."""
     if number > _MOST_VARIABLES:
         take = f"take a part of them: {FLAG.env_file} FILE"
         raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", take)
-    # A statement begins with the blank lines and comments before it.
+    # dotenv counts the blank lines and comments before a statement as part of it.
     whole = binding.original.string
     line = binding.original.line + len(whole) - len(whole.lstrip("\r\n"))
     if binding.error:
@@ -211,16 +217,16 @@ def _text_of(path: Path) -> str:
     return text
 
 
-# The variables that the plan sets for each node (contract.md); a user may set any other.
-_OURS = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
-SECRET_LEAST = 8  # letters; a shorter value can be in a command line by chance
+# The variables that the plan sets for each node (contract.md); a user may set any other variable.
+_MUSTER_VARIABLES = re.compile(r"MUSTER_(?!STYLE\b)\w+|PET_(NNODES|NPROC_PER_NODE|NODE_RANK|RDZV_\w+|LOCAL_ADDR)")
+SECRET_LEAST = 8  # characters; a shorter value can be in a command line by chance
 
 
 def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> Values:
-    """The values of the job's secrets, or of those in `due`.
+    """The values of the job's secrets, or only of those in `due`.
 
-    Raises UsageError, which names the secret and never its value, for a secret without a value here, and for a due one
-    that the user did not name: a host may ask for any variable.
+    Raises UsageError (with the secret's name, never its value) for a secret without a value here, and for one in `due`
+    that the user did not name: a host must not get a variable just because it asks for it.
     """
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
@@ -234,17 +240,17 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> Values:
 
 
 def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
-    """Raise UsageError if a command or a variable, which everybody on a host can read, holds a secret's value.
+    """Raise UsageError if a command or a plain variable contains a secret's value: everybody on a host can read these.
 
-    We look for the job's secrets, as `telling` gives them, and for every variable of this shell whose name sounds
-    like a secret's (the shell may have expanded `$HF_TOKEN`).
+    The secrets are `known` (the job's, as `telling` returns them), and every variable of this shell whose name sounds
+    like a secret (the shell may have expanded `$HF_TOKEN`).
     """
     suspects = {name: value for name, value in os.environ.items() if SOUNDS.search(name)}
     public = {name: getattr(options, name) for name in ("script", "each", "run", "args", "on_end", "restart_with")}
     public |= {name: "\n".join(getattr(options, name)) for name in ("env", "role", "setup")}
     for name, value in {**suspects, **known}.items():
         for option, text in public.items():
-            # What was typed as words is quoted by now.
+            # The typed words are quoted at this point.
             quoted = value.replace("'", "'\"'\"'")
             if len(value) >= SECRET_LEAST and (value in text or quoted in text):
                 raise UsageError(
@@ -254,7 +260,7 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
 
 
 def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
-    """Raise UsageError for a variable that is called a token, a password or a key, and has a value as long as one."""
+    """Raise UsageError for a plain variable that is named like a token, password or key, and is as long as one."""
     for name, value in variables.items():
         if NAMES.search(name) and len(value) >= SECRET_LEAST:
             raise UsageError(
@@ -265,7 +271,7 @@ def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
 
 def refuse_ours(name: str, where: str) -> None:
     """Raise UsageError for a variable that Muster sets."""
-    if _OURS.fullmatch(name):
+    if _MUSTER_VARIABLES.fullmatch(name):
         raise UsageError(
             f"{where} {name}: Muster sets this variable for each node",
             f"to see it: {command_of('deploy', dry_run=True)}",

@@ -1,6 +1,6 @@
-"""Which options are refused together, or without another one: by the rules of the table of options (options.py).
+"""Refuse options that exclude each other or need another one, by the rules in the table of options (options.py).
 
-Every command asks this module. What only hosts or a run's record show is refused where they are looked at.
+Every command uses this module. Conflicts that only the hosts or a run's record show are refused where these are read.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Mapping, Sequence
 from ..core.errors import UsageError
 from .options import FLAG, KEYS, ROWS, Job, Options, Term, keys_of, rules_of
 
-# What is typed in several ways, or stands in a table of a file.
+# Words for options that can be typed in several ways, or are a table in the file.
 _IN_WORDS = {"role": "several roles", "script": "a script", "each": "a script", "runs": "a kind, such as --runs"}
-_SAYS_NOTHING = Job()
+_EMPTY_JOB = Job()
 
 
-def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: bool = True) -> None:
-    """Raise UsageError for an option of a command beside one that it excludes, or without one that it needs.
+def refuse_pairs(task: str, options: Options, job: Job = _EMPTY_JOB, whole: bool = True) -> None:
+    """Raise UsageError for an option of a command together with one that it excludes, or without one that it needs.
 
-    `job`: what cluster.toml says, with what is typed over it. That file is for many runs: what a key of it needs may be
-    missing. `whole`: no file and no record says more.
+    `job`: the job of cluster.toml with the typed options over it. That file is for many runs, so what one of its keys
+    needs may be missing. `whole`: neither a file nor a record can add options later.
     """
     typed = {name: value if isinstance(value, str) else "" for name, value in vars(options).items() if value}
     filed = {name for name in keys_of(job) - typed.keys() if not KEYS[name].typed}
@@ -29,7 +29,7 @@ def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: b
         may_come = not whole and any(ROWS[each].key or ROWS[each].again for each in rule.needs)
         if may_come or name not in (typed if rule.needs else given):
             continue
-        seen = [term for each in rule.terms for term in _seen(each, given)]
+        seen = [term for each in rule.terms for term in _matching(each, given)]
         if len(seen) == len(rule.terms):
             names = dict.fromkeys([name, *(term.names[0] for term in seen if not term.absent)])
             instead = rule.instead or ", or ".join(f"leave out {say[each]}" for each in names)
@@ -37,7 +37,7 @@ def refuse_pairs(task: str, options: Options, job: Job = _SAYS_NOTHING, whole: b
 
 
 def needs_engine(job: Job) -> str:
-    """What the job asks for that only a container engine grants, as the user has named it; empty: nothing."""
+    """The option or key, as the user wrote it, that only a container engine can provide; empty if there is none."""
     given = keys_of(job) | {"secret_file" for secret in job.secrets if secret.as_file}
     needs = next((name for name, row in ROWS.items() if row.engine and name in given), "")
     return vars(FLAG)[needs] if needs and ROWS[needs].helps else f"{needs} of cluster.toml" * bool(needs)
@@ -57,8 +57,8 @@ def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
     return f"{own}: not {' '.join(parts)}"
 
 
-def _seen(term: Term, given: Mapping[str, str]) -> list[Term]:
-    """The term with what is given of it; none where it is not so."""
+def _matching(term: Term, given: Mapping[str, str]) -> list[Term]:
+    """The term, reduced to the option that meets it; empty if the term does not hold."""
     fits = [name for name in term.names if name in given and (not term.texts or given[name] in term.texts)]
     if term.absent:
         return [] if fits else [term]

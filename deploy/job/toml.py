@@ -1,6 +1,7 @@
-"""Strict reading of a TOML file: every error names the path of its key, and the `name` of its table.
+"""Read a TOML file strictly: every error shows the path of its key and the `name` of its table.
 
-job/cluster.py asks a table for the keys it knows; all others are errors. This module does not know what a key means.
+job/cluster.py asks a table for the keys that it knows; all other keys are errors. This module does not know what a key
+means.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .options import FLAG
 
 T = TypeVar("T")
 KeyPath = tuple[str | int, ...]
-# Bytes: ten thousand hosts with an address each.
+# Bytes, enough for ten thousand hosts with an address each; and the most elements of a list.
 _MOST, _MOST_ELEMENTS = 1 << 20, 10_000
 SHAPE = (
     'put texts in quotes: hosts = ["gpu-a", "me@gpu-b:2222"]; or a table for each: [[hosts]], then name = "gpu-a"'
@@ -36,7 +37,7 @@ class Table:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The keys of this table, in the order of the file."""
+        """The keys of this table, in the file's order."""
         return tuple(self._data)
 
     def get(self, key: str, default: T, check: Callable[[Any], T | None], wanted: str) -> T:
@@ -55,7 +56,7 @@ class Table:
     def items(self, key: str, check: Callable[[Any], T | None], wanted: str, secret: bool = False) -> tuple[T, ...]:
         """The elements of the array `key` as `check` returns them; empty if the file has no such key.
 
-        Raises UsageError for the first element that `check` refuses. It never shows a value that may be a `secret`.
+        Raises UsageError for the first element that `check` refuses. The error hides a value that may be a `secret`.
         """
         elements: list[Any] = self.get(key, [], _as(list), f"a list; each element is {wanted}")
         if len(elements) > _MOST_ELEMENTS:
@@ -69,7 +70,7 @@ class Table:
         return tuple(good)
 
     def lists_texts(self, key: str) -> bool:
-        """Whether the key has a list of texts, in place of tables."""
+        """Whether the key is a list with texts, not an array of tables."""
         listed = self._data.get(key)
         return isinstance(listed, list) and any(isinstance(item, str) for item in listed)
 
@@ -84,7 +85,7 @@ class Table:
         return Table(self.path, data, (*self._key_path, key), self._name)
 
     def done(self) -> None:
-        """Refuse the first key that the program has not asked for, and name the nearest known key."""
+        """Refuse the first key that the program has not asked for, and suggest the most similar known key."""
         for key in self._data:
             if key not in self._known:
                 meant = near(key, self._known, 0.6)
@@ -130,7 +131,7 @@ def _dotted(key_path: KeyPath) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as the file would write it, shortened."""
+    """A value as it would be written in the file, shortened."""
     text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 

@@ -1,6 +1,7 @@
-"""What a cluster.toml asks for: all of it but a short list that stays within the run's own containers.
+"""What a cluster.toml must ask the user for: every setting, except a few that affect only the run's own containers.
 
-Its row in the table of options says whether a setting is free. One without a row is asked for as it stands.
+The `asks` of a setting's key in the table of options says whether it is free. A setting without a row there is asked
+for with its bare value.
 """
 
 from __future__ import annotations
@@ -24,30 +25,31 @@ from .secrets import names_of_shell
 from .values import Mount, Secret
 
 _BY_KEY = {key.name: key for key in KEYS.values()}
-# Names, numbers and limits of what runs in the run's containers. A file may also name a script, arguments, a folder and
-# requirements, as long as they lie in its own folder.
-_UNASKED = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
-# Each of their values has a line of its own, below.
+# Settings that need no permission: names, numbers and limits that affect only the run's containers. A file may also set
+# a script, arguments, a folder and requirements, as long as these are in its own folder.
+_FREE_FIELDS = frozenset({"roles", *(name for name, key in _BY_KEY.items() if key.asks == FREE)})
+# Settings of which each value gets a line of its own, below.
 _OWN_LINES = frozenset({"mounts", "env_file", "secrets", "include", "data"})
-# These are one line in the list of what is asked for: where a host is.
-_OF_ADDRESS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
+# Fields that say where a host is: together they are one line in the list of wishes.
+_ADDRESS_FIELDS = frozenset({"name", "address", "port", "user", "gateway", "interface"})
 # Variables that a host's engine reads: they decide which devices a container gets.
 _REACHES_HOST = re.compile(r"NVIDIA_\w+")
 
 
 def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
-    """What the file asks for. `path`: the file; the job's paths are real ones.
+    """What the file asks for. `path`: the file; the job's paths have their links resolved.
 
-    Raises UsageError for what no file may have: an `include` outside.
+    Raises UsageError for what no file may have: an `include` outside the folder.
 
-    The most dangerous stands last: on a screen it is right above the question.
+    The most dangerous wishes come last: on the screen they are right above the question.
     """
     here, owner = path.parent, stranger(path.parent, path)
     asked = [*map(_host, hosts), *_settings(job, bool(owner)), *_outside(job, here)]
     asked += [wish for host in hosts for wish in _of_host(host, bool(owner))]
     asked += [Wish("mount", f"{_mount(mount)} on all hosts") for mount in job.mounts]
     asked += [Wish("data", f"all of {data.source}, to {data.target} on the hosts") for data in job.data]
-    # A file elsewhere is not opened before a yes: then `variables` asks for what it takes from this shell.
+    # A file outside the folder is not opened before the user agrees; `variables` asks afterwards for what it takes from
+    # this shell.
     asked += [Wish("variables", f"of {file}") if outside(file, here) else variables(file) for file in job.env_file]
     asked += [_secret(secret) for secret in job.secrets]
     if owner:
@@ -56,20 +58,20 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
 
 
 def free(hosts: Sequence[Host], job: Job) -> list[Wish]:
-    """What the file sets without being asked."""
+    """The settings in the file that need no permission."""
     unasked = [
-        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _UNASKED
+        Wish(name.replace("_", "-"), _as_written(value)) for name, value in _given(job, Job()) if name in _FREE_FIELDS
     ]
     for host in hosts:
-        # Hosts without GPUs of their own have the job's.
+        # A host without a setting for GPUs has the job's.
         usual = Host(host.name, host.address, gpus=job.gpus)
-        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in _UNASKED)
+        own = ((name, _as_written(value)) for name, value in _given(host, usual) if name in _FREE_FIELDS)
         unasked += [Wish(name, f"{value} on {host.name}", value, host.name) for name, value in own]
     return unasked
 
 
 def outside(path: Path, folder: Path) -> str:
-    """Where a path really leads if that is outside the folder, else an empty text."""
+    """The real path behind `path` if it is outside the folder, else empty text."""
     real = os.path.realpath(path)
     return "" if Path(real).is_relative_to(os.path.realpath(folder)) else real
 
@@ -81,7 +83,7 @@ def _host(host: Host) -> Wish:
 
 
 def _site(address: str) -> str:
-    """What many hosts of one place share: `*.lab.org`, `10.0.*`."""
+    """The part of an address that many hosts of one site share: `*.lab.org`, `10.0.*`."""
     numbers, rest = address.split("."), address.partition(".")[2]
     if len(numbers) == 4 and all(map(str.isdecimal, numbers)):
         return ".".join([*numbers[:2], "*"])
@@ -89,9 +91,9 @@ def _site(address: str) -> str:
 
 
 def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
-    """The job's settings, as the file says them; `all_of_them`: also the free ones."""
+    """The job's settings as wishes; `all_of_them`: also the free ones."""
     for name, value in _given(job, Job()):
-        if name in _OWN_LINES or (name in _UNASKED and not all_of_them):
+        if name in _OWN_LINES or (name in _FREE_FIELDS and not all_of_them):
             continue
         words = _BY_KEY[name].asks if name in _BY_KEY else AS_IT_STANDS
         yield Wish(name.replace("_", "-"), (words or AS_IT_STANDS).format(_as_written(value)))
@@ -101,7 +103,7 @@ def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
 
 
 def _outside(job: Job, here: Path) -> Iterator[Wish]:
-    """What of the folder is not in it, and what is sent although it would stay here."""
+    """Paths of the job that lead outside the folder, and files that are sent although Muster would leave them out."""
     folder = job.folder or here
     if job.folder and (real := outside(job.folder, here)):
         yield Wish("folder", f"{real} is sent to the hosts")
@@ -123,12 +125,12 @@ def _of_host(host: Host, all_of_them: bool) -> Iterator[Wish]:
         if _REACHES_HOST.fullmatch(name):
             yield Wish("variable", f"{name}={value} on {host.name}: its engine reads it")
     for name, value in _given(host, Host(host.name, host.address)):
-        if name not in _OF_ADDRESS | {"mounts"} and (name not in _UNASKED or all_of_them):
+        if name not in _ADDRESS_FIELDS | {"mounts"} and (name not in _FREE_FIELDS or all_of_them):
             yield Wish(name.replace("_", "-"), f"{_as_written(value)} on {host.name}")
 
 
 def _given(settings: Host | Job, usual: Host | Job) -> Iterator[tuple[str, Any]]:
-    """The fields that are not as they are where the file says nothing."""
+    """The fields that differ from their defaults."""
     for entry in fields(settings):
         value = getattr(settings, entry.name)
         if value != getattr(usual, entry.name, None):
@@ -154,10 +156,10 @@ def _mount(mount: Mount) -> str:
 
 
 def variables(path: Path) -> Wish:
-    """What a file of variables asks for, with the names that it takes from this shell."""
+    """The wish for a file of variables, with the names of the variables that it takes from this shell."""
     try:
         names = names_of_shell(path)
-    except UsageError:  # a start is refused for it; a run that is there can be stopped
+    except UsageError:  # a start is refused for it, but an existing run can still be stopped
         return Wish("variables", f"of {path}, once it can be read")
     return Wish("variables", f"of {path}" + f", with {', '.join(names)} of this shell" * bool(names))
 

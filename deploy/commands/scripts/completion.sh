@@ -1,7 +1,8 @@
-# What the Tab key offers: commands, options, hosts, runs, one a line. It asks no host and starts no Python.
-# _muster_words WORD... CURRENT, without the command's own name. For bash, zsh and sh. The functions _muster_tasks,
-# _muster_options, _muster_excluded and _muster_values are written before it. Names of files of others (cluster.toml,
-# runs/) are never given to the shell as text to read, and only plain ones are offered.
+# Print what the Tab key offers: commands, options, hosts and runs, one per line. It asks no host and starts no Python.
+# _muster_words WORD... CURRENT, without the program's own name. For bash, zsh and sh. completion.py writes the
+# functions _muster_tasks, _muster_options, _muster_excluded and _muster_values above this text. Names from files that
+# others may have written (cluster.toml, runs/) are never evaluated by the shell, and only names of plain characters are
+# offered.
 # shellcheck shell=sh
 _muster_words() (
     task='' before='' file=cluster.toml excluded=''
@@ -70,7 +71,7 @@ _muster_words() (
     done
 )
 
-# Hosts of cluster.toml, then those of SSH's settings that are no patterns.
+# The hosts of cluster.toml, then the hosts in SSH's settings that are not patterns.
 _muster_hosts() {
     [ ! -f "$1" ] || head -c 1048576 -- "$1" 2>/dev/null | awk '/^[ \t]*\[/ { inside = /^[ \t]*\[\[[ \t]*hosts[ \t]*\]\]/ }
         /^[ \t]*hosts[ \t]*=[ \t]*\[[^]]*\]/ { gsub(/^[^[]*\[|\].*$|["\047,]/, " "); print }
@@ -80,9 +81,9 @@ _muster_hosts() {
     done
 }
 
-# SSH's settings, and the files that they include.
+# The file with SSH's settings, and the files that it includes.
 _muster_settings() {
-    # In zsh, so that a pattern is one.
+    # In zsh, this makes the shell expand the pattern in a variable.
     [ -z "${ZSH_VERSION:-}" ] || emulate -L sh
     [ -r "$1" ] || return 0
     printf '%s\n' "$1"
@@ -98,7 +99,7 @@ _muster_settings() {
     done
 }
 
-# The runs of this folder, or of the checkout that it lies in; the newest is the last.
+# The runs of this folder, or of the project that the folder is in; the newest run is last.
 _muster_runs() {
     folder=$PWD
     while [ ! -d "$folder/runs" ] && [ "$folder" != / ] && [ -n "$folder" ]; do

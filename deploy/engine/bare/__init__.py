@@ -1,5 +1,5 @@
-"""An engine for hosts that have none: its containers are processes of the login, and no daemon runs.
+"""A substitute for hosts without a container engine: its containers are processes of the login; no daemon runs.
 
-A host gets these modules as the program `docker` (reach.py). They need Python alone, and import nothing else of ours.
-A run starts it a few dozen times on each host: what few commands need is imported where it is needed.
+A host gets these modules as the program `docker` (bringing.py). They need only Python, and import no other Muster code.
+A run starts the program a few dozen times on each host, so modules that few commands need are imported only there.
 """

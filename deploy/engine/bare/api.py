@@ -1,4 +1,4 @@
-"""Docker's API over standard input and output, as `docker system dial-stdio` leads to it: what Muster asks of it."""
+"""The part of Docker's API that Muster uses, over standard input and output (`docker system dial-stdio`)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from . import keeper, processes, store
 from .store import Any, Refused, read, write
 
 _PIECE, _MOST_HEAD, _MOST_BODY = 1 << 16, 1 << 16, 1 << 20
-# Head of a connection that has nothing but one command from then on.
+# The head of an answer after which the connection only carries one command's input and output.
 _UPGRADED = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
 
 
 def serve() -> None:
-    """Answer one request after the other, until the input ends."""
-    # Not one byte more is read than is asked for: what comes behind may be a command's.
+    """Answer requests one after another until the input ends."""
+    # Never read ahead: the bytes after a request may be a command's input.
     source = io.BufferedReader(io.FileIO(0, closefd=False), 1)
     while rows := _read_head(source):
         method, target, _ = rows[0].split(" ", 2)
@@ -39,7 +39,7 @@ def serve() -> None:
 
 
 def _read_head(source: io.BufferedIOBase) -> list[str]:
-    """Its lines; none of one that is cut."""
+    """The lines of a request's head; empty if the head is cut."""
     rows = list[str]()
     while row := source.readline(_MOST_HEAD).decode("latin-1"):
         if not row.rstrip("\r\n"):
@@ -106,7 +106,10 @@ def _command_ended(_: Any, __: Any, id: str) -> Any:
 
 
 def _run_command(_: Any, __: Any, id: str) -> None:
-    """Run it over this connection, which then has nothing else. It reads the connection itself; who leaves, ends it."""
+    """Run a command over this connection, which is then used for nothing else.
+
+    The command itself reads the connection as its input. If the client leaves, the command ends.
+    """
     about = _command(id)
     container = store.find(about["Container"])
     container.require_running()
@@ -128,7 +131,7 @@ def _usage(*_: Any) -> Any:
 
 
 def _size(place: str) -> int:
-    """The bytes of a folder: its part of a file that others have too, as uv's cache and environments do."""
+    """A folder's bytes on disk; a file with several hard links, as uv's cache has, counts only for its share."""
     total = 0
     for folder, _, files in os.walk(place):
         for name in files:

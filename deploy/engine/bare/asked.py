@@ -1,4 +1,4 @@
-"""The words of `docker run` and `docker create`, as the configuration of a container; times, as options have them."""
+"""Parse options, the words of `docker run` and `docker create` into a container's configuration, and times."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from . import store
 from .processes import BASE
 from .store import Any, Refused, pairs
 
-# Options without a value, and with one. What an engine would grant or keep away, nobody does here.
+# Options without a value, and options with one. Limits and rights that a real engine would enforce are only accepted.
 _FLAGS = "all detach follow force init interactive no-healthcheck no-trunc quiet read-only rm timestamps volumes"
 _VALUES = (
     "name label env env-file entrypoint workdir mount volume gpus device memory network user ulimit shm-size "
     "pids-limit security-opt cap-add cap-drop restart pull stop-timeout log-driver log-opt "
     "filter format since tail until"
 )
-# As `store.now` writes times, to the billionth.
+# A time as `store.now` writes it, with nanoseconds.
 _TIME = r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])(:[0-5]\d){2}\.\d{9}Z"
 Options = dict[str, list[str]]
 _AGO, _SECONDS = r"(?:\d+(?:\.\d+)?[hms])+", {"h": 3600, "m": 60, "s": 1}
 
 
 def split(words: Sequence[str]) -> tuple[Options, list[str]]:
-    """Options by name, and the words behind them. Raises Refused for one that no command has."""
+    """Options by name, and the words after them. Raises Refused for an option that no command has."""
     options, rest = Options(), [*words]
     while rest and rest[0].startswith("-"):
         word = rest.pop(0)
         name, equals, value = word.lstrip("-").partition("=")
-        # A letter is each flag that begins with it: no command has two of them that it minds.
+        # A letter sets every flag that begins with it: no command uses two flags with the same letter.
         names = [flag for flag in _FLAGS.split() if flag == name or word == f"-{flag[0]}"]
         if name in _VALUES.split() and (equals or rest):
             names, value = [name], value if equals else rest.pop(0)
@@ -41,7 +41,10 @@ def split(words: Sequence[str]) -> tuple[Options, list[str]]:
 
 
 def moment(text: str) -> str:
-    """A time, how long ago it was (1h30m) or seconds since 1970, as `store.now` writes times. Raises Refused."""
+    """Read a time, a duration before now (1h30m), or seconds since 1970; returns it as `store.now` does.
+
+    Raises Refused.
+    """
     if not text or re.fullmatch(_TIME, text):
         return text
     from datetime import datetime
@@ -52,12 +55,12 @@ def moment(text: str) -> str:
         if re.fullmatch(r"\d{1,10}(?:\.\d{1,9})?", text):
             return store.written(int(float(text) * 10**9))
         return store.written(int(datetime.fromisoformat(text).timestamp() * 10**6) * 1000)
-    except (ValueError, OverflowError, OSError):  # no time, or one that no clock can show
+    except (ValueError, OverflowError, OSError):  # not a time, or a time that no clock can show
         raise Refused(f'invalid value for "since": failed to parse value as time or duration: "{text}"') from None
 
 
 def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
-    """The configuration of a container. Raises Refused."""
+    """Make a container's configuration from options and words. Raises Refused."""
     if not rest:
         raise Refused("docker run requires at least 1 argument")
     image, given = store.image(rest[0]), {name: values[0] for name, values in options.items()}
@@ -78,14 +81,14 @@ def container(options: Options, rest: Sequence[str]) -> dict[str, Any]:
         "Mounts": [*_mounts(options), {"Type": "bind", "Source": image["Base"], "Target": BASE}],
         "Limits": [each.partition(":")[0].split("=") for each in options.get("ulimit", [])],
         "Devices": _devices(given.get("gpus", "")),
-        # on-failure:NUMBER
+        # The number of restarts in on-failure:NUMBER.
         "Restarts": int(given.get("restart", "").partition(":")[2] or 0),
         "AutoRemove": "rm" in options,
     }
 
 
 def _variables(options: Options) -> list[str]:
-    """The lines of the variables that the command has, and of its files."""
+    """The variables of the command, as lines, and those of its env files."""
     lines = list(options.get("env", []))
     for path in options.get("env-file", []):
         with open(path, newline="\n") as file:
@@ -94,7 +97,7 @@ def _variables(options: Options) -> list[str]:
 
 
 def _mounts(options: Options) -> list[dict[str, str]]:
-    """The mounts. Raises Refused for a folder that is not there."""
+    """The mounts. Raises Refused for a folder that does not exist."""
     import csv
 
     mounts = []
@@ -115,7 +118,7 @@ def _mounts(options: Options) -> list[dict[str, str]]:
 
 
 def _devices(gpus: str) -> list[dict[str, Any]]:
-    """The GPUs that a container sees, as an engine says it."""
+    """The GPUs that a container sees, in the form of Docker's API."""
     if gpus in ("", "all"):
         return [{"Count": -1, "DeviceIDs": None}] if gpus else []
     return [{"Count": 0, "DeviceIDs": gpus.strip('"').removeprefix("device=").split(",")}]

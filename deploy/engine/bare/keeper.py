@@ -1,7 +1,7 @@
-"""The life of a container: started, watched, its output kept, started again as its policy says, and ended whole.
+"""A container's life: start it, watch it, keep its output, restart it by its policy, and end all of its processes.
 
-One process keeps it. If that is killed, the kernel ends the first process of the container, and the next command that
-looks finds the rest.
+One process, the keeper, does this. If the keeper is killed, the kernel kills the container's first process, and the
+next command that looks at the container ends the rest.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from . import processes
 from .store import RUNS, Any, Container, Refused, ended, now, remove, write
 
 _PIECE, _LONGEST, _LOG_BYTES = 1 << 16, 16 << 10, 50_000_000
-_RUNS = "ok"
+_STARTED = "ok"
 _PAUSE_S, _MOST_PAUSE_S, _DRAIN_S, _NOTE_S, _WAIT_S = 0.1, 60.0, 1.0, 2.0, 10.0
 
 
 class Log:
-    """What a container writes: lines of a time, the stream (1 or 2), E or C where its line goes on, and the text."""
+    """A container's log. Each line has a time, the stream (1 or 2), E or C (C: the text continues), and the text."""
 
     def __init__(self, container: Container) -> None:
         self._path = f"{container.folder}/log"
@@ -35,7 +35,7 @@ class Log:
         self._rest = {1: b"", 2: b""}
 
     def feed(self, stream: int, data: bytes) -> None:
-        """Take what a stream has written."""
+        """Add what a stream has written."""
         *lines, rest = (self._rest[stream] + data).split(b"\n")
         for line in lines:
             self._write(stream, b"E", line)
@@ -45,50 +45,54 @@ class Log:
         self._rest[stream] = rest
 
     def end(self) -> None:
-        """Write what had no end."""
+        """Write the last lines that did not end with a newline."""
         for stream, rest in self._rest.items():
             if rest:
                 self._write(stream, b"E", rest)
             self._rest[stream] = b""
 
     def _write(self, stream: int, kind: bytes, text: bytes) -> None:
-        with suppress(OSError):  # on a full disk, lines are lost, and nothing else
+        with suppress(OSError):  # on a full disk, only log lines are lost
             self._file.write(b"%s %d %s %s\n" % (now().encode(), stream, kind, text))
             if self._file.tell() > _LOG_BYTES:
-                with suppress(FileNotFoundError):  # on a disk without room for another file it goes on in this one
+                with suppress(FileNotFoundError):  # no room for another file: the log continues in this one
                     os.replace(self._path, f"{self._path}.1")
                 self._file = io.FileIO(self._path, "ab")
 
 
 def words_of(container: Container) -> list[str]:
-    """The command of a container."""
+    """A container's command, word by word."""
     return [*container.config["Entrypoint"], *container.config["Cmd"]]
 
 
 def start(container: Container) -> None:
-    """Start a container beside this process. Returns once its first process runs. Raises Refused."""
+    """Start a container with a keeper of its own. Returns once its first process runs. Raises Refused."""
     import subprocess
 
     if container.state["Status"] in RUNS:
         return
     processes.make_root(container)
     os.close(os.open(container.wanted, os.O_CREAT, 0o600))
-    # A program of its own: who looks at processes sees no words of a run, and who ends those by name spares it.
+    # The keeper is started as a new program: its command line has no words of the run, so somebody who kills processes
+    # by name does not kill it.
     line = [sys.executable, "-I", "-S", "-c", sys.orig_argv[4], sys.path[0], "keep", container.id]
     nothing = subprocess.DEVNULL
     begun = subprocess.Popen(line, stdin=nothing, stdout=nothing, stderr=subprocess.PIPE, start_new_session=True)
     assert begun.stderr
-    if (words := begun.stderr.read().decode(errors="replace")) != _RUNS:
+    if (words := begun.stderr.read().decode(errors="replace")) != _STARTED:
         raise Refused(words.strip().rpartition("\n")[2] or "the container's keeper ended", 500)
 
 
 def keep(container: Container) -> None:
-    """Keep a container until it has ended for good. Who started it gets _RUNS once it runs, or why it does not."""
+    """Keep a container until it has ended for good.
+
+    The process that started the keeper reads _STARTED from it once the container runs, or why it does not.
+    """
     container.hold()
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     processes.adopt()
-    # What removes old files from /tmp leaves a folder alone that somebody keeps locked (systemd-tmpfiles).
+    # systemd-tmpfiles removes old files from /tmp, but leaves a locked folder alone.
     fcntl.flock(os.open(container.scratch, os.O_RDONLY), fcntl.LOCK_SH)
     Keeper(container).run()
     if container.config["AutoRemove"]:
@@ -96,7 +100,10 @@ def keep(container: Container) -> None:
 
 
 def wait_for(pid: int, how: int = 0) -> int:
-    """Wait for a child, and collect whatever else ends here. Its code as a shell says it; -1: it goes on (WNOHANG)."""
+    """Wait for a child, and reap all other children that end. Returns its exit code as a shell reports it.
+
+    -1: it is still running (with WNOHANG).
+    """
     with suppress(ChildProcessError):
         while (done := os.waitpid(-1, how))[0]:
             if done[0] == pid:
@@ -107,7 +114,7 @@ def wait_for(pid: int, how: int = 0) -> int:
 
 
 class Keeper:
-    """The process that keeps a container."""
+    """The keeper of a container: runs and restarts it, and stores its state."""
 
     def __init__(self, container: Container) -> None:
         self._container, self._log = container, Log(container)
@@ -115,11 +122,11 @@ class Keeper:
         self._noted, self._hidden = 0.0, dict[str, str]()
 
     def run(self) -> None:
-        """Run it until it ends for good."""
+        """Run the container until it ends for good."""
         pause_s, most = _PAUSE_S, self._container.config["Restarts"]
         while self._is_wanted():
             began = time.monotonic()
-            code = self._live()
+            code = self._run_once()
             self._log.end()
             self._state = ended(self._state, code)
             if not code or self._state["Restarts"] >= most or not self._is_wanted():
@@ -132,18 +139,21 @@ class Keeper:
         self._keep({"Status": "exited"})
 
     def _is_wanted(self) -> bool:
-        """Whether nobody has stopped or removed it."""
+        """Whether nobody has stopped or removed the container."""
         return os.path.exists(self._container.wanted)
 
     def _keep(self, more: dict[str, Any]) -> None:
         self._state |= more
         self._container.keep(self._state)
 
-    def _live(self) -> int:
-        """One life: its code. The output goes into the log until the first process has ended, and a moment longer."""
+    def _run_once(self) -> int:
+        """Run the container once and return its exit code.
+
+        Its output goes into the log until the first process has ended, and for a moment after that.
+        """
         pid, ready = spawn_read(self._container, words_of(self._container), False)
         self._keep(running(pid))
-        os.write(2, _RUNS.encode())
+        os.write(2, _STARTED.encode())
         os.dup2(0, 2)
         code, end = -1, 0.0
         with ready:
@@ -152,25 +162,26 @@ class Keeper:
                 for stream, data in arrived(ready, 0.05 if code < 0 else 0.01):
                     self._log.feed(stream, data)
                 if code < 0 and (code := wait_for(pid, os.WNOHANG)) >= 0:
-                    # Who has the pipe still may be a rank that was left alone: it ends, and the pipe with it.
+                    # A process that was left behind, such as a rank, may still hold the pipe: kill it, and the pipe
+                    # closes.
                     with suppress(Refused):
                         processes.sweep(self._container, os.getpid())
                     end = time.monotonic() + _DRAIN_S
         return code
 
     def _note(self) -> None:
-        """Write down which processes hide their mark, for who looks after this one was killed."""
+        """Store which processes hide their mark, for a command that cleans up after this keeper was killed."""
         if time.monotonic() > self._noted + _NOTE_S:
             self._noted = time.monotonic()
             hidden = processes.hidden(self._container.id, os.getpid(), self._state["Pid"])
             if hidden != self._hidden:
-                with suppress(OSError):  # on a full disk it is tried again
+                with suppress(OSError):  # on a full disk, try again later
                     write(f"{self._container.folder}/hidden.json", hidden)
                     self._hidden = hidden
 
 
 def run_here(container: Container, interactive: bool) -> int:
-    """Run a container whose input and output are this process's own; its code."""
+    """Run a container with this process's own input and output; returns its exit code."""
     container.hold()
     processes.make_root(container)
     processes.adopt()
@@ -185,12 +196,12 @@ def run_here(container: Container, interactive: bool) -> int:
 
 
 def running(pid: int) -> dict[str, Any]:
-    """The state of a container with this first process."""
+    """The state of a running container with this first process."""
     return {"Status": "running", "Pid": pid, "Began": processes.began(pid), "StartedAt": now()}
 
 
 def spawn_read(container: Container, words: Sequence[str], interactive: bool) -> tuple[int, selectors.BaseSelector]:
-    """Start a program of a container, whose output `arrived` reads."""
+    """Start a program in a container; `arrived` reads its output."""
     pipes, ready = {stream: os.pipe() for stream in (1, 2)}, selectors.DefaultSelector()
     pid = spawn(container, words, interactive, {stream: end for stream, (_, end) in pipes.items()})
     for stream, (reading, end) in pipes.items():
@@ -200,7 +211,7 @@ def spawn_read(container: Container, words: Sequence[str], interactive: bool) ->
 
 
 def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Iterator[tuple[int, bytes]]:
-    """What has come by now, with its stream."""
+    """The output that has arrived, each piece with its stream."""
     for key, _ in ready.select(wait_s):
         if data := os.read(key.fd, _PIECE):
             yield key.data, data
@@ -209,7 +220,7 @@ def arrived(ready: selectors.BaseSelector, wait_s: float | None = None) -> Itera
 
 
 def spawn(container: Container, words: Sequence[str], interactive: bool, out: Mapping[int, int] = {}) -> int:
-    """Start a program of a container. `out`: its output streams, where they are not this process's own."""
+    """Start a program in a container. `out`: descriptors for its output streams, if not this process's own."""
     environment = processes.variables(container)
     pid = os.fork()
     if pid:
@@ -230,9 +241,9 @@ def spawn(container: Container, words: Sequence[str], interactive: bool, out: Ma
 def lines(
     container: Container, follow: bool = False, since: str = "", tail: str = "all"
 ) -> Iterator[tuple[str, bytes]]:
-    """What it has written since that time: times and texts; with `follow` until it ends."""
+    """The lines that a container has written since a time, each with its time; with `follow`, until it ends."""
     seen = _read_log(container, follow)
-    # Of 100 MB few may be wanted: only those are read as what they are.
+    # The log may have 100 MB, and few lines may be wanted: only these are parsed.
     for line in seen if tail == "all" else deque(seen, maxlen=int(tail)):
         match = re.fullmatch(rb"(\S+) [12] ([EC]) (.*)", line, re.DOTALL)
         if match and (at := match[1].decode()) >= since:
@@ -242,7 +253,7 @@ def lines(
 def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
     file, rest = _behind(container, None), b""
     while file:
-        # Known before the rest is read: nothing more comes into a file that has another behind it.
+        # Check this before reading the rest: once there is a newer file, nothing more is added to this one.
         after, lasts = _behind(container, file), follow and container.state["Status"] in RUNS
         while data := file.read(_PIECE):
             *whole, rest = (rest + data).split(b"\n")
@@ -254,7 +265,7 @@ def _read_log(container: Container, follow: bool) -> Iterator[bytes]:
 
 
 def _behind(container: Container, file: io.BufferedReader | None) -> io.BufferedReader | None:
-    """What a log has behind this file of it: of two the older one."""
+    """The next file of a log after `file`; without `file`, the oldest one."""
     after = None
     for name in ("log", "log.1"):
         with suppress(FileNotFoundError):
@@ -266,7 +277,7 @@ def _behind(container: Container, file: io.BufferedReader | None) -> io.Buffered
 
 
 def end(container: Container) -> None:
-    """End all of a container, and remove it. Raises Refused if a process stays."""
+    """End all processes of a container, and remove it. Raises Refused if a process does not end."""
     with suppress(Refused):
         processes.send(container, signal.SIGKILL)
     limit = time.monotonic() + _WAIT_S

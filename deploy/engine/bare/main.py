@@ -1,4 +1,4 @@
-"""The commands that Muster gives to a host's engine, as `docker` takes them and answers."""
+"""The `docker` commands that Muster uses on hosts, with the same options and output as Docker's own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .template import filled
 
 
 def main() -> int:
-    """Do one command; its exit code."""
+    """Run one command and return its exit code."""
     words = sys.argv[1:]
     name = " ".join(words[:2]) if " ".join(words[:2]) in _COMMANDS else "".join(words[:1])
     try:
@@ -38,7 +38,7 @@ def _say(value: Any, options: Options, plain: str = "") -> None:
 
 
 def _each(names: Iterable[str], act: Callable[[str], Any]) -> int:
-    """Act on each; 1 if one was refused."""
+    """Call `act` for each name; returns 1 if one was refused, else 0."""
     code = 0
     for name in names:
         try:
@@ -88,7 +88,7 @@ def _logs(options: Options, names: list[str]) -> None:
 
 
 def _events(options: Options, _: list[str]) -> None:
-    """The ends of one container between two times: all that Muster asks for."""
+    """Print the ends of one container between two times: the only events that Muster asks for."""
     named = store.pairs(options.get("filter", []))
     for at, code in store.find(named.get("container", "")).noted().get("Ends", []):
         if options["since"][0] <= at <= options["until"][0]:
@@ -107,12 +107,12 @@ def _rm(options: Options, names: list[str]) -> int:
 
 
 def _image_add(_: Options, words: list[str]) -> None:
-    """NAME VOLUME: an image whose Python is that of an environment in a volume; '': the host's own."""
+    """Add an image NAME with the Python of the environment in VOLUME, or with the host's own if VOLUME is empty."""
     import hashlib
 
     name, volume = words
     base = f"{store.root()}/volumes/{volume}/data" if volume else _plain_python()
-    # An environment's name ends with a digest of what is in it.
+    # The name of an environment's volume ends with a digest of its content.
     content = volume.rpartition("-")[2] or f"{store.python_version()} {os.uname().machine}"
     layer = f"sha256:{hashlib.sha256(content.encode()).hexdigest()}"
     path = f"{processes.BASE}/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -121,7 +121,7 @@ def _image_add(_: Options, words: list[str]) -> None:
 
 
 def _plain_python() -> str:
-    """An environment with this Python and no packages: what a host has beside it is no part of a run."""
+    """An environment with this Python and no packages: the host's other packages are not part of a run."""
     import venv
 
     place = store.volume(f"muster-python-{store.python_version()}")
@@ -131,7 +131,7 @@ def _plain_python() -> str:
 
 
 def _lend_bytecode(library: str) -> None:
-    """Let containers find what this Python's library is compiled to: they look in a folder of their own."""
+    """Link the compiled files of this Python's library into the folder where containers look for bytecode."""
     for folder, folders, names in os.walk(library):
         folders[:] = [name for name in folders if not name.endswith("-packages")]
         if folder.endswith("/__pycache__"):
@@ -143,7 +143,7 @@ def _lend_bytecode(library: str) -> None:
 
 
 def _load(*_: Any) -> None:
-    """An archive with the settings of an image whose layers are here already."""
+    """Load an archive with the settings of an image whose layers are on this host already."""
     import tarfile
 
     with tarfile.open(fileobj=sys.stdin.buffer, mode="r|*") as archive:
@@ -179,7 +179,7 @@ def _serve(*_: Any) -> None:
     api.serve()
 
 
-# By the words of a command, what does it.
+# The function for each command.
 _COMMANDS: dict[str, Callable[[Options, list[str]], int | None]] = {
     **dict.fromkeys(("info", "version"), lambda options, _: _say(store.about_engine(), options)),
     "ps": _ps,

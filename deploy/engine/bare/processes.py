@@ -1,4 +1,4 @@
-"""The processes of a container: their variables, its paths as they are here, a mark that finds them, their end."""
+"""A container's processes: their variables and paths, the mark by which they are found, and how they are ended."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .store import RUNS, Container, Refused, bytecode, pairs, read
 
 MARK, ROOT = "MUSTER_BARE", "MUSTER_ROOT"
 _DEATH, _SUBREAPER = 1, 36
-# Where the image's Python lies in a container.
+# The path of the image's Python in a container.
 BASE = "/muster/base"
-# Of the login's own variables those that say who it is, and that lead to the network, to drivers and to words; a
-# container gets no others.
-_OF_HOST = (
+# The only variables of the login that a container gets: who the user is, the network, drivers, and the language.
+_LOGIN_VARIABLES = (
     r"(?i)HOME|USER|LOGNAME|(https?|all|no|ftp)_proxy|SSL_CERT_(FILE|DIR)|REQUESTS_CA_BUNDLE|LD_LIBRARY_PATH|LANG|TZ|"
     r"LC_\w+"
 )
-# Of other variables nobody but the user knows what they mean: a host may have a /workspace of its own.
-_PATHS = r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV"
-# What libraries leave in shared memory, by their own names.
+# Variables in which container paths are replaced by host paths. The meaning of any other variable is unknown: the host
+# may have a /workspace of its own.
+_PATH_VARIABLES = r"MUSTER_\w+|(PYTHON)?PATH|VIRTUAL_ENV"
+# The names of segments that libraries leave in shared memory.
 _SEGMENTS = r"torch_|nccl-|sem\.|psm_|wnsm_|__KMP_REGISTERED_LIB_|cuda\.shm\.|loky-|muster-"
 _WAIT_S, _LOOKS = 10.0, 3
 
@@ -37,7 +37,7 @@ def _prctl(what: int, value: int) -> None:
 
 
 def adopt() -> None:
-    """Let processes whose parent ends become our children: none of a container can hide behind another."""
+    """Make orphaned processes this process's children, so that none of a container's processes gets out of sight."""
     _prctl(_SUBREAPER, 1)
 
 
@@ -47,12 +47,12 @@ def end_with_parent() -> None:
 
 
 def variables(container: Container) -> dict[str, str]:
-    """The variables of each process of a container."""
+    """The environment variables for a container's processes."""
     config = container.config
-    own = {name: value for name, value in os.environ.items() if re.fullmatch(_OF_HOST, name)}
+    own = {name: value for name, value in os.environ.items() if re.fullmatch(_LOGIN_VARIABLES, name)}
     own |= {"TMPDIR": f"{container.scratch}/tmp", ROOT: container.scratch, "PYTHONPYCACHEPREFIX": bytecode()}
     own |= pairs(config["Env"])
-    paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATHS, name)}
+    paths = {name: placed(own[name], _places(container)) for name in own if re.fullmatch(_PATH_VARIABLES, name)}
     for device in config["Devices"]:
         if device["DeviceIDs"]:
             own["CUDA_VISIBLE_DEVICES"] = ",".join(device["DeviceIDs"])
@@ -64,14 +64,14 @@ def _places(container: Container) -> list[tuple[str, str]]:
 
 
 def placed(text: str, places: Sequence[tuple[str, str]]) -> str:
-    """The text with the paths of a container as they are here; what is put in is not looked through again."""
+    """The text with a container's paths replaced by the host's; replacements are not replaced again."""
     known = dict(places)
     targets = "|".join(re.escape(target) for target in sorted(known, key=len, reverse=True))
     return re.sub(rf"(?<![\w./-])(?:{targets})(?![\w.-])", lambda match: known[match[0]], text) if known else text
 
 
 def make_root(container: Container) -> None:
-    """The folder in which each mount is a link, at its path in the container; and the container's own /tmp."""
+    """Make the container's folder: a link for each mount, at its path in the container, and a /tmp of its own."""
     scratch = container.scratch
     if os.path.islink(scratch) or (os.path.exists(scratch) and os.stat(scratch).st_uid != os.getuid()):
         raise Refused(f"{scratch} belongs to somebody else")
@@ -86,7 +86,7 @@ def make_root(container: Container) -> None:
 
 
 def become(container: Container, words: Sequence[str], environment: Mapping[str, str]) -> None:
-    """Become the program `words` of a container; returns only by an exception. For a new process alone."""
+    """Replace this new process by the program `words` of a container. It returns only by an exception."""
     os.setsid()
     os.closerange(3, 4096)
     for name, text in container.config["Limits"]:
@@ -109,18 +109,19 @@ def become(container: Container, words: Sequence[str], environment: Mapping[str,
 
 
 def hidden(id: str, parent: int, first: int) -> dict[str, str]:
-    """Those below `parent` that have no mark of the container, by their numbers, with their beginnings.
+    """Processes below `parent` without the container's mark: when each began, by process id.
 
-    The `first` one has none before it is a program of the container.
+    The `first` process is left out: it has no mark until it has become the container's program.
     """
     living = _living()
     return {str(pid): living[pid][1] for pid in _with_below({parent}, living) - _marked(id, living) - {parent, first}}
 
 
 def members(container: Container, *parents: int) -> set[int]:
-    """The living processes that have the mark of a container, and those below them or below `parents`.
+    """The living processes that have a container's mark, and all processes below them or below `parents`.
 
-    A program may write over its own variables, which hides the mark: then its parents tell, or what was noted.
+    A program may overwrite its own variables, which hides the mark: it is then found by its parents, or by the list
+    that the keeper stored.
     """
     living, noted = _living(), read(f"{container.folder}/hidden.json") or {}
     known = {int(pid) for pid, at in noted.items() if living.get(int(pid), (0, ""))[1] == at}
@@ -128,13 +129,13 @@ def members(container: Container, *parents: int) -> set[int]:
 
 
 def _living() -> dict[int, tuple[int, str]]:
-    """The living processes by their numbers: the parent of each, and when it began."""
+    """The living processes by process id: the parent of each, and when it began."""
     stats = {int(name): _stat(name) for name in os.listdir("/proc") if name.isdigit()}
     return {pid: (int(cells[1]), cells[19]) for pid, cells in stats.items() if cells and cells[0] not in "ZX"}
 
 
 def _marked(id: str, pids: Iterable[int]) -> set[int]:
-    """Those that have the mark of a container."""
+    """The processes that have a container's mark."""
     marked, mark = set[int](), f"\0{MARK}={id}\0".encode()
     for pid in pids:
         with suppress(OSError):
@@ -144,29 +145,32 @@ def _marked(id: str, pids: Iterable[int]) -> set[int]:
 
 
 def _with_below(above: set[int], living: Mapping[int, tuple[int, str]]) -> set[int]:
-    """These, and all whose parents are among them."""
+    """These processes and all their descendants."""
     while below := {pid for pid, (parent, _) in living.items() if parent in above} - above:
         above = above | below
     return above
 
 
 def _stat(pid: int | str) -> list[str]:
-    """What the kernel says of a process behind the name of its program, its state first; nothing if there is none."""
+    """The fields of /proc/PID/stat after the program's name, the state first; empty if there is no such process."""
     with suppress(OSError):
         return _proc_file(pid, "stat").decode(errors="replace").rpartition(") ")[2].split()
     return []
 
 
 def _proc_file(pid: int | str, what: str) -> bytes:
-    """What the kernel says of a process. Raises OSError where there is none, or it is somebody else's."""
+    """Read a file of a process in /proc. Raises OSError if there is no such process, or another user owns it."""
     with open(f"/proc/{pid}/{what}", "rb") as file:
         return file.read()
 
 
 def sweep(container: Container, *parents: int) -> None:
-    """End all processes of a container, and remove the shared memory that they leave. Raises Refused if one stays."""
+    """Kill all processes of a container, and remove the shared memory that they leave.
+
+    Raises Refused if a process does not end.
+    """
     end, looks = time.monotonic() + _WAIT_S, 0
-    # One that starts while its parent ends may be in no single look.
+    # A single look may miss a process that starts while its parent ends, so look until several looks find none.
     while looks < _LOOKS:
         pids = members(container, *parents)
         looks = 0 if pids else looks + 1
@@ -180,7 +184,7 @@ def sweep(container: Container, *parents: int) -> None:
 
 
 def _drop_segments(container: Container) -> None:
-    """Remove segments of this login that a library made since the container began, and that no process has now."""
+    """Remove this user's shared memory that a library made since the container began and that no process uses now."""
     try:
         began = os.path.getmtime(f"{container.folder}/config.json")
         names = [name for name in os.listdir("/dev/shm") if re.match(_SEGMENTS, name)]
@@ -196,7 +200,7 @@ def _drop_segments(container: Container) -> None:
 
 
 def _used() -> list[str]:
-    """The names in shared memory that a process of this login has mapped or open."""
+    """The names in shared memory that a process of this user has mapped or open."""
     seen = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
@@ -208,16 +212,16 @@ def _used() -> list[str]:
 
 
 def send(container: Container, number: int) -> None:
-    """Send a signal to the first process of a container. Raises Refused if it does not run."""
+    """Send a signal to a container's first process. Raises Refused if the container does not run."""
     state = container.state
     pid = state.get("Pid", 0)
     if state["Status"] not in RUNS:
         raise Refused(f"cannot kill container: container {container.id} is not running", 409)
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-        # Whoever stops a container does not want it to start again. A full disk takes no new file, but gives one.
+        # Whoever stops a container does not want it to restart. So a file is removed, which also works on a full disk.
         try:
             os.unlink(container.wanted)
-        except FileNotFoundError:  # the keeper of an earlier version looks for this
+        except FileNotFoundError:  # the keeper of an earlier version looks for this file instead
             with suppress(OSError):
                 os.close(os.open(f"{container.folder}/stopped", os.O_CREAT, 0o600))
     if pid and began(pid) == state.get("Began"):
@@ -226,5 +230,5 @@ def send(container: Container, number: int) -> None:
 
 
 def began(pid: int) -> str:
-    """When a process began, by its kernel: numbers of processes come again. Empty if there is none."""
+    """When a process began, from the kernel: process ids are reused. Empty if there is no such process."""
     return "".join(_stat(pid)[19:20])

@@ -1,4 +1,4 @@
-"""What this engine keeps: containers, images, volumes below ~/.muster/bare, scratch in /tmp/muster-ID."""
+"""What this engine stores: containers, images and volumes below ~/.muster/bare, temporary files in /tmp/muster-ID."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 
-# pathlib, typing and what is compiled ahead would be a third of each start.
+# Importing pathlib and typing, and compiling patterns ahead, would be a third of each start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any as Any
@@ -23,7 +23,7 @@ RUNS = ("running", "restarting")
 
 
 class Refused(Exception):
-    """What cannot be done, in the words of an engine. `status`: of its API."""
+    """An error in an engine's words. `status`: the HTTP status of the API's answer."""
 
     def __init__(self, words: str, status: int = 400) -> None:
         super().__init__(words)
@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 def root() -> str:
-    """The folder of this host: several may share a home."""
+    """The engine's folder for this host: several hosts may share a home."""
     folder = os.path.expanduser(f"~/.muster/bare/{os.uname().nodename}")
     if not os.path.isdir(f"{folder}/commands"):
         os.umask(0o077)
@@ -41,12 +41,12 @@ def root() -> str:
 
 
 def bytecode() -> str:
-    """Where containers have what modules are compiled to: what was sent stays as it was sent."""
+    """Where containers put compiled modules, so that folders that were sent stay unchanged."""
     return f"{root()}/volumes/muster-bytecode"
 
 
 def _paths(kind: str) -> list[str]:
-    """The paths of what is kept of a kind: what begins with a dot is not whole yet, or goes."""
+    """The paths of the stored things of a kind. A name with a dot in front is not complete yet, or is being removed."""
     folder = f"{root()}/{kind}"
     return [f"{folder}/{name}" for name in sorted(os.listdir(folder)) if not name.startswith(".")]
 
@@ -57,7 +57,7 @@ def python_version() -> str:
 
 
 def about_engine() -> dict[str, Any]:
-    """What it says of itself. It lies in a folder that has the digest of its content for a name."""
+    """What the engine reports about itself. Its version has the name of its folder: a digest of its content."""
     seen = os.uname()
     version = f"bare-{os.path.basename(sys.path[0])}-{python_version()}"
     return {
@@ -72,17 +72,17 @@ def about_engine() -> dict[str, Any]:
 
 
 def now(ago_s: float = 0) -> str:
-    """The time as engines write it: of two such texts the later one is the greater one."""
+    """The time as engines write it: later times also compare as greater text. `ago_s`: seconds before now."""
     return written(time.time_ns() - int(ago_s * 10**9))
 
 
 def written(moment: int) -> str:
-    """Nanoseconds since 1970 as such a text."""
+    """Nanoseconds since 1970 as engines write a time."""
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(moment // 10**9))}.{moment % 10**9:09d}Z"
 
 
 def read(path: str) -> Any:
-    """A document; None if there is none, or a full disk has cut it."""
+    """Read a JSON file; None if it does not exist, or was cut by a full disk."""
     try:
         with open(path) as file:
             return json.load(file)
@@ -91,7 +91,7 @@ def read(path: str) -> Any:
 
 
 def write(path: str, value: Any) -> None:
-    """Put a document in its place."""
+    """Write a JSON file, replacing it as a whole."""
     folder, name = os.path.split(path)
     part = f"{folder}/.{name}.{os.getpid()}"
     with open(part, "w") as file:
@@ -105,22 +105,22 @@ def pairs(lines: Iterable[str]) -> dict[str, str]:
 
 
 class Container:
-    """One container: its folder has `config.json`, `state.json`, its log, and a lock that its keeper holds."""
+    """One container. Its folder has `config.json`, `state.json`, the log, and a lock that its keeper holds."""
 
     def __init__(self, folder: str) -> None:
         self.folder, self.id = folder, os.path.basename(folder)
         self.config: dict[str, Any] = read(f"{folder}/config.json") or {}
         self.name = str(self.config.get("Name", ""))
         self.scratch = f"/tmp/muster-{self.id[:12]}"
-        # A file as long as nobody has stopped it.
+        # This file exists until somebody stops the container.
         self.wanted = f"{folder}/wanted"
 
     @property
     def state(self) -> dict[str, Any]:
-        """How it is now. A container whose keeper was killed has ended with it."""
+        """The current state. A container whose keeper was killed counts as ended."""
         seen = self.noted()
         if seen["Status"] in RUNS and not self.is_kept():
-            # It may have ended between these two looks.
+            # The container may have ended between these two looks.
             seen = self.noted()
             if seen["Status"] in RUNS:
                 from . import processes
@@ -131,22 +131,22 @@ class Container:
         return seen
 
     def noted(self) -> dict[str, Any]:
-        """Its state as it was last written down."""
+        """The state that was stored last."""
         return dict(read(f"{self.folder}/state.json") or {"Status": "created"})
 
     def keep(self, state: dict[str, Any]) -> None:
-        """Write its state down. A folder that was removed meanwhile has none."""
+        """Store the state; do nothing if the container's folder was removed meanwhile."""
         path = f"{self.folder}/state.json"
         with suppress(OSError):
             try:
                 write(path, state)
             except OSError:
-                # A full disk has room where the state before is.
+                # On a full disk there is still room in the old file.
                 with open(path, "rb+", buffering=0) as file:
                     file.write(json.dumps(state).ljust(os.path.getsize(path)).encode())
 
     def hold(self) -> int:
-        """Take its lock, which ends with this process and its copies. Raises BlockingIOError if another one has it."""
+        """Take the container's lock until this process and its forks end. Raises BlockingIOError if another has it."""
         descriptor = os.open(f"{self.folder}/lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -156,7 +156,7 @@ class Container:
         return descriptor
 
     def is_kept(self) -> bool:
-        """Whether somebody looks after its processes."""
+        """Whether a keeper looks after the container's processes."""
         try:
             os.close(self.hold())
         except OSError as held:
@@ -164,12 +164,12 @@ class Container:
         return False
 
     def require_running(self) -> None:
-        """Raise Refused unless it runs."""
+        """Raise Refused unless the container runs."""
         if self.state["Status"] != "running":
             raise Refused(f"container {self.id} is not running", 409)
 
     def about(self) -> dict[str, Any]:
-        """It as an engine describes it."""
+        """The container in the form of Docker's API."""
         state, config = self.state, self.config
         given = {name: config[name] for name in ("Labels", "Env", "Image", "Cmd", "Entrypoint", "WorkingDir", "User")}
         return {
@@ -190,16 +190,16 @@ class Container:
 
 
 def ended(state: dict[str, Any], code: int) -> dict[str, Any]:
-    """A state as it is after an end with that code."""
+    """The state after the container ended with this code."""
     at = now()
     ends = [*state.get("Ends", [])[-20:], [at, code]]
     return {**state, "Status": "exited", "ExitCode": code, "FinishedAt": at, "Pid": 0, "Ends": ends}
 
 
 def containers() -> list[Container]:
-    """All containers of this host, the newest first. Those that nobody was left to start or to remove go now."""
+    """All containers on this host, the newest first. AutoRemove containers that were left behind are removed now."""
     made = [Container(folder) for folder in _paths("containers")]
-    # Who makes one that goes with its end starts it within a minute.
+    # A container with AutoRemove is started within a minute after it is created.
     ends = {"exited": now(), "created": now(60)}
     stay = []
     for each in made:
@@ -211,14 +211,14 @@ def containers() -> list[Container]:
 
 
 def is_labelled(labels: dict[str, str], wanted: list[str]) -> bool:
-    """Whether these are among the labels: `name` or `name=value`."""
+    """Whether all wanted labels (`name` or `name=value`) are among the labels."""
     return {*labels, *map("=".join, labels.items())}.issuperset(wanted)
 
 
 def matching(filters: list[list[str]]) -> list[Container]:
-    """The containers that have all labels of these filters, their name or id, and one of their states.
+    """The containers with all labels in these filters, the name or id in them, and one of the states in them.
 
-    None has what else there are filters for: a port that it publishes.
+    A filter for anything else, such as a published port, matches no container.
     """
     labels, states = ([text for key, text in filters if key == kind] for kind in ("label", "status"))
     others = {text for key, text in filters if key not in ("label", "status")}
@@ -232,19 +232,19 @@ def matching(filters: list[list[str]]) -> list[Container]:
 
 
 def status_words(state: dict[str, Any]) -> str:
-    """A state as `docker ps` says it."""
+    """A state in the words of `docker ps`."""
     code, since = state.get("ExitCode", 0), state.get("StartedAt", "")[11:19]
     words = {"created": "Created", "running": f"Up since {since}", "restarting": f"Restarting ({code})"}
     return words.get(state["Status"], f"Exited ({code}) at {state.get('FinishedAt', '')[11:19]}")
 
 
 def command(id: str) -> str:
-    """The file of a command in a container."""
+    """The path of the file about a command in a container."""
     return f"{root()}/commands/{id}.json"
 
 
 def forget_commands() -> None:
-    """Remove what commands of the last hour, or before, have left."""
+    """Remove the files of commands that are more than an hour old."""
     for old in _paths("commands"):
         with suppress(OSError):
             if time.time() - os.path.getmtime(old) > 3600:
@@ -252,7 +252,7 @@ def forget_commands() -> None:
 
 
 def find(name: str) -> Container:
-    """The container of that name or id, of which the beginning will do. Raises Refused."""
+    """The container with this name or id; the beginning of the id is enough. Raises Refused."""
     named = [each for each in containers() if name and (name == each.name or each.id.startswith(name))]
     if not named:
         raise Refused(f"No such container: {name}", 404)
@@ -260,7 +260,7 @@ def find(name: str) -> Container:
 
 
 def add(config: dict[str, Any]) -> Container:
-    """A new container. Raises Refused for a name that is taken."""
+    """Create a container. Raises Refused if the name is taken."""
     name = config["Name"]
     place, id = f"{root()}/containers", os.urandom(32).hex()
     with open(f"{place}/.adding", "w") as adding:
@@ -275,7 +275,7 @@ def add(config: dict[str, Any]) -> Container:
 
 
 def remove(container: Container) -> None:
-    """Remove what there is of a container that does not run."""
+    """Remove the files of a container that does not run."""
     import shutil
 
     shutil.rmtree(container.scratch, ignore_errors=True)
@@ -283,12 +283,12 @@ def remove(container: Container) -> None:
 
 
 def images() -> list[dict[str, Any]]:
-    """All images: of each name one. Where its environment was removed, there is none."""
+    """All images, one for each name. An image whose environment was removed is left out."""
     return [about for path in _paths("images") if (about := read(path)) and os.path.isdir(about["Base"])]
 
 
 def image(name: str) -> dict[str, Any]:
-    """The image of that name or id. Raises Refused."""
+    """The image with this name or id. Raises Refused."""
     for about in images():
         if name in (about["Id"], *about["RepoTags"]):
             return about
@@ -296,7 +296,7 @@ def image(name: str) -> dict[str, Any]:
 
 
 def keep_image(name: str, settings: dict[str, Any], layers: list[str]) -> None:
-    """Keep an image under its name; `settings`: its configuration, and where its Python is."""
+    """Store an image under its name; `settings`: its configuration, and the folder of its Python."""
     import hashlib
 
     id = hashlib.sha256(json.dumps([name, settings, layers], sort_keys=True).encode()).hexdigest()
@@ -311,7 +311,7 @@ def _place(image: str) -> str:
 
 
 def drop_image(name: str) -> None:
-    """Forget an image. Its environment is a volume, which stays. Raises Refused where a container has it."""
+    """Remove an image; its environment is a volume, and stays. Raises Refused if a container uses the image."""
     about = image(name)
     if any(each.config["ImageId"] == about["Id"] for each in containers()):
         raise Refused(f"conflict: unable to remove {name}: a container is using it", 409)
@@ -320,7 +320,7 @@ def drop_image(name: str) -> None:
 
 
 def volume(name: str, labels: dict[str, str] | None = None) -> str:
-    """The folder of a volume, which is made where there is none. Raises Refused for a name that is none."""
+    """The folder of a volume, which is created if it does not exist. Raises Refused for an invalid name."""
     if not re.fullmatch(NAME, name):
         raise Refused(f"{name!r} includes invalid characters for a local volume name")
     place = f"{root()}/volumes/{name}"
@@ -336,13 +336,13 @@ def volumes() -> list[dict[str, Any]]:
 
 
 def has_volume(name: str) -> bool:
-    """Whether a container has the volume."""
+    """Whether a container uses the volume."""
     at = f"{root()}/volumes/{name}/data"
     return any(mount["Source"] == at for each in containers() for mount in each.config["Mounts"])
 
 
 def drop_volume(name: str, force: bool = False) -> None:
-    """Remove a volume. Raises Refused if a container has it, and without `force` if there is none."""
+    """Remove a volume. Raises Refused if a container uses it, or (without `force`) if it does not exist."""
     folder = f"{root()}/volumes"
     if not re.fullmatch(NAME, name) or not os.path.isdir(f"{folder}/{name}"):
         if force:
@@ -353,7 +353,7 @@ def drop_volume(name: str, force: bool = False) -> None:
     import shutil
 
     os.rename(f"{folder}/{name}", f"{folder}/.{name}.{os.getpid()}")
-    # What a removal has left that was killed goes too.
+    # Also remove what an earlier removal left because it was killed.
     for aside in os.listdir(folder):
         if aside.startswith("."):
             shutil.rmtree(f"{folder}/{aside}", ignore_errors=True)

@@ -1,4 +1,4 @@
-"""As much of Go's templates as Muster's commands ask an engine with (`--format`)."""
+"""The subset of Go's templates that Muster's commands use with `--format`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
 
 
 def filled(template: str, value: Any) -> str:
-    """The template with the value."""
+    """Fill in a template with the value."""
     return _shown(_block(iter(re.split(_PARTS, template))), value)
 
 
 def _block(parts: Iterator[str]) -> list[Any]:
-    """The parts up to the `end` of this block: texts, and between them words with the block that is theirs."""
+    """Parse the parts up to this block's `end`: texts and, between them, pairs of words and their inner block."""
     tree: list[Any] = []
     for text in parts:
         words = next(parts, "end").strip()
@@ -52,7 +52,7 @@ def _shown(tree: list[Any], value: Any) -> str:
 
 
 def _result(words: Iterator[str], value: Any) -> Any:
-    """What the words up to a closing bracket are: a value, or a function with the values behind it."""
+    """Evaluate the words up to a closing bracket: a single value, or a function and its arguments."""
     first, *others = [
         _result(words, value) if word == "(" else _named(word, value) for word in iter(lambda: next(words, ")"), ")")
     ]

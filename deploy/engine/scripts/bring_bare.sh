@@ -1,9 +1,10 @@
 #!/bin/sh
-# bring-bare DIGEST OWN: makes this host's own engine, whose containers are processes of the login: puts its modules, which are on
-# standard input by their names (JSON) and have the digest DIGEST, below ~/.muster/bin, and writes the program `docker` there, which
-# the PATH of our commands ends with. It runs by the Python OWN of ~/.muster/python where that was brought (bring-python), else by the
-# newest one of the PATH.
-# Says `ready`; `noexec` where no program of the home starts; or `machine` and `old`: its processor, a Python that is too old.
+# bring-bare DIGEST OWN: installs Muster's engine, whose containers are processes of the login, on this host. Standard
+# input has its modules by their names (JSON), with the digest DIGEST. They go below ~/.muster/bin, with the program
+# `docker`; that folder is the last one in the PATH of Muster's commands. The engine runs with the Python OWN in
+# ~/.muster/python if that was installed (bring-python), else with the first suitable Python in PATH, newest first.
+# Prints `ready`; `noexec` if no program in the home can start; or `machine` and `old`: the processor, and a Python that
+# is too old.
 umask 077
 place=$HOME/.muster/bin found= old=
 for name in "$HOME/.muster/python/$2/bin/python3" python3.14 python3.13 python3.12 python3.11 python3; do
@@ -20,13 +21,13 @@ mkdir -p -- "$place" || exit
         'import json, sys; [open(name, "w").write(text) for name, text in json.load(sys.stdin).items()]') &&
         mv -- "$part" "$place/$1" || { rm -rf -- "$part"; exit 1; }
 }
-# Beside it nothing may stand: a folder of this name that another start brought is the same.
+# If another start has installed a folder of this name meanwhile, it has the same content.
 printf '#!/bin/sh\nexec "%s" -I -S -c "import sys; sys.path.insert(0, sys.argv.pop(1)); from bare.main import main; sys.exit(main())" "%s" "$@"\n' \
     "$found" "$place/$1" >"$place/.docker.$$" && chmod 700 "$place/.docker.$$" || exit
-# One that makes no image takes no other's place: a run may be at work, which is ended by that.
+# A new engine that cannot make an image does not replace the old one: that would end a run that is at work.
 "$place/.docker.$$" image add muster-bare:python "" && mv -f -- "$place/.docker.$$" "$place/docker" && echo ready; code=$?
 rm -f -- "$place/.docker.$$"
-# A command of another version may be at work, and starts itself from its own.
+# Keep other versions for a week: one of their commands may still run, and start itself again from its own folder.
 find "$place" -mindepth 1 -maxdepth 1 ! -name docker ! -name "$1" -mtime +7 -exec rm -rf -- {} +
 [ "$code" -ne 126 ] || { echo noexec; exit; }
 exit "$code"

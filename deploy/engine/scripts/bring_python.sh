@@ -1,7 +1,8 @@
 #!/bin/sh
-# bring-python VERSION: a Python for a host that has none, or an old one: ~/.muster/python/VERSION. Standard input: a line, then an
-# archive with `python`; or with uv, and the line says in base64 how it gets one: it may have passwords, so it is in no file and no
-# command line. Says `python` once that Python starts.
+# bring-python VERSION: installs a Python in ~/.muster/python/VERSION, on a host that has none or only an old one.
+# Standard input: a line, then an archive. If the line is empty, the archive contains `python`. Otherwise it contains
+# uv, and the line has, in base64, the shell commands that make uv download a Python. They may contain passwords, so
+# they are in no file and no command line. Prints `python` once that Python starts.
 umask 077
 place=$HOME/.muster/python
 read -r get

@@ -1,6 +1,7 @@
 #!/bin/sh
-# find-socket: the path of the socket to which this login's `docker` goes, if the login may write there. Nothing where only that
-# program can lead to its engine: it is a script (sudo docker), a context is chosen, or the engine is on another machine.
+# find-socket: prints the path of the socket that this login's `docker` uses, if the login may write to it. Prints
+# nothing if only the program itself can reach its engine: it is a script (sudo docker), a context is chosen, or the
+# engine is on another machine.
 docker=$(command -v docker) || { echo "docker: not found in PATH ($PATH)" >&2; exit 127; }
 [ "$(head -c 2 "$docker" | tr -d '\0')" != '#!' ] || exit 0
 [ -z "$DOCKER_CONTEXT" ] || [ "$DOCKER_CONTEXT" = default ] || [ -n "$DOCKER_HOST" ] || exit 0

@@ -1,1 +1,1 @@
-"""The signs of causes in a failed run's output, a row each, with what else the same words may mean. Data."""
+"""The signs of causes in a failed run's output: a row for each, with other causes of the same words. Data."""

@@ -1,7 +1,7 @@
-"""Words in wide use, of an error that no sign describes: by them it is still told what kind of fault it is. Pure.
+"""Common words in errors that no sign describes: they still show what kind of fault an error is. Pure.
 
-They are asked last, and only of the words of an error: of an exception, or of a line that looks like an error. So they
-may be wide, and no line of training is read by them. The first row that fits wins.
+These rows are tried last, and only on the words of an exception or on a line that looks like an error. So their
+patterns may be broad: no line of training output is matched against them. The first row that matches wins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from .kinds import ALONE, GPUS, Sign, general, several
 _CANNOT = r"(?:could(?: not|n't)|can ?not|can't|unable to|fail(?:s|ed|ure)?(?: to| in| of| while)?)"
 _ACCELERATOR = r"(?:cuda|gpus?|hip|npus?|xpus?|hbm|vram|accelerators?)"
 
-# Faults of the world outside: whatever class raises them, the script is not at fault.
+# Faults of the outside world: whatever class of exception they have, the script is not at fault.
 _OUTSIDE = (
     general("access-denied", r"(?i)\b40[13]\b.{0,60}(?:client error|forbidden|unauthori[sz]ed|denied)|"
             r"(?<!cuda )(?<!hip )(?<!acl )(?:error|status|code|response)\W{1,4}(?:\w+ ){0,3}40[13]\b|"
@@ -23,7 +23,7 @@ _OUTSIDE = (
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
             r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
             "an internet service refuses the login, or there is no token", "hf auth whoami"),
-    # It names no address of this host.
+    # Only for texts without an address of this host itself.
     general("download", r"^(?!.{0,2000}(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]))(?i:.{0,2000}?\b(?:429|"
             r"50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
             r"rate limit|consistency check failed: file should be of size|(?:gateway|service) (?:time-?out|"
@@ -44,7 +44,7 @@ _OUTSIDE = (
             r"\.(?:pt|pth|bin|ckpt)\b)|(?:checkpoint|safetensors|weights|\.(?:pt|pth|bin|ckpt)\b).{0,100}(?:corrupt|"
             "truncated|incomplete|invalid header|malformed|not a valid)",
             "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
-    # A service in the internet says the same of a login.
+    # Not for texts with a URL: an internet service uses the same words about a login.
     general("file-permission", "(?i)^(?!.{0,2000}(?:wandb|https?:)).{0,2000}?(?:permissionerror|permission denied|"
             "operation not permitted|not write?able)",
             "the run's user may not read or write a file", "ls -ld FOLDER; id", "folder-readonly"),
@@ -59,7 +59,7 @@ _OUTSIDE = (
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
             "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
-    # Scripts assert it. What is said of a kernel, an operator or the like says nothing of a GPU.
+    # Scripts assert this. The same words about a kernel, an operator or the like do not mean that a GPU is missing.
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
             + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|\brequires? an? (?:cuda |nvidia )?gpu\b"
             r"(?! with)|" + _ACCELERATOR
@@ -123,7 +123,7 @@ ROWS = (*_OUTSIDE, *_HOST)
 
 
 def kind_by(words: str, outside_only: bool = False) -> Sign | None:
-    """The kind of fault that these words of an error mean. outside_only: only one of the world outside."""
+    """The kind of fault that the words of an error mean. outside_only: consider only faults of the outside world."""
     if WRAPPERS.search(words) or ELSEWHERE.search(words):
         return None
     words = facts(words)

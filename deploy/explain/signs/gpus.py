@@ -1,4 +1,4 @@
-"""Signs in the output of GPUs, their driver and their libraries. Pure."""
+"""Signs of faults of GPUs, their driver and their libraries. Pure."""
 
 from .. import libraries
 from .kinds import ALONE, BLOCKING, GPUS, KERNEL, NCCL_DEBUG, ended, general, hint, script, several, sign
@@ -9,7 +9,7 @@ GPU = (
          r"posix_fallocate failed|killed by signal: Bus error|"
          r"out of shared memory|No space left on device.{0,60}(?:/dev/shm|torch_\d+_)|/torch_\d+_\S* .{0,60}No space",
          "/dev/shm is too small", "df -h /dev/shm"),
-    # Of all eight public threads with a bus error, /dev/shm was the cause.
+    # In all eight public threads with a bus error, /dev/shm was the cause.
     general("shm-small", ended("SIGBUS", 7) + r"|Bus error|SIGBUS",
             "a process died of a bus error: no room was left in /dev/shm, or for a file that it maps", "df -h /dev/shm",
             "disk-full", "crashed"),
@@ -72,7 +72,7 @@ GPU = (
     sign("gpu-arch", r"no kernel image is available for execution|invalid device function|hipErrorNoBinaryForGpu|"
          r"is not compatible with the current PyTorch install",
          "this build was not made for that GPU", "python -c 'import torch; print(torch.cuda.get_arch_list())'"),
-    # LLVM goes on with what every GPU understands, which may do.
+    # LLVM continues with code for any GPU, which may work.
     hint("gpu-arch", r"'sm_\w+' is not a recognized processor", "the compiler of a library does not know that GPU",
          "pip list | grep -iE 'torch|triton'"),
     sign("gpu-memory", r"(?:CUDA|HIP|XPU|MPS backend) out of memory|torch\.(?:cuda\.)?OutOfMemoryError|"
@@ -86,7 +86,7 @@ GPU = (
            r"CUDA_ERROR_ILLEGAL_ADDRESS|Memory access fault by GPU|\[gfxhub\d*\] .{0,20}page fault",
            "a GPU kernel wrote or read outside its memory: a kernel's fault, or its arguments'",
            BLOCKING, "gpu-faulty"),
-    # A failed assertion of a kernel ends so too.
+    # A failed assertion in a kernel also ends like this.
     several(r"HSA_STATUS_ERROR_EXCEPTION", "a kernel on an AMD GPU failed", "AMD_SERIALIZE_KERNEL=3 torchrun ...",
             "illegal-memory", "device-assert", "gpu-faulty"),
     script("cuda-fork", r"Cannot re-initialize CUDA in forked subprocess|"
@@ -112,7 +112,7 @@ GPU = (
             "nvidia-smi; dmesg -T | tail -50", "gpu-driver", "gpu-faulty", "cuda-fork", "gpu-prohibited"),
     sign("python-old", r"TypeError: 'type' object is not subscriptable|unsupported operand type\(s\) for \|: 'type'",
          "the script is written for a newer Python", "python --version"),
-    # The words of the compiler come before these, or are not there. Ranks that did not compile miss the result.
+    # The compiler's words come before these, or are missing: a rank that did not compile only lacks the result.
     several(r"Command '\['(?:ninja|[^']{0,200}(?:gcc|g\+\+|cc|nvcc))'|Error building extension|"
             r"torch_extensions/\S{1,200}\.so: cannot open shared",
             "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
@@ -141,7 +141,7 @@ GPU = (
             "a compiled kernel does not fit there: the driver is older than Triton's ptxas, or Triton does not know "
             "that GPU", "nvidia-smi; pip list | grep -iE 'torch|triton'", "driver-old", "library-mismatch",
             "gpu-arch"),
-    # Errors 900 to 908 of CUDA, and HIP's: what a program may not do while it records a graph.
+    # CUDA's errors 900 to 908, and HIP's: calls that a program may not make while it records a graph.
     script("exception", r"(?:CUDA|HIP) error: (.{0,80}\b(?:capture|capturing|uncaptured)\b.{0,60})",
            "a graph of GPU work was recorded wrongly: {0}", ALONE),
     several(r"(CUDA|HIP) error: (.{1,60})", "a {0} call failed: {1}", BLOCKING),

@@ -1,18 +1,18 @@
-"""What ends processes: memory that is full, limits of a host, signals, crashes in compiled code."""
+"""Signs of what ends processes: full memory, a host's limits, signals, crashes in compiled code."""
 
 from .kinds import ended, general, hint, several, sign
 
-# What a shell says in the languages of glibc, where the word is no other one.
+# What a shell prints for a killed process, in glibc's languages, if the word has no other meaning.
 _KILLED = (
     "Killed|Getötet|Processus arrêté|Terminado \\(killed\\)|Ucciso|Morto|Geëlimineerd|Unicestwiony|Dödad|Dræbt|Tapettu|"
     "Zabit \\(SIGKILL\\)|Süreç durduruldu|Убито|Вбито|強制終了|죽었음|已杀死|強制結束"
 )
 KILLED = (
-    # Memory may be free, and no more areas of it may be mapped: vm.max_map_count, or a limit of address space.
+    # Memory may be free although the process may not map more areas: vm.max_map_count, or a limit on address space.
     several(r"Cannot allocate memory",
             "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
             "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
-    # Slurm watches the job's own limit. If it is the host that has no memory, the kernel's log alone says so.
+    # Slurm watches the job's own limit. If the host itself has no memory, only the kernel's log says so.
     sign("host-memory", r"Detected \d+ oom[-_]kill event|srun: error: .{0,80}Out Of Memory|"
          r"slurmstepd: error: .{0,200}(?i:oom[-_ ]kill)|[Ee]xceeded (?:job|step) memory limit",
          "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
@@ -23,7 +23,8 @@ KILLED = (
          r"DefaultCPUAllocator: (?:can't|not enough)|[Ee]xceeded memory limit|"
          r"ray\.exceptions\.OutOfMemoryError|\b[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure|"
          r"due to the node running low on memory|NODE_OUT_OF_MEMORY|on host: CUDA_ERROR_OUT_OF_MEMORY|"
-         # Windows reserves memory for each library that a process loads; in English, Chinese, or by its number.
+         # Windows reserves memory for each library that a process loads; the error in English, Chinese, or by its
+         # number.
          r"Unable to allocate [\d.]+ [GMT]iB for an array|WinError 1455\b|paging file is too small|页面文件太小",
          "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
     sign("docker-refused", r"pthread_create failed.{0,60}Operation not permitted",
@@ -52,7 +53,7 @@ KILLED = (
             "a library was built for another kind of processor", "lscpu | grep Flags", "crashed"),
     general("crashed", ended("SIGFPE", 8) + r"|Floating point exception",
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
-    # Compiled code ends itself for any error that nothing caught: NCCL's watchdog does so after a timeout.
+    # Compiled code aborts for any uncaught error; NCCL's watchdog, for example, does so after a timeout.
     hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
          r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
          "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
@@ -60,7 +61,7 @@ KILLED = (
             rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
             "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
             "host-memory"),
-    # Ray does not know: it has the same list of guesses for each worker that is gone, memory first.
+    # Ray does not know the reason: it prints the same list of guesses, memory first, for every lost worker.
     hint("", r"A worker died or was killed while executing|its worker process has died",
          "a Ray worker is gone, and Ray only guesses why: its own log or the kernel's says it",
          "dmesg -T | grep -iE 'oom|segfault'", "killed", "host-memory", "crashed"),

@@ -1,4 +1,4 @@
-"""The kinds of signs, and a function to write each: one row of the tables beside this file. Pure."""
+"""The kinds of signs, with a function for each that makes a row of the tables in this folder. Pure."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ BLOCKING = "CUDA_LAUNCH_BLOCKING=1 torchrun ..."
 class Weight(IntEnum):
     """How much a sign says about why a run ended."""
 
-    REASON = -1  # no sign of its own: it is why another line says that something failed
-    VICTIM = 0  # another one failed
+    REASON = -1  # not a sign by itself: it gives the reason for a failure that another line reports
+    VICTIM = 0  # another rank failed
     HINT = 1  # it may be harmless: it counts only if nothing else does
-    GENERAL = 2  # it ends a run, but says little: a CAUSE near it is better
+    GENERAL = 2  # it ends a run but says little about why: a CAUSE near it is preferred
     CAUSE = 3
 
 
 @dataclass(frozen=True)
 class Sign:
-    """Words that show `cause` (empty: they have several, of which none is sure). what: for a person; {0} is what
-    the pattern matched.
+    """Words in an output that show `cause` (empty: several causes are possible, and none is certain).
 
-    next: a command. maybe: causes with the same words. script: the script is at fault, not its environment.
-    absent: what `what` goes on with where nothing in the output gives the reason; with a reason, that is quoted.
+    what: the explanation for a person; {0} is the pattern's first captured text. next: a command to type next. maybe:
+    other causes of the same words. script: the script is at fault, not its environment. absent: how `what` continues if
+    the output gives no reason; if it does, the reason is quoted instead.
     """
 
     cause: str
@@ -47,7 +47,7 @@ class Sign:
 
 
 def ended(name: str, number: int) -> str:
-    """A pattern for all ways in which launchers say that a signal ended a process."""
+    """A pattern for all ways in which launchers report that a signal ended a process."""
     return (
         rf"exitcode\s*: -{number}\b|[Ss]ignal:? {number}\b|\({name}\)|[Ss]ignal {name}|Signals\.{name}\b|"
         rf"\*\*\* {name} (?:received (?:at|by)\b|\(@0x)|"  # absl and glog
@@ -58,30 +58,30 @@ def ended(name: str, number: int) -> str:
 
 
 def sign(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
-    """Words of one cause, or of a few."""
+    """A row for words that have one cause, or a few."""
     return Sign(cause, compiled(pattern), what, then, maybe)
 
 
 def general(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
-    """Words that end a run but say little about the reason."""
+    """A row for words that end a run but say little about the reason."""
     return Sign(cause, compiled(pattern), what, then, maybe, Weight.GENERAL)
 
 
 def several(pattern: str, what: str, then: str, *maybe: str) -> Sign:
-    """Words that end a run and that several causes have: none of them is stated, all are named."""
+    """A row for words that end a run and have several causes: none is stated as certain, and all are listed."""
     return general("", pattern, what, then, *maybe)
 
 
 def hint(cause: str, pattern: str, what: str, then: str = PREFLIGHT, *maybe: str) -> Sign:
-    """Words that may be harmless."""
+    """A row for words that may be harmless."""
     return Sign(cause, compiled(pattern), what, then, maybe, Weight.HINT)
 
 
 def script(cause: str, pattern: str, what: str, then: str, *maybe: str) -> Sign:
-    """Words of a fault of the script itself."""
+    """A row for words that mean a fault of the script itself."""
     return Sign(cause, compiled(pattern), what, then, maybe, script=True)
 
 
 def victim(pattern: str, what: str = "", cause: str = "", then: str = NCCL_DEBUG) -> Sign:
-    """Words of a rank that lost another rank."""
+    """A row for words from a rank that lost another rank."""
     return Sign(cause, compiled(pattern), what, then, (), Weight.VICTIM)

@@ -1,4 +1,4 @@
-"""Signs in the output of the network, SSH, the container engine, the scheduler and the host. Pure."""
+"""Signs of faults of the network, SSH, the container engine, the scheduler and the host. Pure."""
 
 from dataclasses import replace
 
@@ -8,12 +8,12 @@ from .kinds import ALONE, KERNEL, NCCL_DEBUG, PREFLIGHT, general, hint, several,
 _NCCL_TO = r"Connect(?: to)? ([\w.:%-]+)<\d+>"
 _NCCL_REACHES = rf"(?:{_NCCL_TO} (?:failed|returned).{{0,40}}?|WARN (?:Net : )?Call to connect failed : )"
 
-# Not in the tables: of these words only those of Python's subprocess mean a program; others mean a file.
+# Not in the tables: these words mean a program only if Python's subprocess raised them; otherwise they mean a file.
 NO_PROGRAM = sign(
     "command-missing", r"FileNotFoundError: \[Errno 2\] No such file or directory: '([^/'\s]{1,80})'",
     "the program {0} does not exist there", "which PROGRAM",
 )  # fmt: skip
-# The kernel says the same of calls that have nothing to do with a file: a path stands behind that of a file.
+# The kernel refuses calls that have nothing to do with files in the same words; for a file, a path follows.
 _CALLS = (
     r"(?<![/\w.-])(?:bpf\w*|cgroups?\d?|device rules|unshare|clone\d?|setns|pivot_root|namespaces?|seccomp|ptrace|"
     r"process_vm_\w+|perf_event\w*|sched_set\w+|set_mempolicy|mbind|mlock\w*|setrlimit|setpriority|bind|listen|socket|"
@@ -43,7 +43,7 @@ NETWORK = (
     several(r"unsupported gloo device|interface or hostname can't be empty",
             "gloo has no device to use: this torch lacks its transport, as on Windows, or the host has no name",
             "env | grep GLOO; getent hosts $(hostname)", "library-mismatch", "settings-differ", "name-unresolvable"),
-    # First the forms that name the port.
+    # First the forms with the port's number.
     sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
          r"listen on any local network address\. .{0,40}?port: (\d+).{0,200}EADDRINUSE|"
          r"listen on any local network address.{0,90}?:(\d+) \(errno: 98|"
@@ -57,7 +57,7 @@ NETWORK = (
          r"Connect to (127\.(?!0\.0\.1\b)[\d.]+)<",
          "a node gave its peers its loopback address, {0}, as its own name resolves", "getent hosts $(hostname)",
          "interface-loopback", "name-unresolvable"),
-    # The ranks of one host may talk over 127.0.0.1.
+    # Ranks on the same host may talk over 127.0.0.1.
     several(r"(?:remote=\[|connect \[)(127\.0\.0\.1|::1)\]|Connect to (127\.0\.0\.1|::1)<",
             "a peer at {0} does not answer: it ended, or it is on another host and gave its loopback address",
             "getent hosts $(hostname)", "name-loopback", "interface-loopback"),
@@ -73,17 +73,17 @@ NETWORK = (
          "a host cannot resolve its own name", "getent hosts $(hostname)", "name-loopback"),
     sign("peer-name-unresolvable", r"host not found: (?:Name or service|Temporary failure|No address)",
          "a node cannot resolve the name of the first one", "getent hosts $MASTER_ADDR", "endpoint-unresolvable"),
-    # A download says the same first, and its address after that.
+    # A failed download prints the same first, and its address later.
     several(r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own, or another",
             "getent hosts $(hostname)", "name-unresolvable", "endpoint-unresolvable", "peer-name-unresolvable",
             "download"),
-    # Firewalls that reject say "No route to host" too.
+    # "No route to host" may also come from a firewall that rejects.
     sign("host-unreachable",
          rf"(?:failed to connect.{{0,200}} remote=\[([^]]+)\].{{0,200}}|{_NCCL_TO} (?:failed|returned).{{0,40}}|"
          r"tcp/socket\.cc:\d+\].{0,80} connect: )(?:Network is unreachable|No route to host)",
          "an address that a node gave ({0}) cannot be reached: no route leads there, or a firewall rejects", PREFLIGHT,
          "data-ports-rejected", "other-network", "no-route", "link-local"),
-    # A peer that has ended refuses too.
+    # A peer that has ended refuses connections too.
     several(rf"{_NCCL_REACHES}Connection refused", "a peer ({0}) refuses NCCL's connections", PREFLIGHT,
             "data-ports-rejected", "container-bridge", "other-network"),
     sign("data-ports-dropped", rf"{_NCCL_REACHES}(?:(?:Connection )?timed out|connection abort|in progress)",
@@ -91,7 +91,7 @@ NETWORK = (
          PREFLIGHT, "data-ports-rejected", "other-network", "host-unreachable"),
     hint("data-ports-dropped", r"NCCL INFO Call to connect returned Connection timed out, retrying",
          "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
-    # A host refuses itself where a peer gave its loopback address, or ended.
+    # Not for loopback addresses: there a host refuses itself, because a peer gave its loopback address or ended.
     sign("data-ports-rejected", r"tcp/pair\.cc:\d+\] connect \[((?!127\.|::1\b)[^]]+)\]:\d+: Connection refused|"
          r"(?:failed to connect|connectFullMesh).{0,300}Connection refused.{0,300}remote=\[([^]]+)\]",
          "{0} joined the rendezvous but refuses the connections for the gradients", PREFLIGHT, "name-loopback"),
@@ -129,7 +129,7 @@ NETWORK = (
                 "NCCL failed", NCCL_DEBUG),
         absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
     ),
-    # NCCL may do without it.
+    # Only a hint: NCCL may work without RDMA.
     hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider|"
          r"ibv_open_device failed|NET/IB : Unable to open device",
          "NCCL can open no RDMA card: the container has no /dev/infiniband, or its libfabric does not know the card",
@@ -137,11 +137,11 @@ NETWORK = (
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
          "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
          "ibv_devinfo -v", "memlock", "rdma-gid"),
-    # Status 12: the other end did not answer, however often it was asked.
+    # Status 12: the other end did not answer any of the retries.
     general("rdma", r"wc error 12\b|vendor err 129\b|Got completion from peer .{0,80} with (?:status=|error )12\b",
             "an RDMA transfer was not answered: by its settings or its cabling, or because the peer died",
             "ibv_devinfo -v", "killed", "node-lost"),
-    # oneCCL's words, and those of MPICH and Intel's MPI. What crashes after them does so for want of a network.
+    # The words of oneCCL, MPICH and Intel's MPI. A crash after them is due to the missing network.
     sign("library-mismatch", r"atl_ofi.{0,120}(?:fi_getinfo error|find suitable provider|open network "
          r"providers)|OFI fi_getinfo\(\) failed",
          "libfabric has no network for oneCCL or MPI: FI_PROVIDER asks for another one, its path lacks the one, or the "
@@ -157,13 +157,13 @@ NETWORK = (
          "ssh-keygen -F HOST"),
     sign("ssh-host-key-unknown", r"Host key verification failed", "this machine does not know a host's SSH key",
          "muster trust --hosts HOST", "ssh-host-key-changed"),
-    # The last two are paramiko's.
+    # The last two messages come from paramiko.
     sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures|"
          r"No authentication methods available|not a valid \w+ private key file",
          "a host refuses our SSH keys, or the launcher has none that it can use", "ssh -v HOST true"),
     sign("ssh", r"(Unable to negotiate with .{1,200}|channel 0: open failed: .{1,80}|stdio forwarding failed)",
          "SSH made no connection to a host: {0}", "ssh -v HOST true"),
-    # 255 is SSH's own code, for whatever reason.
+    # ssh itself ends with 255 for any reason of its own.
     general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255|was not reachable via ssh",
             "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
@@ -187,7 +187,7 @@ NETWORK = (
          r"(?:Max retries exceeded|timed out|Name or service not known|name resolution|Connection (?:refused|reset))|"
          r"We could(?:n't| not) connect to ' ?https://|cannot find the requested files in the|"
          r"LocalEntryNotFoundError|OfflineModeIsEnabled|thrown while requesting [A-Z]+ https://|"
-         # Of a host in the internet: a server of the run itself has an address, or a name without a domain.
+         # Only hosts on the internet: the run's own servers have an IP address, or a name without a domain.
          r"host='[\w.-]{1,200}\.[a-z]{2,20}(?<!local)', port=\d+\): Max retries exceeded with url|"
          r"(?<!\): )Max retries exceeded with url|Could not resolve host: (\S+)|SSLCertVerificationError|"
          r"<urlopen error (?!\[Errno 111\])|Cannot connect to host [\w-]+\.[\w.-]+:443|"
@@ -203,10 +203,10 @@ NETWORK = (
 )  # fmt: skip
 
 HOST = (
-    # libuv's loop needs three descriptors of its own, and torch says no more than this where they are not to be had.
+    # libuv's loop needs three file descriptors; if it cannot get them, torch prints no more than this.
     sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
          "the limit of open files is too low", "ulimit -n"),
-    # torch before 1.13 gives no reason, and of five such threads two show this one.
+    # torch before 1.13 prints no reason; in two of five public threads it was the limit of open files.
     general("open-files", r"unable to open shared memory object <\S{1,80}> in read-write mode$",
             "a process could not open the memory that it shares: the limit of open files is too low, or /dev/shm is "
             "not usable", "ulimit -n", "shm-small"),
@@ -217,7 +217,7 @@ HOST = (
          "inodes-full"),
     several(r"No usable temporary directory", "no folder for temporary files can be written to",
             "df -h /tmp; ls -ld /tmp", "disk-full", "folder-readonly", "file-permission"),
-    # All five public threads with these words name a full disk, two of them beside a quota or a fault.
+    # In all five public threads with these words a full disk is named, in two of them along with a quota or a fault.
     general("disk-full", r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
             "the run could not write all of a checkpoint: no room is left for it, or the file system failed",
             "df -h; df -i; quota -s", "disk-quota", "disk-faulty"),
@@ -258,7 +258,7 @@ HOST = (
     several(r"database (?:table )?is locked",
             "several processes write to one SQLite file, or it lies on a network file system",
             "fuser -v FILE.db; findmnt -T FILE.db", "exception", "disk-faulty"),
-    # A registry says the same of an image that is not there and of one that needs a login.
+    # A registry gives the same answer for an image that does not exist and for one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
             "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",
             "container-missing", "access-denied", "download"),
@@ -288,7 +288,7 @@ HOST = (
             "Slurm could not start a task on a host",
             "scontrol show node HOST",
             "scheduler", "node-lost", "clock-skew", "disk-faulty"),
-    # The words of runc, crun and Apptainer. What else they say of it is above.
+    # The words of runc, crun and Apptainer. Their more specific messages are in rows above.
     several(r"OCI runtime (?:create failed|error: )|container creation failed: ",
             "the container was not started; the end of that line says why", "docker info", "docker-refused",
             "mount-missing", "gpu-runtime"),

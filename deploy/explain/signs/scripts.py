@@ -1,8 +1,8 @@
-"""Signs of faults in the script itself, and of ranks that only lost a peer. Pure."""
+"""Signs of faults in the script itself, and messages from ranks that only lost a peer. Pure."""
 
 from .kinds import ALONE, NCCL_DEBUG, general, script, several, sign, victim
 
-# A missing attribute of these libraries means another version; of others, a mistake of the script.
+# If an attribute of one of these libraries is missing, the library has another version; elsewhere, the script is wrong.
 _LIBRARY = (
     r"(?:torch\w*|numpy|scipy|pandas|jax\w*|tensorflow|keras|transformers|datasets|accelerate|deepspeed|peft|trl|"
     r"triton|xformers|flash_attn\w*|apex|megatron|vllm|ray|wandb|pytorch_lightning|lightning|diffusers|huggingface_hub|"
@@ -39,7 +39,7 @@ SCRIPT = (
            r"argument .{0,120}|ambiguous option.{0,80})|"
            r"Error: ((?:No such|Missing) option.{0,120}|Some specified arguments are not used.{0,120})",
            "the script was given wrong arguments: {0}", "python SCRIPT --help"),
-    # In the words of getopt, of Docker and of a schema, as Compose has for its file.
+    # The words of getopt, of Docker, and of a schema such as Compose has for its file.
     sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})|"
          r"(Additional propert\w+ (?:\w+ )?(?:is|are) not allowed.{0,80}|"
          r"value '\w+' does not match any of the regexes)",
@@ -53,7 +53,7 @@ SCRIPT = (
          r"ResolutionImpossible|PackagesNotFoundError|ResolvePackageNotFound|UnsatisfiableError: ",
          "no version of a package is what is asked for: it is not in that index, or not for this Python, or "
          "another package excludes it", "python --version; pip index versions PACKAGE"),
-    # pip says the same where it reaches no index.
+    # pip prints the same if it cannot reach an index.
     several(r"Could not find a version that satisfies the|No matching distribution found for",
             "pip finds no version of a package: none is for this Python and system, or it reaches no index",
             "python --version; pip index versions PACKAGE", "module-missing", "download"),
@@ -128,6 +128,6 @@ VICTIM = (
            r"Some NCCL operations have failed|taking the entire process down|"
            r"Exception \(either an error or timeout\) detected by watchdog|"
            r"reached monitoredBarrier, but received errors while waiting|"
-           # Slurm says so of each step, also if it ends it because one of its ranks has failed.
+           # Slurm prints this for every step that it ends, also if it does so because one of the ranks has failed.
            r"(?:slurmstepd|srun): error: \*\*\* STEP \S+ ON \S+ CANCELLED AT [\w:-]+ \*\*\*"),
 )  # fmt: skip

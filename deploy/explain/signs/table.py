@@ -1,9 +1,9 @@
 """The signs of known causes in a failed run's output: tables, one row per sign. Pure.
 
 The texts come from torch, gloo, NCCL, CUDA, Docker, Slurm and OpenSSH. To teach `muster explain` a new fault, add a row
-to a table, an example to tests/unit/explain/examples.txt, and a thread that has it (lab/threads.py). The earliest sign
-counts; within one line, the first row of the table wins. Patterns have no unbounded gaps: lines are untrusted, and
-matching must stay fast.
+to a table, an example to tests/unit/explain/examples.txt, and a public thread with it (lab/threads.py). The earliest
+sign counts; within one line, the first row of the table wins. Patterns have no unlimited gaps, because lines are
+untrusted and matching must stay fast.
 """
 
 from ...causes import docker_faults
@@ -13,13 +13,13 @@ from .kinds import Sign, Weight, several, sign
 from .network_and_host import HOST, NETWORK
 from .scripts import SCRIPT, VICTIM
 
-# causes/docker_faults.py has Docker's own texts: of each cause the words that have no other one.
+# Docker's own texts are in causes/docker_faults.py: for each cause, the words that have no other cause.
 _DOCKER = tuple(
     Sign(cause.name, cause.only or cause.words, cause.what, cause.row.plain_command)
     for cause in docker_faults.CAUSES
     if cause.in_logs
 )
-# Of a program by its name. In a log alone: where an engine says these words to a preflight, they prove nothing.
+# A program that was started by its name. Only for logs: if an engine says this to a preflight, it proves nothing.
 _BINARY = sign(
     "architecture-differs",
     r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error",
@@ -32,7 +32,7 @@ _SCRIPT_OR_BINARY = several(
     "uname -m; head -c 20 PROGRAM",
     "architecture-differs",
 )
-# Why something failed of which another line tells: torch puts NCCL's words behind `Last error:`.
+# The reason for a failure that another line reports: torch puts NCCL's words after `Last error:`.
 REASON = Sign("", compiled(r"NCCL WARN (\S.{0,300})"), "", weight=Weight.REASON)
 LAST_ERROR = compiled(r"Last error:\s*$")
 SIGNS = (*NETWORK, *_DOCKER, _BINARY, _SCRIPT_OR_BINARY, *GPU, *HOST, *SCRIPT, *VICTIM, REASON)
@@ -43,7 +43,7 @@ def shows(cause: str, text: str) -> bool:
     return any(sign.pattern.search(text) for sign in SIGNS if sign.cause == cause)
 
 
-# Messages of a node that does not reach a store of torch; store.py finds out which store, and why.
+# Messages from a node that cannot reach one of torch's stores; unreached_store.py finds out which store, and why.
 STORE = compiled(
     r"[Cc]lient socket has (?:timed out after \d+m?s while trying to connect to|"
     r"failed to connect to any network address of) \(?(?P<host>[^,()\s]{1,255}?)(?:, |"
@@ -57,5 +57,5 @@ NO_FAMILY = compiled(
     r"The (IPv[46]) network addresses of \(([^,]{1,255}), .{0,200}Address family for hostname not supported"
 )
 RENDEZVOUS_FAILED = "RendezvousConnectionError: The connection to the C10d store has failed"
-# The cause that the signal of the first process shows, where its words show none.
+# The cause shown by the signal that ended the first process, if its output shows none.
 SIGNALS = {-9: "killed", -7: "shm-small", -11: "crashed", -4: "architecture-differs", -8: "crashed"}

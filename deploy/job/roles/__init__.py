@@ -1,1 +1,1 @@
-"""The roles of a run: what users write of each, and whether they fit together."""
+"""The roles of a run: what users write about each role, and whether the roles fit together."""

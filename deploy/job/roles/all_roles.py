@@ -1,4 +1,4 @@
-"""The roles of a run together: who has which hosts, in which order they start, and what does not fit. Pure."""
+"""All roles of a run together: which hosts each gets, in which order they start, and what does not fit. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MOST_ROLES = 64
 
 
 def with_script(texts: Sequence[str], script: str) -> tuple[tuple[str, ...], str]:
-    """The roles with a script that is typed beside them, and the script by which people know the run.
+    """The roles, including a script that is typed in addition to them, and the command by which people know the run.
 
-    That script is a role like the others: it has the hosts that are left, starts last, and ends the run.
+    The script becomes a role: it gets the remaining hosts, starts last, and the run ends with it.
     """
     roles = [read(text) for text in texts]
     if script:
@@ -27,9 +27,10 @@ def with_script(texts: Sequence[str], script: str) -> tuple[tuple[str, ...], str
 
 
 def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
-    """The roles of a run, each with its hosts, in an order in which they can start.
+    """Give each role its hosts, and return the roles in an order in which they can start.
 
-    `hosts`: their names; none on this machine. Raises UsageError for roles that do not fit together.
+    `hosts`: the names of the run's hosts; empty for a run on this machine. Raises UsageError for roles that do not fit
+    together.
     """
     roles = [read(text) for text in texts]
     if len(roles) > MOST_ROLES:
@@ -52,7 +53,7 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
 
 
 def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
-    """Each role with its hosts. On this machine there are none: a role that names some has as many nodes."""
+    """Each role with its hosts. On this machine roles have no hosts: a role with named hosts gets as many nodes."""
     named = [host for role in roles for host in role.hosts]
     rest = max(1, len(hosts) - sum(len(role.hosts) or role.nodes for role in roles))
     sized = [replace(role, nodes=len(role.hosts) or role.nodes or rest) for role in roles]
@@ -71,7 +72,7 @@ def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
 
 
 def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
-    """Their names, each behind those that it starts after. Raises UsageError for roles that wait for each other."""
+    """The role names in starting order: each after the roles that it waits for. Raises UsageError for a cycle."""
     try:
         return tuple(TopologicalSorter({role.name: role.after for role in roles}).static_order())
     except CycleError as fault:
@@ -81,5 +82,5 @@ def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
 
 
 def first_of(roles: Sequence[Role]) -> Role:
-    """The role by which people know the run: the first that ends it, else the first."""
+    """The role by which people know the run: the first role that ends the run, or else the first role."""
     return next((role for role in roles if role.ends), roles[0])

@@ -1,16 +1,16 @@
-"""A Ray cluster as roles: the head with the driver on the first host, and a worker on each other one. Pure.
+"""A Ray cluster as roles: the head with the driver on the first host, and a worker on each other host. Pure.
 
-What they run is the user's own to write as well (docs/how-to/ray.md): nothing of Ray is known to the rest of `deploy`.
+A user can write the same roles in cluster.toml (docs/how-to/ray.md): the rest of `deploy` knows nothing about Ray.
 """
 
 from .role import ANY_PORT, Role
 
-# A worker that is lost joins again: as often as a node of Muster's own trainer.
+# How often a lost worker joins again: as often as a node of Muster's own trainer.
 _RESTARTS = 100
 
 
 def roles_of(driver: str, hosts: int) -> tuple[str, ...]:
-    """The roles of a cluster on so many hosts, as --role has them; without a driver it stays until it is stopped."""
+    """The roles of a cluster on `hosts` hosts, in the form of --role; without a driver it stays until it is stopped."""
     command = f"python -m muster.ray head {driver}".strip()
     head = Role("head", command, ends=True, port=ANY_PORT, ready="port", processes="1")
     worker = Role(

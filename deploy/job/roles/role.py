@@ -1,9 +1,8 @@
-"""The roles of a run: `--role NAME=N:COMMAND`, or a table [[role]] of cluster.toml. Text in, checked roles out. Pure.
-all_roles.py judges them together.
+"""Read and check a role of a run: `--role NAME=N:COMMAND`, or a table [[role]] of cluster.toml. Pure.
 
-A role is a command and the nodes that run it (`rest`: the hosts that are left). All words of a role but its command
-stand before the first colon: `reward=1,port=8000,ready=port:python reward.py`; a backslash keeps a comma or a colon in
-one of them.
+all_roles.py checks the roles together. A role is a command and the nodes that run it (`rest`: the remaining hosts).
+Everything but the command comes before the first colon: `reward=1,port=8000,ready=port:python reward.py`. In these
+settings, a backslash before a comma or a colon makes it part of the value.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from .. import values
 from ..options import FLAG
 from ..toml import Table, shown
 
-# The role of a script that is typed beside others: the run ends with it.
+# The role of a script that is typed in addition to roles: the run ends with it. REST: all remaining hosts.
 MAIN, REST = "main", "rest"
-# The port that is chosen once the hosts are known: a free one of each.
+# `port = "free"`: Muster chooses a free port on each host, once the hosts are known.
 ANY_PORT, _ANY = -1, "free"
-# It is ready once it runs.
+# The role has no readiness check: it is ready as soon as it runs.
 NO_SIGN = ("", 0, "")
 _MOST_NODES, _LONGEST_READY = 9999, 300
-# MUSTER_ROLE_PORT is this node's own port, whatever its role.
+# `role`, `run` and `first` are reserved: MUSTER_ROLE_PORT, for example, is a node's own port, whatever its role.
 _NAME = re.compile(r"(?!(?:role|run|first)$)[a-z][a-z0-9-]{0,30}")
 _ROLE = re.compile(r"([^=,:]*)=((?:[^\\:]|\\.)*):(.*)", re.DOTALL)
 _WORD = re.compile(r"(?:[^\\,]|\\.)+")
@@ -36,12 +35,10 @@ _EXAMPLE = f"{FLAG.role} 'reward=1,port=8000,ready=port:python reward.py'"
 
 @dataclass(frozen=True)
 class Role:
-    """One role. `nodes`: how many hosts it has, if `hosts` does not name them; 0: those that are left.
+    """One role. `nodes`: how many hosts it gets, if `hosts` does not name them; 0: all remaining hosts.
 
-    docs/how-to/roles.md explains each field.
-
-    `ends`: the run ends with it. `separate`: each node is a world of its own, and starts again alone. `gpus`: of each
-    node; -1: as many as the run asks for.
+    `ends`: the run ends with this role. `separate`: each node trains by itself (a world of its own), and is restarted
+    without the others. `gpus`: per node; -1: as many as the run asks for. docs/how-to/roles.md explains each field.
     """
 
     name: str
@@ -60,7 +57,7 @@ class Role:
 
     @property
     def text(self) -> str:
-        """The role as --role has it."""
+        """The role in the form of --role."""
         words = [f"{self.name}={'+'.join(self.hosts) or self.nodes or REST}"]
         for each in fields(self)[4:]:
             value = getattr(self, each.name)
@@ -73,7 +70,7 @@ class Role:
 
 
 def read(text: str) -> Role:
-    """The role that an option has. Raises UsageError."""
+    """Read the text of a --role. Raises UsageError."""
     flag = f"{FLAG.role} {shown(text)}"
     match = _ROLE.fullmatch(text)
     if not match:
@@ -93,10 +90,10 @@ def read(text: str) -> Role:
 
 
 def of_table(table: Table) -> Role:
-    """The role that a table [[role]] has. Raises UsageError with the path of the key."""
+    """Read a table [[role]]. Raises UsageError with the path of the key."""
     if other := next((key for key in table.names if key in _OTHERWISE), ""):
         table.refuse("a role has no such setting", _OTHERWISE[other], other)
-    # A class has the defaults of its fields.
+    # The class attributes are the defaults of the fields.
     given: dict[str, Any] = {key: table.get(key, getattr(Role, key, ""), *about) for key, about in _SETTINGS.items()}
     role = Role(**given)
     table.done()
@@ -109,9 +106,9 @@ def of_table(table: Table) -> Role:
 
 
 def how_ready(text: Any) -> tuple[str, int, str] | None:
-    """How a role shows that it is ready: `port`, `url`, `file` or `line`; its port (0: the role's); its path or text.
+    """Parse how a role shows that it is ready: the kind, the port (0: the role's port), and the path or text.
 
-    None for anything else, and for a place that is not the role's own.
+    The kind is `port`, `url`, `file` or `line`. None for any other text, and for a URL or file outside the role's node.
     """
     if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST_READY:
         return None
@@ -130,7 +127,7 @@ def _names(value: Any) -> tuple[str, ...] | None:
     return tuple(items) if isinstance(items, list) and items and all(map(is_one, items)) else None
 
 
-# The reader of each setting, and what it takes.
+# For each setting, its reader and a description of what it accepts.
 _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (
         values.matching(_NAME),
@@ -162,7 +159,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "processes": (lambda value: values.processes(value) and str(value), '"auto" or a number from 1'),
     "gpus": (values.whole(0, 1024), "a number from 0 to 1024"),
 }
-# What all roles of a run have in common, and what a role calls otherwise.
+# Settings that a role does not have: those that all roles share, and other names for settings of a role.
 _OTHERWISE = {
     **dict.fromkeys(
         ("image", "packages", "requirements", "dockerfile"),
