@@ -191,7 +191,7 @@ def of_hosts(words: str, options: str) -> str:
     """
     for word in named_paths.in_lines(words):
         parts = PurePosixPath(os.path.normpath(word)).parts
-        # For /data/imagenet/train mount /data/imagenet, for /data/train /data; of a home its one folder, never all of it.
+        # /data/imagenet for /data/imagenet/train, /data for /data/train; one folder of a home, never the whole home.
         top, least = (parts[1:4], 3) if parts[1:2] == ("home",) else (parts[1:-1][:2], 1)
         if not _ON_HOSTS.fullmatch(word) or len(top) < least or _OF_IMAGES.fullmatch(top[0]):
             continue
