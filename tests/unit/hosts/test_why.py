@@ -24,7 +24,7 @@ def test_a_run_whose_nodes_have_all_ended_is_reported_with_the_command_that_show
 
 
 def test_an_ended_local_run_is_reported_with_how_it_ended_and_no_error(tmp_path, monkeypatch, capsys):
-    """A rank that was killed immediately leaves a record of its last action. Once, it was shown as answering no look."""
+    """A rank that was killed immediately leaves a record of its last action; it was once shown as answering no look."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho \'{"rank": 0, "node": "a", "doing": "silent"}\'\n')
     program.chmod(0o700)
