@@ -105,7 +105,7 @@ def test_a_docker_that_crashes_or_chatters_is_reported_in_its_own_words(tmp_path
     assert words in raised.value.message
 
 
-def test_gpus_are_those_nvidia_smi_lists():
+def test_gpus_are_those_that_nvidia_smi_lists():
     facts = host_facts.parse(
         answer("gpu 0, GPU-5d5b, 412, 81920, 97, NVIDIA A100-SXM4-80GB", "gpu No devices were found"), 0
     )
@@ -119,11 +119,11 @@ def test_gpus_are_those_nvidia_smi_lists():
         *(("br-9c1", "global", 0), ("lom1", "global", 1)),  # "LAN on motherboard": the name of a network card
     ],
 )
-def test_only_addresses_a_peer_may_reach_count(interface, scope, count):
+def test_only_addresses_that_a_peer_can_reach_count(interface, scope, count):
     assert len(host_facts.parse_addresses(LINK % (interface, "10.0.0.4", scope))) == count
 
 
-def test_a_network_is_shared_or_not():
+def test_two_addresses_share_a_network_or_not():
     mine = Address("eth0", "10.0.0.4", 24)
     assert mine.shares_network(Address("ib0", "10.0.0.9", 24))
     assert not mine.shares_network(Address("eth0", "10.0.1.4", 24))

@@ -91,7 +91,7 @@ def test_a_gpu_with_unified_memory_can_be_known_to_be_free():
     assert held_by("unified") == ["free", "18.7 GiB  pid 114687  alice  /usr/local/bin/python"]
 
 
-def test_a_gpu_without_its_inforom_is_no_fault():
+def test_a_gpu_without_an_inforom_is_no_error():
     assert answer("inforom").fault == ""
     assert held_by("inforom") == ["free"]
 

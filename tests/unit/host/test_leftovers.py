@@ -1,4 +1,4 @@
-"""`clean` parses a host's list strictly and removes only what is named, old enough and in no container's use."""
+"""`clean` parses a host's list strictly and removes only what is named, old enough and not used by a container."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_an_age_limit_keeps_younger_things_and_those_of_unknown_age():
             leftovers.age(text)
 
 
-def test_a_run_and_data_that_no_host_has_are_named():
+def test_a_run_or_data_that_no_host_has_is_named():
     there = {"a": kept(), "b": []}
     wanted = Selection(runs=("old", "nope", "all"), data=("89abcdef", "old", "all"))
     assert leftovers.unknown(there, wanted) == [("runs", "nope"), ("data", "old")]

@@ -14,8 +14,8 @@ from deploy.host.commands import RUN_IN_CONTAINER
 
 HOME = Path(__file__).resolve().parents[3]
 
-# An engine keeps 90 MB of a console. To save time, all sizes here are a fiftieth of the real ones: the script's
-# lines, the interval of the agent's counts between them, and the number of lines that may come late.
+# An engine keeps 90 MB of a console. Here all sizes are a fiftieth of the real ones: the script's
+# output, the interval of the agent's counts in it, and how much may arrive late.
 PART = 50
 TALKS = "for number in range(10_000): print(number, 'x' * 100)"
 RELAY = f"""
@@ -78,7 +78,7 @@ def members_of(hosts):
     return {name: container for name, of_host in hosts.items() for container in of_host.members}
 
 
-def test_ranks_are_counted_node_by_node_in_their_places():
+def test_ranks_are_numbered_node_by_node_in_the_order_of_places():
     hosts = {"b": host(1, 4), "a": host(0, 8), "c": host(2, 1)}
     members = members_of(hosts)
     ranks = {name: host_logs.rank_text([own]) for name, own in host_logs.ranks_of(members).items()}

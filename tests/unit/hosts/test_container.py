@@ -102,14 +102,14 @@ def test_a_secret_goes_by_standard_input_and_is_nowhere_else():
     assert "HF_TOKEN" not in container.environment
 
 
-def test_a_run_without_secrets_waits_for_none_and_may_leave_a_core():
+def test_a_run_without_secrets_waits_for_none_and_may_dump_a_core():
     container = made(dataclasses.replace(WORK, secrets={}))[0]
     assert base64.b64decode(container.input.splitlines()[1]) == b""
     assert "MUSTER_SECRET_NAMES" not in container.environment
     assert not {"core=0", "muster.secrets="} & set(container.argv)
 
 
-def test_rdma_devices_and_memlock_only_where_there_are_any():
+def test_containers_get_rdma_devices_and_memlock_only_if_the_host_has_rdma():
     assert "memlock=-1:-1" not in made()[0].argv
     assert "/dev/infiniband" in made(rdma=True)[0].argv
     assert "memlock=-1:-1" in made(rdma=True)[0].argv

@@ -12,7 +12,7 @@ def put_all(merge, source, stamps, text="x"):
     merge.end(source)
 
 
-def test_lines_come_in_the_order_of_time_and_none_is_lost():
+def test_lines_are_sorted_by_time_and_none_is_lost():
     merge = Merge(["a", "b", "c"])
     shares = {"a": range(0, 30000, 2), "b": range(1, 9000, 4), "c": []}
     threads = [threading.Thread(target=put_all, args=(merge, *share)) for share in shares.items()]

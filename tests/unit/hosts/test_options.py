@@ -47,7 +47,7 @@ def asked(**words):
     return Options(hosts="a", **words)
 
 
-def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
+def test_variables_are_given_one_by_one_or_with_commas_and_a_value_may_contain_commas():
     assert environment("A=1", "B=x,y,C=2", "D=") == {"A": "1", "B": "x,y", "C": "2", "D": ""}
     assert environment("FLAGS=--a=1,--b=2") == {"FLAGS": "--a=1,--b=2"}
 
@@ -162,7 +162,7 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
     assert "--secret" in refused.value.hint
 
 
-def test_a_secret_with_a_quote_is_found_in_the_words_that_were_typed():
+def test_a_secret_with_a_quote_is_found_in_the_typed_command():
     with pytest.raises(UsageError, match="contains the value of MINE"):
         refuse_open_secrets(asked(script=shlex.join(["train.py", "--password=it's-4711"])), {"MINE": "it's-4711"})
 
@@ -309,7 +309,7 @@ def test_kept_paths_of_the_file_and_of_the_flag_are_both_kept(tmp_path):
     )
 
 
-def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_path, monkeypatch):
+def test_fab_deploy_alone_follows_the_file_and_a_flag_overrides_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / ".env").write_text("TOKEN=sesame-4711\nSHOWN=1\n")

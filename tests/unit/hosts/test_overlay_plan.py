@@ -95,7 +95,7 @@ def test_a_peer_is_tried_on_the_shared_network_then_where_ssh_reached_it_never_o
     assert ways(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
 
 
-def test_behind_1_to_1_translation_the_address_that_was_dialed_is_tried_too():
+def test_behind_1_to_1_nat_the_address_that_was_dialed_is_tried_too():
     # sshd on the host reports the host's own address; this machine dialed another one.
     there = replace(host("eth0 10.99.2.2/24", reached_at="10.99.2.2"), called_at="198.51.100.2")
     found = ways({"a": host("eth0 10.99.1.2/24"), "b": there})
@@ -140,7 +140,7 @@ def test_no_two_hosts_call_each_other_in_one_turn_and_each_gets_to_call():
 WANTED = Cluster((Host("a", "a"), Host("b", "b")), Job(overlay=True))
 
 
-def test_one_host_and_a_host_with_an_interface_of_its_own_are_refused():
+def test_a_single_host_or_a_host_with_its_own_interface_is_refused():
     with pytest.raises(UsageError, match="one host"):
         overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), TOKEN)
     with pytest.raises(UsageError, match="b has an interface"):

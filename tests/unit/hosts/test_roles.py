@@ -105,7 +105,7 @@ def test_a_taken_port_is_refused_with_its_role_and_host():
         planned(listening=frozenset({8000}))
 
 
-def test_a_role_gets_a_port_that_is_free_on_every_host_and_nobody_elses():
+def test_a_role_gets_a_port_that_is_free_on_every_host_and_used_by_nothing_else():
     texts = ("head=1,port=free,ready=port:a.py", "worker=3,port=free,after=head:b.py")
     known = known_there(planned(texts, listening=frozenset({29600, 29602}))["a"])
     ports = {known["MUSTER_HEAD_PORT"], known["MUSTER_WORKER_PORT"]}

@@ -44,14 +44,14 @@ def test_nodes_differ_only_in_name_place_and_host_role() -> None:
     assert master.keys() == worker.keys()
 
 
-def test_a_resumed_run_meets_under_another_id_than_before() -> None:
+def test_a_resumed_run_has_a_new_rendezvous_id() -> None:
     first, second = spec(start=1).nodes[0].environment, spec(start=2).nodes[0].environment
     assert first["PET_RDZV_ID"] != second["PET_RDZV_ID"]
     assert first["MUSTER_RUN_ID"] == second["MUSTER_RUN_ID"] == "r1"
 
 
 @pytest.mark.parametrize(("cores", "workers", "threads"), [(8, 2, "2"), (2, 2, "1"), (1, 7, "1"), (16, 0, "16")])
-def test_cores_are_shared_out_among_ranks(cores: int, workers: int, threads: str) -> None:
+def test_cores_are_divided_among_ranks(cores: int, workers: int, threads: str) -> None:
     environment = spec(cores=cores, workers=workers).nodes[0].environment
     assert environment["OMP_NUM_THREADS"] == threads
     assert environment["PET_NNODES"] == str(workers + 1)
@@ -79,7 +79,7 @@ def test_the_recipe_names_the_run_folder(arguments: list[str], name: str) -> Non
     assert recipe_name(arguments) == name
 
 
-def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: Path) -> None:
+def test_paths_in_the_arguments_are_mounted_at_their_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text("")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "text").mkdir()

@@ -95,7 +95,7 @@ def test_a_verdict_decides_the_exit_code(kind: str, code: int) -> None:
     assert (result.verdict, result.code) == (kind, code)
 
 
-def test_a_node_that_never_starts_ends_the_run_by_name() -> None:
+def test_a_node_that_never_starts_ends_the_run_and_is_named() -> None:
     state = run_of({"kind": "node_up", "node": "master", "t": 5.0}, {"kind": "node_up", "node": "worker-1", "t": 6.0})
     assert judge(state, 0.0, 5.0 + START_SPREAD_S - 0.1) is None
     result = judge(state, 0.0, 5.0 + START_SPREAD_S)
@@ -262,7 +262,7 @@ def test_ranks_with_the_same_pid_on_different_nodes_are_told_apart() -> None:
     assert [line.text for line in state.story if line.grave] == ["worker-1 (rank 1) was killed by SIGSEGV at step 240"]
 
 
-def test_a_crash_without_a_signal_says_where_to_read() -> None:
+def test_a_crash_without_a_signal_is_reported_with_its_log() -> None:
     state = run_of(*training(), *began(), ended(1, 1, error="OSError: x"), AGAIN)
     assert "worker-1 (rank 1) ended with code 1: OSError: x; logs/rank-1.log" in state.story[-1].text
 
@@ -444,7 +444,7 @@ def test_a_node_with_a_final_exit_code_is_not_started_again(code: int) -> None:
     assert not may_restart(NodeState("worker-1", "exited", code), [], stopping=False)
 
 
-def test_all_ended_wants_every_planned_node() -> None:
+def test_a_run_has_ended_only_when_every_planned_node_has() -> None:
     ends = [exited(name, 0) for name in NAMES]
     assert not all_ended(run_of(*all_up(), *ends[:2]))
     assert all_ended(run_of(*all_up(), *ends))
@@ -472,7 +472,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_line_still_being_written_is_read_once_it_is_whole(run_dir: Path) -> None:
+def test_a_line_still_being_written_is_read_when_it_is_complete(run_dir: Path) -> None:
     follower, log = Follower(run_dir), run_dir / "ranks/rank-0.jsonl"
     append(log, '{"t": 1, "kind": "step", "rank": 0, "node": "master", "st')
     assert follower.read() == []
@@ -537,7 +537,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(run_dir: Path, monk
     assert [line.text for line in state.story] == ["metrics.jsonl: cannot be read: Permission denied"]
 
 
-def test_events_of_all_files_come_in_the_order_of_time(run_dir: Path) -> None:
+def test_events_of_all_files_are_sorted_by_time(run_dir: Path) -> None:
     follower = Follower(run_dir)
     for rank, t in ((0, 3), (1, 1), (2, 2)):
         append(run_dir / f"ranks/rank-{rank}.jsonl", json.dumps({**STEP, "t": t, "rank": rank}) + "\n")

@@ -277,7 +277,7 @@ def test_ranks_of_the_trainer_that_hang_are_named_whatever_the_servers_do() -> N
     assert (left.cause, left.rank) == (Cause.LEFT_EARLY, 0)
 
 
-def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
+def test_the_first_of_two_faults_in_time_is_the_verdict() -> None:
     late = ended(0, -9, 103.0, how="was killed by SIGKILL")
     assert first(late, node("n1", "paused", 101.0)).node == "n1"
     assert first(late, node("n1", "paused", 104.0)).node == "n0"
@@ -462,7 +462,7 @@ def test_a_jump_of_this_machines_clock_is_not_blamed_on_the_hosts() -> None:
         ("ValueError: bad sample 7", Cause.EXCEPTION),
     ],
 )
-def test_an_exceptions_words_name_its_cause(error: str, cause: Cause) -> None:
+def test_the_text_of_an_exception_determines_its_cause(error: str, cause: Cause) -> None:
     assert cause_of_error(error) == cause
 
 

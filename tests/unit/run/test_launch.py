@@ -122,7 +122,7 @@ def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, c
     assert not backend.running
 
 
-def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, console: Console) -> None:
+def test_a_backend_that_vanishes_ends_follow(backend: MemoryBackend, console: Console) -> None:
     start(backend, console)
     backend.vanishes = True
     with pytest.raises(EngineLost):
@@ -150,7 +150,7 @@ def outcome(tmp_path: Path) -> dict[str, object]:
     return dict(json.loads(path.read_text()))
 
 
-def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
+def test_make_up_works_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
     assert up.up(up.Options(backend="memory"), console) == 0
     (backend,) = made
     assert backend.verbs[:5] == ORDER

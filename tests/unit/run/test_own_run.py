@@ -127,7 +127,7 @@ def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_logged():
     assert "killed" in explained.contradicted
 
 
-def test_a_loss_that_is_no_number_does_not_contradict_a_run_that_ended_well():
+def test_a_nan_loss_does_not_contradict_a_run_that_ended_well():
     shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
     assert (shown.cause, of_run(shown, OwnRun("x", {"verdict": "done"})).contradicted) == ("loss-nan", "")
 
@@ -149,7 +149,7 @@ def test_the_log_of_another_rank_does_not_overrule_the_verdict():
     assert "gpu-memory (master:1)" in explained.contradicted
 
 
-def test_a_rank_that_left_early_is_named_where_the_logs_have_only_its_victims():
+def test_a_rank_that_left_early_is_named_even_if_the_logs_show_only_its_victims():
     message = "worker-1 (rank 1) left early, with code 0; rank 0 lost it"
     explained = of_run(explain({"master": LOST.format(0)}), OwnRun("x", failed(message, "left-early", "worker-1", 1)))
     assert (explained.cause, explained.first) == ("left-early", "rank 1 on worker-1")
@@ -176,7 +176,7 @@ def run_folder(tmp_path):
     return folder
 
 
-def test_the_evidence_is_the_last_line_of_the_log_with_the_words_of_the_verdict(run_folder, capsys):
+def test_the_evidence_is_the_last_log_line_with_the_text_of_the_verdict(run_folder, capsys):
     assert tell([str(run_folder)], Console(False)) == 0
     out = capsys.readouterr().out
     assert f"evidence  rank-0:4 (rank 0): [rank0]: {ERROR}" in out

@@ -171,7 +171,7 @@ def test_a_full_disk_stops_no_follower_and_leaves_no_torn_line(tmp_path: Path, m
     assert [line.text for line in record.story_of(tmp_path)] == ["line 0", "line 1", "line 2"]
 
 
-def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
+def test_the_outcome_records_what_was_reached(tmp_path: Path) -> None:
     run_dir, state = make_run(tmp_path), State(("master",))
     state.apply({"kind": "evaluated", "t": 1, "step": 600, "samples": 360, "values": {"accuracy": 0.989}})
     for rate in (10.0, 5000.0, 5400.0):
@@ -183,7 +183,7 @@ def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
     assert "step 600: held-out accuracy 98.9 %" in (run_dir / "timeline.jsonl").read_text()
 
 
-def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: Path) -> None:
+def test_the_listing_distinguishes_finished_running_and_abandoned_runs(tmp_path: Path) -> None:
     finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
     record.close(finished, Result("done", step=600), State(("master",)), 9.0)
     rows = ends.listing(tmp_path, {going.name})

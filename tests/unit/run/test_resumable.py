@@ -192,7 +192,7 @@ def test_latest_of_the_trainer_is_the_newest_with_a_checkpoint_of_the_named_reci
     assert resumed("latest", Asked(arguments=("--recipe=text",))).run_dir == text
 
 
-def test_resume_by_path_continues_in_a_run_folder_of_ours():
+def test_resume_by_the_path_of_a_run_folder_continues_in_it():
     wanted = of_trainer()
     assert resumed(str(wanted)).run_dir == wanted
     assert resumed(str(wanted.parent / "latest")).run_dir == wanted

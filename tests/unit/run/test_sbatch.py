@@ -104,7 +104,7 @@ def test_a_job_of_musters_own_trainer_is_named_after_it(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options", [{"script": "trian.py"}, {"each": "trian.py --rank 0"}, {"script": "bash trian.sh"}]
 )
-def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, options):
+def test_a_script_that_the_jobs_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, options):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     code, text, message = exported(monkeypatch, capsys, **options)
@@ -133,6 +133,6 @@ def test_a_comment_cannot_become_a_command():
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])
-def test_a_value_that_is_no_number_from_1_is_refused(text):
+def test_an_invalid_number_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match=f"--nodes {text}: not a number from 1"):
         read_text("nodes", text)

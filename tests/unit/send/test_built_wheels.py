@@ -113,7 +113,7 @@ def test_a_wheel_that_different_readers_could_read_differently_is_refused(tmp_pa
     refused(tmp_path / NAME)
     refused(made(tmp_path, [(f"odd/{n}.py", "") for n in range(wheels._MOST_FILES)]))
     lies = bytearray(made(tmp_path, [("odd/z", bytes(1 << 20))]).read_bytes())
-    at = lies.rindex(b"odd/z") - 46  # its entry in the central directory; the two sizes are too large and too small
+    at = lies.rindex(b"odd/z") - 46  # its entry in the archive's directory: almost 4 GiB, then too little
     for size in (0xFFFFFFF0, 10):
         lies[at + 24 : at + 28] = struct.pack("<L", size)
         (tmp_path / NAME).write_bytes(lies)

@@ -170,7 +170,7 @@ def test_without_dockerignore_git_venv_caches_and_runs_are_not_sent(folder):
     assert not {name for name in entries(pack(folder)) if name.endswith("file")}
 
 
-def test_names_of_any_length_and_alphabet_arrive(folder):
+def test_names_of_any_length_and_alphabet_are_sent(folder):
     name = "größe-" + "x" * 200 + ".py"
     (folder / name).write_text("1")
     assert content(pack(folder), name) == b"1"

@@ -47,7 +47,7 @@ def test_no_command_continues_after_the_program_has_ended(tmp_path):
     assert not (tmp_path / "done").exists()
 
 
-def test_a_python_that_warns_at_each_start_is_the_same_base(tmp_path):
+def test_a_python_that_prints_warnings_at_each_start_keeps_its_base(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "warning of process $$" >&2\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)

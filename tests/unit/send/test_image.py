@@ -179,7 +179,7 @@ def test_the_compression_is_one_that_the_engine_can_read():
     assert codec_for(replace(STORE, version="dev")) is GZIP
 
 
-def test_too_little_disk_is_refused_with_both_figures():
+def test_too_little_disk_space_is_refused_with_both_figures():
     check_space(replace(STORE, free=None), [10**15])
     check_space(replace(STORE, free=3 * 10**9), [10**9])
     with pytest.raises(DeployError, match=r"in /var/lib/docker: the image needs 4.1 GB, 3.0 GB are free"):

@@ -17,7 +17,7 @@ from deploy.send.image.compression import GZIP, ZSTD, decompress
 from deploy.send.image.layer_cache import LayerCache
 from deploy.send.image.model import digest
 
-PIECE = 1 << 19  # small, so that a layer of several pieces is soon read
+PIECE = 1 << 19  # small, so that a layer with several pieces is read quickly
 # Random, so that compressed layers do not become tiny; one is larger than a piece.
 BODIES = [random.Random(seed).randbytes(size) for seed, size in enumerate((1000, 300_000, PIECE + 12345))]
 LAYERS = [digest(body) for body in BODIES]
@@ -135,7 +135,7 @@ def test_an_image_that_ends_early_or_lacks_a_layer_is_an_error_and_leaves_no_par
     assert fetch(cache, Source(saved(BODIES)))
 
 
-def test_parts_of_a_push_that_was_killed_are_cleared_away(cache, tmp_path):
+def test_partial_files_of_a_killed_push_are_removed(cache, tmp_path):
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers/0011.part").write_bytes(b"half")
     fetch(cache, Source(saved(BODIES)))

@@ -79,7 +79,7 @@ def test_a_path_that_hosts_do_not_have_is_not_mounted(path):
         "No such file or directory: 'a\0b'",
     ],
 )
-def test_other_words_give_no_hint(folder, words):
+def test_other_messages_give_no_hint(folder, words):
     assert missed.hint(words, folder, Choice()) == ""
 
 
@@ -94,7 +94,7 @@ def test_a_file_that_was_sent_gives_no_hint(folder):
 
 
 @pytest.mark.parametrize("path", [".env", "conf/.env", "key.txt"])
-def test_no_hosts_message_makes_muster_suggest_sending_a_credential(folder, path):
+def test_a_hosts_message_never_makes_the_hint_send_a_credential(folder, path):
     hint = missed.hint(f"No such file or directory: '{path}'", folder, Choice())
     assert path in hint
     assert "--include" not in hint
@@ -115,7 +115,7 @@ def test_the_note_about_unsent_files_does_not_offer_to_send_a_credential(folder)
     assert "--include" not in note
 
 
-def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_path):
+def test_a_module_of_an_unsent_folder_is_named_with_the_folder(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("train.py", "data/__init__.py", "data/text.py"):
         (tmp_path / name).write_text("x")
@@ -332,7 +332,7 @@ def test_for_files_around_the_folder_the_hint_sends_the_folder_above(tmp_path, m
 
 
 @pytest.mark.parametrize("path", ["../../.ssh/id_rsa", "../../other/a.py", "../own.py", "../none.py", "/etc/passwd"])
-def test_no_hosts_message_makes_the_hint_send_more_than_the_repository(tmp_path, monkeypatch, path):
+def test_a_hosts_message_never_makes_the_hint_send_more_than_the_repository(tmp_path, monkeypatch, path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (".ssh/id_rsa", "other/a.py", "repo/.git/HEAD", "repo/own.py", "repo/trainer/train.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -453,7 +453,7 @@ def test_the_outputs_of_an_earlier_local_run_are_not_to_be_sent(corpus):
     assert not missed.hint(words, corpus, Choice())
 
 
-def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
+def test_a_folder_that_a_script_wants_to_write_to_gives_no_hint(corpus):
     assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice())
     assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice())
 

@@ -71,7 +71,7 @@ def test_a_path_elsewhere_is_not_a_path_of_the_script(path):
     assert not named_paths.all_of(f"No such file: '{path}'", "r-1")
 
 
-def test_a_path_with_wildcards_is_looked_for_by_its_folder():
+def test_a_path_with_wildcards_is_reduced_to_its_folder():
     assert named_paths.all_of("FileNotFoundError: 'data/en/*.txt'") == ["work/data/en"]
     assert named_paths.missing("FileNotFoundError: 'data/*/a-?.txt'") == ["work/FileNotFoundError", "work/data"]
 

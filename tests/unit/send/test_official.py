@@ -35,7 +35,7 @@ def x86(driver, *gpus):
         ((535, 104, 5), (6, 1), "2.13.0-cuda12.6"),
     ],
 )
-def test_driver_and_gpu_choose_the_image(driver, gpu, image):
+def test_driver_and_gpu_determine_the_image(driver, gpu, image):
     assert chosen(x86(driver, gpu)).startswith(image)
 
 

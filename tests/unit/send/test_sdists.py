@@ -45,7 +45,7 @@ def answering(code, headers=(), pieces=(b"",)):
         server.shutdown()
 
 
-def test_the_login_of_the_index_opens_its_files_and_no_other_hosts(monkeypatch):
+def test_the_login_of_the_index_is_sent_for_its_files_and_to_no_other_host(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with index.serve("127.0.0.1", {NAME: DATA}) as url:
         place = url.rpartition("/")[0].replace("me:sesame-4715@", "")

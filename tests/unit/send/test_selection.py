@@ -93,7 +93,7 @@ def test_a_folder_inside_a_repository_obeys_the_rules_above_it(folder, monkeypat
     assert files(folder / "sub") == below
 
 
-def test_rules_hold_in_a_folder_that_is_no_repository(folder):
+def test_rules_apply_in_a_folder_that_is_not_a_repository(folder):
     (folder / ".git").rename(folder.parent / "elsewhere")
     assert files(folder) == {*SENT, "excluded.txt"}
 

@@ -96,13 +96,13 @@ def test_a_lock_has_only_names_versions_and_hashes(tmp_path, line):
     assert store.find("key", tmp_path) is None
 
 
-def test_the_same_lines_on_another_base_are_other_packages():
+def test_the_same_lines_on_another_base_give_another_digest():
     assert KEPT.digest("a") == replace(KEPT, lines=tuple(reversed(LINES))).digest("a")
     assert KEPT.digest("a") != KEPT.digest("b")
     assert KEPT.digest("a") != replace(KEPT, sources=()).digest("a")
 
 
-def test_there_is_one_uv_for_hosts_and_for_this_machine():
+def test_hosts_and_this_machine_use_the_same_uv():
     locked = Path(__file__).resolve().parents[3] / "requirements/uv.txt"
     assert locked.read_text() == uv.PINS
     assert f"uv=={uv.VERSION} " in uv.PINS

@@ -54,7 +54,7 @@ def test_pips_error_is_quoted_and_no_partial_folder_is_left(tmp_path, links):
 
 
 @pytest.mark.long
-def test_the_command_for_a_wheel_of_another_processor_is_one_that_works_here(tmp_path, links):
+def test_the_hinted_command_for_a_wheel_of_another_processor_works_here(tmp_path, links):
     shutil.rmtree(links)
     with pytest.raises(DeployError) as refused:
         uv.program(tmp_path, "aarch64")
