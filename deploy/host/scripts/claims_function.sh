@@ -19,7 +19,7 @@ claims() (
     find . -mindepth 1 -maxdepth 2 "(" ! -path "./muster-claims*" -o -type d ! -user 0 ! -path ./muster-claims ")" -prune \
         -o -type f -exec stat -c "%u %Y %i %s %U/%n" {} + 2>/dev/null | LC_ALL=C awk -v now="$(date +%s)" -v place="$(pwd -P)/" '
         BEGIN {
-            # The kernel identifies a lock by its file system's device, which stat does not report on every file system.
+            # The kernel identifies a lock by the device of its file system; stat does not always report it.
             while ((getline < "/proc/self/mountinfo") > 0)
                 if ($5 == "/" || index(place, $5 "/") == 1) if (length($5) >= length(at)) { at = $5; split($3, device, ":") }
             head = sprintf("%02x:%02x:", device[1], device[2])

@@ -1,4 +1,4 @@
-"""What a host says becomes facts; what it cannot say becomes a default or a fault with its next command."""
+"""A host's answer is parsed into facts; a missing part becomes a default, or an error with the next command."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from deploy.host.facts import Address, Route
 from deploy.preflight.checks import hosts as host_checks
 from tests.hostile.engine import described
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 LINK = '[{"ifname":"%s","addr_info":[{"family":"inet","local":"%s","prefixlen":24,"scope":"%s"}]}]'
@@ -28,7 +28,7 @@ def answer(*lines):
     return "\n".join((*lines, ENGINE))
 
 
-def test_this_machine_answers_the_look_and_its_answer_is_read():
+def test_the_look_script_runs_on_this_machine_and_its_answer_is_parsed():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         done = subprocess.run(commands.look(), capture_output=True, text=True, check=True)
         rows = [line for line in done.stdout.splitlines() if line.split(" ")[0] not in ("engine", "engine-error")]
@@ -52,7 +52,7 @@ def test_this_machine_answers_the_look_and_its_answer_is_read():
         ('{"Client":{},"Server":{"Version":"26.1.5"}}', "[name=seccomp,profile=builtin]", ""),
     ],
 )
-def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, security, cause):
+def test_the_podman_command_and_a_rootless_engine_are_recognized(tmp_path, version, security, cause):
     docker = tmp_path / "docker"
     server = version if "Server" in version else ""
     docker.write_text(
@@ -90,7 +90,7 @@ def test_podmans_own_command_and_a_rootless_engine_are_named(tmp_path, version, 
         ("echo panic: assignment to entry in nil map; echo asm.s:349; exit 2", "docker-refused", "nil map"),
     ],
 )
-def test_a_docker_that_crashes_or_chatters_is_told_by_its_own_words(tmp_path, script, cause, words):
+def test_a_docker_that_crashes_or_chatters_is_reported_in_its_own_words(tmp_path, script, cause, words):
     docker = tmp_path / "docker"
     version = '{"Client":{},"Server":{"Version":"26.1.5"}}'
     docker.write_text(
@@ -105,7 +105,7 @@ def test_a_docker_that_crashes_or_chatters_is_told_by_its_own_words(tmp_path, sc
     assert words in raised.value.message
 
 
-def test_gpus_are_those_nvidia_smi_lists():
+def test_gpus_are_those_that_nvidia_smi_lists():
     facts = host_facts.parse(
         answer("gpu 0, GPU-5d5b, 412, 81920, 97, NVIDIA A100-SXM4-80GB", "gpu No devices were found"), 0
     )
@@ -116,14 +116,14 @@ def test_gpus_are_those_nvidia_smi_lists():
     ("interface", "scope", "count"),
     [
         *(("eth0", "global", 1), ("docker0", "global", 0), ("lo", "global", 0), ("eth0", "link", 0)),
-        *(("br-9c1", "global", 0), ("lom1", "global", 1)),  # a card may be called after "LAN on motherboard"
+        *(("br-9c1", "global", 0), ("lom1", "global", 1)),  # "LAN on motherboard": the name of a network card
     ],
 )
-def test_only_addresses_a_peer_may_reach_count(interface, scope, count):
+def test_only_addresses_that_a_peer_can_reach_count(interface, scope, count):
     assert len(host_facts.parse_addresses(LINK % (interface, "10.0.0.4", scope))) == count
 
 
-def test_a_network_is_shared_or_not():
+def test_two_addresses_share_a_network_or_not():
     mine = Address("eth0", "10.0.0.4", 24)
     assert mine.shares_network(Address("ib0", "10.0.0.9", 24))
     assert not mine.shares_network(Address("eth0", "10.0.1.4", 24))
@@ -148,7 +148,7 @@ def test_a_container_is_known_by_its_labels():
     assert host_facts.parse(answer(f"container {row}"), 0).containers[0].code is None
 
 
-def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver_logged():
+def test_a_host_reports_its_free_space_and_the_log_of_its_gpu_driver():
     facts = host_facts.parse(
         answer("room 12", "home-readonly", "kernel [9.1] NVRM: loading", "kernel [9.9] NVRM: Xid"), 0
     )
@@ -167,7 +167,7 @@ def test_a_host_tells_whether_a_run_could_keep_anything_and_what_its_gpus_driver
         ("Cannot connect to the Docker daemon at unix:///var/run/docker.sock.", "does not answer", "systemctl"),
     ],
 )
-def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, message, hint):
+def test_a_host_without_an_engine_raises_an_error_with_the_next_command(words, message, hint):
     with pytest.raises(DeployError, match=message) as caught:
         host_facts.parse(f"home /home/u\nengine-error {words}", 0)
     assert hint in caught.value.hint
@@ -184,7 +184,7 @@ def test_a_host_without_an_engine_is_a_fault_with_its_next_command(words, messag
         (lambda home: ((home / ".muster").mkdir(), (home / ".muster/runs").touch()), "/.muster/runs"),
     ],
 )
-def test_what_stands_where_the_runs_go_is_named_unless_it_takes_files(tmp_path, make, closed):
+def test_a_path_that_blocks_the_runs_folder_is_named(tmp_path, make, closed):
     make(tmp_path)
     home = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=home)
@@ -195,7 +195,7 @@ def test_what_stands_where_the_runs_go_is_named_unless_it_takes_files(tmp_path, 
     assert facts.closed == (f"{tmp_path}{closed}" if closed else "")
 
 
-def test_what_the_system_says_of_a_closed_folder_is_quoted(tmp_path):
+def test_the_system_error_for_an_unusable_folder_is_quoted(tmp_path):
     (tmp_path / ".muster").symlink_to(".muster")
     home = {**os.environ, "HOME": str(tmp_path)}
     done = subprocess.run(commands.look(), capture_output=True, text=True, check=True, env=home)
@@ -203,7 +203,7 @@ def test_what_the_system_says_of_a_closed_folder_is_quoted(tmp_path):
     assert host_facts.parse(answer(*rows), time.time()).closed_why == "Too many levels of symbolic links"
 
 
-def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
+def test_a_read_only_file_system_is_reported_as_read_only(tmp_path):
     (tmp_path / ".muster").mkdir()
     mount = 'mount --bind "$HOME" "$HOME" && mount -o remount,bind,ro "$HOME" && exec "$@"'
     argv = ["unshare", "--map-root-user", "--mount", "sh", "-c", mount, "sh", *commands.look()]
@@ -221,7 +221,7 @@ def test_a_file_system_that_is_read_only_is_told_as_that(tmp_path):
 @pytest.mark.parametrize(
     ("prints", "words"), [("echo 203.0.113.7", "203.0.113.7"), ("echo []", ""), ("", ""), ("echo no; exit 1", "no")]
 )
-def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
+def test_a_foreign_ip_command_is_named_with_its_path(tmp_path, prints, words):
     (tmp_path / "ip").write_text(f"#!/bin/sh\n{prints}\n")
     (tmp_path / "ip").chmod(0o755)
     path = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
@@ -238,7 +238,7 @@ def test_an_ip_of_somebodys_own_is_named_with_its_path(tmp_path, prints, words):
         assert "type -a ip" in told.fix
 
 
-def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
+def test_a_docker_client_that_hangs_in_a_plugin_counts_as_a_silent_engine(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text('#!/bin/sh\n[ "$1" != info ] || exec sleep 60\necho \'{"Server": {"Version": "1"}}\'\n')
     docker.chmod(0o755)
@@ -249,7 +249,7 @@ def test_a_client_that_hangs_in_a_plugin_is_a_silent_engine(tmp_path):
         host_facts.parse(done.stdout, time.time())
 
 
-def test_a_folder_in_the_place_of_the_engines_socket_is_told_as_that(tmp_path):
+def test_a_folder_at_the_path_of_the_engines_socket_is_reported_as_a_folder(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text("#!/bin/sh\necho permission denied while trying to connect to the Docker daemon socket; exit 1\n")
     docker.chmod(0o755)
@@ -261,7 +261,7 @@ def test_a_folder_in_the_place_of_the_engines_socket_is_told_as_that(tmp_path):
     assert raised.value.cause.name == "docker-down"
 
 
-def test_words_that_end_in_a_place_to_read_on_are_told_with_what_is_wrong(tmp_path):
+def test_an_error_that_ends_with_a_link_is_quoted_with_its_reason(tmp_path):
     docker = tmp_path / "docker"
     docker.write_text(
         "#!/bin/sh\necho Sorry, home directories outside of /home needs configuration. >&2\n"
@@ -290,7 +290,7 @@ def test_words_that_end_in_a_place_to_read_on_are_told_with_what_is_wrong(tmp_pa
         ({"DOCKER_HOST": "unix:///run/docker.sock"}, "laptop", "", "sudo systemctl start docker"),
     ],
 )
-def test_a_client_that_is_sent_to_another_engine_is_told_what_sends_it(tmp_path, variables, chosen, at, fix):
+def test_an_error_names_the_setting_that_points_the_client_at_another_engine(tmp_path, variables, chosen, at, fix):
     (tmp_path / "docker").write_text(
         "#!/bin/sh\necho Cannot connect to the Docker daemon at tcp://x. Is it up; exit 1\n"
     )

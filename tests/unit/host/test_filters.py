@@ -1,4 +1,4 @@
-"""A pattern of `muster logs --grep` finds the text of a line on a host, wherever its log is: never its time."""
+"""On a host, a `muster logs --grep` pattern matches a line's text, never its time stamp, in every kind of log."""
 
 import os
 import shutil
@@ -8,12 +8,12 @@ import pytest
 
 from deploy.host import commands
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 STAMP = "2026-11-27T03:00:00.000000001Z"
 LINES = ("a first", "then a/b", "loss nan", "[3] 2027", "atb\\", "a\tb")
-# Tools like those of busybox.
+# A wrapper that refuses GNU options, as the tools in busybox do.
 PLAIN = """#!/bin/sh
 for word; do case $word in -nu* | --line-buffered) exit 1 ;; esac; done
 exec {} "$@"
@@ -35,7 +35,7 @@ exec {} "$@"
     ],
 )
 @pytest.mark.parametrize("plain", ["", "sed", "grep"])
-def test_a_pattern_finds_the_text_that_comes_after_the_time(tmp_path, monkeypatch, plain, pattern, found):
+def test_a_pattern_matches_the_text_after_the_time_stamp(tmp_path, monkeypatch, plain, pattern, found):
     docker = tmp_path / "docker"
     docker.write_text("#!/bin/sh\ncat <<'END'\n" + "".join(f"{STAMP} {line}\n" for line in LINES) + "END\n")
     docker.chmod(0o755)
@@ -44,10 +44,10 @@ def test_a_pattern_finds_the_text_that_comes_after_the_time(tmp_path, monkeypatc
         (tmp_path / plain).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     for mark in ("", "mark"):
-        command = commands.console("run", "", mark, pattern)  # which ends its whole group
+        command = commands.console("run", "", mark, pattern)  # the command kills its whole process group when it ends
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, start_new_session=True)
         assert done.stdout.splitlines() == [f"{STAMP} {LINES[each]}" for each in found], done.stderr
-        # A rank's own log has no times.
+        # A rank's own log has no time stamps.
         log = [shutil.which("sh"), "-c", commands.script.text("filter_function") + "\nfilter"]
         given = {"pattern": pattern, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
         done = subprocess.run(log, env=given, input="\n".join(LINES), capture_output=True, text=True, timeout=30)

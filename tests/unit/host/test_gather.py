@@ -1,4 +1,4 @@
-"""Which hosts a fetch asks for their files, by the room on the disk here."""
+"""Which hosts a fetch asks for their files, given the free space on this machine's disk."""
 
 import io
 import os
@@ -17,7 +17,7 @@ def orders(size, count, hosts=64):
     )
 
 
-def test_the_small_files_of_many_hosts_fit_where_a_gigabyte_is_free():
+def test_the_small_files_of_many_hosts_fit_into_a_free_gigabyte():
     assert not gather._refuse_full(orders(1000, 3), 1 << 30).faults
 
 
@@ -31,8 +31,8 @@ def test_files_that_do_not_fit_are_refused_by_name():
     assert "h2: its files need up to" in faults["h2"].message
 
 
-def test_a_link_that_a_host_has_is_named_with_the_place_to_which_it_leads(tmp_path):
-    """It said that `./work/data` is a link, and nobody knew what had not come."""
+def test_a_link_that_a_fetch_leaves_out_is_named_with_its_target(tmp_path):
+    """The message once said only that `./work/data` is a link, so nobody knew which files were missing."""
     packed, root = io.BytesIO(), os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.GNU_FORMAT) as archive:
         link = tarfile.TarInfo("./work/data")

@@ -1,4 +1,4 @@
-"""Which GPUs a deploy gets: only those that nobody has, and of those who wait, the first."""
+"""Which GPUs a deploy gets: only free ones, and only if nobody has waited for them longer."""
 
 import json
 
@@ -12,7 +12,7 @@ MINE, HERS, HIS = "aa", "bb", "cc"
 
 
 def host(*rows, count=4):
-    """A host with so many GPUs, GPU-0 and on, and more lines of its answer."""
+    """A host with `count` GPUs, named GPU-0 and up; `rows`: more lines of its answer."""
     return gpus.parse([*(f"gpu {index}, GPU-{index}, 4, 81559, 0, H100" for index in range(count)), *rows])
 
 
@@ -42,7 +42,7 @@ def chosen(asked, *rows, **more):
     ],
     ids=["process", "label", "created", "number", "somebody's container", "CDI", "deploy"],
 )
-def test_a_gpu_that_somebody_has_is_not_given(holder):
+def test_a_gpu_that_somebody_has_is_not_given_away(holder):
     assert chosen(2, holder) == [0, 2]
     assert choose((1,), host(holder), MINE).taken
     assert not choose((1,), host(holder), MINE).gpus
@@ -61,18 +61,18 @@ def test_a_gpu_that_somebody_has_is_not_given(holder):
     ],
     ids=["a tool that watches GPUs", "one by CDI", "the driver's server", "a CPU run", "torn", "odd"],
 )
-def test_what_holds_no_gpu_keeps_nobody_from_it(nobody):
+def test_a_run_without_gpus_blocks_nobody(nobody):
     assert chosen(2, nobody) == [0, 1]
 
 
-def test_all_gpus_are_not_given_while_a_run_has_one_whatever_computes_there():
+def test_all_gpus_are_given_despite_other_processes_but_not_while_a_run_has_one():
     assert chosen("auto", "app GPU-1, 7, 300, Xorg") == [0, 1, 2, 3]
     assert not chosen("auto", "app GPU-1, 7, 300, Xorg", alone=True)
     assert not chosen("auto", container("r1", "GPU-3"))
     assert not chosen("auto", container("old", requests=[{"Count": -1}])), "a run of an older Muster has all of them"
 
 
-def test_memory_that_nobody_to_be_seen_holds_is_in_use():
+def test_a_gpu_with_memory_in_use_by_an_unseen_process_is_not_free():
     used = gpus.parse(["gpu 0, GPU-0, 40210, 46068, 0, L40S"])
     assert (
         choose(1, used, MINE).taken
@@ -80,21 +80,21 @@ def test_memory_that_nobody_to_be_seen_holds_is_in_use():
     )
 
 
-def test_who_waits_longest_is_next_and_nobody_passes():
+def test_whoever_waits_longest_is_next_and_nobody_overtakes():
     rows = [claim(7, HERS, waits=True), claim(9, HIS, waits=True)]
     assert choose(1, host(*rows), HERS).gpus
     assert choose(1, host(*rows), HIS).taken == "the deploy of train.py (alice@laptop) waits there for GPUs"
     assert choose(1, host(*rows), MINE).taken
 
 
-def test_a_host_without_gpus_is_free_where_no_other_run_is():
+def test_a_host_without_gpus_is_free_if_no_other_run_is_on_it():
     assert not choose("auto", host(count=0), MINE, alone=True).taken
     assert choose("auto", host(container("r1"), count=0), MINE, alone=True).taken == "run r1 (alice) runs there"
     assert choose(0, host(claim(3, HERS, whole=True)), MINE, alone=True).passing
     assert not choose("auto", host(container("r1"), count=0), MINE).taken, "two runs may share a CPU"
 
 
-def test_whoever_owns_a_claim_is_its_user_and_no_text_speaks_for_another_claim():
+def test_the_file_owner_is_the_user_of_a_claim_and_a_claim_speaks_only_for_itself():
     line = claim(5, HERS, "GPU-1")
     assert (
         choose((1,), host(line.replace(" alice ", " eve ")), MINE).taken
@@ -106,7 +106,7 @@ def test_whoever_owns_a_claim_is_its_user_and_no_text_speaks_for_another_claim()
     assert chosen((1,), line.replace(f" {HERS} ", f" {HIS} ")) == [1]
 
 
-def test_of_two_deploys_that_claim_the_same_at_once_each_sees_the_other():
+def test_two_deploys_that_claim_the_same_gpus_at_once_see_each_other():
     own = choose((0, 1), host(), MINE)
     lost = lost_to(own, host(claim(5, HERS, "GPU-1")).claims, MINE, alone=False)
     assert (lost.gpus, lost.passing) == ((), True)
@@ -124,7 +124,7 @@ def run(number, token, state, *own, whole=False):
     )
 
 
-def test_a_node_that_waits_has_what_its_claim_says_and_not_all_that_its_container_sees():
+def test_a_waiting_node_has_the_gpus_of_its_claim_not_all_that_its_container_sees():
     waiting = container("r2", requests=[{"Count": -1}], waits=HERS)
     assert chosen("auto", waiting, run(3, HERS, "rests")) == [0, 1, 2, 3], "its turn is on another host"
     assert chosen(2, waiting, run(3, HERS, "holds", "GPU-0")) == [1, 2]
@@ -133,7 +133,7 @@ def test_a_node_that_waits_has_what_its_claim_says_and_not_all_that_its_containe
     assert not chosen(1, waiting), "without its claim, it may have every one"
 
 
-def test_a_host_without_gpus_is_not_free_while_a_run_there_has_waited():
+def test_a_host_without_gpus_is_taken_by_a_run_whose_wait_is_over():
     waiting = container("r2", waits=HERS)
     held = [run(3, HERS, state, whole=True) for state in ("holds", "runs")]
     taken = [choose("auto", host(waiting, each, count=0), MINE, alone=True).taken for each in held]
@@ -141,7 +141,7 @@ def test_a_host_without_gpus_is_not_free_while_a_run_there_has_waited():
     assert not choose("auto", host(waiting, run(3, HERS, "rests", whole=True), count=0), MINE, alone=True).taken
 
 
-def test_where_it_cannot_be_told_nothing_is_given():
+def test_no_gpus_are_given_if_the_free_ones_cannot_be_determined():
     broken = host("gpu-code 18", "gpu Failed to initialize NVML", count=0)
     with pytest.raises(DeployError, match="could not tell which GPUs are free"):
         choose(1, broken, MINE)
@@ -152,6 +152,6 @@ def test_where_it_cannot_be_told_nothing_is_given():
 
 
 @pytest.mark.parametrize("asked", [5, (0, 4)])
-def test_gpus_that_are_not_there_are_refused_and_not_waited_for(asked):
+def test_a_request_for_gpus_that_do_not_exist_is_refused_without_waiting(asked):
     with pytest.raises(UsageError, match="the host has 4 GPUs"):
         choose(asked, host(), MINE, alone=True)

@@ -1,4 +1,4 @@
-"""What a host's shell asks about GPUs, with stand-ins for what we have none of: hung drivers, kernel logs."""
+"""The shell scripts that ask a host about its GPUs, with stand-ins for hung drivers and kernel logs."""
 
 import os
 import subprocess
@@ -8,17 +8,17 @@ import pytest
 
 from deploy.host import commands, gpus
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
-# A process in the driver that no signal ends, as far as a shell can show it.
+# Imitates, as well as a shell can, a process stuck in the driver that no signal ends.
 HANGS = "trap '' TERM; echo 1 >>$0.asked; sleep 6"
 STORM = "".join(f"[8.{n}] NVRM: Xid (PCI:0000:61:00): 45, pid=1496200, name=python, Ch {n:08x}\n" for n in range(120))
 
 
 @pytest.fixture
 def host(tmp_path):
-    """host(words, **tools): what a script prints where these tools are, and /sys and /proc/driver lie in `tmp_path`."""
+    """host(words, **tools): what a script prints if it finds these tools, and /sys and /proc/driver in `tmp_path`."""
 
     def run(words, **tools):
         for name, does in {"docker": "exit 0", **tools}.items():
@@ -35,7 +35,7 @@ def host(tmp_path):
     return run
 
 
-def test_a_driver_that_hangs_where_no_signal_ends_it_is_told_and_waited_for_once(host, tmp_path):
+def test_a_driver_hang_that_no_signal_ends_is_reported_and_waited_for_only_once(host, tmp_path):
     began = time.monotonic()
     seen = gpus.parse(host(commands.script("gpus", "1", commands.GPU_COLUMNS), nvidia_smi=HANGS))
     assert seen.fault.startswith("nvidia-smi does not answer")
@@ -45,7 +45,7 @@ def test_a_driver_that_hangs_where_no_signal_ends_it_is_told_and_waited_for_once
     assert (tmp_path / "nvidia-smi.asked").read_text() == "1\n1\n"
 
 
-def test_gpus_and_who_computes_are_told_though_an_inforom_is_corrupt(host):
+def test_gpus_and_their_processes_are_listed_despite_a_corrupt_inforom(host):
     smi = "case $1 in *apps*) echo GPU-1, 7, 100, python;; *) echo 0, GPU-1, 100, 16280, 0, P100;; esac"
     warns = smi + "; echo WARNING: infoROM is corrupted at gpu 0000:0B:00.0; exit 14"
     seen = gpus.parse(host(commands.script("gpus", "5", commands.GPU_COLUMNS), nvidia_smi=warns))
@@ -61,13 +61,13 @@ def test_gpus_and_who_computes_are_told_though_an_inforom_is_corrupt(host):
     ],
     ids=["an H100", "a bridge of Grace"],
 )
-def test_only_a_gpu_without_its_tools_is_one_that_could_not_be_told(host, tmp_path, device, said):
+def test_only_a_real_gpu_without_nvidia_smi_is_an_error(host, tmp_path, device, said):
     (tmp_path / "pci/devices/0").mkdir(parents=True)
     (tmp_path / "pci/devices/0/modalias").write_text(f"pci:{device}\n")
     assert bool(gpus.parse(host(commands.script("gpus", "5", commands.GPU_COLUMNS))).fault) is said
 
 
-def test_the_xid_that_began_it_is_not_lost_in_the_lines_of_every_channel(host, tmp_path):
+def test_the_first_xid_is_kept_when_every_channel_logs_one(host, tmp_path):
     (tmp_path / "nvidia").mkdir()
     (tmp_path / "nvidia/version").touch()
     (tmp_path / "log").write_text("[8.0] NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off the bus.\n" + STORM)

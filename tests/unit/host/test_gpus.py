@@ -1,4 +1,4 @@
-"""Who holds which GPU, from what nvidia-smi answers: never "free" or "no GPU" where it could not be told."""
+"""Who holds which GPU, from the output of nvidia-smi: never "free" or "no GPU" if that is uncertain."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def held_by(name):
     return [row[-1] for row in tables.gpu_rows({"a": answer(name)})]
 
 
-def test_holders_have_their_user_their_container_and_their_run():
+def test_a_process_on_a_gpu_is_listed_with_its_user_container_and_run():
     busy, free = answer("held").gpus
     ours, other = busy.holders
     assert (ours.pid, ours.memory_mib, ours.user) == (4711, 61230, "alice")
@@ -31,7 +31,7 @@ def test_holders_have_their_user_their_container_and_their_run():
     assert answer("held").fault == ""
 
 
-def test_the_container_of_this_engine_is_named_where_engines_are_nested():
+def test_with_nested_engines_the_container_of_this_engine_is_named():
     inner, outer = "a" * 64, "b" * 64
     rows = ["gpu 0, GPU-1, 5000, 81559, 9, H100", "app GPU-1, 7, 4000, python", f"container {inner} muster-r r"]
     for cgroup in (
@@ -42,7 +42,7 @@ def test_the_container_of_this_engine_is_named_where_engines_are_nested():
         assert (holder.container, holder.run) == ("muster-r", "r")
 
 
-def test_what_a_driver_does_not_tell_is_not_known():
+def test_values_that_a_driver_does_not_report_are_unknown():
     (gpu,) = answer("shared").gpus
     assert gpu.busy is None
     (holder,) = gpu.holders
@@ -50,7 +50,7 @@ def test_what_a_driver_does_not_tell_is_not_known():
     assert answer("shared").fault == ""
 
 
-def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
+def test_a_gpu_in_use_by_an_unseen_process_is_not_free():
     assert held_by("unseen") == ["somebody who cannot be seen from here"]
     assert held_by("held")[-1] == "free"
 
@@ -63,14 +63,14 @@ def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
         ("hanging", "does not answer: the driver hangs, or its persistence mode is off"),
     ],
 )
-def test_a_driver_that_fails_is_told_in_its_own_words(name, words):
+def test_a_driver_failure_is_reported_in_its_own_words(name, words):
     answered = answer(name)
     assert words in answered.fault
     assert any("could not tell" in cell for row in tables.gpu_rows({"a": answered}) for cell in row)
     assert "no GPU" not in tables.gpu_words(answered)
 
 
-def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
+def test_the_gpus_that_still_answer_are_shown_with_the_error():
     assert [gpu.index for gpu in answer("lost").gpus] == [0]
     assert tables.gpu_words(answer("lost")).endswith("and one that fails")
 
@@ -79,7 +79,7 @@ def test_the_gpus_that_still_answer_are_shown_beside_the_fault():
     "cells",
     ["0, 97887, [GPU requires reset]", "[GPU is lost], [GPU is lost], [GPU is lost]", "[Unknown Error], 46068, 0"],
 )
-def test_a_gpu_that_is_listed_and_fails_is_a_fault_and_not_free(cells):
+def test_a_gpu_that_is_listed_but_fails_is_an_error_and_not_free(cells):
     answered = gpus.parse(
         [f"gpu 0, GPU-1, {cells}, NVIDIA RTX PRO 6000", "gpu 1, GPU-2, 4, 97887, 0, NVIDIA RTX PRO 6000"]
     )
@@ -87,11 +87,11 @@ def test_a_gpu_that_is_listed_and_fails_is_a_fault_and_not_free(cells):
     assert cells in answered.fault
 
 
-def test_a_gpu_of_unified_memory_is_known_to_be_free():
+def test_a_gpu_with_unified_memory_can_be_known_to_be_free():
     assert held_by("unified") == ["free", "18.7 GiB  pid 114687  alice  /usr/local/bin/python"]
 
 
-def test_a_gpu_without_its_inforom_is_no_fault():
+def test_a_gpu_without_an_inforom_is_no_error():
     assert answer("inforom").fault == ""
     assert held_by("inforom") == ["free"]
 
@@ -102,18 +102,18 @@ def test_an_answer_to_another_question_is_a_fault_and_no_gpu():
     assert "No devices were found" in answered.fault
 
 
-def test_a_host_without_any_has_none():
+def test_a_host_without_gpus_has_none():
     assert gpus.parse(["time 1", "node x"]) == gpus.Gpus()
     assert tables.gpu_words(gpus.Gpus()) == "no GPU"
     assert tables.gpu_rows({"a": gpus.Gpus()}) == [("a", "no GPU", "", "", "", "")]
 
 
-def test_a_device_without_its_tools_could_not_be_told():
+def test_an_nvidia_device_without_nvidia_smi_is_an_error():
     answered = gpus.parse(["gpu-error an NVIDIA device is there, nvidia-smi is not"])
     assert tables.gpu_words(answered) == "could not tell: an NVIDIA device is there, nvidia-smi is not"
 
 
-def test_who_was_given_a_gpu_is_shown_before_it_computes():
+def test_whoever_was_given_a_gpu_is_shown_before_computing_on_it():
     assert held_by("claimed") == [
         "given to run r1 (carol)",
         "given to the deploy of train.py (alice@laptop)",

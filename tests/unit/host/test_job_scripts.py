@@ -1,4 +1,4 @@
-"""What a login node does for a start, in a real shell, with stand-ins for Slurm: other runs of that name stay."""
+"""A login node's scripts for a start, in a real shell with a fake Slurm: another run of that name is kept."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 from deploy.host.commands import script
 from deploy.send.folder.folder_stream import FolderStream
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 SBATCH = "echo 9; exit 0"
@@ -18,7 +18,7 @@ REFUSES = "echo 'Invalid account' >&2; exit 1"
 
 @pytest.fixture
 def login(tmp_path):
-    """Runs a script of the login node, on a folder that it shares; `.asked` has what was asked of Slurm."""
+    """Run a login node's script on its shared folder; the file `.asked` lists the calls of Slurm commands."""
     tools, shared = tmp_path / "bin", tmp_path / "shared"
     tools.mkdir()
     shared.mkdir()
@@ -44,7 +44,7 @@ def login(tmp_path):
 
 
 @pytest.mark.parametrize("of", ["hosts", "slurm"])
-def test_a_start_takes_no_folder_that_another_run_has_and_gives_none_back(login, of):
+def test_a_start_neither_takes_nor_removes_the_folder_of_another_run(login, of):
     (login.folder / "work").mkdir(parents=True)
     (login.folder / "work/best.pt").write_text("weeks")
     if of == "slurm":
@@ -59,7 +59,7 @@ def test_a_start_takes_no_folder_that_another_run_has_and_gives_none_back(login,
     assert "scancel" not in login.asked()
 
 
-def test_a_start_that_was_cut_off_before_its_job_may_be_made_again_and_is_undone_whole(login):
+def test_a_start_cut_off_before_its_job_can_be_repeated_and_is_undone_completely(login):
     for _ in range(2):
         assert login("make-job", login.shared, "exp").returncode == 0
         assert b"taken" not in login("look-cluster", login.shared, "exp").stdout
@@ -67,7 +67,7 @@ def test_a_start_that_was_cut_off_before_its_job_may_be_made_again_and_is_undone
     assert not login.folder.exists()
 
 
-def test_a_job_that_was_submitted_is_cancelled_with_its_folder_and_what_sbatch_refuses_leaves_none(login):
+def test_undo_cancels_a_submitted_job_and_removes_the_folder_even_if_sbatch_refused_it(login):
     login("make-job", login.shared, "exp")
     assert login("submit-job", str(login.folder), "exp", "").stdout == b"job 9\n"
     assert login("undo-job", login.shared, "exp", "", "job").stdout == b"undone\n"
@@ -80,14 +80,14 @@ def test_a_job_that_was_submitted_is_cancelled_with_its_folder_and_what_sbatch_r
     assert not login.folder.exists()
 
 
-def test_the_id_of_a_job_is_known_where_a_site_has_its_sbatch_print_more(login):
+def test_the_job_id_is_found_even_if_a_sites_sbatch_prints_more(login):
     login.tool("sbatch", "echo '--> Verifying valid submit host...OK'; echo; echo 9")
     login("make-job", login.shared, "exp")
     assert login("submit-job", str(login.folder), "exp", "").stdout == b"job 9\n"
     assert (login.folder / "job").read_text() == "9\n"
 
 
-def test_a_resume_that_sbatch_refuses_leaves_the_run_whole_and_its_name_taken(login):
+def test_a_resume_that_sbatch_refuses_leaves_the_run_and_its_name_untouched(login):
     login("make-job", login.shared, "exp")
     assert login("submit-job", str(login.folder), "exp", "").stdout == b"job 9\n"
     (login.folder / "work/best.pt").write_text("weeks")

@@ -1,4 +1,4 @@
-"""What a login node says of a job is read with care: it may be anybody's."""
+"""A login node's answer about a job is parsed strictly: the login node may be anybody's."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ def line(state="RUNNING", reason="None"):
     return f"job {LINE.format(state=state, reason=reason)}"
 
 
-def test_a_line_of_scontrol_is_read():
+def test_a_line_of_scontrol_is_parsed():
     job = jobs.parse_job([line("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"), "hosts n1 n2 n1"])
     assert job == jobs.Job(
         "PENDING", "ReqNodeNotAvail, UnavailableNodes:n7", ("n1", "n2"), 75, 0, 2, "01:00:00", 93784.0
@@ -28,7 +28,7 @@ def test_a_line_of_scontrol_is_read():
     assert jobs.parse_job([line()]).reason == ""
 
 
-def test_a_forgotten_job_is_read_from_the_accounting_or_is_gone():
+def test_a_job_that_the_controller_forgot_is_read_from_the_accounting_or_is_gone():
     assert jobs.parse_job(["record CANCELLED by 1000|0:15"]) == jobs.Job("CANCELLED", signal=15)
     assert jobs.parse_job(["job gone"]).state == jobs.GONE
     assert jobs.parse_job(["job away"]).state == jobs.AWAY
@@ -41,12 +41,12 @@ def test_a_forgotten_job_is_read_from_the_accounting_or_is_gone():
         *([line(), "hosts n1 $(reboot)"], ["job " + "x" * 100_000], ["record \x1b[2J|0:0"]),
     ],
 )
-def test_anything_else_is_that_hosts_fault(lines):
+def test_anything_else_is_a_bad_answer(lines):
     with pytest.raises(BadAnswer):
         jobs.parse_job(lines)
 
 
-def test_the_last_line_of_sbatch_counts_and_its_number_is_a_number():
+def test_the_last_line_of_sbatch_counts_and_its_job_id_must_be_a_number():
     assert jobs.parse_submitted("Welcome!\njob 12\n") == ("job", "12")
     assert jobs.parse_submitted("job 12;cluster1") == ("job", "12")
     assert jobs.parse_submitted("unknown") == ("unknown", "")
@@ -55,7 +55,7 @@ def test_the_last_line_of_sbatch_counts_and_its_number_is_a_number():
             jobs.parse_submitted(answer)
 
 
-def test_a_look_at_the_cluster_gives_a_whole_path_or_says_what_is_wrong():
+def test_a_look_at_the_cluster_returns_an_absolute_path_or_the_problem():
     assert jobs.parse_look("version slurm 24.11\nshared /scratch/u\n").shared == "/scratch/u"
     assert jobs.parse_look("lacks sbatch flock\nversion \n").lacks == ("sbatch", "flock")
     assert jobs.parse_look("version \nwrong no such folder there\n").wrong
@@ -64,7 +64,7 @@ def test_a_look_at_the_cluster_gives_a_whole_path_or_says_what_is_wrong():
             jobs.parse_look(answer)
 
 
-def test_the_state_of_a_run_and_its_last_words():
+def test_the_state_answer_has_the_job_and_the_last_words():
     number, job, words = jobs.parse_state(f"id 12\n{line()}\nend\nlast words\nend\n")
     assert (number, job and job.state, words) == ("12", "RUNNING", "last words\nend\n")
     assert jobs.parse_state("unsubmitted\nend\n")[1] is None
@@ -72,7 +72,7 @@ def test_the_state_of_a_run_and_its_last_words():
 
 
 def state_of(tmp_path, number, **programs):
-    """What `state` reads of a run on a login node with these programs."""
+    """What `jobs.state` reports about a run on a login node where these programs are installed."""
     (tmp_path / ".muster/runs/r1").mkdir(parents=True)
     (tmp_path / ".muster/runs/r1/.submitting").touch()
     (tmp_path / ".muster/runs/r1/.submit.lock").touch()
@@ -85,18 +85,18 @@ def state_of(tmp_path, number, **programs):
     return jobs.parse_state(done.stdout)
 
 
-def test_a_job_of_which_a_silent_controller_says_nothing_may_have_been_submitted(tmp_path):
+def test_while_the_controller_is_silent_a_job_may_have_been_submitted(tmp_path):
     number, job, _ = state_of(tmp_path, "", squeue="exit 1")
     assert (number, job and job.state) == ("", jobs.AWAY)
 
 
-def test_a_job_that_a_cut_submission_left_is_found_and_one_that_it_did_not_make_is_not(tmp_path):
+def test_a_job_left_by_an_interrupted_submission_is_found_if_there_is_one(tmp_path):
     assert state_of(tmp_path / "none", "", squeue="exit 0")[1] is None
     scontrol = f"[ $2 != job ] || echo '{line().removeprefix('job ')}'"
     assert state_of(tmp_path / "one", "", squeue="echo 12", scontrol=scontrol)[0] == "12"
 
 
-def test_what_scontrol_says_of_its_own_configuration_is_no_state_of_the_job(tmp_path):
+def test_an_scontrol_complaint_about_its_configuration_is_not_the_job_state(tmp_path):
     said = "scontrol: error: _parse_next_key: Parsing error at unrecognized key: NewKey"
     answer = f"case $2 in job) echo '{line().removeprefix('job ')}' ;; *) echo n1 ;; esac"
     _, job, _ = state_of(tmp_path, "12", scontrol=f"echo '{said}' >&2\n{answer}")

@@ -1,4 +1,4 @@
-"""What is kept on a host is read strictly, and only what was named, is old enough and has no container goes."""
+"""`clean` parses a host's list strictly and removes only what is named, old enough and not used by a container."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def names(wanted, had=HAD):
     return {thing.name for thing in goes}, {thing.name for thing in stays}
 
 
-def test_the_answer_is_read_with_ages_and_sizes():
+def test_the_answer_is_parsed_with_ages_and_sizes():
     things = {thing.name: thing for thing in kept()}
     assert (things["old"].age_s, things["old"].bytes, things["old"].used) == (900_000, 2 << 20, False)
     assert (things["muster-packages-1"].age_s, things["muster-packages-1"].bytes) == (None, None)
@@ -60,7 +60,7 @@ def test_the_answer_is_read_with_ages_and_sizes():
     assert not things.keys() & {"theirs:latest", "gone:latest", "muster-packages-2", "data"}
 
 
-def test_only_what_is_named_goes_and_never_what_a_container_has():
+def test_only_named_things_are_removed_and_never_what_a_container_uses():
     assert names(Selection()) == (set(), set())
     assert names(Selection(runs=("old", "alive"))) == ({"old"}, {"alive"})
     assert names(Selection(runs=("all",))) == ({"old", "young"}, {"alive"})
@@ -72,7 +72,7 @@ def test_only_what_is_named_goes_and_never_what_a_container_has():
     assert names(Selection(kinds=frozenset({"images"}), runs=("old",))) == ({"muster-code:latest", "old"}, set())
 
 
-def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
+def test_an_age_limit_keeps_younger_things_and_those_of_unknown_age():
     every = Selection(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
     assert names(every)[0] == {"old", "muster-code:latest", "0123abcd"}
     assert [leftovers.age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
@@ -81,7 +81,7 @@ def test_an_age_keeps_what_is_younger_and_what_has_no_known_age():
             leftovers.age(text)
 
 
-def test_a_run_and_data_that_no_host_has_are_named():
+def test_a_run_or_data_that_no_host_has_is_named():
     there = {"a": kept(), "b": []}
     wanted = Selection(runs=("old", "nope", "all"), data=("89abcdef", "old", "all"))
     assert leftovers.unknown(there, wanted) == [("runs", "nope"), ("data", "old")]
@@ -91,22 +91,22 @@ def test_a_run_and_data_that_no_host_has_are_named():
     "line",
     ["runs a/../b 1 1", "runs", "runs $(id) 1 1", "runs a x 1", "runs a 1 -1"],
 )
-def test_an_odd_line_is_that_hosts_fault(line):
+def test_an_odd_line_is_a_bad_answer(line):
     with pytest.raises(BadAnswer):
         leftovers.parse(f"now 5\n{line}\n", Had())
     with pytest.raises(BadAnswer):
         leftovers.parse("", Had())
 
 
-def test_a_run_that_goes_on_at_one_host_stays_on_all_which_may_share_a_home():
+def test_a_run_in_use_on_one_host_is_kept_on_all_since_they_may_share_a_home():
     shared = leftovers.together({"a": kept(Had()), "b": kept()})
     goes, stays = leftovers.chosen(shared["a"], Selection(runs=("all",), kinds=frozenset({"caches"})))
     assert {thing.name for thing in stays} == {"alive", "muster-cache-tools-1000"}
     assert "1000/triton" in {thing.name for thing in goes}
 
 
-def test_what_a_host_left_under_a_former_name_is_listed_and_goes_with_nothing(tmp_path, monkeypatch):
-    """A rented box comes back with another name: gigabytes of its environments were nowhere to be seen."""
+def test_files_under_a_former_host_name_are_listed_but_never_removed(tmp_path, monkeypatch):
+    """A rented host comes back with another name: once, gigabytes of its environments were listed nowhere."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("former", os.uname().nodename):
         (tmp_path / f".muster/bare/{name}/volumes").mkdir(parents=True)

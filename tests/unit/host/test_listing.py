@@ -1,11 +1,11 @@
-"""What of a run's folder on a host is asked for."""
+"""Which files of a run's folder a fetch asks a host for."""
 
 from deploy.host.files.listing import Listing, Stamp, parse, select
 
 STAMP = Stamp(10, 1)
 
 
-def test_a_list_has_what_was_sent_what_was_copied_and_the_files():
+def test_a_listing_has_the_sent_files_the_copied_files_and_all_files():
     answer = (
         '{"train.py": ["digest", 4, 1]}\n{"work/last.pt": [10, 1, "a"], "home/x": [10, 1, "a"]}\n'
         "81a4 4 1 ./work/train.py\n81a4 10 1 ./work/last.pt\n81a4 10 2 ./home/x\nend\n"
@@ -17,14 +17,14 @@ def test_a_list_has_what_was_sent_what_was_copied_and_the_files():
     assert not files.origin("work/train.py")
 
 
-def test_spoilt_lists_name_no_copies():
+def test_corrupt_lists_name_no_copies():
     for spoilt in ("", "[]", '{"a": 1}', '{"a": [1]}', '{"a": ["1", 2]}', "{" * 5000):
         files = parse(f"{spoilt}\n{spoilt}\nend\n")
         assert not files.sent
         assert not files.copies
 
 
-def test_a_copy_stays_where_the_host_that_it_came_from_is_asked_too():
+def test_a_copy_is_left_out_if_the_host_that_it_came_from_is_asked_too():
     files = Listing(
         {"work/a.pt": STAMP, "work/b.pt": STAMP}, copies={"work/a.pt": (STAMP, "a"), "work/b.pt": (STAMP, "b")}
     )
@@ -33,7 +33,7 @@ def test_a_copy_stays_where_the_host_that_it_came_from_is_asked_too():
     assert chosen.leave_out == ["work/a.pt"]
 
 
-def test_the_agents_own_pipes_are_left_out_without_a_word_and_the_scripts_are_not():
+def test_the_agents_pipes_are_left_out_silently_and_the_scripts_own_are_not():
     files = parse("{}\n{}\n11a4 0 1 ./nodes/.a/0.output\n11a4 0 1 ./work/mine\nend\n")
     assert select(files, (), lambda path, stamp: False).leave_out == ["nodes/.a/0.output"]
 
@@ -46,7 +46,7 @@ HIDDEN = (
 )
 
 
-def test_a_result_is_asked_for_wherever_it_lies_and_downloads_stay():
+def test_results_are_fetched_from_every_folder_and_downloads_stay_on_the_host():
     files = parse(HIDDEN)
     chosen = select(files, (), lambda path, stamp: False)
     assert list(chosen.wanted) == ["home/.cache/mychat/model.pt"]
@@ -54,7 +54,7 @@ def test_a_result_is_asked_for_wherever_it_lies_and_downloads_stay():
     assert {"home/.cache/hub", "work"} <= set(chosen.leave_out)
 
 
-def test_only_brings_a_download_with_its_links_named():
+def test_naming_a_download_folder_fetches_it_with_its_links():
     chosen = select(parse(HIDDEN), ["home/.cache/hub"], lambda path, stamp: False)
     assert list(chosen.wanted) == [f"home/.cache/hub/{BLOB}"]
     assert f"home/.cache/hub/{LINK}" not in chosen.leave_out

@@ -1,4 +1,4 @@
-"""Whose lines lie where: runs and ranks of a console, and of a rank's own log."""
+"""Which run and rank a line of a console, or of a rank's own log, belongs to."""
 
 import subprocess
 import sys
@@ -14,7 +14,8 @@ from deploy.host.commands import RUN_IN_CONTAINER
 
 HOME = Path(__file__).resolve().parents[3]
 
-# As an engine keeps 90 MB, at a fiftieth of the size: lines, the agent's counts between them, what may come late.
+# An engine keeps 90 MB of a console. Here all sizes are a fiftieth of the real ones: the script's
+# output, the interval of the agent's counts in it, and how much may arrive late.
 PART = 50
 TALKS = "for number in range(10_000): print(number, 'x' * 100)"
 RELAY = f"""
@@ -33,7 +34,7 @@ relay.finish()
 
 @pytest.fixture(scope="module")
 def console(tmp_path_factory):
-    """All lines of a script's console, as its agent passes them on."""
+    """All lines of a script's console as its agent forwards them."""
     line = [sys.executable, "-c", RELAY, TALKS, str(tmp_path_factory.mktemp("outcome"))]
     return subprocess.run(line, cwd=HOME, capture_output=True, text=True, check=True).stdout.splitlines()
 
@@ -44,7 +45,7 @@ def at_a_fiftieth(monkeypatch):
 
 
 def misses(lines, whole=True):
-    """How often it is told that these lines are not all."""
+    """How many times ConsoleCount reports that lines are missing from these."""
     missed = []
     heard = host_logs.ConsoleCount(lambda: missed.append(1), whole)
     own = [line for line in lines if not heard.is_count(line)]
@@ -52,16 +53,16 @@ def misses(lines, whole=True):
     return len(missed)
 
 
-def test_a_console_that_was_read_whole_is_no_alarm_from_wherever_and_however_often_it_begins(console):
+def test_a_console_read_completely_raises_no_alarm_wherever_reading_begins(console):
     assert len([line for line in console if line.startswith("muster-said ")]) >= 4
     assert misses(console) == 0
-    assert misses(console + console) == 0  # a node that was started again
-    assert misses([*console, console[-1]]) == 0  # two streams, each with its end
+    assert misses(console + console) == 0  # a node that was restarted
+    assert misses([*console, console[-1]]) == 0  # two streams, each with its own end
     assert misses(console[5000:], whole=False) == 0
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, 5000), (0, 2000), (4000, 9980)])
-def test_lines_that_are_missing_in_front_or_between_are_told_once(console, first, last):
+def test_lines_missing_at_the_start_or_in_between_are_reported_once(console, first, last):
     assert misses([*console[:first], *console[last:]]) == 1
 
 
@@ -77,32 +78,32 @@ def members_of(hosts):
     return {name: container for name, of_host in hosts.items() for container in of_host.members}
 
 
-def test_ranks_are_counted_node_by_node_in_their_places():
+def test_ranks_are_numbered_node_by_node_in_the_order_of_places():
     hosts = {"b": host(1, 4), "a": host(0, 8), "c": host(2, 1)}
     members = members_of(hosts)
     ranks = {name: host_logs.rank_text([own]) for name, own in host_logs.ranks_of(members).items()}
     assert ranks == {"a": "0-7", "b": "8-11", "c": "12"}
 
 
-def test_a_node_that_was_not_asked_is_counted_like_its_neighbour():
+def test_an_unasked_node_is_assumed_to_have_as_many_ranks_as_its_neighbour():
     assert host_logs.ranks_of(members_of({"b": host(1, 8)})) == {"b": range(8, 16)}
 
 
-def test_a_ranks_own_log_goes_before_its_console():
+def test_a_ranks_own_log_takes_precedence_over_its_console():
     hosts = {"a": host(0, 2, logs=[0, 1]), "b": host(1, 2)}
     assert host_logs.host_of_rank(hosts, members_of(hosts), "r", 1) == ("a", True)
     with pytest.raises(DeployError, match="ranks 2-3 share one console on b"):
         host_logs.host_of_rank(hosts, members_of(hosts), "r", 3)
     with pytest.raises(DeployError, match="no host here has lines of rank 4"):
         host_logs.host_of_rank(hosts, members_of(hosts), "r", 4)
-    with pytest.raises(DeployError) as gone:  # the run has ended, its containers are removed
+    with pytest.raises(DeployError) as gone:  # the run has ended and its containers are removed
         host_logs.host_of_rank(hosts, {}, "r", 2)
     assert gone.value.hint.startswith("there are logs 0, 1: a rank that prints nothing has none")
     alone = {"a": host(0, 1), "b": host(1, 1)}
     assert host_logs.host_of_rank(alone, members_of(alone), "r", 1) == ("b", False)
 
 
-def test_a_line_is_split_from_its_time():
+def test_a_line_is_split_from_its_time_stamp():
     stamp = "2026-11-21T05:28:44.210615635Z"
     assert host_logs.split(f"{stamp} loss 0.1") == (stamp, "loss 0.1")
     assert host_logs.split(f"{stamp} ") == (stamp, "")

@@ -1,4 +1,4 @@
-"""The programs beside a node's agent, in a container of this Muster's and in one that an older Muster has started."""
+"""Programs that run next to a node's agent, in a container that this or an older release of Muster started."""
 
 import os
 import subprocess
@@ -10,14 +10,14 @@ from deploy.host import commands
 
 @pytest.mark.long
 @pytest.mark.parametrize("agent", ["trainer", "muster/trainer"])
-def test_a_program_is_found_under_the_name_that_the_container_has_for_it(tmp_path, agent):
+def test_a_node_program_is_found_in_containers_of_this_and_of_older_releases(tmp_path, agent):
     for package in ("muster", agent, f"{agent}/node"):
         (tmp_path / package).mkdir(exist_ok=True)
         (tmp_path / package / "__init__.py").touch()
     older, words = agent == "trainer", ["one word", "-x"]
     program = tmp_path / agent / "node" / ("why.py" if older else "__main__.py")
     program.write_text("import sys; print(__name__, sys.argv[1:])")
-    # As the login folder of a host, or a user's own: it must not count.
+    # A folder `trainer` in the host's login folder, or in a folder of the user's, must not be used.
     (tmp_path / "work/trainer").mkdir(parents=True)
     done = subprocess.run(
         commands.node_program("why", *words), cwd=tmp_path / "work", capture_output=True, text=True,

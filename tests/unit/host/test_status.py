@@ -1,4 +1,4 @@
-"""What runs on a host, from what it says of itself: numbers where they are known, and nothing made up elsewhere."""
+"""The status of the runs on a host, from its answer: known numbers, and no invented ones."""
 
 import json
 
@@ -28,7 +28,7 @@ def step(run, rank, number, t, **more):
 
 
 def read(*parts):
-    """The containers, and the lines of the host's answer; those of a console begin with `line`."""
+    """Parse these containers and these lines of the host's answer; console lines begin with `line`."""
     containers = [part for part in parts if isinstance(part, Container)]
     lines = [part for part in parts if not isinstance(part, Container)]
     console = "".join(line.removeprefix("line r ") + "\n" for line in lines if line.startswith("line "))
@@ -36,7 +36,7 @@ def read(*parts):
     return status.parse(answer, containers, "/u", {"muster-r": console.encode()})
 
 
-def test_the_slowest_rank_says_how_far_a_node_is():
+def test_the_slowest_rank_determines_the_step_of_a_node():
     plan = json.dumps({"kind": "plan", "batch": 96})
     host_status = read(node("r"), step("r", 0, 230, NOW - 3), step("r", 0, 240, NOW - 2), step("r", 1, 239, NOW - 4))
     (node_status,) = host_status.nodes
@@ -46,7 +46,7 @@ def test_the_slowest_rank_says_how_far_a_node_is():
     assert status.rate(with_plan, with_plan.batch) == pytest.approx(96 / 0.080)
 
 
-def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
+def test_the_batch_size_that_rank_0_reports_gives_every_host_its_rate():
     plan = json.dumps({"kind": "plan", "batch": 96})
     first = read(node("r"), step("r", 0, 240, NOW), f"event r {plan}")
     second = read(node("r"), step("r", 1, 240, NOW))
@@ -56,15 +56,15 @@ def test_the_batch_that_rank_0_knows_gives_every_host_its_rate():
     assert alone[4] == "12.5 steps/s"
 
 
-def test_a_script_of_the_users_shows_its_last_line_and_since_when_it_is_up():
-    """Not an empty line, nor one that only frames others."""
+def test_a_users_script_is_shown_with_its_last_line_and_uptime():
+    """Empty lines, and lines that only frame others, are not shown as the last line."""
     lines = ("line r 2026-11-21T05:21:14.5Z epoch 1\r 10%\r 20%", "line r 2026-11-21T05:21:15.5Z =====")
     host_status = read(node("r"), *lines, "line r 2026-11-21T05:21:15.6Z ")
     (row,) = tables.status_rows({"a": host_status})
     assert row == ("a", "r", "up 3 minutes", "", "", "no GPU", " 20%")
 
 
-def test_a_run_that_has_gone_quiet_shows_for_how_long():
+def test_a_quiet_run_shows_how_long_it_has_been_quiet():
     host_status = read(node("r"), step("r", 0, 240, NOW - 90), "line r 2026-11-21T05:19:46.000000000Z loss 0.1")
     (row,) = tables.status_rows({"a": host_status})
     assert row[3] == "step 240/600 (1:30 ago)"
@@ -81,14 +81,14 @@ def test_a_run_that_has_gone_quiet_shows_for_how_long():
         ("Exited (1) 5 minutes ago", "done", "failed (code 1) 5 minutes ago"),
     ],
 )
-def test_how_a_node_ended_is_told_by_its_verdict_and_its_code(uptime, verdict, words):
+def test_the_verdict_and_the_exit_code_tell_how_a_node_ended(uptime, verdict, words):
     rows = [node("r", "exited", uptime)]
     rows += [f"verdict r {json.dumps({'verdict': verdict, 'code': 0})}"] if verdict else []
     (row,) = tables.status_rows({"a": read(*rows)})
     assert row[2] == words
 
 
-def test_what_goes_on_stands_before_what_has_ended():
+def test_running_nodes_are_listed_before_ended_ones():
     ended = node("old", "exited", "Exited (0) 1 second ago", BEGAN + 3000)
     assert [node_status.run for node_status in read(ended, node("new")).nodes] == ["new", "old"]
 
@@ -99,7 +99,7 @@ def test_torn_and_foreign_lines_change_nothing():
     assert (node_status.step, node_status.verdict) == (None, "")
 
 
-def test_a_node_of_somebody_else_has_its_user_and_none_of_our_steps():
+def test_another_users_node_shows_its_user_and_none_of_our_steps():
     foreign = node("r")._replace(mounts={RUN_IN_CONTAINER: "/v/.muster/runs/r"})
     foreign.labels["muster.user"] = "bob"
     (node_status,) = read(foreign, step("r", 0, 240, NOW)).nodes
@@ -108,14 +108,14 @@ def test_a_node_of_somebody_else_has_its_user_and_none_of_our_steps():
     assert read(foreign).nodes == ()
 
 
-def test_a_host_that_is_not_part_of_the_run_says_so():
+def test_a_host_that_is_not_part_of_the_run_is_shown_as_such():
     (row,) = tables.status_rows({"a": read(node("r"))}, "other")
     assert row[:3] == ("a", "", "not of this run")
     (value,) = tables.status_values({"a": read()})
     assert (value["host"], value["run"]) == ("a", None)
 
 
-def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off():
+def test_a_run_on_several_hosts_is_listed_once_with_the_state_of_its_worst_node():
     done, failed = json.dumps({"verdict": "done"}), json.dumps({"verdict": "failed"})
     host_status = {
         "a": status.parse_runs(f"folder r 1000 20 00003146\nverdict r {done}\nfolder older 500 4 \n"),
@@ -129,13 +129,13 @@ def test_a_run_on_several_hosts_is_listed_once_and_by_the_node_that_is_worst_off
 
 
 @pytest.mark.parametrize(("known", "words"), [(False, "step 20/600 (including repeated steps)"), (True, "step 20/600")])
-def test_a_step_that_counts_repeats_says_so(known: bool, words: str) -> None:
+def test_a_step_count_that_includes_repeats_says_so(known: bool, words: str) -> None:
     event = {"t": NOW - 9, "kind": "continues", "rank": 0, "node": "a", "step": 12, "before": 12, "known": known}
     (row,) = tables.status_rows({"a": read(node("r"), step("r", 0, 20, NOW), f"event r {json.dumps(event)}")})
     assert row[3] == words
 
 
-def test_the_step_of_a_node_is_that_of_its_present_start():
+def test_the_step_of_a_node_is_from_its_current_start():
     """The folder also has the events of the rank that the host had before the run was resumed on other hosts."""
     before, now = step("r", 1, 82, BEGAN - 40), step("r", 0, 255, NOW - 2)
     (node_status,) = read(node("r"), before, now).nodes
@@ -151,7 +151,7 @@ def test_the_step_of_a_node_is_that_of_its_present_start():
         (105, 400, "no step for 1 min 45 s"),
     ],
 )
-def test_a_rate_that_is_old_is_not_the_present_one(age, count, shown):
-    """A report covers `count` steps: of 400 steps of 80 ms it comes every 32 s."""
+def test_an_outdated_rate_is_not_shown_as_the_current_one(age, count, shown):
+    """Each report covers `count` steps: with 400 steps of 80 ms, one comes every 32 s."""
     rows = tables.status_rows({"a": read(node("r"), step("r", 0, 59, NOW - age, count=count))})
     assert rows[0][4] == shown

@@ -1,4 +1,4 @@
-"""Which hosts are bare, and who may bring them the program that runs their nodes as processes."""
+"""Which hosts are bare, and which commands may install the program that runs their nodes as processes."""
 
 import shutil
 import subprocess
@@ -24,7 +24,7 @@ DOWN = (
 
 @pytest.fixture
 def brought(monkeypatch):
-    """The hosts to which the program was brought."""
+    """The names of the hosts that got the program."""
     names = []
     monkeypatch.setattr(bringing, "bring", lambda session, own: names.append(session.name))
     return names
@@ -38,21 +38,21 @@ def hosts(**answers):
     return [host(name, out) for name, out in answers.items()]
 
 
-def test_a_dry_run_brings_nothing_and_says_what_does(brought):
+def test_a_dry_run_installs_nothing_and_names_the_command_that_does(brought):
     with pytest.raises(HostsFailed, match="a dry run sends nothing") as failed:
         observe.facts(hosts(a=NO_ENGINE), bring=True, may_write=False).all()
     assert "muster preflight --hosts me@a:2222" in failed.value.hint
     assert brought == []
 
 
-def test_a_host_without_an_engine_beside_one_that_has_it_gets_nothing(brought):
+def test_a_host_without_an_engine_gets_nothing_if_another_host_has_one(brought):
     faults = observe.facts(hosts(a=NO_ENGINE, b=DOWN), bring=True).faults
     assert faults["a"].cause.name == "docker-missing"
     assert faults["b"].cause.name == "docker-down"
     assert brought == []
 
 
-def test_where_no_host_has_one_each_gets_the_program(brought):
+def test_if_no_host_has_an_engine_each_gets_the_program(brought):
     observe.facts(hosts(a=NO_ENGINE, b=NO_ENGINE), bring=True)
     assert sorted(brought) == ["a", "b"]
 
@@ -62,7 +62,7 @@ OWN = ".muster/bin/docker"
 
 @pytest.fixture
 def place(tmp_path):
-    """place(PROGRAM): the variables of a command on a host whose own engine starts PROGRAM."""
+    """place(PROGRAM): a command's environment on a host where Muster's own engine starts PROGRAM."""
 
     def made(program):
         engine, tools = tmp_path / "home" / OWN, tmp_path / "tools"
@@ -88,21 +88,21 @@ def place(tmp_path):
             "wc",
         ):
             (tools / name).symlink_to(shutil.which(name))
-        # As door/framing.py begins each command.
+        # PATH in the order in which door/framing.py sets it for each command.
         return {"HOME": f"{tmp_path}/home", "PATH": f"{tools}:{engine.parent}"}
 
     return made
 
 
 @pytest.mark.long
-def test_a_host_whose_own_engine_has_lost_its_python_gets_it_again(place):
-    """A rented box comes back with its disk, and another image."""
+def test_a_host_whose_bare_engine_has_lost_its_python_counts_as_bare_again(place):
+    """As when a rented host comes back with its disk but with another image."""
     look = subprocess.run(commands.look(), env=place("/opt/conda/bin/python3.11"), capture_output=True, text=True)
     assert host_facts.is_bare(look.stdout)
 
 
 @pytest.mark.long
-def test_bootstrap_does_not_take_what_muster_brought_for_docker(place):
+def test_bootstrap_does_not_take_musters_own_engine_for_docker(place):
     look = subprocess.run(bootstrap.look(), env=place("/bin/true"), capture_output=True, text=True)
     machine = bootstrap.parse(look.stdout)
     assert (machine.client, machine.answers) == (False, False)
@@ -110,7 +110,7 @@ def test_bootstrap_does_not_take_what_muster_brought_for_docker(place):
 
 @pytest.fixture
 def pythons(monkeypatch):
-    """Which hosts got a Python, of what archive; `pythons.failed`: what a host says of it."""
+    """Records which hosts got a Python, and from which archive; `pythons.failed`: the error that a host reports."""
     got = SimpleNamespace(hosts={}, failed="")
     monkeypatch.setattr(bare_engine.audit, "note", lambda *_: None)
     monkeypatch.setattr(
@@ -122,7 +122,7 @@ def pythons(monkeypatch):
     return got
 
 
-def test_a_host_whose_python_is_old_gets_one_from_here(monkeypatch, brought, pythons):
+def test_a_host_with_an_old_python_gets_one_from_this_machine(monkeypatch, brought, pythons):
     lacks = iter([bringing.Lacks("aarch64", "Python 3.8.18"), None])
     monkeypatch.setattr(bringing, "bring", lambda *_: next(lacks))
     observe.facts(hosts(a=NO_ENGINE), bring=True)
@@ -133,7 +133,7 @@ def nothing(*_):
     raise DeployError("no route to it")
 
 
-def test_where_neither_side_gets_a_python_the_host_is_refused_with_what_to_type(monkeypatch, brought, pythons):
+def test_if_no_python_can_be_fetched_the_host_is_refused_with_what_to_type(monkeypatch, brought, pythons):
     monkeypatch.setattr(bringing, "bring", lambda *_: bringing.Lacks("x86_64", "Python 3.8.18"))
     monkeypatch.setattr(uv, "python_for", nothing)
     monkeypatch.setattr(uv, "python_getter", lambda *_: b"uv")
@@ -147,7 +147,7 @@ def test_where_neither_side_gets_a_python_the_host_is_refused_with_what_to_type(
     assert words.endswith("cannot be installed: this machine: no route to it")
 
 
-def test_hosts_with_different_pythons_all_get_the_same(monkeypatch, brought, pythons):
+def test_hosts_with_different_pythons_all_get_the_same_one(monkeypatch, brought, pythons):
     monkeypatch.setattr(bringing, "python_of", lambda version: version.rpartition("-")[2])
     of = {"a": "3.11.2", "b": "3.13.1", "c": uv.PYTHON}
     answers = {host: f"no-engine\nbare bare-d-{python}\n" for host, python in of.items()}

@@ -1,4 +1,4 @@
-"""The runs of hosts on the board: which are listed, which are followed, and that nothing is done to them."""
+"""The hosts' runs on the board: which are listed, which are followed; the board never changes a run."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from lab.waiting import until
 
 
 def on_host(name, changed=1.0, verdict="", running=False):
-    """A run as a host tells of it."""
+    """A run as a host reports it."""
     node = NodeStatus(RunId(name), NodeName("n"), 0, "train.py", "running", "Up", None, None) if running else None
     return HostRun(RunId(name), changed, 1 << 20, 40, verdict, node)
 
 
 @pytest.fixture
 def hosts(tmp_path, monkeypatch):
-    """What two hosts answer, by host; `followed`: the runs that were, until `over`."""
+    """The `answers` of two hosts; `followed`: the runs that were followed. A follower ends when `over` is set."""
     made = SimpleNamespace(answers={"gpu-a": (), "gpu-b": ()}, followed=[], over=threading.Event())
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     monkeypatch.setattr(status, "ask", lambda cluster, look: Results(made.answers))
@@ -54,8 +54,8 @@ def test_runs_of_hosts_are_rows_with_the_command_that_fetches_them(hosts):
     assert hosts.followed == []
 
 
-def test_the_newest_that_go_on_are_followed_until_the_board_ends(hosts):
-    """So many at once; and a run that a command of this machine follows already is left to that command."""
+def test_the_newest_running_runs_are_followed_until_the_board_ends(hosts):
+    """At most eight at the same time; a run that a command on this machine already follows is left to that command."""
     hosts.answers = {"gpu-a": tuple(on_host(f"run-{at}", float(at), running=True) for at in range(12)), "gpu-b": ()}
     taken = folders.RUNS / "run-11"
     taken.mkdir(parents=True)
@@ -67,8 +67,8 @@ def test_the_newest_that_go_on_are_followed_until_the_board_ends(hosts):
     held.release()
 
 
-def test_a_run_is_followed_and_fetched_as_its_hosts_were_typed(hosts):
-    """It was followed as another user, on port 22: a fault, or a run of another machine."""
+def test_a_run_is_followed_and_fetched_with_its_hosts_as_typed(hosts):
+    """It was once followed as another user, on port 22: this failed, or showed a run of another machine."""
     hosts.answers = {"gpu-a": (on_host("done-1", 5.0, "done"), on_host("run-1", 6.0, running=True)), "gpu-b": ()}
     with board.HostRuns(Options(hosts="me@gpu-a:2222,gpu-b")) as runs:
         until(lambda: hosts.followed, "a follower")
@@ -76,8 +76,8 @@ def test_a_run_is_followed_and_fetched_as_its_hosts_were_typed(hosts):
         assert runs.rows()[0]["command"] == "muster fetch --hosts me@gpu-a:2222 done-1"
 
 
-def test_a_run_that_could_not_be_followed_is_followed_once_its_host_is_back(hosts, monkeypatch):
-    """One cut link, and the board never looked at that run again, nor took back what it had said."""
+def test_a_run_whose_follower_failed_is_followed_again_once_its_host_is_back(hosts, monkeypatch):
+    """After one cut link, the board once never looked at that run again, and never withdrew its error."""
     hosts.answers = {"gpu-a": (on_host("run-1", running=True),)}
     follow, faults = attach.attach, iter([DeployError("no host of run-1 has answered for 600 s")])
 
@@ -93,8 +93,8 @@ def test_a_run_that_could_not_be_followed_is_followed_once_its_host_is_back(host
         until(lambda: not runs.faults, "no fault")
 
 
-def test_runs_that_cannot_be_followed_keep_no_other_from_it_and_go_on(hosts, monkeypatch):
-    """The newest took all places in each round, and were shown as unfinished."""
+def test_runs_that_cannot_be_followed_block_no_others_and_are_still_shown_as_live(hosts, monkeypatch):
+    """Once, the newest took all places in every round, and were shown as unfinished."""
     hosts.answers = {"gpu-a": tuple(on_host(f"run-{at}", float(at), running=True) for at in range(12)), "gpu-b": ()}
     follow, tried = attach.attach, []
 
@@ -112,7 +112,7 @@ def test_runs_that_cannot_be_followed_keep_no_other_from_it_and_go_on(hosts, mon
         assert all(row["live"] for row in runs.rows())
 
 
-def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
+def test_a_host_that_does_not_answer_is_a_fault_and_the_others_runs_are_shown(hosts):
     hosts.answers = {"gpu-a": (on_host("a", 5.0, "failed"),), "gpu-b": DeployError("gpu-b: connection refused")}
     with board.HostRuns(Options(hosts="gpu-a,gpu-b")) as runs:
         until(lambda: runs.faults, "the fault")
@@ -121,8 +121,8 @@ def test_a_host_that_does_not_answer_is_a_fault_and_the_others_are_shown(hosts):
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
-def test_what_this_machine_lacks_is_a_fault_that_is_shown_and_the_hosts_are_asked_again(hosts, monkeypatch):
-    """The thread that asks ended: from then on the list showed what once was as what goes on."""
+def test_an_error_of_this_machine_is_shown_and_the_hosts_are_asked_again(hosts, monkeypatch):
+    """Once, the asking thread ended, and the list showed outdated runs as running from then on."""
     answers, asked = iter([OSError(24, "Too many open files")]), []
 
     def ask(cluster, look):
@@ -143,7 +143,7 @@ def test_what_this_machine_lacks_is_a_fault_that_is_shown_and_the_hosts_are_aske
     assert len(asked) > 2
 
 
-def test_nobody_is_asked_while_nobody_looks(hosts, monkeypatch):
+def test_no_host_is_asked_while_nobody_views_the_board(hosts, monkeypatch):
     asked = []
     monkeypatch.setattr(status, "ask", lambda cluster, look: asked.append(1) or Results({}))
     runs = board.HostRuns(Options(hosts="gpu-a"))
@@ -153,8 +153,8 @@ def test_nobody_is_asked_while_nobody_looks(hosts, monkeypatch):
     assert asked == []
 
 
-def test_a_link_in_the_place_of_a_lock_stops_nobody(tmp_path, monkeypatch):
-    """A run's folder is written by its containers, too."""
+def test_a_link_at_the_path_of_a_lock_stops_no_follower(tmp_path, monkeypatch):
+    """Containers can write to their run's folder, so they could put a link there."""
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r").mkdir()
     (tmp_path / "r/.lock").symlink_to("/etc/passwd")
@@ -163,7 +163,7 @@ def test_a_link_in_the_place_of_a_lock_stops_nobody(tmp_path, monkeypatch):
 
 
 def test_an_onlooker_sends_no_signal_and_removes_nothing(monkeypatch):
-    """Whatever the follower judges: it has no session that it could use."""
+    """Whatever its follower decides: an onlooker has no SSH session to act with."""
     onlooker = object.__new__(Onlooker)
     onlooker.stop()
     onlooker.kill()

@@ -1,4 +1,4 @@
-"""What bootstrap decides for a host, from what the host says of itself."""
+"""What `muster bootstrap` decides for a host, from the host's own answer."""
 
 import os
 import subprocess
@@ -36,7 +36,7 @@ def commands(machine):
     return [" ".join(step.argv) for step in bootstrap.decide(machine).steps]
 
 
-def test_a_host_that_has_all_is_left_alone():
+def test_a_host_that_has_everything_is_left_alone():
     assert bootstrap.decide(READY) == bootstrap.Plan()
     assert bootstrap_run.plan_lines({"a": bootstrap.Plan()}) == ["a: has all it needs"]
 
@@ -49,7 +49,7 @@ def test_a_login_with_a_rootless_engine_is_told_how_to_use_the_hosts_own():
     assert bootstrap.parse("uid 1000\nuser ops\nrootless\n").rootless
 
 
-def test_a_bare_host_gets_its_distributions_own_engine_and_may_use_it():
+def test_a_bare_host_gets_its_distributions_engine_and_the_right_to_use_it():
     made = commands(BARE)
     assert made[0] == "sudo -n apt-get update -q"
     assert "docker.io" in made[1]
@@ -63,13 +63,13 @@ def test_root_needs_neither_sudo_nor_the_group():
     assert not any("sudo" in command or "usermod" in command for command in made)
 
 
-def test_the_client_that_debian_13_keeps_apart_is_not_forgotten():
+def test_the_separate_client_package_of_debian_13_is_installed():
     assert "docker-cli" in commands(replace(BARE, release="13"))[1]
     assert "docker-cli" in commands(replace(BARE, release=""))[1]
     assert "docker-cli" not in commands(replace(BARE, os="ubuntu", release="24.04"))[1]
 
 
-def test_an_engine_that_is_only_asleep_is_started_and_nothing_installed():
+def test_a_stopped_engine_is_started_and_nothing_is_installed():
     assert commands(replace(READY, answers=False, systemd=False)) == ["sudo -n service docker start"]
 
 
@@ -87,37 +87,37 @@ def test_another_system_is_not_touched():
     assert "fedora" in plan.by_hand[0]
 
 
-def test_a_gpu_gets_the_toolkit_where_the_host_can_have_it_and_the_engine_is_started_again():
+def test_a_gpu_host_gets_the_toolkit_if_packaged_and_the_engine_is_restarted():
     made = commands(replace(GPU, toolkit_package=True))
     assert made[1].endswith("--no-install-recommends nvidia-container-toolkit")
     assert made[2] == "sudo -n systemctl restart docker"
 
 
-def test_a_gpu_without_a_package_is_told_and_the_engine_comes_all_the_same():
+def test_a_missing_toolkit_package_is_reported_and_the_engine_is_installed_anyway():
     plan = bootstrap.decide(replace(BARE, gpu=True, driver=True))
     assert any("docker.io" in step.argv for step in plan.steps)
     assert "no package nvidia-container-toolkit" in plan.by_hand[0]
 
 
-def test_containers_that_run_are_not_stopped_for_the_toolkit():
+def test_running_containers_are_not_stopped_for_the_toolkit():
     plan = bootstrap.decide(replace(GPU, toolkit_package=True, running=3))
     assert not plan.steps
     assert "3 running containers" in plan.by_hand[0]
 
 
-def test_a_gpu_without_its_driver_is_told():
+def test_a_gpu_without_a_driver_is_reported():
     assert "driver" in bootstrap.decide(replace(GPU, driver=False, toolkit=True)).by_hand[0]
 
 
-def test_what_a_host_says_is_read_also_where_it_says_little():
+def test_an_answer_is_parsed_even_if_it_is_short_or_empty():
     answer = "os ubuntu\nrelease 24.04\nuid 1000\nuser ops\nsudo\nsystemd\nclient\ndockerd\nanswers\nrunning 2\ngpu\n"
     machine = bootstrap.parse(answer)
     assert machine == replace(READY, os="ubuntu", release="24.04", member=False, running=2, gpu=True)
     assert bootstrap.parse("").os == ""
 
 
-def test_only_a_host_whose_engine_was_asked_is_said_to_have_one(monkeypatch, capsys):
-    """The other got nothing: its owner must do what bootstrap cannot."""
+def test_only_hosts_whose_engine_was_asked_are_reported_as_ready(monkeypatch, capsys):
+    """Nothing was installed on the other host: its owner must do what bootstrap cannot."""
     answers = {"gpu-a": "os fedora\n", "gpu-b": "os debian\nrelease 13\nsudo\nsystemd\nuser ops\n"}
     sessions = {
         name: SimpleNamespace(
@@ -134,8 +134,8 @@ def test_only_a_host_whose_engine_was_asked_is_said_to_have_one(monkeypatch, cap
     assert capsys.readouterr().err.splitlines()[-1] == "an engine answers on gpu-b"
 
 
-def test_a_host_that_speaks_another_language_has_the_same_packages(tmp_path):
-    """`apt-cache` says Installationskandidat there: the package of NVIDIA's toolkit was not seen."""
+def test_packages_are_found_on_a_host_with_another_language(tmp_path):
+    """In German, `apt-cache` prints Installationskandidat: once, NVIDIA's toolkit package was not found."""
     for name, text in {
         "apt-cache": '[ "$LC_ALL" = C ] && echo "  Candidate: 1.17" || echo "  Installationskandidat: 1.17"',
         "docker": "exit 1",

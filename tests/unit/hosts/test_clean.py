@@ -1,4 +1,4 @@
-"""What `muster clean` lists: columns that fit a terminal, and each name as one types it."""
+"""The list that `muster clean` prints: columns that fit a terminal, and each name as the user types it."""
 
 import io
 
@@ -9,7 +9,7 @@ from deploy.hosts.act import clean
 from deploy.report.console import THEME, Console
 
 
-def test_a_list_stands_in_columns_and_a_folder_is_told_by_the_beginning_of_its_digest():
+def test_a_list_has_columns_and_shows_the_beginning_of_a_folders_digest():
     out = RichConsole(file=io.StringIO(), theme=THEME, width=80)
     things = [Leftover("folders", "d3" * 32, 180, 25_000, True), Leftover("runs", "r1", None, None, False)]
     clean._show({"gpu-a": things, "gpu-b": []}, Console(out=out, err=out))

@@ -1,4 +1,4 @@
-"""What each host shall run, as text: the whole `docker run`, the whole environment, no secret in either's way."""
+"""What each host runs, as text: the complete `docker run` and environment, with no secret in either."""
 
 import base64
 import dataclasses
@@ -91,7 +91,7 @@ def test_a_python_path_of_the_users_does_not_hide_the_agent(given, gets):
     assert environment["PYTHONPATH"] == gets
 
 
-def test_a_secret_is_handed_in_and_is_nowhere_else():
+def test_a_secret_goes_by_standard_input_and_is_nowhere_else():
     container = made()[0]
     variables, secrets = (base64.b64decode(line) for line in container.input.splitlines())
     assert json.loads(secrets) == {"HF_TOKEN": "hush"}
@@ -102,14 +102,14 @@ def test_a_secret_is_handed_in_and_is_nowhere_else():
     assert "HF_TOKEN" not in container.environment
 
 
-def test_a_run_without_secrets_waits_for_none_and_may_leave_a_core():
+def test_a_run_without_secrets_waits_for_none_and_may_dump_a_core():
     container = made(dataclasses.replace(WORK, secrets={}))[0]
     assert base64.b64decode(container.input.splitlines()[1]) == b""
     assert "MUSTER_SECRET_NAMES" not in container.environment
     assert not {"core=0", "muster.secrets="} & set(container.argv)
 
 
-def test_rdma_devices_and_memlock_only_where_there_are_any():
+def test_containers_get_rdma_devices_and_memlock_only_if_the_host_has_rdma():
     assert "memlock=-1:-1" not in made()[0].argv
     assert "/dev/infiniband" in made(rdma=True)[0].argv
     assert "memlock=-1:-1" in made(rdma=True)[0].argv
@@ -124,7 +124,7 @@ def test_rdma_devices_and_memlock_only_where_there_are_any():
         ("", True, (), "1"),
     ],
 )
-def test_a_container_has_the_gpus_that_were_chosen_by_uuid_and_as_many_ranks(gpus, picked, options, ranks):
+def test_a_container_has_the_chosen_gpus_by_uuid_and_as_many_ranks(gpus, picked, options, ranks):
     chosen = tuple(GpuUse(index, f"GPU-{letter}", "A", 0, 1, 0) for index, letter in enumerate(gpus))
     container = made(picked=picked, gpus=chosen)[0]
     argv = container.argv
@@ -134,8 +134,8 @@ def test_a_container_has_the_gpus_that_were_chosen_by_uuid_and_as_many_ranks(gpu
 
 
 @pytest.mark.parametrize("typed", [{"env": ("CUDA_VISIBLE_DEVICES=3,1",)}, {"cluster": "of.toml"}])
-def test_a_run_has_the_gpus_that_cuda_visible_devices_names_and_a_rank_for_each(typed, tmp_path, monkeypatch, allowed):
-    """Every GPU of the host had a rank: of four, two failed with `invalid device ordinal`."""
+def test_a_run_has_the_gpus_of_cuda_visible_devices_and_a_rank_for_each(typed, tmp_path, monkeypatch, allowed):
+    """Once, every GPU of the host got a rank: two of four failed with `invalid device ordinal`."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of.toml").write_text('hosts = ["a"]\n[job.environment]\nCUDA_VISIBLE_DEVICES = "3,1"\n')
     (host,) = load_cluster(Options(hosts="a", **typed)).hosts
@@ -152,12 +152,12 @@ def test_a_run_has_the_gpus_that_cuda_visible_devices_names_and_a_rank_for_each(
     assert node.environment["PET_NPROC_PER_NODE"] == "2"
 
 
-def test_no_more_open_files_than_the_engine_may_grant():
+def test_the_open_files_limit_is_no_higher_than_the_engine_allows():
     assert "nofile=1048576:1048576" in made()[0].argv
     assert "nofile=65536:65536" in made(open_files=65536)[0].argv
 
 
-def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
+def test_mounts_of_the_job_and_the_host_are_merged_and_the_hosts_win():
     job = Job(cache=False, mounts=(Mount("/data", "/data", True), Mount("/old", "/scratch", False)))
     argv = made(job=job, host={"mounts": (Mount('/a,b "c"', "/scratch", False),)})[0].argv
     options = [argv[place + 1] for place, word in enumerate(argv) if word == "--mount"]
@@ -165,7 +165,7 @@ def test_mounts_are_the_jobs_and_the_hosts_own_of_two_at_one_place_the_hosts():
     assert options == wanted
 
 
-def test_a_secret_that_is_a_file_goes_into_memory_that_only_the_runs_user_reads():
+def test_a_secret_file_is_in_memory_that_only_the_runs_user_can_read():
     job = Job(secrets=(Secret("account.json", Path("a"), as_file=True), Secret("KEY", None)))
     node = made(dataclasses.replace(WORK, secrets={"account.json": "x" * 9, "KEY": "y" * 9}), job=job)[0]
     folder = node.argv[node.argv.index("--tmpfs") + 1]
@@ -175,7 +175,7 @@ def test_a_secret_that_is_a_file_goes_into_memory_that_only_the_runs_user_reads(
     assert not any("xxxx" in word for word in node.argv)
 
 
-def test_root_hands_the_folder_to_the_number_that_was_chosen_and_never_runs_without_one():
+def test_a_root_login_runs_as_the_chosen_user_number_and_never_without_one():
     container = made(uid=0, gid=0, job=Job(user=70001))[0]
     assert container.owner == "70001:70001"
     assert container.argv[container.argv.index("--user") + 1] == "70001:70001"
@@ -192,7 +192,7 @@ def test_the_trainers_own_recipe_restarts_and_a_script_does_not():
 
 
 @pytest.mark.parametrize(("restarts", "count"), [(None, "2"), (0, "0"), (5, "5")])
-def test_a_script_restarts_as_often_as_asked_whatever_a_variable_of_the_file_says(restarts, count):
+def test_a_script_restarts_as_often_as_asked_whatever_the_files_variables_say(restarts, count):
     job = Job(environment={"PET_MAX_RESTARTS": "2"})
     node = made(dataclasses.replace(WORK, restarts=restarts), job=job)[0]
     assert node.environment["PET_MAX_RESTARTS"] == count
@@ -210,7 +210,7 @@ def test_a_script_restarts_as_often_as_asked_whatever_a_variable_of_the_file_say
     ],
     ids=["a script", "never started again", "resumed", "in its image", "Muster's own trainer"],
 )
-def test_nodes_of_a_script_that_may_start_again_have_one_key_to_share_its_files(changes, shares):
+def test_nodes_of_a_script_that_may_restart_share_one_key_for_its_files(changes, shares):
     work = dataclasses.replace(WORK, **{"restarts": 3, "sent": True, "share_key": "k" * 32, **changes})
     keys = [node.environment.get("MUSTER_SHARE_KEY") for node in made(work)]
     assert len(keys) > 1

@@ -1,4 +1,4 @@
-"""What a host answers to a delete, read."""
+"""Parsing a host's answer to `muster delete`."""
 
 import pytest
 
@@ -11,6 +11,6 @@ def test_files_and_bytes_are_read():
 
 
 @pytest.mark.parametrize("answer", ["", "deleted", "deleted x 3", "deleted 1 -3", "removed 1 2"])
-def test_another_answer_is_refused(answer):
+def test_any_other_answer_is_refused(answer):
     with pytest.raises(BadAnswer):
         deleted_of(answer)

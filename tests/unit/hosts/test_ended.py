@@ -1,4 +1,4 @@
-"""What is known of a run whose containers are gone."""
+"""What is known about a run whose containers are gone."""
 
 import json
 
@@ -35,7 +35,7 @@ def recorded(runs, backend):
     return record.read_json(folder / "outcome.json")["t"]
 
 
-def test_how_long_ago_it_ended_and_where_its_files_are_is_told(runs):
+def test_an_ended_run_is_reported_with_its_age_and_the_hosts_that_have_its_files(runs):
     t = recorded(runs, record.HOSTS)
     fault = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)], "b": [HostRun(RunId("other"), 5.0)]}, t + 20)
     assert "r1 ended (failed) 20.0 s ago" in fault.message
@@ -43,20 +43,20 @@ def test_how_long_ago_it_ended_and_where_its_files_are_is_told(runs):
     assert "r1" in ended.end_of(RUN, {"b": []}, t + 20).hint
 
 
-def test_a_host_that_has_its_files_is_enough_and_a_run_that_nobody_has_is_not_known(runs):
+def test_one_host_with_files_is_enough_to_know_a_run_has_ended(runs):
     fault = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)], "b": [HostRun(RUN)]}, 1.0)
     assert "r1 has ended" in fault.message
     assert "logs --hosts a --run" in fault.hint
     assert ended.end_of(RUN, {"a": []}, 1.0) is None
 
 
-def test_a_run_of_this_machine_says_nothing_about_one_on_hosts(runs):
+def test_a_local_run_says_nothing_about_a_run_on_hosts(runs):
     recorded(runs, "processes")
     assert ended.end_of(RUN, {"a": []}, 1.0) is None
 
 
 class Host:
-    """A session to a host that answers with the last words of its ranks."""
+    """A session whose host answers with the last events of its ranks."""
 
     def __init__(self, name, *verdicts):
         self.name, self.host, self.home = name, InventoryHost(name, name, 2222, "me"), "/home/u/.muster"
@@ -71,7 +71,7 @@ def shown(end, sessions):
     return ended.show(end, sessions, console)
 
 
-def test_attach_shows_an_end_that_is_known_here_and_exits_with_the_runs_code(runs, capsys):
+def test_attach_shows_an_outcome_recorded_here_and_exits_with_the_runs_code(runs, capsys):
     t = recorded(runs, record.HOSTS)
     end = ended.end_of(RUN, {"a": [HostRun(RUN, 5.0)]}, t)
     assert shown(end, []) == 1
@@ -82,14 +82,14 @@ def test_attach_shows_an_end_that_is_known_here_and_exits_with_the_runs_code(run
     ("verdicts", "code"),
     [((["done"], ["done"]), 0), ((["done"], ["failed"]), 1), ((["stopped"], ["stopped"]), 75)],
 )
-def test_without_an_outcome_here_the_ranks_verdicts_on_the_hosts_count(runs, verdicts, code):
+def test_without_a_recorded_outcome_the_ranks_verdicts_on_the_hosts_count(runs, verdicts, code):
     sessions = [Host(name, *of) for name, of in zip("ab", verdicts, strict=True)]
     end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     assert shown(end, sessions) == code
 
 
-def test_who_ended_first_is_named_where_only_its_victims_left_a_verdict(runs, capsys):
-    """The verdicts alone named a rank that had lost the one that was killed."""
+def test_the_rank_that_ended_first_is_named_even_if_only_its_victims_left_a_verdict(runs, capsys):
+    """The verdicts alone would name a rank that had lost the killed one."""
 
     def words(rank, node, t, **end):
         about = {"rank": rank, "node": node, "attempt": 0, "world": 2, "pid": 1}
@@ -106,7 +106,7 @@ def test_who_ended_first_is_named_where_only_its_victims_left_a_verdict(runs, ca
     assert json.loads(capsys.readouterr().out)["message"].startswith("b (rank 1) was killed by SIGKILL")
 
 
-def test_a_host_whose_ranks_left_no_verdict_makes_no_run_done(runs):
+def test_a_run_is_not_done_if_a_hosts_ranks_left_no_verdict(runs):
     end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
     with pytest.raises(ended.Ended):
         shown(end, [Host("a", "done"), Host("b")])
@@ -114,8 +114,8 @@ def test_a_host_whose_ranks_left_no_verdict_makes_no_run_done(runs):
         shown(end, [Host("a")])
 
 
-def test_the_next_commands_log_in_to_the_hosts_as_this_one_did(runs, monkeypatch):
-    """They named gpu-a for me@gpu-a:2222: another user, on another port."""
+def test_the_suggested_commands_log_in_as_this_one_did(runs, monkeypatch):
+    """Once, they named gpu-a for me@gpu-a:2222: another user, on another port."""
     monkeypatch.setattr(ended.observe, "runs", lambda session: [HostRun(RUN, 5.0)] if session.name == "a" else [])
     with pytest.raises(ended.Ended) as end:
         ended.refuse(RUN, [Host("a"), Host("b")])
@@ -124,19 +124,19 @@ def test_the_next_commands_log_in_to_the_hosts_as_this_one_did(runs, monkeypatch
 
 
 @pytest.mark.parametrize("has", [[], [HostRun(RUN, 5.0)]], ids=["nothing", "its files"])
-def test_a_host_that_does_not_answer_may_have_the_run_that_the_others_have_not(has, runs, monkeypatch):
-    """`muster stop` said that they have no runs, or that it has ended, and nothing of the host that was away."""
+def test_a_host_that_does_not_answer_may_have_a_run_that_the_others_lack(has, runs, monkeypatch):
+    """`muster stop` once said that the hosts have no runs, or that it had ended, without naming the silent host."""
     monkeypatch.setattr(ended.observe, "runs", lambda session: has)
     opened = Results({"a": Host("a"), "b": DeployError("b: connection refused")})
     with pytest.raises(HostsFailed, match="b: connection refused"):
         ended.choose(RUN, opened, Results({"a": ()}))
     recorded(runs, record.HOSTS)
-    with pytest.raises(ended.Ended):  # what is known here is told
+    with pytest.raises(ended.Ended):  # the outcome recorded on this machine is reported
         ended.choose(RUN, opened, Results({"a": ()}))
 
 
-def test_a_host_that_does_not_say_which_runs_it_has_may_have_it(runs, monkeypatch):
-    """`muster stop` said that the run is not on these hosts: they have no runs."""
+def test_a_host_that_cannot_list_its_runs_may_have_the_run(runs, monkeypatch):
+    """`muster stop` once said that the run is not on these hosts because they have no runs."""
 
     def slow(session):
         raise DeployError("its disk hangs")
@@ -147,14 +147,14 @@ def test_a_host_that_does_not_say_which_runs_it_has_may_have_it(runs, monkeypatc
 
 
 class Known:
-    """A session as far as a reader looks at it before it reads."""
+    """A session with only what a log reader needs before it reads."""
 
     def __init__(self, name):
         self.host = self
         self.name = name
 
 
-def test_the_logs_of_an_ended_run_are_those_of_its_ranks_wherever_they_lie():
+def test_the_logs_of_an_ended_run_are_read_from_every_host_that_has_ranks_of_it():
     answers = {"a": [0, 1], "b": [2]}
     hosts = {
         host: host_logs.parse((), "\n".join(f"r1/logs/rank-{rank}.log" for rank in ranks))

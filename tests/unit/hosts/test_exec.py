@@ -1,4 +1,4 @@
-"""`muster exec` on hosts, as far as this machine decides about it."""
+"""`muster exec` on hosts: the part that this machine decides."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -10,8 +10,8 @@ from deploy.job.options import Options
 from deploy.report.console import Console
 
 
-def test_a_command_ends_where_nobody_reads_what_it_prints(monkeypatch):
-    """As behind `| head`: a command that prints for ever would hold the hosts, and this terminal."""
+def test_a_command_ends_when_nobody_reads_its_output_any_more(monkeypatch):
+    """As with `| head`: a command that prints forever would block the hosts and this terminal."""
     console, printed = Console(), 0
 
     def endless():

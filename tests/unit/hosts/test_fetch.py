@@ -1,4 +1,4 @@
-"""From which hosts `muster fetch` brings a run's files."""
+"""From which hosts `muster fetch` gets a run's files."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ NO_ENGINE = "home /home/u\nengine-error Cannot connect to the Docker daemon\nrun
 
 @pytest.fixture
 def hosts(tmp_path, monkeypatch):
-    """What hosts answer to a look, by host; `gathered`: those whose files were brought."""
+    """The `answers` of hosts to a look; `gathered`: the hosts whose files were fetched."""
     made = SimpleNamespace(answers={}, gathered=[])
 
     def session(name):
@@ -44,14 +44,14 @@ FAULT = DeployError("gpu-b: connection refused")
 
 
 @pytest.mark.parametrize("run", ["r1", ""])
-def test_files_come_home_from_a_host_whose_engine_does_not_answer(run, hosts):
-    """It was refused: `Cannot connect to the Docker daemon`, though only SSH is needed."""
+def test_files_are_fetched_from_a_host_whose_engine_does_not_answer(run, hosts):
+    """Once, this was refused with `Cannot connect to the Docker daemon`, although only SSH is needed."""
     hosts.answers = {"gpu-a": NO_ENGINE, "gpu-b": "run r2\n" if run else ""}
     assert fetch.fetch(Options(hosts="gpu-a,gpu-b", run=run), Console()).name == "r1"
     assert hosts.gathered == ["gpu-a"]
 
 
-def test_a_host_that_does_not_answer_is_named_once_the_others_files_are_here(hosts):
+def test_a_silent_host_is_named_after_the_others_files_were_fetched(hosts):
     hosts.answers = {"gpu-a": NO_ENGINE}
     with pytest.raises(DeployError, match="gpu-b: connection refused"):
         fetch.fetch(Options(hosts="gpu-a,gpu-b", run="r1"), Console())

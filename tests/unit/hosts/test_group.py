@@ -1,4 +1,4 @@
-"""`--min-nodes` on hosts: what each node has to know of the others, on which ports, and what is refused."""
+"""`--min-nodes` on hosts: what each node must know about the others, the ports, and what is refused."""
 
 import dataclasses
 import json
@@ -28,7 +28,7 @@ WORK = Work("r1", "app", token="7f3a", share_key="key", least=2, ports=(29600, 2
 
 
 def made(work=WORK, gpus=(0, 0, 0), spares=(), arbiter=""):
-    """The nodes of a run on three hosts, with as many ranks on each as are given."""
+    """The nodes of a run on three hosts; `gpus`: the number of ranks on each."""
     hosts = from_flag("a,b,c").hosts
     jobs = [Job(processes=count or "auto") for count in gpus]
     nodes = [
@@ -38,7 +38,7 @@ def made(work=WORK, gpus=(0, 0, 0), spares=(), arbiter=""):
     return group.grouped(nodes, ADDRESSES, work, spares, arbiter)
 
 
-def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_how_many_go_on():
+def test_each_node_knows_all_addresses_and_ports_and_the_label_has_min_nodes():
     node = made()[2]
     plan = json.loads(node.environment[GROUP])
     assert (plan["least"], plan["key"], plan["nodes"]["b"]) == (2, "key", ["10.0.0.2", 29600, 29602])
@@ -48,14 +48,14 @@ def test_each_node_is_told_the_address_and_the_ports_of_all_and_the_label_says_h
     waiting = made(spares=("c",))[0].environment[GROUP]
     assert json.loads(waiting)["spares"] == ["c"]
     assert agents.variables(json.loads(waiting), "c")["PET_NNODES"] == "2:2"
-    # The agent of the third node meets the others at its own address, and gives its ranks' files its own numbers.
+    # The agent of the third node uses its own address, and numbers its ranks' event files from its own first number.
     given = agents.variables(plan, "c", 4)
     assert (given["PET_LOCAL_ADDR"], given[FIRST_FILE]) == ("10.0.0.3", "8")
     file_of = event_file_of(plan, "c", 4)
     assert [file_of(rank) for rank in (0, 3, 8, 11)] == [8, 11, 8, 11]
 
 
-def test_spares_come_last_and_are_marked_wherever_they_were_named(tmp_path):
+def test_spares_come_last_wherever_they_were_named(tmp_path):
     (tmp_path / "cluster.toml").write_text("".join(f'[[hosts]]\nname = "{name}"\n' for name in "dabc"))
     in_file = Options(cluster=str(tmp_path / "cluster.toml"), spare="d")
     for options in (Options(hosts="a,b,c", spare="d"), Options(hosts="d,a,b,c", spare="d"), in_file):
@@ -79,7 +79,7 @@ def test_an_arbiter_comes_last_and_needs_no_gpus():
         load_cluster(Options(hosts="a,b", arbiter="c,d"))
 
 
-def test_hosts_with_different_numbers_of_ranks_are_named():
+def test_hosts_with_different_numbers_of_ranks_are_refused_by_name():
     with pytest.raises(DeployError, match="a 4, b 4, c 2") as refused:
         made(gpus=(4, 4, 2))
     assert refused.value.hint.endswith("--nproc 2")
@@ -92,7 +92,7 @@ def test_the_ports_are_free_on_all_hosts():
         plan.choose_ports([dataclasses.replace(FACTS, listening=frozenset(group.PORTS))], group.PORTS)
 
 
-def test_the_file_says_it_the_flag_overrides_it_and_a_resume_repeats_it(tmp_path):
+def test_the_flag_overrides_min_nodes_of_the_file_and_a_resume_repeats_it(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nmin_nodes = 3\n')
     file = str(tmp_path / "cluster.toml")
     assert load_cluster(Options(cluster=file)).job.min_nodes == "3"
@@ -101,7 +101,7 @@ def test_the_file_says_it_the_flag_overrides_it_and_a_resume_repeats_it(tmp_path
 
 
 def between(outcome, busy=()):
-    """Preflight's verdict where the nodes' own ports are called as well."""
+    """Preflight's verdict if it also connects to the nodes' own ports; `outcome`: the result for a target and port."""
     request = PreflightRequest(endpoint="10.0.0.1", ports=(29600, 29601))
     seen = answers(request)
     more = [
@@ -116,7 +116,7 @@ def between(outcome, busy=()):
     return judge(dataclasses.replace(seen, links=(*seen.links, *more), listens=listens))
 
 
-def test_a_host_whose_firewall_closes_a_port_of_the_register_is_named_before_the_start():
+def test_a_host_whose_firewall_closes_a_membership_port_is_named_before_the_start():
     assert between(lambda target, port: "ok").ok
     closed = between(lambda target, port: "dropped" if (target, port) == ("b", 29601) else "ok")
     assert (closed.cause, closed.hosts) == ("between-ports", ("b",))

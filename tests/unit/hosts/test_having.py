@@ -1,4 +1,4 @@
-"""Which of the files that a failed rank named a host has: asked with the shell that hosts run."""
+"""Which of the files named by a failed rank a host has, asked with the same shell script that hosts run."""
 
 import subprocess
 from types import SimpleNamespace
@@ -8,7 +8,7 @@ from deploy.hosts import nodes
 
 
 class Session:
-    """A host whose home is a folder here; without one it does not answer."""
+    """A host whose home is a local folder; if `home` is None, the host does not answer."""
 
     def __init__(self, name, home):
         self.name, self.host, self.home = name, SimpleNamespace(name=name), home
@@ -19,7 +19,7 @@ class Session:
         return SimpleNamespace(out=subprocess.run(argv, capture_output=True, text=True, check=True).stdout)
 
 
-def test_a_host_says_which_files_its_folder_of_the_run_has_and_one_that_is_away_says_nothing(tmp_path):
+def test_a_host_reports_which_files_its_run_folder_has_and_a_silent_host_is_left_out(tmp_path):
     paths = ["work/a $(touch b).ckpt", "work/none.ckpt"]
     (tmp_path / "runs/r-1/work").mkdir(parents=True)
     (tmp_path / "runs/r-1" / paths[0]).write_text("x")

@@ -1,4 +1,4 @@
-"""A probe that crashes without a word in a container of a small stack is told with that stack, and no other is."""
+"""A probe that crashes silently in a container with a small stack is explained by the stack limit; no other is."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ LIMITS = "Limit      Soft Limit   Hard Limit   Units\nMax stack size            
 
 
 class Session:
-    """A host whose containers have these limits."""
+    """A host whose containers have this stack limit."""
 
     name, host = "b", SimpleNamespace(mounts=(), interface="", environment={})
 
@@ -39,7 +39,7 @@ class Session:
         (137, "24576", "probe-died"),
     ],
 )
-def test_a_crash_is_of_a_small_stack_only_where_the_stack_is_small(code, stack, cause):
+def test_a_crash_is_explained_by_a_small_stack_only_if_the_stack_is_small(code, stack, cause):
     seen, session = answers(), Session(stack)
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
     died = {"b": ("probe-died", f"`... docker run` ended with code {code}: no message")}

@@ -14,7 +14,7 @@ from deploy.job.options import Options
 
 @pytest.fixture
 def reader(monkeypatch):
-    """A reader of a console that ends at once; `engine`: what its host's engine says then of the container."""
+    """reader(engine): the fault after a console that ends immediately; `engine()`: the engine's container lookup."""
     monkeypatch.setattr(logs, "_AGAIN_S", 0.01)
     done = SimpleNamespace(code=0, out="", err="")
     session = SimpleNamespace(name="a", host=SimpleNamespace(name="a"), run=lambda *_, **__: done)
@@ -28,12 +28,12 @@ def reader(monkeypatch):
     return read
 
 
-def test_it_ends_without_a_word_once_the_container_is_gone(reader):
+def test_following_ends_silently_once_the_container_is_gone(reader):
     assert reader(lambda: None) is None
 
 
-def test_an_engine_that_does_not_answer_is_a_fault_and_no_end_of_the_run(reader):
-    """A daemon that restarts under living containers ended it with code 0, as if the run were over."""
+def test_an_engine_that_does_not_answer_is_a_fault_and_not_the_end_of_the_run(reader):
+    """Once, a daemon restart under live containers ended the command with code 0, as if the run were over."""
 
     def silent():
         raise docker_faults.unanswered("Cannot connect to the Docker daemon")

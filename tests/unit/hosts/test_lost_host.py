@@ -1,4 +1,4 @@
-"""When a host that falls silent ends a run, by what somebody sees who follows it: the words, and after how long."""
+"""When a host that falls silent ends a run, as a follower sees it: the message, and after how long."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGAN = 1_000_000.0
 
 @dataclass
 class Watched:
-    """A run on three hosts, of which each look is half a second after the last one. `silent`: since when hosts are."""
+    """A run on three hosts, looked at every half second. `silent`: since when each silent host has been silent."""
 
     run_dir: Path
     patch: pytest.MonkeyPatch
@@ -76,7 +76,7 @@ class Watched:
                 )
 
     def end(self, within_s: float) -> tuple[float, Result] | None:
-        """After how many seconds it is over, and how; None if it is not."""
+        """How many seconds until the run is over, and its result; None if it does not end within `within_s`."""
         watch = _Watch(self.backend, self.state, lambda: 0)
         self.patch.setattr(self.backend, "stop", lambda: None)
         began = self.now
@@ -107,7 +107,7 @@ def watched(tmp_path, monkeypatch):
     return make
 
 
-def test_ranks_that_wait_for_a_silent_host_end_when_their_patience_does(watched):
+def test_ranks_that_wait_for_a_silent_host_end_after_wait_lost(watched):
     run = watched(wait_lost_s=60.0, stuck=True)
     run.goes_silent("b")
     after_s, result = run.end(90.0)
@@ -117,7 +117,7 @@ def test_ranks_that_wait_for_a_silent_host_end_when_their_patience_does(watched)
     assert result.message in [line.text for line in run.state.story]
 
 
-def test_a_lost_host_is_waited_for_ten_minutes_where_nobody_says_how_long(watched):
+def test_a_lost_host_is_waited_for_ten_minutes_by_default(watched):
     run = watched(stuck=True)
     run.goes_silent("b")
     assert run.end(600.0) is None
@@ -125,13 +125,13 @@ def test_a_lost_host_is_waited_for_ten_minutes_where_nobody_says_how_long(watche
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_while_the_ranks_train_no_silence_ends_a_run(watched, script):
+def test_while_the_ranks_train_a_silent_host_ends_no_run(watched, script):
     run = watched(script=script, wait_lost_s=60.0, trains=True)
     run.goes_silent("b")
     assert run.end(900.0) is None
 
 
-def test_the_trainers_ranks_wait_as_long_without_a_word_of_theirs(watched):
+def test_ranks_of_musters_trainer_wait_as_long_although_they_report_no_hang(watched):
     run = watched(script=False, wait_lost_s=60.0)
     run.goes_silent("b")
     after_s, result = run.end(90.0)
@@ -141,8 +141,8 @@ def test_the_trainers_ranks_wait_as_long_without_a_word_of_theirs(watched):
 
 
 @pytest.mark.parametrize("before_s", [20.0, 0.5, 0.0], ids=["long before", "a moment before", "last"])
-def test_a_node_that_ended_since_it_missed_a_silent_host_is_not_blamed(watched, before_s):
-    """`before_s`: so long before the host fell silent the ranks made their last step."""
+def test_a_node_that_ended_because_it_lost_a_silent_host_is_not_blamed(watched, before_s):
+    """`before_s`: how long before the host fell silent the ranks made their last step."""
     run = watched(wait_lost_s=600.0)
     assert run.end(before_s) is None
     run.goes_silent("b")
@@ -152,7 +152,7 @@ def test_a_node_that_ended_since_it_missed_a_silent_host_is_not_blamed(watched, 
     assert (result.node, result.cause) == ("b", "node-lost")
 
 
-def test_where_enough_nodes_are_left_a_lost_host_ends_no_run(watched):
+def test_a_lost_host_ends_no_run_if_enough_nodes_are_left(watched):
     run = watched(wait_lost_s=60.0, least=2)
     run.goes_silent("b")
     run.tell(
@@ -170,7 +170,7 @@ def test_where_enough_nodes_are_left_a_lost_host_ends_no_run(watched):
     assert run.end(300.0) is None
 
 
-def test_where_no_host_answers_this_machine_is_cut_off_and_the_run_goes_on(watched):
+def test_if_no_host_answers_this_machine_is_cut_off_and_the_run_continues(watched):
     run = watched(wait_lost_s=60.0)
     run.goes_silent(*NAMES)
     with pytest.raises(Exception, match=r"no host of .* has answered for 60 s; the run may continue there"):

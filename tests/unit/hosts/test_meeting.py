@@ -1,4 +1,4 @@
-"""By which interface each host of a run reaches the others."""
+"""Which network interface each host of a run uses to reach the others."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ HOSTS = (Host("a", "a"), Host("b", "b"))
 
 @pytest.fixture
 def met(monkeypatch):
-    """Where these hosts meet, and the address to which each looked for a route; its interface is called so."""
+    """met(*facts): the rendezvous address of these hosts, and the address to which each host looks up its route."""
     asked = {}
 
     def routes(sessions, peers):
@@ -42,19 +42,19 @@ def of(reached_at, *addresses):
     return replace(FACTS, addresses=entries, reached_at=reached_at)
 
 
-def test_the_first_host_goes_by_the_network_where_they_meet_and_not_by_that_of_ssh(met):
-    """The others came to 192.168.0.1, and it answered them from the network by which one logs in."""
+def test_the_first_host_uses_the_shared_network_and_not_that_of_ssh(met):
+    """Once, the others connected to 192.168.0.1, and the first host answered from the network of the SSH login."""
     first = of("10.2.0.1", "10.2.0.1/24", "192.168.0.1/24")
     peer = of("10.1.0.2", "10.1.0.2/24", "192.168.0.2/24")
     assert met(first, peer) == ("192.168.0.1", {"a": "192.168.0.2", "b": "192.168.0.1"})
 
 
-def test_where_they_share_no_network_it_goes_by_the_address_that_ssh_reached(met):
+def test_without_a_shared_network_the_address_that_ssh_reached_is_used(met):
     first, peer = of("10.2.0.1", "10.2.0.1/24"), of("10.1.0.2", "10.3.0.2/24", "10.1.0.2/24")
     assert met(first, peer) == ("10.2.0.1", {"a": "10.1.0.2", "b": "10.2.0.1"})
 
 
-def test_a_peer_without_an_address_and_no_peer_leave_it_its_own(met):
+def test_without_a_peer_that_has_an_address_the_first_host_uses_its_own(met):
     first = of("10.2.0.1", "10.2.0.1/24")
     assert met(first)[1] == {"a": "10.2.0.1"}
     assert met(first, of(""))[1] == {"a": "10.2.0.1", "b": "10.2.0.1"}

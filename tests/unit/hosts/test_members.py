@@ -1,4 +1,4 @@
-"""`muster leave` and `muster join`: whom they refuse, and what a host and its node may answer."""
+"""`muster leave` and `muster join`: which hosts they refuse, and what a host and its node may answer."""
 
 import json
 from contextlib import nullcontext
@@ -23,7 +23,7 @@ def container(least=2, code=None):
     return Container("run", "b", 1, 3, "muster-run", "Up", code, 29500, least=least)
 
 
-def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
+def test_a_node_of_a_run_with_min_nodes_may_be_asked_to_leave():
     members.refuse_leave("run", B, container())
 
 
@@ -36,18 +36,18 @@ def test_a_node_of_a_run_that_trains_on_without_it_may_be_asked():
         (container(code=137), "b is not in run any more: its node was killed"),
     ],
 )
-def test_what_has_no_node_to_leave_is_refused_by_name(node, why):
+def test_a_host_without_a_node_that_can_leave_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
         members.refuse_leave("run", B, node)
 
 
 def test_only_named_hosts_leave():
-    """Those of the file, or of the record, would be all hosts of the run."""
+    """Hosts taken from cluster.toml or from the record would be all hosts of the run."""
     with pytest.raises(UsageError, match="no hosts"):
         members.refuse_unnamed(Options(run="run"), "leave")
 
 
-def test_the_answer_of_a_node_is_read_and_anything_else_refused():
+def test_a_nodes_answer_is_parsed_and_anything_else_is_refused():
     assert members.read('{"why": "", "members": ["a", "c"]}') == Answer("", ("a", "c"))
     assert members.read('{"why": "x", "members": [], "needed": true}') == Answer("x", (), True)
     for text in (
@@ -79,13 +79,13 @@ def test_a_host_whose_node_has_ended_may_join(code):
         (container(), "b is in run already"),
     ],
 )
-def test_who_cannot_join_is_refused_by_name(node, why):
+def test_a_host_that_cannot_join_is_refused_by_name(node, why):
     with pytest.raises(UsageError, match=why):
         refuse_join("run", B, node)
 
 
-def test_the_next_command_logs_in_as_this_one_did():
-    """It named the host alone: another user, at another port."""
+def test_the_suggested_command_logs_in_as_this_one_did():
+    """Once, it named the host alone: another user, on another port."""
     with pytest.raises(UsageError) as refused:
         refuse_join("run", B, container())
     assert refused.value.hint == "muster status --hosts me@b:2222"
@@ -94,7 +94,7 @@ def test_the_next_command_logs_in_as_this_one_did():
     assert refused.value.hint.startswith("muster join --hosts me@b:2222 --run run brings it back")
 
 
-def test_a_host_says_that_it_has_started_the_node_or_why_not():
+def test_a_host_answers_that_it_has_started_the_node_or_why_not():
     refuse_answer("run", B, "started\n")
     with pytest.raises(UsageError, match=r"its GPUs are taken by run other \(eve\)"):
         refuse_answer("run", B, claim())
@@ -113,13 +113,13 @@ def test_a_host_says_that_it_has_started_the_node_or_why_not():
         ("[]", False),
     ],
 )
-def test_a_node_has_heard_once_it_knows_an_epoch(told, heard):
+def test_a_node_has_been_reached_once_it_knows_an_epoch(told, heard):
     assert has_heard(told) == heard
 
 
 @pytest.mark.parametrize("code", [0, 137])
-def test_a_node_that_was_killed_as_it_left_has_ended_too(code, monkeypatch, capsys):
-    """For a minute it was waited for, and then said not to have ended."""
+def test_a_node_that_was_killed_while_leaving_counts_as_having_left(code, monkeypatch, capsys):
+    """Once, the command waited a minute for it and then said that it had not ended."""
     session = SimpleNamespace(name="b", host=B)
     ends = iter([container(), container(code=code)])
     monkeypatch.setattr(members, "known_cluster", lambda options: SimpleNamespace(hosts=(B,)))

@@ -1,4 +1,4 @@
-"""Lines of several hosts as one stream: in order, whole, and with no more in memory than is waited for."""
+"""Lines of several hosts as one stream: in order, complete, and with a limit on what waits in memory."""
 
 import threading
 
@@ -12,7 +12,7 @@ def put_all(merge, source, stamps, text="x"):
     merge.end(source)
 
 
-def test_lines_come_in_the_order_of_time_and_none_is_lost():
+def test_lines_are_sorted_by_time_and_none_is_lost():
     merge = Merge(["a", "b", "c"])
     shares = {"a": range(0, 30000, 2), "b": range(1, 9000, 4), "c": []}
     threads = [threading.Thread(target=put_all, args=(merge, *share)) for share in shares.items()]
@@ -23,7 +23,7 @@ def test_lines_come_in_the_order_of_time_and_none_is_lost():
     assert len(stamps) == sum(map(len, shares.values()))
 
 
-def test_lines_of_one_time_keep_the_order_of_their_host():
+def test_lines_with_the_same_time_keep_the_order_of_their_host():
     merge = Merge(["a"])
     for number in range(5):
         merge.put(Line("a", "1", str(number)))
@@ -31,7 +31,7 @@ def test_lines_of_one_time_keep_the_order_of_their_host():
     assert [line.text for block in merge.blocks() for line in block] == list("01234")
 
 
-def test_who_brings_more_than_is_read_waits():
+def test_a_writer_that_is_faster_than_the_reader_waits():
     merge = Merge(["a", "b"])
     count, text = 50, "x" * (MOST_WAITING // 10)
     writer = threading.Thread(target=put_all, args=(merge, "a", range(count), text))
@@ -47,13 +47,13 @@ def test_who_brings_more_than_is_read_waits():
     assert not writer.is_alive()
 
 
-def test_a_silent_host_does_not_hold_up_the_others_when_there_is_patience():
+def test_a_silent_host_delays_the_others_only_for_the_patience():
     merge = Merge(["talks", "silent"], patience_s=0.05)
     merge.put(Line("talks", "1", "hello"))
     assert next(merge.blocks()) == [Line("talks", "1", "hello")]
 
 
-def test_a_silent_host_does_not_slow_down_one_that_says_much():
+def test_a_silent_host_does_not_slow_down_a_talkative_one():
     merge = Merge(["talks", "silent"], patience_s=3600)
     count, text, lines = 1000, "x" * (MOST_WAITING // 50), []
     threading.Thread(target=put_all, args=(merge, "talks", range(count), text), daemon=True).start()
@@ -80,7 +80,7 @@ def test_without_patience_an_earlier_line_is_waited_for():
     assert [line.text for line in lines] == ["second"]
 
 
-def test_empty_lines_are_held_up_too():
+def test_empty_lines_count_toward_the_limit_too():
     merge = Merge(["a"])
     writer = threading.Thread(target=put_all, args=(merge, "a", range(MOST_WAITING // 100), ""))
     writer.start()
@@ -90,7 +90,7 @@ def test_empty_lines_are_held_up_too():
     writer.join(5)
 
 
-def test_closing_frees_who_waits():
+def test_closing_releases_waiting_writers():
     merge = Merge(["a"])
     writer = threading.Thread(target=put_all, args=(merge, "a", range(50), "x" * (MOST_WAITING // 10)))
     writer.start()

@@ -1,4 +1,4 @@
-"""What a follower keeps of a host's words about its node."""
+"""What a follower keeps of a host's reports about its node."""
 
 import gc
 import json
@@ -23,7 +23,7 @@ def state(mirror, started, status="running"):
     mirror.take(f"{mirror.mark} state {json.dumps(described('/c', labels, inside))}")
 
 
-def test_a_node_that_its_engine_started_again_between_two_looks_has_the_code_of_its_life_before(mirror):
+def test_a_node_restarted_between_two_looks_has_the_exit_code_of_its_previous_start(mirror):
     state(mirror, "1")
     mirror.take(f"{mirror.mark} died 137")
     state(mirror, "2")
@@ -32,7 +32,7 @@ def test_a_node_that_its_engine_started_again_between_two_looks_has_the_code_of_
     assert (mirror.state.restarts, mirror.state.code) == (2, None), "this engine does not know it"
 
 
-def test_only_files_of_the_node_itself_show_that_it_lives_without_its_engine(mirror, monkeypatch):
+def test_only_the_nodes_own_files_show_that_it_runs_without_its_engine(mirror, monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     for seconds, path in ((0, ""), (30, "ranks/rank-1.jsonl"), (31, "ranks/rank-0.jsonl")):
@@ -46,7 +46,7 @@ def test_only_files_of_the_node_itself_show_that_it_lives_without_its_engine(mir
     assert mirror.signs([0]).trouble == "unseen"
 
 
-def test_a_host_that_was_silent_itself_is_not_said_to_have_a_dead_engine(mirror, monkeypatch):
+def test_a_host_that_was_silent_itself_is_not_reported_with_a_dead_engine(mirror, monkeypatch):
     now = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: now)
     state(mirror, "1")
@@ -59,7 +59,7 @@ def test_a_host_that_was_silent_itself_is_not_said_to_have_a_dead_engine(mirror,
     assert mirror.away_s() == 0
 
 
-def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_path):
+def test_an_error_of_dockers_client_about_a_dead_engine_is_not_the_nodes_output(tmp_path):
     heard = []
     (tmp_path / "r").mkdir()
     mirror = Mirror(tmp_path / "r", "a", NodeName("a"), print, lambda words, _: heard.append(words))
@@ -69,8 +69,8 @@ def test_what_dockers_client_says_of_a_dead_engine_is_no_word_of_the_node(tmp_pa
 
 
 @pytest.mark.long
-def test_two_commands_that_follow_a_run_from_one_folder_keep_each_line_once(tmp_path):
-    """`muster attach` twice, or beside a board; when the first one ends, the other goes on."""
+def test_two_commands_that_follow_a_run_from_one_folder_store_each_line_once(tmp_path):
+    """As with `muster attach` twice, or next to a board. When the first one ends, the other continues."""
     (tmp_path / "r").mkdir()
     first, second = (Mirror(tmp_path / "r", "a", NodeName("a"), print) for _ in range(2))
     for line in ("2026-11-26T02:38:26.1Z one", "2026-11-26T02:38:26.2Z two"):

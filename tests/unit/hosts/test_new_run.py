@@ -1,4 +1,4 @@
-"""What a deploy does under the locks of its hosts, where others have been at work since it looked."""
+"""What a deploy does under its hosts' locks if others have started or resumed runs since it looked."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -24,7 +24,7 @@ RUNS = Container("r1", "a", 0, 1, "muster-r1", "running", None, 29500)
 
 @pytest.fixture
 def locked(monkeypatch, tmp_path):
-    """Takes the locks for a run; gives what is then known of its host, where these containers are by now."""
+    """lock(now, resumed): take a run's locks while its host has the containers `now`; return the host's new facts."""
 
     def lock(now, resumed):
         monkeypatch.setattr(new_run.lock, "take", lambda *words: nullcontext())
@@ -50,21 +50,21 @@ def locked(monkeypatch, tmp_path):
     return lock
 
 
-def test_a_run_that_somebody_else_has_resumed_meanwhile_is_left_alone(locked):
-    """Two terminals, one run: the second would have removed the nodes of the first."""
+def test_a_run_that_was_resumed_meanwhile_is_left_alone(locked):
+    """Two terminals resume one run: the second one would have removed the nodes of the first."""
     with pytest.raises(DeployError, match="r1: it still runs on a") as fault:
         locked((RUNS,), resumed=True)
     assert "muster attach --hosts a --run r1" in fault.value.hint
     locked((replace(RUNS, status="exited", code=1),), resumed=True)
 
 
-def test_nodes_do_not_meet_on_the_port_of_a_run_that_has_started_meanwhile(locked):
+def test_the_rendezvous_does_not_use_the_port_of_a_run_that_has_started_meanwhile(locked):
     facts = locked((replace(RUNS, run="other"),), resumed=False)
     assert plan.choose_port(facts) == 29501
 
 
-def test_a_command_that_is_named_logs_in_as_the_deploy_did(tmp_path):
-    """`attach`, `stop`, `fetch`, `logs`: with the name of a node alone, they asked another user, at another port."""
+def test_a_suggested_command_logs_in_as_the_deploy_did(tmp_path):
+    """With a node's name alone, `attach`, `stop`, `fetch` and `logs` once asked as another user, on another port."""
     typed = "me@10.0.0.1:2222,b"
     sessions = [SimpleNamespace(name=host.name, host=host) for host in hosts_of_flag(typed)]
     nodes = {session.name: session.name for session in sessions}

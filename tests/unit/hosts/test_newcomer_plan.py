@@ -1,4 +1,4 @@
-"""A host that was not in a run joins it: what is read of the run's node, what the newcomer gets, what is refused."""
+"""A new host joins a run: what is read from a node of the run, what the newcomer gets, and what is refused."""
 
 import json
 
@@ -30,14 +30,14 @@ def made(place=3):
     return container.newcomer(place, host, FACTS, Job(), work, Meeting("10.0.0.1", 29500, ("eth1",)))
 
 
-def test_a_node_of_the_run_says_what_the_newcomer_needs():
+def test_a_node_of_the_run_has_what_the_newcomer_needs():
     read = newcomer_plan.template_of(inspected())
     assert (read.words, read.token, read.plan) == (("--steps", "9"), "7f3a", AGREED)
     assert GROUP not in read.variables
 
 
 @pytest.mark.parametrize("odd", [{"Cmd": ["sleep"]}, {"Env": []}, {"Env": [f"{GROUP}=7"]}, {"Labels": None}])
-def test_a_container_that_is_no_node_of_such_a_run_is_a_bad_answer(odd):
+def test_a_container_that_is_not_a_node_of_such_a_run_is_a_bad_answer(odd):
     with pytest.raises(BadAnswer):
         newcomer_plan.template_of(inspected(**odd))
 
@@ -61,7 +61,7 @@ def test_the_key_is_not_in_the_command_and_the_labels_name_the_place():
     assert {"muster.place=3", "muster.start=7f3a-3", "muster.node=e", "muster.least=2"} <= {*argv}
 
 
-def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot_have_are_refused():
+def test_the_deploys_options_are_repeated_and_those_not_possible_for_a_newcomer_are_refused():
     found = newcomer_plan.again(
         "--folder 'my code' --image app --nproc 2 --env A=1 --min-nodes 2 --include a --restarts 3 --include b"
     )
@@ -70,7 +70,7 @@ def test_the_options_of_the_deploy_are_repeated_and_those_that_a_newcomer_cannot
         newcomer_plan.again("--image app --secret TOKEN")
 
 
-def test_what_cluster_toml_gives_the_nodes_and_a_newcomer_would_not_have_is_refused():
+def test_settings_of_cluster_toml_that_a_newcomer_cannot_have_are_refused():
     newcomer_plan.refuse_file(Job())
     with pytest.raises(UsageError, match="--secret cannot take a new host yet"):
         newcomer_plan.refuse_file(Job(secrets=(Secret("TOKEN", None),)))
@@ -86,14 +86,14 @@ def test_what_cluster_toml_gives_the_nodes_and_a_newcomer_would_not_have_is_refu
         (("1", None, "8", ""), "Muster itself and the packages changed since r began:"),
     ],
 )
-def test_what_has_changed_since_the_run_began_is_named(ours, what):
+def test_an_image_or_folder_that_changed_since_the_run_began_is_named(ours, what):
     theirs = ("1", None, "7", "9")
     newcomer_plan.refuse_other_image("r", theirs, theirs)
     with pytest.raises(UsageError, match=what):
         newcomer_plan.refuse_other_image("r", theirs, ours)
 
 
-def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
+def test_a_newcomer_takes_only_the_runs_own_variables_from_a_host():
     odd = json.loads(inspected())
     odd["Env"] += [
         "LD_PRELOAD=/x.so",
@@ -108,13 +108,13 @@ def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
 
 
 @pytest.mark.parametrize("recorded", [None, (), ("--steps", "8")])
-def test_a_node_that_says_it_runs_something_else_is_refused(recorded):
+def test_a_node_with_arguments_other_than_the_recorded_ones_is_refused(recorded):
     newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
     with pytest.raises(UsageError, match="its node runs '--steps 9', and this machine has recorded"):
         newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), recorded)
 
 
-def test_a_newcomer_of_a_script_shares_files_with_the_others_and_looks_for_them_where_its_own_are():
+def test_a_scripts_newcomer_shares_files_with_the_others_from_its_own_sent_folder():
     agreed = json.loads(inspected())
     agreed["Env"] += ["MUSTER_SHARE_KEY=00ff", "MUSTER_SENT=/etc"]
     host, work = from_flag("e").hosts[0], Work("r", "app", script=("t.py",), token="7f3a", least=2, sent=True)

@@ -1,4 +1,4 @@
-"""What who followed a run that lost a host is told to type."""
+"""The command that the follower of a run that lost a host is told to type."""
 
 from types import SimpleNamespace
 
@@ -13,7 +13,7 @@ from deploy.report.script_lines import shown_ranks
 from deploy.run.files import folders, record
 from deploy.run.outcome import Result
 
-# A host of a file has a name beside its address.
+# A host in cluster.toml has a name in addition to its address.
 HOSTS = (Host("gpu-a", "10.0.0.1", None, "me"), Host("gpu-b", "10.0.0.2", 2222, "me"))
 
 
@@ -24,8 +24,8 @@ HOSTS = (Host("gpu-a", "10.0.0.1", None, "me"), Host("gpu-b", "10.0.0.2", 2222, 
         ("", "muster deploy --hosts me@10.0.0.1,me@10.0.0.2:2222 --resume r1"),
     ],
 )
-def test_the_next_start_leaves_out_the_lost_host_whatever_it_is_called(lost, words, tmp_path, monkeypatch):
-    """It named the dead host again: it was looked for by its name, and the record has users, addresses and ports."""
+def test_the_next_start_leaves_out_the_lost_host_whatever_its_name(lost, words, tmp_path, monkeypatch):
+    """Once, it named the dead host again: it was looked up by name, but the record has users, addresses and ports."""
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     handle = RunHandle(tmp_path / "r1", {host.name: NodeName(host.name) for host in HOSTS}, True, ("train.py",))
     record.make_runs(tmp_path)

@@ -36,23 +36,23 @@ def environment(*given):
 
 
 def modules(folder):
-    """A package that can be run, one that cannot, and a module alone."""
+    """Create a package that can be run, one that cannot, and a single module."""
     for path in ("pkg/__main__.py", "pkg/train.py", "bare/__init__.py", "alone.py"):
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text("")
 
 
 def asked(**words):
-    """Options for one host, as the command line makes them."""
+    """Options for one host, as the command line creates them."""
     return Options(hosts="a", **words)
 
 
-def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
+def test_variables_are_given_one_by_one_or_with_commas_and_a_value_may_contain_commas():
     assert environment("A=1", "B=x,y,C=2", "D=") == {"A": "1", "B": "x,y", "C": "2", "D": ""}
     assert environment("FLAGS=--a=1,--b=2") == {"FLAGS": "--a=1,--b=2"}
 
 
-def test_of_two_folders_at_one_path_none_is_passed_over(tmp_path, monkeypatch):
+def test_two_folders_mounted_at_one_path_are_refused(tmp_path, monkeypatch):
     (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match="--mount: two folders would be /data"):
@@ -65,26 +65,26 @@ def test_of_two_folders_at_one_path_none_is_passed_over(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("given", ["A", "1A=2", "=2", "A B=1", "A=1\nB=2", "A=\udcff"])
-def test_what_is_no_variable_is_refused_by_name(given):
+def test_an_invalid_variable_is_refused_by_name(given):
     with pytest.raises(UsageError, match="--env"):
         environment(given)
 
 
 @pytest.mark.parametrize("name", ["MUSTER_RUN_DIR", "PET_NNODES", "PET_RDZV_ENDPOINT", "PET_NPROC_PER_NODE"])
-def test_what_the_plan_decides_is_not_to_be_set(name):
+def test_variables_that_the_plan_sets_are_refused(name):
     with pytest.raises(UsageError, match=name):
         environment(f"{name}=1")
 
 
 @pytest.mark.parametrize("table", ["[job]", "[[hosts]]\nname = 'b'"])
-def test_nor_in_the_file(tmp_path, table):
+def test_variables_that_the_plan_sets_are_refused_in_the_file_too(tmp_path, table):
     path = tmp_path / "cluster.toml"
     path.write_text(f"[[hosts]]\nname = 'a'\n{table}\nenvironment = {{ PET_NNODES = 3 }}\n")
     with pytest.raises(UsageError, match="PET_NNODES"):
         load_cluster(Options(cluster=str(path)))
 
 
-def test_what_torchrun_leaves_to_the_user_may_be_set():
+def test_variables_that_torchrun_leaves_to_the_user_may_be_set():
     assert environment("PET_MAX_RESTARTS=3") == {"PET_MAX_RESTARTS": "3"}
 
 
@@ -95,7 +95,7 @@ def test_a_secret_comes_from_this_shell_or_from_a_file(monkeypatch, tmp_path):
     assert secrets_of(load_cluster(options)) == {"HUSH": "from-the-shell", "KEY": VALUE}
 
 
-def test_a_file_for_the_ranks_has_the_bytes_that_it_has_here_and_a_binary_one_is_named(tmp_path):
+def test_a_secret_file_keeps_its_bytes_and_a_binary_one_is_refused_by_name(tmp_path):
     (tmp_path / "key.pem").write_bytes(b"one\r\ntwo\r\n")
     options = asked(secret_file=(f"key.pem={tmp_path}/key.pem",))
     assert secrets_of(load_cluster(options)) == {"key.pem": "one\r\ntwo\r\n"}
@@ -105,7 +105,7 @@ def test_a_file_for_the_ranks_has_the_bytes_that_it_has_here_and_a_binary_one_is
 
 
 @pytest.mark.parametrize("given", [f"HF_TOKEN={VALUE}", f"A={VALUE}\nB=" + "x" * 300])
-def test_a_variable_in_the_place_of_a_file_of_variables_is_not_repeated(given):
+def test_a_variable_given_as_an_env_file_is_refused_without_its_value(given):
     with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: it takes a file") as refused:
         load_cluster(asked(env_file=(given,)))
     assert VALUE not in refused.value.message + refused.value.hint
@@ -125,7 +125,7 @@ def test_a_variable_in_the_place_of_a_file_of_variables_is_not_repeated(given):
     ],
     ids=["not set", "empty", "too long", "a value", "no name", "no such user", "no possible file", "the plan's"],
 )
-def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given, value):
+def test_a_secret_that_cannot_be_read_is_named_and_never_shown(monkeypatch, given, value):
     monkeypatch.delenv("HUSH", raising=False)
     if value is not None:
         monkeypatch.setenv("HUSH", value)
@@ -135,7 +135,7 @@ def test_a_secret_that_cannot_be_had_is_named_and_never_shown(monkeypatch, given
 
 
 @pytest.mark.parametrize("name", ["HF_TOKEN", "WANDB_API_KEY", "password", "AWS_SECRET_ACCESS_KEY"])
-def test_a_variable_that_is_called_a_secret_is_refused_with_what_works(name, tmp_path):
+def test_a_variable_named_like_a_secret_is_refused_with_what_works(name, tmp_path):
     with pytest.raises(UsageError, match=name) as refused:
         environment(f"{name}=sesame-4711")
     assert "sesame" not in str(refused.value)
@@ -162,12 +162,12 @@ def test_a_secret_in_the_open_is_refused_and_not_repeated(monkeypatch, option, k
     assert "--secret" in refused.value.hint
 
 
-def test_a_secret_with_a_quote_is_found_in_the_words_that_were_typed():
+def test_a_secret_with_a_quote_is_found_in_the_typed_command():
     with pytest.raises(UsageError, match="contains the value of MINE"):
         refuse_open_secrets(asked(script=shlex.join(["train.py", "--password=it's-4711"])), {"MINE": "it's-4711"})
 
 
-def test_a_secret_of_a_further_role_reaches_no_host(tmp_path, monkeypatch, capsys):
+def test_an_open_secret_in_another_role_reaches_no_host(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_TOKEN", VALUE)
     (tmp_path / "serve.py").touch()
@@ -186,13 +186,13 @@ def test_an_ordinary_command_is_not_taken_for_a_secret(monkeypatch):
 @pytest.mark.parametrize(
     "text", ["/a", "a:/b", "/a:b", "/a:/b:rx", "/a:/", "/a:/muster/run/", "/a:/muster", "/\udcff:/a", "/a:/b,/c:/d", ""]
 )
-def test_what_is_no_mount_is_refused_with_an_example(text):
+def test_an_invalid_mount_is_refused_with_an_example(text):
     with pytest.raises(UsageError, match=f"--mount {re.escape(text)}: not ") as refused:
         load_cluster(asked(mount=(text,)))
     assert "--mount /data:/data:ro" in refused.value.hint
 
 
-def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
+def test_a_typed_mount_overrides_those_of_the_file_at_the_same_path(tmp_path):
     path = tmp_path / "cluster.toml"
     job = '[job]\nmounts = ["/old:/data", "/kept:/kept"]\n'
     path.write_text(f'{job}[[hosts]]\nname = "a"\nmounts = ["/own:/data", "/scratch:/scratch"]\n')
@@ -202,12 +202,12 @@ def test_a_mount_goes_before_those_of_the_file_at_the_same_place(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["zero", "0", "-1", "1025", "1.5", "²", "9" * 5000])
-def test_a_number_of_processes_that_makes_no_sense_is_refused(text):
+def test_an_invalid_number_of_processes_is_refused(text):
     with pytest.raises(UsageError, match="--nproc"):
         load_cluster(asked(nproc=text))
 
 
-def test_a_flag_goes_before_the_file(tmp_path):
+def test_a_flag_overrides_the_file(tmp_path):
     path = tmp_path / "cluster.toml"
     path.write_text('[[hosts]]\nname = "a"\n[job]\nprocesses = 2\nsecrets = ["HUSH", "OTHER"]\n')
     (tmp_path / "hush").write_text(VALUE)
@@ -248,7 +248,7 @@ def test_the_script_must_be_in_the_folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pkg.train", "pkg", "alone", "of_the_image.train"])
-def test_a_module_is_in_the_folder_or_the_images_own(tmp_path, name):
+def test_a_module_is_in_the_folder_or_in_the_image(tmp_path, name):
     modules(tmp_path)
     assert folder_to_send(asked(script=f"-m {name} --lr 1", folder=str(tmp_path)), load_cluster(asked())) == tmp_path
 
@@ -263,7 +263,7 @@ def test_a_module_that_is_not_in_its_package_is_refused(tmp_path, name):
 @pytest.mark.parametrize(
     ("typed", "meant"), [("pkg.trian", "pkg.train"), ("pkg.evla", "pkg.eval"), ("pkg.mian", ""), ("pkg.ini", "")]
 )
-def test_a_module_that_is_mistyped_is_told_by_one_that_runs(tmp_path, typed, meant):
+def test_a_mistyped_module_is_answered_with_one_that_can_run(tmp_path, typed, meant):
     for path in ("train.py", "__init__.py", "main/__init__.py", "eval/__main__.py"):
         (tmp_path / "pkg" / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "pkg" / path).touch()
@@ -280,7 +280,7 @@ def test_any_folder_name_gives_an_image_name(tmp_path, name, tag):
     assert tag_of("base", folder) == f"muster-{tag}:latest"
 
 
-def test_the_ranks_of_a_typed_torchrun_are_those_of_nproc():
+def test_the_ranks_of_a_typed_torchrun_become_nproc():
     plain, command = read_command(asked(script="torchrun --nproc-per-node 2 train.py --name 'two words'"))
     assert script_words(plain) == command.words == ("train.py", "--name", "two words")
     assert plain.nproc == "2"
@@ -295,7 +295,7 @@ def test_a_path_that_cannot_be_kept_is_refused(path):
 
 
 @pytest.mark.parametrize("more", [{"keep": ("/data", "/data/out")}, {"keep": ("/data/out",), "mount": ("/x:/data",)}])
-def test_a_kept_path_in_another_mounted_one_is_refused(more):
+def test_a_kept_path_inside_another_mounted_one_is_refused(more):
     with pytest.raises(UsageError, match="/data is mounted too"):
         load_cluster(Options(hosts="a", **more))
 
@@ -309,7 +309,7 @@ def test_kept_paths_of_the_file_and_of_the_flag_are_both_kept(tmp_path):
     )
 
 
-def test_fab_deploy_alone_does_what_the_file_says_and_a_flag_overrides_it(tmp_path, monkeypatch):
+def test_fab_deploy_alone_follows_the_file_and_a_flag_overrides_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "code").mkdir()
     (tmp_path / ".env").write_text("TOKEN=sesame-4711\nSHOWN=1\n")
@@ -348,7 +348,7 @@ def test_a_wrong_setting_of_the_job_is_named(tmp_path, line):
         fill_from_file(Options(cluster=str(tmp_path / "cluster.toml")))
 
 
-def test_how_long_a_lost_host_is_waited_for_has_a_unit_and_the_flag_overrides_the_file(tmp_path):
+def test_wait_lost_has_a_unit_and_the_flag_overrides_the_file(tmp_path):
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\n[job]\nwait_lost = "30m"\n')
     file = str(tmp_path / "cluster.toml")
     assert load_cluster(Options(cluster=file)).job.wait_lost == 1800
@@ -359,7 +359,7 @@ def test_how_long_a_lost_host_is_waited_for_has_a_unit_and_the_flag_overrides_th
             load_cluster(Options(hosts="a", wait_lost=text))
 
 
-def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tmp_path):
+def test_a_setting_of_an_env_file_may_be_an_argument_too_but_a_token_may_not(tmp_path):
     (tmp_path / ".env").write_text("MODEL=llama-7b-chat\nHF_TOKEN=hf_sesame_4711\nDB=postgres://me:word@db/x\n")
     options = asked(env_file=(str(tmp_path / ".env"),))
     cluster = load_cluster(options)
@@ -371,7 +371,7 @@ def test_a_setting_of_an_env_file_may_also_be_an_argument_and_a_token_may_not(tm
 
 
 @pytest.mark.parametrize(("typed", "grace"), [("", 300.0), ("90s", 90.0)])
-def test_a_stop_waits_for_the_grace_of_cluster_toml_as_for_one_that_is_typed(tmp_path, monkeypatch, typed, grace):
+def test_a_stop_waits_for_the_grace_of_cluster_toml_or_the_typed_one(tmp_path, monkeypatch, typed, grace):
     (tmp_path / "train.py").write_text("")
     (tmp_path / "cluster.toml").write_text('hosts = ["a"]\n[job]\ngrace = "5m"\n')
     monkeypatch.chdir(tmp_path)

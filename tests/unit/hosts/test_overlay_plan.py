@@ -1,4 +1,4 @@
-"""Which network a run with --overlay makes: addresses that nobody has, a free port, and who relays for whom."""
+"""The network that a run with --overlay creates: unused addresses, a free port, and who relays for whom."""
 
 from dataclasses import replace
 from ipaddress import IPv4Network
@@ -36,7 +36,7 @@ def pair(*ends):
 
 
 @pytest.mark.parametrize("token", [TOKEN, "ffffffff00000000", "0000000011111111"])
-def test_the_network_overlaps_with_none_that_a_host_knows(token):
+def test_the_network_overlaps_with_no_network_of_a_host(token):
     taken = [IPv4Network(text) for text in ("10.0.0.0/9", "10.128.0.0/10", "172.17.0.0/16", "192.168.1.0/24")]
     network = free_network(token, taken)
     assert network.is_private
@@ -51,14 +51,14 @@ def test_two_runs_on_one_host_have_two_networks_and_two_interfaces():
     assert len(overlay_plan.interface_of(TOKEN)) <= 15, "Linux takes no longer name"
 
 
-def test_where_hosts_know_all_of_a_block_the_next_one_serves():
+def test_the_next_private_block_is_used_if_the_hosts_occupy_one():
     assert free_network(TOKEN, [IPv4Network("10.0.0.0/8")]).subnet_of(IPv4Network("172.16.0.0/12"))
     everything = [IPv4Network(text) for text in ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10")]
     with pytest.raises(DeployError, match="no private addresses"):
         free_network(TOKEN, everything)
 
 
-def test_the_port_is_free_on_every_host_and_a_short_packet_stays_short():
+def test_the_port_is_free_on_every_host_and_the_mtu_fits_the_smallest():
     facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24")}
     busy = replace(OPEN, udp=frozenset({51820}), mtus={"eth0": 1400})
     plan = planned(TOKEN, {"a": OPEN, "b": busy}, facts)
@@ -70,7 +70,7 @@ def test_the_port_is_free_on_every_host_and_a_short_packet_stays_short():
     assert (seen.interface, seen.address) == (plan.interface, plan.addresses["b"])
 
 
-def test_a_network_of_very_short_packets_is_refused_by_name():
+def test_a_network_with_a_very_small_mtu_is_refused_by_name():
     short = replace(OPEN, mtus={"eth0": 600})
     with pytest.raises(DeployError, match="b: eth0 takes packets of only 600 bytes"):
         planned(TOKEN, {"a": OPEN, "b": short}, {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24")})
@@ -84,10 +84,10 @@ def test_a_host_without_tun_is_named_with_the_fix():
     assert "modprobe tun" in refused.value.hint
 
 
-# -- who reaches whom --
+# -- which host reaches which --
 
 
-def test_a_peer_is_tried_on_the_shared_network_first_then_where_ssh_reached_it_never_on_a_bridge():
+def test_a_peer_is_tried_on_the_shared_network_then_where_ssh_reached_it_never_on_a_bridge():
     facts = {
         "a": host("eth1 10.0.0.1/24", "eth0 192.0.2.1/24", "br0 172.30.0.1/16"),
         "b": host("br0 172.30.0.1/16", "eth0 198.51.100.2/24", "eth1 10.0.0.2/24", reached_at="203.0.113.9"),
@@ -95,19 +95,19 @@ def test_a_peer_is_tried_on_the_shared_network_first_then_where_ssh_reached_it_n
     assert ways(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
 
 
-def test_behind_1_to_1_translation_the_address_that_was_dialed_is_tried_too():
-    # sshd names its own address there; this machine dialed another one.
+def test_behind_1_to_1_nat_the_address_that_was_dialed_is_tried_too():
+    # sshd on the host reports the host's own address; this machine dialed another one.
     there = replace(host("eth0 10.99.2.2/24", reached_at="10.99.2.2"), called_at="198.51.100.2")
     found = ways({"a": host("eth0 10.99.1.2/24"), "b": there})
     assert set(found["a", "b"]) == {"10.99.2.2", "198.51.100.2"}
 
 
-def test_a_loopback_that_ssh_reached_leads_no_other_host_there():
+def test_a_loopback_address_that_ssh_reached_is_not_offered_to_other_hosts():
     facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24", reached_at="127.0.0.1")}
     assert ways(facts)["a", "b"] == ("10.0.0.2",)
 
 
-def test_a_pair_that_does_not_meet_goes_through_a_host_that_both_meet():
+def test_a_pair_without_a_direct_link_is_relayed_by_a_host_that_both_reach():
     met = frozenset({pair("a", "b"), pair("a", "c")})
     assert relays(["a", "b", "c"], met, 51820) == {pair("b", "c"): "a"}
     assert relays(["a", "b", "c"], met | {pair("b", "c")}, 51820) == {}
@@ -121,7 +121,7 @@ def test_two_relays_share_the_work():
     assert sorted(list(chosen.values()).count(hub) for hub in hubs) == [3, 3]
 
 
-def test_pairs_that_nobody_joins_are_named_with_the_port_to_open():
+def test_pairs_that_no_host_can_relay_are_named_with_the_port_to_open():
     with pytest.raises(DeployError) as refused:
         relays(["a", "b", "c"], frozenset({pair("a", "b")}), 51833)
     assert "a with c" in refused.value.message
@@ -129,31 +129,31 @@ def test_pairs_that_nobody_joins_are_named_with_the_port_to_open():
     assert "UDP 51833" in refused.value.hint
 
 
-def test_in_no_turn_two_hosts_call_each_other_and_each_may_be_the_one_that_calls():
+def test_no_two_hosts_call_each_other_in_one_turn_and_each_gets_to_call():
     known = {("a", "b"): ("b1", "b2"), ("b", "a"): ("a1",)}
     tries = list(turns(["a", "b"], known))
     assert tries == [{("a", "b"): "b1"}, {("b", "a"): "a1"}, {("a", "b"): "b2"}]
 
 
-# -- what it cannot have --
+# -- what is refused, and what the overlay changes --
 
 WANTED = Cluster((Host("a", "a"), Host("b", "b")), Job(overlay=True))
 
 
-def test_one_host_and_a_host_with_an_interface_of_its_own_are_refused():
+def test_a_single_host_or_a_host_with_its_own_interface_is_refused():
     with pytest.raises(UsageError, match="one host"):
         overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), TOKEN)
     with pytest.raises(UsageError, match="b has an interface"):
         overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"), Host("b", "b", interface="eth1"))), TOKEN)
 
 
-def test_all_hosts_meet_on_one_interface_if_the_job_wants_that_and_nothing_changes_else():
+def test_all_hosts_use_the_overlay_interface_if_the_job_asks_for_it_and_only_then():
     assert {host.interface for host in overlay_plan.asked(WANTED, TOKEN).hosts} == {"muster01234567"}
     plain = replace(WANTED, job=Job())
     assert overlay_plan.asked(plain, TOKEN) == plain
 
 
-def test_the_container_at_each_end_has_one_right_and_no_secret_in_its_words():
+def test_the_overlay_container_has_one_capability_and_no_secret_in_its_command():
     hosts, facts = WANTED.hosts, (FACTS, FACTS)
     work = Work("r1", "app", token=TOKEN, secrets={"TOKEN": "hush"}, share_key="5ec4e7")
     plan = planned(TOKEN, {"a": OPEN, "b": OPEN}, {"a": FACTS, "b": FACTS})
@@ -170,10 +170,10 @@ def test_the_container_at_each_end_has_one_right_and_no_secret_in_its_words():
     assert "--cap-add" not in first.argv, "the run's own container keeps its rights"
 
 
-# -- what a host says --
+# -- a host's answer --
 
 
-def test_the_hosts_answer_is_read_and_what_is_no_line_of_it_is_skipped():
+def test_the_hosts_answer_is_parsed_and_odd_lines_are_skipped():
     answer = """tun
 route eth0	00000000	010011AC	0003	0	0	0	00000000	0	0	0
 route eth0	000011AC	00000000	0001	0	0	0	0000FFFF	0	0	0

@@ -1,4 +1,4 @@
-"""Where hosts meet, and the plan as it is printed."""
+"""The rendezvous address of the hosts, and the plan as it is printed."""
 
 import dataclasses
 import shlex
@@ -36,7 +36,7 @@ BRIDGE = ("lxdbr0", "172.17.0.1", 16)
     ],
     ids=["shared network before SSH's", "SSH's where none is shared", "no bridge", "behind NAT"],
 )
-def test_the_meeting_is_where_the_peers_reach_the_first_host(master, peer, address):
+def test_the_rendezvous_address_is_one_where_the_peers_reach_the_first_host(master, peer, address):
     assert deploy_plan.choose_address((master, peer)) == address
 
 
@@ -46,7 +46,7 @@ def test_an_interface_named_by_the_user_decides():
         deploy_plan.choose_address((host(INNER_A),), "ib7")
 
 
-def test_the_image_is_for_the_hosts_architecture_and_mixed_hosts_are_named_before_anything_is_sent():
+def test_the_image_is_for_the_hosts_architecture_and_mixed_hosts_are_refused_by_name():
     arm, silent = dataclasses.replace(FACTS, architecture="aarch64"), dataclasses.replace(FACTS, architecture="")
     assert deploy_plan.platform({"a": FACTS, "b": silent}) == "linux/amd64"
     assert deploy_plan.platform({"a": arm}) == "linux/arm64"
@@ -60,7 +60,7 @@ def container(run="r1", code=None, port=29500, place=0):
     return Container(run, "a", place, 1, f"muster-{run}", "running" if code is None else "exited", code, port)
 
 
-def test_the_port_is_one_nobody_listens_on_and_no_run_claimed():
+def test_the_port_is_one_that_no_process_listens_on_and_no_run_has():
     assert deploy_plan.choose_port(FACTS) == 29500
     busy = dataclasses.replace(FACTS, listening=frozenset({29500}), containers=(container(port=29501),))
     assert deploy_plan.choose_port(busy) == 29502

@@ -1,4 +1,4 @@
-"""The words of `muster port`."""
+"""The arguments and messages of `muster port`."""
 
 import socket
 
@@ -11,19 +11,19 @@ from deploy.run.files import folders
 
 
 @pytest.mark.parametrize(("asked", "here", "there"), [("6006", 6006, 6006), ("7000:6006", 7000, 6006)])
-def test_a_port_here_and_there(asked, here, there):
+def test_a_port_is_parsed_into_the_local_and_the_remote_one(asked, here, there):
     assert port.numbers(asked) == (here, there)
 
 
 @pytest.mark.parametrize("asked", ["", "0", "65536", "a", "1:2:3", "6006:", "-1"])
-def test_other_words_are_no_port(asked):
+def test_anything_else_is_not_a_port(asked):
     with pytest.raises(UsageError, match="not a port"):
         port.numbers(asked)
 
 
 @pytest.mark.parametrize("there", ["muster port {}:6006", "muster tensorboard --port {}"])
-def test_a_port_that_is_taken_here_is_told_with_a_command_that_takes_another_one(there):
-    """It named port 70000, and for TensorBoard one that had ended with the command."""
+def test_a_taken_local_port_is_reported_with_a_command_that_uses_another_one(there):
+    """Once, it named port 70000, and for TensorBoard a port that had closed with the command."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         here = other.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {here} of this machine: Address already in use") as refused:
@@ -38,8 +38,8 @@ def test_a_port_that_is_taken_here_is_told_with_a_command_that_takes_another_one
     ("backend", "hint"),
     [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` says its address")],
 )
-def test_of_a_run_here_it_says_where_the_port_is_already(backend, hint, tmp_path, monkeypatch, capsys):
-    """The port of a container is none of this machine's; `7000:6006` was shown as an address."""
+def test_for_a_local_run_it_says_where_the_port_already_is(backend, hint, tmp_path, monkeypatch, capsys):
+    """A container's port is not a port of this machine; once, `7000:6006` was shown as an address."""
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1/record.json").write_text(f'{{"format": 1, "backend": "{backend}"}}')
@@ -47,7 +47,7 @@ def test_of_a_run_here_it_says_where_the_port_is_already(backend, hint, tmp_path
     assert hint in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_here_is_told_before_tensorboard_starts(monkeypatch):
+def test_a_taken_local_port_is_reported_before_tensorboard_starts(monkeypatch):
     monkeypatch.setattr(port.importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr(port.subprocess, "run", lambda *_, **__: pytest.fail("it was started"))
     with socket.create_server(("127.0.0.1", 0)) as other:

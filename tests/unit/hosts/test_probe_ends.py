@@ -1,4 +1,4 @@
-"""An engine that gives no connection to a container: preflight looks from outside of it, and a run is not refused."""
+"""If an engine passes on no connection to a container, preflight probes outside containers and refuses no run."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ CLOSED = "`... docker run` ended with code 1: unable to upgrade to tcp, received
 
 
 class Session:
-    """A host that notes what runs on it."""
+    """A host that records the commands that run on it."""
 
     def __init__(self, name):
         self.name, self.host, self.ran = name, SimpleNamespace(name=name), []
@@ -32,7 +32,7 @@ class Session:
 
 @pytest.fixture
 def sessions(monkeypatch):
-    """Three hosts: in the image, the probe of b has no connection; outside of it, all is well."""
+    """Three hosts: inside the image, the probe on b gets no connection; outside, all probes are fine."""
 
     def looked(hosts, presence, options):
         request = preflight._completed(PreflightRequest(), hosts, presence.shut or preflight.INSIDE)
@@ -61,7 +61,7 @@ def test_preflight_looks_from_outside_and_warns_with_the_way_to_the_engine(sessi
     assert [bool(session.ran) for session in sessions] == [False, True, False], "what docker run made there is left"
 
 
-def test_a_probe_that_died_otherwise_is_no_such_engine():
+def test_a_probe_that_died_of_something_else_does_not_mean_such_an_engine():
     seen = dataclasses.replace(answers(), faults={"b": ("probe-died", "b: `sh` ended with code 137: Killed")})
     assert probe_ends.hosts_without_connection(seen) == {}
     seen = dataclasses.replace(answers(), faults={"b": ("probe-died", f"b: {CLOSED}")})
@@ -82,8 +82,8 @@ def test_a_deploys_rehearsal_that_gets_no_connection_refuses_nothing():
         "muster-7b04: Zeile 1: /opt/py: Datei oder Verzeichnis nicht gefunden",
     ],
 )
-def test_a_python_that_is_not_there_is_named_whatever_shell_says_so(words):
-    """Only dash was understood: where sh is bash, nothing said how to name another Python."""
+def test_a_missing_python_is_named_whatever_the_shells_message(words):
+    """Once, only dash's message was understood: if sh is bash, nothing said how to choose another Python."""
     end = f"b: `/opt/py -c ...` ended with code 127: {words}"
     told = dataclasses.replace(answers(), faults={"b": ("probe-died", end)})
     cause, text = probe_ends.with_causes(told, "/opt/py").faults["b"]

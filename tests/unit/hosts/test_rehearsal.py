@@ -19,7 +19,7 @@ def node():
     return node_containers([HOST], [FACTS], JOB, Work("r1", "app:latest", script=("train.py",)), meeting)[0]
 
 
-def test_it_has_the_options_of_the_node_and_a_folder_of_its_own():
+def test_the_rehearsal_has_the_options_of_the_node_and_a_folder_of_its_own():
     made, folder = node(), rehearsal.folder_of(node(), "7f")
     argv = rehearsal.argv_of(made, folder)
     theirs = [word.replace(f"{made.folder}/keep", f"{folder}/keep") for word in made.docker.options]
@@ -30,17 +30,17 @@ def test_it_has_the_options_of_the_node_and_a_folder_of_its_own():
     assert not any(word.startswith("muster.run=") for word in argv), "`muster status` would show it as a run"
 
 
-def test_its_folder_is_on_the_disk_of_the_runs_and_is_no_run():
+def test_the_rehearsals_folder_is_next_to_the_runs_but_is_not_a_run():
     folder = rehearsal.folder_of(node(), "7f")
     assert folder.rpartition("/")[0] == node().folder.rpartition("/")[0]
     assert folder.rpartition("/")[2].startswith(".")
 
 
-def test_it_writes_where_the_run_may_write_and_nowhere_else():
+def test_the_rehearsal_writes_only_where_the_run_may_write():
     assert rehearsal.writable(SimpleNamespace(host=HOST), node(), JOB) == ["/out", "/data"]
 
 
-def test_another_launcher_names_no_interface():
+def test_a_run_with_another_launcher_sets_no_interface():
     plain = rehearsal.without_interfaces(node(), JOB).environment
     assert not {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"} & plain.keys()
     assert node().environment["GLOO_SOCKET_IFNAME"] == "eth7"

@@ -1,4 +1,4 @@
-"""A follower's connection to a host that is lost, and opened again."""
+"""A follower's connection to a host is lost and opened again."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ from deploy.job.inventory import Host
 
 @pytest.fixture
 def following(tmp_path, monkeypatch):
-    """A follower of one host; `answers`: what becomes of the next attempts; `open`: the connections that are."""
+    """A follower of one host. `answers`: the results of the next attempts; `open`: the open connections."""
     made = SimpleNamespace(answers=[], open=[], said=[])
 
     @contextmanager
@@ -38,8 +38,8 @@ def following(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "fault", [DeployError("a: no route"), UsageError("no room in /tmp"), OSError(24, "Too many open files")]
 )
-def test_whatever_keeps_a_connection_from_being_opened_it_is_tried_again(fault, following):
-    """What this machine lacked for a moment ended the thread that tries: the host was lost for good."""
+def test_opening_a_connection_is_retried_after_any_failure(fault, following):
+    """Once, a momentary shortage on this machine ended the thread that retries: the host was lost for good."""
     following.answers = [fault, fault, "first"]
     following.backend._reopen("a")
     assert following.backend.sessions == ["first"]
@@ -47,8 +47,8 @@ def test_whatever_keeps_a_connection_from_being_opened_it_is_tried_again(fault, 
     assert following.said == ([] if type(fault) is DeployError else [f"a: {fault}"]), "once, and of silence no word"
 
 
-def test_of_a_host_that_was_lost_many_times_one_connection_is_left_and_none_at_the_end(following):
-    """Each left a thread, a folder and a file of settings behind until the run had ended."""
+def test_a_host_that_was_lost_many_times_has_one_connection_and_none_at_the_end(following):
+    """Once, each connection left a thread, a folder and a settings file behind until the run had ended."""
     following.answers = list("abcdefgh")
     for _ in range(8):
         following.backend._reopen("a")

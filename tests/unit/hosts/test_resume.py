@@ -1,4 +1,4 @@
-"""Which run a resume on real hosts means, where it is refused, and the command that the user is told."""
+"""Which run a resume on real hosts means, when it is refused, and the command that the user is told."""
 
 import dataclasses
 
@@ -24,7 +24,7 @@ from tests.hosts import FACTS
 
 
 def reached(**facts):
-    """Hosts that one logs in to as another user, by name."""
+    """Hosts with these facts, reached as another user on another port."""
     return ReachedHosts(Cluster(tuple(Host(name, name, 2222, "me") for name in facts)), (), facts)
 
 
@@ -51,7 +51,7 @@ def test_the_hint_names_the_command_that_resumes_the_run(options, lost, command,
     assert "`muster deploy --resume r`" not in result.hint
 
 
-def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_path):
+def test_the_run_can_continue_without_the_first_host_if_another_has_the_checkpoints(tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b", "c"], "script": False, **resume_fields(Options())})
@@ -60,7 +60,7 @@ def test_another_host_that_has_the_checkpoints_continues_without_the_first(tmp_p
     assert "when that host is back" in with_resume_hint(Result("failed"), run_dir, True, ["a", "b", "c"], True).hint
 
 
-def test_the_hint_has_min_nodes_where_it_can_hold(tmp_path):
+def test_the_hint_repeats_min_nodes_if_enough_hosts_are_left(tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     fields = resume_fields(Options(min_nodes="2"))
@@ -74,7 +74,7 @@ def test_the_hint_has_min_nodes_where_it_can_hold(tmp_path):
         assert result.hint.endswith(command)
 
 
-def test_a_host_whose_disk_is_full_gets_room_before_the_script_continues(tmp_path):
+def test_the_hint_says_to_free_a_full_disk_before_resuming(tmp_path):
     run_dir = tmp_path / "r"
     run_dir.mkdir()
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b"], "script": True, **resume_fields(Options())})
@@ -84,19 +84,19 @@ def test_a_host_whose_disk_is_full_gets_room_before_the_script_continues(tmp_pat
     assert "free room" not in with_resume_hint(dataclasses.replace(full, cause=Cause.KILLED), run_dir, True).hint
 
 
-def test_a_script_of_the_users_gets_no_such_hint(tmp_path):
+def test_a_users_script_gets_no_such_hint(tmp_path):
     record.write_json(tmp_path / "record.json", {"hosts": ["a"], "script": True})
     assert with_resume_hint(Result("stopped"), tmp_path, True).hint == ""
 
 
-def test_a_checkpoint_is_placed_on_the_first_host_and_a_log_on_its_ranks_own():
+def test_a_checkpoint_path_is_on_the_first_host_and_a_log_path_on_its_ranks_host():
     hint = "the traceback is in /muster/run/logs/rank-1.log; last good checkpoint: /muster/run/checkpoints/step-9"
     command = with_host_paths(hint, "r", "a", "b")
     assert "b:~/.muster/runs/r/logs/rank-1.log" in command
     assert "a:~/.muster/runs/r/checkpoints/step-9" in command
 
 
-def test_the_node_knows_the_whole_command_as_far_as_it_is_known_at_the_start():
+def test_a_node_knows_the_resume_command_as_known_at_the_start():
     options = Options(hosts="gpu-a,gpu-b", folder="proj", script="train.py", restarts="3", on_end="sh end.sh")
     where, again = resume.known_ahead(options, load_cluster(options))
     command = container.resume_command("r1", where, again)
@@ -124,7 +124,7 @@ def recorded(run_dir, command, t):
     record.write_record(run_dir, {**record.facts(run_dir), **more})
 
 
-def test_latest_on_hosts_is_the_newest_run_of_the_script_that_the_command_or_the_file_names(runs):
+def test_latest_on_hosts_is_the_newest_run_of_the_script_in_the_command_or_the_file(runs):
     for options in (
         Options("a", resume="latest", script="train.py"),
         Options("a", resume="latest", script="torchrun train.py --lr 2"),
@@ -146,25 +146,25 @@ def test_latest_on_hosts_of_a_script_that_never_ran_here_is_refused_before_a_hos
     assert "r1 (other.py)" in refused.value.hint
 
 
-def test_a_run_of_this_machine_is_not_resumed_on_hosts(runs):
+def test_a_local_run_is_not_resumed_on_hosts(runs):
     record.write_record(runs / "r0", {**record.facts(runs / "r0"), "backend": "processes"})
     with pytest.raises(UsageError, match="this machine") as refused:
         resume.run_to_continue(Options("a", resume="r0", script="train.py"))
     assert refused.value.hint.endswith("up --resume r0")
 
 
-def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
+def test_a_resume_is_refused_if_no_host_has_files_of_the_run(runs):
     for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest here: --resume r1 (other.py)")):
         with pytest.raises(UsageError) as refused:
             resume.next_start(run, reached(b=FACTS), True, pytest.fail)
         assert refused.value.code == USAGE
         assert words in refused.value.hint
     recorded(runs / "r2", "train.py --lr 3", 1.7e9 + 9)
-    with pytest.raises(UsageError) as refused:  # it was recorded, and never started there
+    with pytest.raises(UsageError) as refused:  # the run was recorded but never started on that host
         resume.next_start("r2", reached(a=dataclasses.replace(FACTS, runs=frozenset({"r0"}))), True, pytest.fail)
     assert refused.value.hint.startswith("leave out --resume")
     asked = ReachedHosts(Cluster((Host("first", "a"),)), (), {"first": FACTS})
-    with pytest.raises(UsageError) as refused:  # nor on the host that cluster.toml calls otherwise
+    with pytest.raises(UsageError) as refused:  # nor on the host, to which cluster.toml gives another name
         resume.next_start("r2", asked, True, pytest.fail)
     assert refused.value.hint.startswith("leave out --resume")
     told = []
@@ -174,14 +174,14 @@ def test_a_run_of_which_no_host_has_a_file_is_not_begun_anew(runs):
     assert resume.next_start("r9", reached(b=known), True, pytest.fail) == 2, "another machine started it"
 
 
-def test_a_run_that_goes_on_is_followed_as_its_hosts_were_typed(runs):
+def test_the_hint_for_a_running_run_follows_it_with_its_hosts_as_typed(runs):
     going = Container("r0", "b", 0, 1, "muster-r0", "running", None, 29500)
     with pytest.raises(DeployError, match="it still runs on b") as refused:
         resume.next_start("r0", reached(b=dataclasses.replace(FACTS, containers=(going,))), True, pytest.fail)
     assert refused.value.hint == "follow it: muster attach --hosts me@b:2222 --run r0"
 
 
-def test_a_quote_without_its_end_in_the_files_arguments_is_refused_in_words(runs):
+def test_an_unclosed_quote_in_the_files_arguments_is_refused_in_words(runs):
     (runs.parent / "cluster.toml").write_text('hosts = ["a"]\n[job]\nargs = "--x \'a"\n')
     with (
         consent.asking(consent.Door(Console, True, "")),
@@ -190,7 +190,7 @@ def test_a_quote_without_its_end_in_the_files_arguments_is_refused_in_words(runs
         resume.run_to_continue(Options(cluster="cluster.toml", resume="latest"))
 
 
-def test_a_run_of_the_trainer_continues_with_what_was_recorded_and_what_is_given_now(runs):
+def test_a_run_of_the_trainer_resumes_with_the_recorded_and_the_new_arguments(runs):
     (folder := runs / "t").mkdir()
     choice = record.Choice(None, ("--recipe", "digits"))
     record.open_start(folder, choice, record.HOSTS, "1 host", ["a"], 1.8e9)
@@ -202,7 +202,7 @@ def test_a_run_of_the_trainer_continues_with_what_was_recorded_and_what_is_given
         resume.run_to_continue(Options("a", resume="t", script="train.py"))
 
 
-def test_what_another_machine_started_runs_only_what_is_typed_here(runs):
+def test_a_run_started_elsewhere_resumes_only_with_what_is_typed_here(runs):
     (runs / "theirs").mkdir()
     (runs / "theirs/record.json").write_text('{"id": "theirs", "backend": "hosts", "arguments": ["--recipe", "x.py"]}')
     with pytest.raises(UsageError, match="never runs what others recorded"):

@@ -1,4 +1,4 @@
-"""A run of several roles on real hosts: each host's container, planned. Each role is a world of its own."""
+"""A run with several roles on real hosts: the plan of each host's container. Each role is a world of its own."""
 
 import json
 from dataclasses import replace
@@ -33,7 +33,7 @@ def planned(texts=TEXTS, hosts=HOSTS, **facts):
 
 
 def known_there(node):
-    """The variables of a host's programs: its container's, and what its agent makes of the plan."""
+    """The environment of a host's programs: its container's variables, and those that its agent reads from the plan."""
     return {**node.environment, **read_plan(node.environment["MUSTER_ROLES"]).variables(node.node)}
 
 
@@ -55,7 +55,7 @@ def test_each_role_has_torchruns_variables_among_its_own_nodes():
     assert {host: each["PET_MAX_RESTARTS"] for host, each in known.items()} == {"a": "2", "b": "2", "c": "0", "d": "3"}
 
 
-def test_the_role_that_ends_the_run_has_its_first_ranks():
+def test_the_role_that_ends_the_run_has_the_first_rank_numbers():
     known = {host: known_there(node)["MUSTER_FIRST_RANK"] for host, node in planned().items()}
     assert known == {"c": "0", "d": "2", "a": "3", "b": "4"}
 
@@ -72,7 +72,7 @@ def test_every_role_knows_where_the_others_are():
     assert {row["nodes"][name][1] for row in plan["roles"] for name in row["nodes"]} == {29600}
 
 
-def test_a_role_of_several_hosts_is_one_world_that_meets_on_its_own_first():
+def test_a_role_on_several_hosts_is_one_world_with_its_rendezvous_on_its_first_host():
     nodes = planned(("reward=1:python reward.py", "trainer=rest,ends:torchrun train.py"))
     trainers = [nodes[host].environment for host in "bcd"]
     assert [each["PET_NNODES"] for each in trainers] == ["3"] * 3
@@ -82,7 +82,7 @@ def test_a_role_of_several_hosts_is_one_world_that_meets_on_its_own_first():
     assert ["is_host=1" in each["PET_RDZV_CONF"] for each in trainers] == [True, False, False]
 
 
-def test_the_hosts_are_nodes_of_one_run_to_whoever_looks_at_their_containers():
+def test_the_containers_labels_show_the_hosts_as_nodes_of_one_run():
     for place, node in enumerate(planned().values()):
         labels = node.docker.labels
         assert (labels["muster.place"], labels["muster.nodes"]) == (str(place), "4")
@@ -92,7 +92,7 @@ def test_the_hosts_are_nodes_of_one_run_to_whoever_looks_at_their_containers():
         assert "--script" in node.docker.command
 
 
-def test_a_run_of_one_command_is_planned_as_ever():
+def test_a_run_without_roles_is_planned_without_them():
     work = Work("r1", "app", ("train.py",), token="7f")
     nodes = roles.node_containers(
         HOSTS[:2], [FACTS] * 2, Job(), work, replace(MET, interfaces=("e", "e")), ADDRESSES[:2]
@@ -100,17 +100,17 @@ def test_a_run_of_one_command_is_planned_as_ever():
     assert not any(name.startswith("MUSTER_ROLE") for node in nodes for name in node.environment)
 
 
-def test_a_port_that_somebody_on_the_host_has_is_refused_by_its_role_and_host():
+def test_a_taken_port_is_refused_with_its_role_and_host():
     with pytest.raises(DeployError, match="d: port 8000 of reward is taken"):
         planned(listening=frozenset({8000}))
 
 
-def test_a_role_gets_a_port_that_is_free_on_every_host_and_nobody_elses():
+def test_a_role_gets_a_port_that_is_free_on_every_host_and_used_by_nothing_else():
     texts = ("head=1,port=free,ready=port:a.py", "worker=3,port=free,after=head:b.py")
     known = known_there(planned(texts, listening=frozenset({29600, 29602}))["a"])
     ports = {known["MUSTER_HEAD_PORT"], known["MUSTER_WORKER_PORT"]}
     assert len(ports) == 2
-    assert not ports & {"29500", "29600", "29601", "29602"}  # 29601 is where the agents ask each other
+    assert not ports & {"29500", "29600", "29601", "29602"}  # the agents use 29601 between each other
     assert known["MUSTER_HEAD_ADDRESSES"] == f"10.0.0.1:{known['MUSTER_HEAD_PORT']}"
 
 

@@ -1,4 +1,4 @@
-"""What a push brought lies in a run's containers read-only, with what `clean` and the agent go by."""
+"""Pushed folders are read-only in a run's containers, with the labels and digests that `clean` and the agent use."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def node(**variables):
     return made(witness=made(), overlay=DockerRun("muster-r1-overlay", {}, ("--init",), "app:latest", ("-m", "agent")))
 
 
-def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
+def test_each_container_of_a_node_has_the_folders_read_only_and_labels_that_name_them():
     (given,) = sent_folders.give([node()], BESIDE)
     options = (
         *("--mount", "type=bind,source=/h/c0de,target=/muster/code,readonly"),
@@ -38,7 +38,7 @@ def test_each_container_of_a_node_has_the_folders_read_only_and_says_which():
     assert sent_folders.digest_of(BESIDE) == "f01d"
 
 
-def test_data_lies_where_it_was_asked_for_read_only_and_the_script_is_told_where():
+def test_data_is_mounted_read_only_where_asked_and_the_script_is_told_where():
     data = [HostFolder(f"/h/data/d{at}", f"/data{at}", f"d{at}") for at in ("", "/x")]
     (given,) = sent_folders.give([node()], {"a": SimpleNamespace(folders=(FOLDER, *data))})
     options = given.docker.options
@@ -53,11 +53,11 @@ def test_data_lies_where_it_was_asked_for_read_only_and_the_script_is_told_where
     assert sent_folders.data_of({"a": SimpleNamespace(folders=(FOLDER, *data))}) == {"/data": "d", "/data/x": "d/x"}
 
 
-def test_a_path_of_the_users_does_not_hide_the_agent():
+def test_a_python_path_of_the_users_does_not_hide_the_agent():
     (given,) = sent_folders.give([node(PYTHONPATH="/muster:/mine")], BESIDE)
     assert given.environment["PYTHONPATH"] == "/muster/code:/muster:/mine"
 
 
-def test_where_nothing_was_sent_a_container_stays_as_it_was():
+def test_a_container_is_unchanged_if_nothing_was_sent():
     assert sent_folders.give([node()], {"a": SimpleNamespace(folders=())}) == (node(),)
     assert sent_folders.digest_of({"a": SimpleNamespace(folders=(CODE,))}) == ""

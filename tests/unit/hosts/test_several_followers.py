@@ -1,4 +1,4 @@
-"""Several commands that follow one run from one folder: `muster attach` in two terminals, or beside a board."""
+"""Several commands that follow one run from one folder: `muster attach` in two terminals, or next to a board."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from deploy.run.files import locks, record
 
 
 class Hosts(HostsBackend):
-    """Two hosts whose nodes are killed one after the other, and start again; `meanwhile` at each look."""
+    """Two hosts whose nodes are killed one after the other and start again; `meanwhile` is called at each look."""
 
     look_s = 0.0
 
@@ -45,8 +45,8 @@ class Hosts(HostsBackend):
 
 
 @pytest.mark.parametrize(("leaves", "lines"), [(9, []), (3, ["b was killed by SIGKILL"])])
-def test_one_of_them_keeps_its_story_and_another_once_that_one_has_left(tmp_path: Path, leaves, lines) -> None:
-    """Each line stood twice in the story, and on the page."""
+def test_one_follower_writes_the_story_and_another_takes_over_when_it_leaves(tmp_path: Path, leaves, lines) -> None:
+    """Once, each line was twice in the story and on the page."""
     run = RunHandle(tmp_path, {"h1": NodeName("a"), "h2": NodeName("b")}, True, ("train.py",))
     other = locks.hold_run(tmp_path)
     assert other

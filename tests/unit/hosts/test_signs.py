@@ -1,4 +1,4 @@
-"""When a follower takes a host for lost: by what SSH brings and what its node writes, not by its Docker engine."""
+"""When a follower considers a host lost: by its answers over SSH and its node's files, not by its Docker engine."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ ANOTHER_HAS_ENDED = Misses(stood_s=20.0, ended=True, named=False, reports=True)
         (Signs(117.0, 117.0, 117.0), "unseen", 117.0),
     ],
 )
-def test_silence_counts_from_the_last_sign_of_the_node_and_not_from_its_engine(signs, trouble, silent_s) -> None:
+def test_silence_counts_from_the_last_sign_of_the_node_and_not_of_its_engine(signs, trouble, silent_s) -> None:
     assert (signs.trouble, signs.silent_s) == (trouble, silent_s)
 
 
-def test_a_host_whose_engine_alone_is_silent_is_not_lost_whoever_has_ended() -> None:
+def test_a_host_with_only_a_silent_engine_is_not_lost_even_if_another_node_ended() -> None:
     assert not is_lost(TRAINS_ON, [WELL], ANOTHER_HAS_ENDED, 600.0)
     assert is_lost(STANDS, [WELL], ANOTHER_HAS_ENDED, 600.0)
     assert is_lost(NO_POWER, [WELL], ANOTHER_HAS_ENDED, 600.0)
@@ -47,7 +47,7 @@ def test_while_the_ranks_train_no_host_is_lost() -> None:
     assert is_lost(ONLY_SSH_FAILS, [WELL], ANOTHER_HAS_ENDED, 600.0)
 
 
-def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_never_if_no_host_answers() -> None:
+def test_a_host_that_ranks_wait_for_is_lost_after_wait_lost_but_not_if_no_host_answers() -> None:
     waits = Misses(stood_s=700.0, ended=False, named=True, reports=True)
     assert not is_lost(ONLY_SSH_FAILS, [WELL], waits, 600.0)
     gone = Signs(601.0, 601.0, 601.0)
@@ -56,7 +56,7 @@ def test_a_host_that_the_ranks_wait_for_is_lost_when_their_patience_ends_and_nev
     assert not is_lost(Signs(0.3, 900.0, 2.0), [WELL], waits, 600.0), "what they wait for is something else"
 
 
-def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
+def test_the_message_about_an_engine_says_whether_the_rank_keeps_training() -> None:
     assert backend.engine_words(TRAINS_ON, 1).startswith(
         "the Docker engine there does not answer; rank 1 keeps training"
     )
@@ -73,13 +73,13 @@ def test_the_words_about_an_engine_say_whether_the_rank_trains_on() -> None:
         "Cannot connect to the Docker daemon at unix:///var/run/docker.sock. Is the docker daemon running?",
     ],
 )
-def test_what_docker_says_of_a_dead_engine_is_not_shown_as_words_of_the_node(words) -> None:
+def test_dockers_message_about_a_dead_engine_is_not_shown_as_the_nodes_output(words) -> None:
     assert is_of_dead_engine(words)
     assert not is_of_dead_engine("Error response from daemon: configured logging driver does not support reading")
 
 
-def test_of_a_rank_it_is_said_that_it_trains_on_only_once_it_has_stepped_without_its_engine() -> None:
-    """An engine that is shut down stops its containers: their files grow while they end."""
+def test_a_rank_is_said_to_keep_training_only_after_a_step_without_its_engine() -> None:
+    """An engine that shuts down stops its containers, whose files still grow while they end."""
     now, signs = time.time(), Signs(0.3, 5.0, 0.5)
     state = State(("a", "b"), script=True)
     for kind, t in (("began", now - 60), ("step", now - 9)):

@@ -1,4 +1,4 @@
-"""What is said where a start could not be taken back."""
+"""The message when a start could not be undone."""
 
 from types import SimpleNamespace
 
@@ -7,8 +7,8 @@ from deploy.hosts import nodes
 from deploy.job.inventory import Host
 
 
-def test_a_host_that_was_lost_is_named_with_the_command_that_removes_what_is_left():
-    """`muster join` said nothing of it."""
+def test_a_lost_host_is_named_with_the_command_that_removes_what_is_left():
+    """`muster join` once did not mention it."""
 
     def lost(argv, **_):
         raise DeployError("d: connection lost")

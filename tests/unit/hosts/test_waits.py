@@ -1,4 +1,4 @@
-"""What nodes claim on their hosts, what those that wait have to know, and what `muster status` shows of it."""
+"""The claims of nodes on their hosts, what waiting nodes must know, and what `muster status` shows of this."""
 
 import dataclasses
 import json
@@ -20,7 +20,7 @@ WORK = Work("r1", "app", ("train.py",), token="7f3a")
 
 
 def made(asked=2, machines=("b", "a"), **more):
-    """The nodes of a run on two hosts with four GPUs each, which wait."""
+    """The waiting nodes of a run on two hosts with four GPUs each."""
     work = dataclasses.replace(WORK, waits=True, **more)
     hosts = [dataclasses.replace(host, gpus=asked) for host in from_flag("a,b").hosts]
     facts = [places.planned(dataclasses.replace(FACTS, gpus=GPUS, machine=each), asked) for each in machines]
@@ -32,7 +32,7 @@ def options(node, name):
     return [node.argv[place + 1] for place, word in enumerate(node.argv) if word == name]
 
 
-def test_a_node_that_waits_sees_all_gpus_that_it_may_get_and_has_none_yet():
+def test_a_waiting_node_sees_all_gpus_that_it_may_get_and_has_none_yet():
     node = made(2)[1]
     assert options(node, "--gpus") == ["all"]
     labels = options(node, "--label")
@@ -52,26 +52,26 @@ def test_gpus_that_are_named_are_all_that_a_node_sees():
     assert options(made(0)[0], "--gpus") == []
 
 
-def test_all_users_of_the_hosts_take_them_in_one_order():
+def test_all_users_claim_the_hosts_in_the_same_order():
     assert json.loads(made(machines=("b", "a"))[0].environment["MUSTER_WAIT"])["order"] == [1, 0]
     assert json.loads(made(machines=("a", "b"))[0].environment["MUSTER_WAIT"])["order"] == [0, 1]
 
 
-def test_the_engine_brings_a_node_that_waits_back_and_its_ranks_start_as_often_as_asked():
+def test_the_engine_restarts_a_waiting_node_and_its_ranks_start_as_often_as_asked():
     (restart,) = options(made()[0], "--restart")
     assert restart == f"on-failure:{container.WAIT_RESTARTS}"
     assert json.loads(made()[0].environment["MUSTER_WAIT"])["lives"] == 1
     assert json.loads(made(restarts=3)[0].environment["MUSTER_WAIT"])["lives"] == 4
 
 
-def test_a_witness_does_not_get_what_nodes_prove_themselves_with():
+def test_a_witness_does_not_get_the_nodes_claim_and_queue_variables():
     hosts, facts = from_flag("a,b").hosts, [FACTS, FACTS]
     work = dataclasses.replace(WORK, on_end="true")
     beside = witness.beside(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
     assert not {"MUSTER_WAIT", "MUSTER_CLAIM"} & beside[0].witness.environment.keys()
 
 
-def test_status_says_what_a_node_waits_for_since_when_and_in_which_place():
+def test_status_says_what_a_node_waits_for_since_when_and_its_place_in_the_queue():
     def claim(number, state, why=""):
         return gpus.Claim(number, f"{number:x}", f"r{number}", "u", "laptop", (), state == "waits", False, state, why)
 

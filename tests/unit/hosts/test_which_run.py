@@ -1,4 +1,4 @@
-"""Which run of those on the hosts is meant."""
+"""Which of the runs on the hosts a command means."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def container(run, code=None):
     return Container(run, "a", 0, 1, f"muster-{run}", "running" if code is None else "exited", code, 29500)
 
 
-def test_the_run_that_is_meant():
+def test_a_run_is_chosen_by_its_name_or_as_the_only_running_one():
     going, ended = container("r1"), container("r0", code=0)
     runs = which_run.runs_of({"a": [going, ended], "b": [container("r1")]})
     assert which_run.choose_run(runs, "") == "r1"

@@ -1,4 +1,4 @@
-"""What `muster why` answers where no rank can say anything any more."""
+"""What `muster why` reports when ranks have ended or cannot answer, and which rank is slow."""
 
 import json
 import time
@@ -15,7 +15,7 @@ def container(place, code):
     return Container("r1", f"h{place}", place, 2, "muster-r1", "exited" if code is not None else "running", code, 29500)
 
 
-def test_of_a_run_whose_nodes_have_all_ended_it_says_so_and_the_command_that_shows_its_end(capsys):
+def test_a_run_whose_nodes_have_all_ended_is_reported_with_the_command_that_shows_its_end(capsys):
     assert why._is_over("r1", {"h0": container(0, 1), "h1": container(1, 137)}, "me@h0:2222,h1", Console())
     said = "".join(capsys.readouterr())
     assert "r1 has ended: h0 ended with code 1, h1 was killed by SIGKILL" in said
@@ -23,8 +23,8 @@ def test_of_a_run_whose_nodes_have_all_ended_it_says_so_and_the_command_that_sho
     assert not why._is_over("r1", {"h0": container(0, 1), "h1": container(1, None)}, "h0,h1", Console())
 
 
-def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_path, monkeypatch, capsys):
-    """A rank that was killed at once leaves what it did last, and was shown as one that answers no look."""
+def test_an_ended_local_run_is_reported_with_how_it_ended_and_no_error(tmp_path, monkeypatch, capsys):
+    """A rank that was killed immediately leaves a record of its last action; it was once shown as answering no look."""
     program = tmp_path / "python"
     program.write_text('#!/bin/sh\necho \'{"rank": 0, "node": "a", "doing": "silent"}\'\n')
     program.chmod(0o700)
@@ -39,13 +39,13 @@ def test_of_a_run_of_this_machine_that_has_ended_it_says_how_and_no_error(tmp_pa
     assert "muster explain r1" in said
 
 
-def test_a_node_of_this_machine_that_does_not_answer_is_said_to_and_the_others_are_shown(tmp_path, monkeypatch, capsys):
-    """As where a disk of it hangs: the command ended with a traceback, and of no rank with a word."""
+def test_a_silent_local_node_is_reported_and_the_others_are_shown(tmp_path, monkeypatch, capsys):
+    """As when its disk hangs: once, the command ended with a traceback and reported no rank."""
     program = tmp_path / "python"
     rank = '{"rank": 1, "node": "b", "doing": "script", "file": "train.py", "line": 7}'
     program.write_text(f"#!/bin/sh\n[ $MUSTER_NODE = a ] && exec sleep 60\necho '{rank}'\n")
     program.chmod(0o700)
-    monkeypatch.setattr(why, "_LOOK_S", 3.0)  # the other one's answer takes a second on a busy machine
+    monkeypatch.setattr(why, "_LOOK_S", 3.0)  # the other node's answer takes a second on a busy machine
     monkeypatch.setattr(why.sys, "executable", str(program))
     monkeypatch.setattr(why.folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
@@ -69,7 +69,7 @@ def steps_of(folder, rank, node, own_ms, wait_ms, t):
     (folder / f"ranks/rank-{rank}.jsonl").write_text("\n".join([*lines, ""]))
 
 
-def test_the_rank_that_holds_up_the_others_is_named_from_the_steps_of_the_last_minute(tmp_path):
+def test_the_slow_rank_is_named_from_the_steps_of_the_last_minute(tmp_path):
     ranks = [RankDoing(0, "rack-1", "backward"), RankDoing(1, "rack-2", "script")]
     (tmp_path / "ranks").mkdir()
     for age, named in ((10.0, True), (500.0, False)):
@@ -79,8 +79,8 @@ def test_the_rank_that_holds_up_the_others_is_named_from_the_steps_of_the_last_m
     assert not why._slow(tmp_path / "not-here", ranks)
 
 
-def test_a_host_that_did_not_answer_is_named_and_not_said_to_have_no_runs(tmp_path, monkeypatch, capfd):
-    """`muster why latets`, a typing error, was answered by "which run?: they have no runs"."""
+def test_a_host_that_did_not_answer_is_named_and_not_listed_as_without_runs(tmp_path, monkeypatch, capfd):
+    """`muster why latets`, a typing error, was once answered by "which run?: they have no runs"."""
     monkeypatch.chdir(tmp_path)
     assert main.run(["why", "no-such.invalid"]) == 1
     said = capfd.readouterr().err

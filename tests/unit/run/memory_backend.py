@@ -1,6 +1,6 @@
 """The smallest backend: nodes are names in a list. Unit tests start, follow and end whole runs on it in milliseconds.
 
-It is also what a fourth backend takes: one class, and one line in a table of backends.
+It also shows what a fourth backend needs: one class, and one line in the table of backends.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from deploy.run.progress import State
 
 
 class MemoryBackend(Backend):
-    """Writes down what it is asked to do. `ctrl_c`: the verb in which Ctrl-C is pressed; `fails`: the one that fails.
+    """Records the verbs called. `ctrl_c`: the verb during which Ctrl-C is pressed; `fails`: the verb that fails.
 
-    `vanishes`: it is gone once its nodes run. A node in `broken` cannot be started. Nodes that run end with `verdict`;
-    "" means that they wait to be asked to stop.
+    `vanishes`: the backend is lost once its nodes run. The node named in `broken` cannot be started. Running nodes end
+    with `verdict`; "" means that they run until they are asked to stop.
     """
 
     ctrl_c, fails, broken, verdict, vanishes = "", "", "", "done", False
@@ -92,7 +92,7 @@ class MemoryBackend(Backend):
             raise DeployError(f"{verb} failed")
 
     def _end(self, verdict: str, code: int) -> None:
-        """Every node ends, and its rank leaves its verdict in the run folder, as a trainer does."""
+        """End every node; its rank writes its verdict into the run folder, as a trainer does."""
         folder = self.run.run_dir / "outcome"
         folder.mkdir(exist_ok=True)
         for place, name in enumerate(self.run.names):

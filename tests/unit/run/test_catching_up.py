@@ -1,4 +1,4 @@
-"""What a late follower shows: what was before, the line that says so, what is new."""
+"""What a late follower shows: what happened before it, the line that marks where it began, and what is new."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def output(t: float, line: str) -> dict[str, Any]:
 
 
 def shown(story: Story, *looks: tuple[float, list[dict[str, Any]]]) -> list[str]:
-    """All lines in the order in which a person sees them: of each part first the output, then the story's."""
+    """All lines in the order in which a user sees them: in each part first the output, then the lines of the story."""
     here, lines, before = CatchingUp(story, NOW), list[str](), 0
     for now, events in looks:
         for part in here.parts(events, now):
@@ -35,7 +35,7 @@ def late() -> Story:
     return story
 
 
-def test_old_output_stands_above_the_line_and_new_output_below_however_they_arrive() -> None:
+def test_old_output_is_shown_above_the_line_and_new_output_below_in_any_order_of_arrival() -> None:
     looks = [
         (NOW + 0.1, []),
         (NOW + 0.9, [output(450.0, "Traceback")]),
@@ -49,21 +49,21 @@ def test_old_output_stands_above_the_line_and_new_output_below_however_they_arri
     ]
 
 
-def test_a_host_whose_clock_is_behind_does_not_hold_the_line_back_for_ever() -> None:
+def test_a_host_whose_clock_is_behind_delays_the_line_only_for_a_while() -> None:
     looks = [(NOW + second, [output(NOW - 60.0 + second, str(second))]) for second in range(32)]
     lines = shown(late(), *looks)
     assert lines.index(LINE) == 32, "the story's line, 31 seconds, and then this"
 
 
-def test_who_follows_from_the_start_has_no_such_line_and_waits_for_nothing() -> None:
+def test_a_follower_from_the_start_sees_no_such_line_and_waits_for_nothing() -> None:
     assert shown(Story(), (NOW + 0.1, [output(NOW + 0.05, "step 1")])) == ["step 1"]
 
 
-def test_output_that_waits_is_shown_when_the_run_ends() -> None:
+def test_withheld_output_is_shown_when_the_run_ends() -> None:
     assert shown(late(), (NOW + 0.2, [output(NOW + 0.1, "bye")])) == ["a is lost", "bye"]
 
 
-def test_what_another_follower_has_found_is_not_told_again() -> None:
+def test_a_finding_of_another_follower_is_not_reported_again() -> None:
     story, stuck = late(), Finding(Cause.LOCKED_UP, "rank 1 (b) is stuck in train.py:5", "b", 1)
     story.recall([Happening(401.0, stuck.message, grave=True)])
     story.tell_finding(stuck, Evidence(Ranks()), NOW)

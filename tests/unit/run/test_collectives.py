@@ -1,4 +1,4 @@
-"""On which collective ranks that wait for each other do not agree: told from what each called last."""
+"""Which collective the waiting ranks disagree on, derived from the last calls of each rank."""
 
 from deploy.run.inquest import hang
 from deploy.run.inquest.collectives import Call, alike, disagreement
@@ -6,7 +6,7 @@ from deploy.run.inquest.hang import RankDoing
 
 
 def called(*calls, group="0"):
-    """A rank's last calls, the first of number 7, on the line of that number."""
+    """A rank's last calls; each call has its sequence number as its line, and the first one has 7."""
     return tuple(Call(group, 7 + n, *call.split(), file="train.py", line=7 + n) for n, call in enumerate(calls))
 
 
@@ -14,7 +14,7 @@ def doing(rank, *calls):
     return RankDoing(rank, f"gpu-{rank}", "backward", "train.py", 88, "main", 31.0, collectives=called(*calls))
 
 
-def test_the_first_call_that_differs_is_named_with_the_lines_and_the_fewest_ranks_first():
+def test_the_first_differing_call_is_named_with_its_lines_and_the_smallest_group_first():
     others = ("all_reduce 5", "all_reduce 5")
     said = hang.verdict([doing(0, *others), doing(1, *others), doing(3, "all_reduce 5", "broadcast 5", "all_reduce 5")])
     assert said.endswith(
@@ -23,7 +23,7 @@ def test_the_first_call_that_differs_is_named_with_the_lines_and_the_fewest_rank
     )
 
 
-def test_another_size_is_another_collective_where_all_must_give_as_much():
+def test_a_different_size_is_a_disagreement_if_the_collective_needs_equal_sizes():
     said = hang.verdict([doing(0, "all_reduce 5"), doing(1, "all_reduce 3")])
     assert "rank 0 called all_reduce of 5" in said
     assert "rank 1 called all_reduce of 3" in said
@@ -31,7 +31,7 @@ def test_another_size_is_another_collective_where_all_must_give_as_much():
         assert bool(disagreement({0: called(f"{name} 5"), 1: called(f"{name} 3")})) == differs
 
 
-def test_ranks_of_which_one_is_behind_agree_and_so_do_those_of_different_groups():
+def test_a_rank_that_lags_behind_or_is_in_another_group_does_not_disagree():
     assert not disagreement({0: called("all_reduce 5", "all_reduce 5"), 1: called("all_reduce 5")})
     assert not disagreement({0: called("all_reduce 5"), 1: called("broadcast 5", group="1")})
     assert "none is missing" in hang.verdict([doing(0, "all_reduce 5"), doing(1, "all_reduce 5")])
@@ -42,7 +42,7 @@ def test_ranks_with_the_same_call_are_one_group():
     assert [ranks for ranks, _ in alike(calls)] == [[1], [0, 2]]
 
 
-def test_without_a_recorder_the_names_in_the_stacks_tell():
+def test_without_a_flight_recorder_the_names_in_the_stacks_are_compared():
     first = RankDoing(3, "gpu-c", "collective", "train.py", 40, "", op="broadcast")
     second = RankDoing(0, "gpu-a", "collective", "train.py", 52, "", op="all_reduce")
     said = hang.verdict([first, second])

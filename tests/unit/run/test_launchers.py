@@ -1,4 +1,4 @@
-"""A command that starts its ranks itself goes by no rank of another node: the host that is named is the right one."""
+"""A command that starts its ranks itself takes no rank number of another node, so messages name the right host."""
 
 import json
 
@@ -35,7 +35,7 @@ def state():
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1]])
-def test_two_ranks_on_each_of_two_nodes_are_where_they_are(state, order):
+def test_two_ranks_on_each_of_two_nodes_are_assigned_to_the_right_nodes(state, order):
     state.takes(*BEGINS, *(STARTS[rank] for rank in order))
     assert {rank: view.node for rank, view in state.ranks.views.items()} == {
         0: "lab-1", 1: "lab-1", 2: "lab-2", 3: "lab-2"
@@ -45,7 +45,7 @@ def test_two_ranks_on_each_of_two_nodes_are_where_they_are(state, order):
     assert {rank: (end.node, end.code) for rank, end in state.ranks.ends.items()} == {0: ("lab-1", 0), 2: ("lab-2", 1)}
 
 
-def test_a_command_of_several_ranks_is_named_by_its_node_alone(state):
+def test_a_command_with_several_ranks_is_named_by_its_node_alone(state):
     state.takes(*BEGINS, *STARTS)
     assert [state.ranks.node_name(name) for name in state.names] == ["lab-1", "lab-2"]
     verdict = {"kind": "verdict", "verdict": "failed", "code": 1, "rank": 1, "node": "lab-2", "t": T + 9, "since": 0.0}
@@ -53,22 +53,22 @@ def test_a_command_of_several_ranks_is_named_by_its_node_alone(state):
     assert state.verdicts[0]["rank"] is None
 
 
-def test_one_rank_of_each_command_keeps_its_number(state):
+def test_a_command_with_one_rank_keeps_the_number_of_that_rank(state):
     starts = [of("started", rank, f"lab-{rank + 1}", 5.0, world=2, attempt=0, pid=40) for rank in range(2)]
     state.takes(*BEGINS, *starts, *ENDS)
     assert state.ranks.began == {0: "lab-1", 1: "lab-2"}
     assert state.ranks.node_name("lab-2") == "lab-2 (rank 1)"
 
 
-def test_a_command_whose_ranks_never_came_takes_no_other_nodes_number(state):
+def test_a_command_whose_ranks_never_started_takes_no_other_nodes_rank_number(state):
     state.takes(*BEGINS, *STARTS[:2], ENDS[1])
     assert state.ranks.began == {0: "lab-1", 2: "lab-2"}
     assert state.ranks.views[1].node == "lab-1"
     assert state.ranks.ends[2].node == "lab-2"
 
 
-def test_the_page_has_each_rank_on_its_host(tmp_path):
-    """Fetched files: of two hosts that have a file of one name, one lies apart."""
+def test_the_page_shows_each_rank_on_its_host(tmp_path):
+    """Fetched files: if two hosts have a file of the same name, one host's file is in a separate folder."""
     (tmp_path / "record.json").write_text('{"format": 1}')
     for folder, event in [
         *(("", event) for event in (BEGINS[0], STARTS[0], BEGINS[1], STARTS[2], STARTS[3], *ENDS)),
@@ -89,7 +89,7 @@ def test_the_page_has_each_rank_on_its_host(tmp_path):
 
 
 @pytest.mark.parametrize("file", ["metrics.jsonl", "nodes/a.json"])
-def test_a_command_that_nobody_knows_in_a_line_of_a_script_ends_no_reader(tmp_path, file):
+def test_an_unknown_launcher_in_a_scripts_line_stops_no_reader(tmp_path, file):
     for folder in ("nodes", "ranks"):
         (tmp_path / folder).mkdir()
     (tmp_path / file).write_text('{"step": 1, "launcher": true, "rank": "x", "node": "a"}\n')
@@ -99,7 +99,7 @@ def test_a_command_that_nobody_knows_in_a_line_of_a_script_ends_no_reader(tmp_pa
 
 
 @pytest.mark.parametrize("odd", [{"node": ["lab-1"]}, {"node": {"a": 1}}, {"node": None}, {"rank": [0]}])
-def test_an_odd_line_of_a_script_keeps_no_page_from_being_made(tmp_path, odd):
+def test_an_odd_line_of_a_script_does_not_prevent_the_page(tmp_path, odd):
     (tmp_path / "record.json").write_text('{"format": 1}')
     path = tmp_path / "ranks/rank-0.jsonl"
     path.parent.mkdir()

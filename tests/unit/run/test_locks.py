@@ -1,4 +1,4 @@
-"""Locks of this machine: one holder, in folders that are the user's alone, and no wait without an end or a word."""
+"""Locks on this machine have one holder and are in the user's private folders; every wait is announced and ends."""
 
 import errno
 import fcntl
@@ -23,7 +23,7 @@ time.sleep(60)
 
 @pytest.fixture
 def other():
-    """Another process keeps the lock at a path."""
+    """other(path): another process takes and keeps this lock; returns its process number."""
     started = []
 
     def keep(path):
@@ -38,7 +38,7 @@ def other():
 
 
 @pytest.mark.holds("locks-end")
-def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path, other):
+def test_waiting_for_a_held_lock_ends_and_names_the_holder(tmp_path, other):
     path, said = tmp_path / "lock", []
     other(tmp_path / "before")
     pid = other(path)
@@ -53,7 +53,7 @@ def test_a_wait_for_a_lock_that_another_keeps_ends_and_says_who_has_it(tmp_path,
     assert f"process {pid}" in said[0]
 
 
-def test_a_lock_that_is_given_back_is_taken(tmp_path):
+def test_a_released_lock_can_be_taken(tmp_path):
     with locks.wait_for(tmp_path / "lock", 5, print):
         assert locks.hold(tmp_path / "lock") is None
     lock = locks.hold(tmp_path / "lock")
@@ -62,8 +62,8 @@ def test_a_lock_that_is_given_back_is_taken(tmp_path):
     assert not (tmp_path / "lock").exists()
 
 
-def test_a_lock_whose_file_went_with_its_last_holder_is_taken_anew(tmp_path, monkeypatch):
-    """Who had opened the file before had a lock that nobody else could see: two commands drove one run."""
+def test_a_lock_whose_file_was_removed_by_its_last_holder_is_created_again(tmp_path, monkeypatch):
+    """Once, a process that had opened the removed file had a lock that nobody else saw: two commands drove one run."""
     path, flock = tmp_path / "lock", fcntl.flock
 
     def flock_after_its_end(*words):
@@ -78,7 +78,7 @@ def test_a_lock_whose_file_went_with_its_last_holder_is_taken_anew(tmp_path, mon
 
 
 @pytest.mark.holds("locks-end")
-def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
+def test_a_link_at_the_path_of_a_lock_is_not_followed(tmp_path):
     (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(DeployError, match="cannot be locked"), locks.wait_for(tmp_path / "lock", 5, print):
         raise AssertionError("we have it")
@@ -86,7 +86,7 @@ def test_a_link_in_the_place_of_a_lock_is_not_followed(tmp_path):
 
 
 @pytest.mark.holds("locks-end")
-def test_the_lock_of_a_port_lies_where_nobody_else_comes(tmp_path, monkeypatch):
+def test_the_lock_of_a_port_is_in_a_folder_that_only_its_user_can_enter(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (tmp_path / "muster").mkdir()
     (tmp_path / "muster" / "ports").mkdir(0o755)
@@ -102,8 +102,8 @@ def test_the_lock_of_a_port_lies_where_nobody_else_comes(tmp_path, monkeypatch):
     lock.release()
 
 
-def test_a_disk_without_locks_is_told_in_words(tmp_path, monkeypatch):
-    """An NFS that is mounted without a lock server: every `muster up` ended with a traceback."""
+def test_a_file_system_without_locks_is_reported_in_words(tmp_path, monkeypatch):
+    """On an NFS mounted without a lock server, every `muster up` once ended with a traceback."""
 
     def refuse(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
@@ -115,7 +115,7 @@ def test_a_disk_without_locks_is_told_in_words(tmp_path, monkeypatch):
 
 
 def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
-    """In a container whose user is a number, without HOME."""
+    """As in a container whose user is only a number, without HOME."""
     for name in ("HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(pwd, "getpwuid", lambda number: {}[number])

@@ -1,4 +1,4 @@
-"""The options of a run's next start, on the hosts that are left."""
+"""The options for a run's next start on the remaining hosts."""
 
 import pytest
 
@@ -16,5 +16,5 @@ from deploy.run.onward import options
         ("--env 'A=two  blanks'", 3, 3, "--env 'A=two  blanks'"),
     ],
 )
-def test_a_start_on_fewer_hosts_asks_for_no_more_nodes_than_it_can_lose(again, planned, left, expected):
+def test_a_start_on_fewer_hosts_lowers_min_nodes_or_drops_it(again, planned, left, expected):
     assert options({"again": again, "hosts": ["a"] * planned}, left) == expected

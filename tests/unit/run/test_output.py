@@ -1,4 +1,4 @@
-"""Whose words the lines of a console are, and what of a flood is shown to whoever watches."""
+"""Which rank each line of a console belongs to, and which lines of a flood are shown to a follower."""
 
 from deploy.run.output import MOST_LINES, ConsoleLines, RankLogs
 
@@ -7,7 +7,7 @@ def shown(events):
     return [(event["rank"], event["line"], event["moving"]) for event in events if event["kind"] == "output"]
 
 
-def test_a_node_with_one_rank_speaks_for_it_and_one_with_several_marks_whose_line_it_is():
+def test_lines_of_a_one_rank_node_belong_to_its_rank_and_others_are_marked_with_theirs():
     lines = ConsoleLines()
     lines.put("a", "loss 3", 5.0)
     lines.put("b", "[rank2]: loss 4", 5.0)
@@ -32,7 +32,7 @@ def test_lines_wait_until_the_ranks_of_their_node_are_known():
     assert lines.take({0: "a"}) == []
 
 
-def test_a_flood_is_cut_and_the_cut_is_counted():
+def test_a_flood_of_lines_is_cut_and_the_cut_lines_are_counted():
     lines = ConsoleLines()
     for number in range(1000):
         lines.put("a", str(number), 5.0)
@@ -41,13 +41,13 @@ def test_a_flood_is_cut_and_the_cut_is_counted():
     assert shown(rest)[-1] == (0, "999", False)
 
 
-def test_a_line_that_moves_is_marked():
+def test_a_line_that_overwrites_itself_is_marked_as_moving():
     lines = ConsoleLines()
     lines.put("a", "\r50 %", 5.0)
     assert shown(lines.take({0: "a"})) == [(0, "50 %", True)]
 
 
-def test_logs_on_this_machine_are_read_from_where_they_stood(tmp_path):
+def test_logs_on_this_machine_are_read_from_their_current_end(tmp_path):
     log = tmp_path / "run/logs/rank-0.log"
     log.parent.mkdir(parents=True)
     log.write_text("of an earlier start\n")
@@ -61,7 +61,7 @@ def test_logs_on_this_machine_are_read_from_where_they_stood(tmp_path):
     assert shown(logs.take({0: "master"})) == [(0, "half", False)]
 
 
-def test_a_progress_bar_in_a_log_moves(tmp_path):
+def test_a_progress_bar_in_a_log_is_a_moving_line(tmp_path):
     log = tmp_path / "run/logs/rank-0.log"
     log.parent.mkdir(parents=True)
     logs = RankLogs(tmp_path / "run")
@@ -86,8 +86,8 @@ def test_a_progress_bar_below_another_moves_and_leaves_no_line_behind(tmp_path):
     assert shown(logs.take({0: "master"})) == [(0, "epoch 1", False)]
 
 
-def test_a_line_in_other_letters_than_utf_8_is_shown_once_and_stops_no_later_one(tmp_path):
-    """The place of the next look was counted in other bytes than the log has: before its beginning, or in old lines."""
+def test_a_line_that_is_not_utf_8_is_shown_once_and_blocks_no_later_line(tmp_path):
+    """The next read position was once counted in re-encoded bytes, so it was negative or inside old lines."""
     log = tmp_path / "run/logs/rank-0.log"
     log.parent.mkdir(parents=True)
     logs = RankLogs(tmp_path / "run")
@@ -110,7 +110,7 @@ def test_a_log_that_is_a_link_is_not_read(tmp_path):
     assert logs.take({0: "master"}) == []
 
 
-def test_of_a_log_that_grows_faster_than_anybody_reads_the_end_is_shown(tmp_path):
+def test_the_end_is_shown_of_a_log_that_grows_faster_than_it_is_read(tmp_path):
     log = tmp_path / "run/logs/rank-0.log"
     log.parent.mkdir(parents=True)
     logs = RankLogs(tmp_path / "run")

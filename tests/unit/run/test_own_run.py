@@ -1,4 +1,4 @@
-"""`muster explain RUN`: the outcome and the story of a run come first: the logs add to them. Texts of real runs."""
+"""`muster explain RUN`: the run's outcome and story come first, then its logs. The texts are from real runs."""
 
 import json
 from dataclasses import asdict
@@ -25,7 +25,7 @@ AGAIN = (
 )
 
 
-# What each of these lines tells of an end.
+# The finding behind each of these lines of a story.
 TROUBLES = {
     STILL: Finding(Cause.LOCKED_UP, STILL, "worker-1", 1),
     ENDED: Finding(Cause.LOCKED_UP, ENDED, "worker-1", 1),
@@ -46,14 +46,14 @@ def failed(message, cause, node="", rank=None, restarts=0):
 
 
 def hang_then_raise():
-    """A rank hung, its node ended it, the script started again and raised: torchrun's words about the SIGKILL stay."""
+    """A rank hung, its node ended it, and the restarted script raised; torchrun's SIGKILL lines stay in the log."""
     frames = 'File "hang.py", line 21, in main', 'File "/lib/python3.11/site-packages/torch/serialization.py", line 828'
     traceback = "\n".join(f"    [rank0]:   {frame}" for frame in frames) + f"\n    [rank0]: {ERROR}"
     outcome = failed(f"hang.py ended with code 1: {ERROR}\n{traceback}", "exception", "master", 0, 2)
     return OwnRun("x", outcome, story(STILL, ENDED, "the script starts again (restart 1)", AGAIN))
 
 
-def test_an_end_that_muster_made_and_a_restart_followed_is_not_the_cause():
+def test_a_rank_that_muster_ended_for_a_restart_is_not_the_cause():
     shown = explain({"worker-1": KILL + LOST.format(1), "master": f"[rank0]: {ERROR}\n"})
     assert shown.cause == "killed", "this is what the logs alone say"
     explained = of_run(shown, hang_then_raise())
@@ -64,7 +64,7 @@ def test_an_end_that_muster_made_and_a_restart_followed_is_not_the_cause():
     assert "killed (worker-1:1)" in explained.contradicted
 
 
-def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
+def test_a_run_that_continues_after_a_kill_is_explained_by_its_story():
     shown = explain({"worker-1": KILL})
     explained = of_run(shown, OwnRun("x", {}, story(KILLED, "the script starts again (restart 1)")))
     assert (explained.cause, explained.first) == ("killed", "rank 1 on worker-1")
@@ -75,7 +75,7 @@ def test_a_run_that_goes_on_after_a_kill_is_explained_by_its_story():
     assert not explained.contradicted, "both say killed"
 
 
-def test_a_run_that_somebody_ended_names_what_stood_still_before():
+def test_a_run_that_was_stopped_on_request_names_the_rank_that_was_stuck_before():
     shown = explain({"rack-1": "torchrun: W1 Received 15 death signal, shutting down workers\n"})
     still = "no rank has made a step: rank 2 (rack-3) is stuck in train.py:54 main() for 7 s"
     told = Happening(1000.0, still, True, Finding(Cause.LOCKED_UP, still, "rack-3", 2))
@@ -85,7 +85,7 @@ def test_a_run_that_somebody_ended_names_what_stood_still_before():
     assert still in explained.what
 
 
-def test_an_end_without_an_exception_has_the_cause_that_the_view_gave_and_its_own_log_may_know_more():
+def test_an_end_without_an_exception_has_the_verdicts_cause_unless_the_ranks_log_knows_more():
     words = "train.py ended with code 1 without an exception"
     left = OwnRun("x", failed(words, "left-early", "worker-1", 1))
     explained = of_run(explain({"rank-1": "epoch 3\n", "rank-0": LOST.format(0)}), left)
@@ -95,7 +95,7 @@ def test_an_end_without_an_exception_has_the_cause_that_the_view_gave_and_its_ow
     assert (full.cause, full.first) == ("disk-full", "rank 1 on worker-1")
 
 
-def test_the_end_by_the_stop_itself_is_not_what_was_before_it():
+def test_a_rank_ended_by_the_stop_itself_is_not_what_happened_before_the_stop():
     by_stop = "master (rank 0) was ended by the stop (SIGTERM) at step 73"
     ended = Happening(1010.0, by_stop, False, Finding(Cause.ENDED, by_stop, "master", 0))
     outcome = {"verdict": "stopped", "message": "hang.py was asked to stop"}
@@ -107,7 +107,7 @@ def test_the_end_by_the_stop_itself_is_not_what_was_before_it():
     assert (well.first, "before that" in well.what) == ("", False)
 
 
-def test_a_trouble_that_a_restart_mended_is_not_why_somebody_stopped_the_run():
+def test_a_trouble_that_a_restart_fixed_is_not_why_a_run_was_stopped():
     mended = (*story(KILLED, "the script starts again (restart 1)"),)
     explained = of_run(explain({"a": ""}), OwnRun("x", {"verdict": "stopped", "message": "stopped at step 9"}, mended))
     assert (explained.cause, explained.first) == ("stopped", "")
@@ -120,14 +120,14 @@ def test_a_rank_that_moves_again_is_no_trouble():
     assert not of_run(shown, OwnRun("x", {}, lines)).cause
 
 
-def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_wrote():
+def test_a_run_that_ended_well_did_not_fail_whatever_an_earlier_start_logged():
     explained = of_run(explain({"worker-1": KILL}), OwnRun("x", {"verdict": "done", "restarts": 1}, story(KILLED)))
     assert (explained.cause, explained.ended_well) == ("", True)
     assert "after 1 restart" in explained.what
     assert "killed" in explained.contradicted
 
 
-def test_a_loss_that_is_no_number_does_not_contradict_a_run_that_ended_well():
+def test_a_nan_loss_does_not_contradict_a_run_that_ended_well():
     shown = explain({"master": "step 8 loss nan\nstep 9 loss nan\n"})
     assert (shown.cause, of_run(shown, OwnRun("x", {"verdict": "done"})).contradicted) == ("loss-nan", "")
 
@@ -149,14 +149,14 @@ def test_the_log_of_another_rank_does_not_overrule_the_verdict():
     assert "gpu-memory (master:1)" in explained.contradicted
 
 
-def test_a_rank_that_left_early_is_named_where_the_logs_have_only_its_victims():
+def test_a_rank_that_left_early_is_named_even_if_the_logs_show_only_its_victims():
     message = "worker-1 (rank 1) left early, with code 0; rank 0 lost it"
     explained = of_run(explain({"master": LOST.format(0)}), OwnRun("x", failed(message, "left-early", "worker-1", 1)))
     assert (explained.cause, explained.first) == ("left-early", "rank 1 on worker-1")
     assert explained.what == f"{message} (the run's own verdict)"
 
 
-def test_without_a_verdict_that_names_somebody_the_logs_are_what_there_is():
+def test_without_a_verdict_that_names_a_node_the_logs_decide():
     shown = explain({"a": "KeyError: 'x'\n"})
     assert of_run(shown, OwnRun("x", failed("no sign of life", "not-known"))).cause == "script-error"
     assert of_run(shown, OwnRun("x")) == shown
@@ -176,7 +176,7 @@ def run_folder(tmp_path):
     return folder
 
 
-def test_the_evidence_is_the_last_line_of_the_log_with_the_words_of_the_verdict(run_folder, capsys):
+def test_the_evidence_is_the_last_log_line_with_the_text_of_the_verdict(run_folder, capsys):
     assert tell([str(run_folder)], Console(False)) == 0
     out = capsys.readouterr().out
     assert f"evidence  rank-0:4 (rank 0): [rank0]: {ERROR}" in out
@@ -191,7 +191,7 @@ def test_a_run_whose_logs_are_gone_is_still_explained(run_folder, capsys):
     assert "first     rank 0 on master" in capsys.readouterr().out
 
 
-def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
+def test_the_next_command_for_an_ongoing_hang_is_muster_why():
     explained = of_run(explain({"a": "step 1\n"}), OwnRun("x", {}, story(STILL)))
     assert (explained.cause, next_of(explained, "", {})) == ("locked-up", "muster why --run x")
     assert any(line.startswith("timeline  ") for line in lines_of(explained))
@@ -203,12 +203,12 @@ def test_the_next_command_for_a_hang_that_goes_on_asks_where_each_rank_is():
     {"verdict": "failed", "message": "\nthen: that", "cause": "a cause of a newer Muster", "node": "a", "rank": -1},
     {"verdict": "stopped", "message": "\n"},
 ])  # fmt: skip
-def test_an_outcome_that_another_program_wrote_is_shown_as_far_as_it_goes(outcome):
+def test_an_odd_outcome_of_another_program_is_shown_without_a_crash(outcome):
     for shown in (explain({"a": "step 1\n"}), explain({"a": "KeyError: 'x'\n"})):
         assert lines_of(of_run(shown, OwnRun("x", outcome, story("", "\n", "\x1b[31m was killed by \n"))))
 
 
-def test_what_the_verdict_said_to_do_is_said_again():
+def test_the_hint_of_the_verdict_is_repeated():
     outcome = failed("its ranks trained alone", "trained-alone", "a", 0) | {"hint": "leave --standalone\x1b out there"}
     lines = lines_of(of_run(explain({"a": "joined\n"}), OwnRun("x", outcome)))
     assert "hint      leave --standalone\\x1b out there" in lines

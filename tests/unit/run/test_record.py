@@ -1,4 +1,4 @@
-"""Run folders: made once each, found again by RESUME, listed, and closed."""
+"""Run folders: each is created once, found again by RESUME, listed, and closed."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def test_a_run_is_for_its_owner_alone(tmp_path: Path) -> None:
     runs.mkdir(mode=0o755)
     run_dir = make_run(runs)
     assert [path.stat().st_mode & 0o777 for path in (runs, run_dir)] == [0o700, 0o700]
-    run_dir.chmod(0o755)  # of a version that left it open
+    run_dir.chmod(0o755)  # as an older version left it
     record.open_start(run_dir, record.Choice(run_dir, ()), "processes", "why", ["master"], NOON)
     assert run_dir.stat().st_mode & 0o777 == 0o700
 
 
 @pytest.mark.holds("runs-closed")
-def test_a_folder_of_runs_that_is_made_or_found_is_closed_and_a_link_elsewhere_is_left(tmp_path: Path) -> None:
+def test_a_runs_folder_is_closed_to_others_and_the_target_of_a_link_is_left_as_it_is(tmp_path: Path) -> None:
     made, found, link, elsewhere = (tmp_path / name for name in ("made", "found", "link", "elsewhere"))
     found.mkdir(0o755)
     elsewhere.mkdir(0o755)
@@ -67,7 +67,7 @@ def test_a_folder_of_runs_that_is_made_or_found_is_closed_and_a_link_elsewhere_i
     assert [path.stat().st_mode & 0o777 for path in (made, found, elsewhere)] == [0o700, 0o700, 0o755]
 
 
-def test_a_name_that_another_checkout_uses_is_passed_over(tmp_path: Path) -> None:
+def test_a_run_name_that_another_checkout_uses_is_skipped(tmp_path: Path) -> None:
     folder = record.make_folder(tmp_path, (), NOON, taken={"2026-11-21-1200-digits"})
     assert folder.name == "2026-11-21-1200-digits-2"
 
@@ -91,7 +91,7 @@ def test_the_newest_run_of_a_backend_is_found_in_records_of_every_format(
     assert record.newest(record.HOSTS) == tmp_path / "new"
 
 
-def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -> None:
+def test_a_resume_keeps_the_record_and_removes_old_verdicts(tmp_path: Path) -> None:
     run_dir = make_run(tmp_path, checkpoint=True)
     record.close(run_dir, Result("failed"), State(("master",)), 1.0)
     (run_dir / "outcome/master-0.json").write_text("{}")
@@ -104,7 +104,7 @@ def test_a_resume_keeps_the_record_and_takes_old_verdicts_away(tmp_path: Path) -
     assert not (run_dir / "outcome.json").exists()
 
 
-def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
+def test_an_undone_start_leaves_no_trace(tmp_path: Path) -> None:
     first = make_run(tmp_path, checkpoint=True)
     record.close(first, Result("done", step=9), State(("master",)), 1.0)
     for name in ("nodes/master.json", "outcome/master-0.json"):
@@ -121,8 +121,8 @@ def test_a_start_refused_at_once_leaves_no_trace(tmp_path: Path) -> None:
     assert (tmp_path / "latest").resolve() == first
 
 
-def test_a_story_is_of_its_start_whatever_the_clocks_of_its_hosts_say(tmp_path: Path) -> None:
-    """A host ten minutes behind said nothing in the story of a second start, one ahead spoke in it of the first."""
+def test_a_story_belongs_to_its_start_whatever_the_clocks_of_the_hosts_say(tmp_path: Path) -> None:
+    """Once, a second start's story lacked a host ten minutes behind, and had a fast host's lines of the first start."""
     run_dir = make_run(tmp_path, t=1000.0)
     for start, ts in enumerate(((990.0, 5000.0), (1400.0, 2001.0))):
         if start:
@@ -134,11 +134,11 @@ def test_a_story_is_of_its_start_whatever_the_clocks_of_its_hosts_say(tmp_path: 
         assert [(line.t, line.text) for line in record.story_of(run_dir)] == [(t, f"start {start}") for t in ts]
 
 
-def test_a_full_disk_ends_no_follower_and_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_stops_no_follower_and_leaves_no_torn_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     story, opened = Story(), own_files.open_to_append
 
     class Small:
-        """A file that has room for so many bytes more."""
+        """A file on a disk that has only `room` bytes left."""
 
         room = 150
 
@@ -171,7 +171,7 @@ def test_a_full_disk_ends_no_follower_and_leaves_no_torn_line(tmp_path: Path, mo
     assert [line.text for line in record.story_of(tmp_path)] == ["line 0", "line 1", "line 2"]
 
 
-def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
+def test_the_outcome_records_what_was_reached(tmp_path: Path) -> None:
     run_dir, state = make_run(tmp_path), State(("master",))
     state.apply({"kind": "evaluated", "t": 1, "step": 600, "samples": 360, "values": {"accuracy": 0.989}})
     for rate in (10.0, 5000.0, 5400.0):
@@ -183,7 +183,7 @@ def test_the_outcome_says_what_was_reached(tmp_path: Path) -> None:
     assert "step 600: held-out accuracy 98.9 %" in (run_dir / "timeline.jsonl").read_text()
 
 
-def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: Path) -> None:
+def test_the_listing_distinguishes_finished_running_and_abandoned_runs(tmp_path: Path) -> None:
     finished, going, dead = (make_run(tmp_path, t=NOON + 60 * n, checkpoint=True) for n in range(3))
     record.close(finished, Result("done", step=600), State(("master",)), 9.0)
     rows = ends.listing(tmp_path, {going.name})
@@ -195,7 +195,7 @@ def test_the_listing_tells_finished_running_and_abandoned_runs_apart(tmp_path: P
     assert [row.bytes for row in rows] == [record.contents(run_dir)[1] for run_dir in (finished, going, dead)]
 
 
-def test_a_folder_has_the_bytes_of_its_files_and_none_of_what_a_link_leads_to(tmp_path: Path) -> None:
+def test_the_size_of_a_folder_counts_its_files_and_no_link_targets(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").write_bytes(bytes(5000))
     (tmp_path / "run/sub").mkdir(parents=True)
     (tmp_path / "run/sub/file").write_bytes(bytes(30))
@@ -203,7 +203,7 @@ def test_a_folder_has_the_bytes_of_its_files_and_none_of_what_a_link_leads_to(tm
     assert record.contents(tmp_path / "run") == (2, 30 + len(str(tmp_path / "elsewhere")))
 
 
-def test_what_lies_apart_for_a_host_is_a_folder_of_the_run_itself(tmp_path: Path) -> None:
+def test_the_separate_folders_of_hosts_are_real_folders_inside_the_run(tmp_path: Path) -> None:
     for name in ("run/hosts/b", "run/hosts/a", "run/hosts/.coming", "elsewhere/c"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "run/hosts/file").touch()
@@ -236,7 +236,7 @@ def test_a_lock_has_one_holder_at_a_time(tmp_path: Path) -> None:
     again.release()
 
 
-def test_git_ignores_a_folder_of_runs_that_muster_made_and_no_other(tmp_path):
+def test_git_ignores_a_runs_folder_only_if_muster_created_it(tmp_path):
     (tmp_path / "new").mkdir()
     record.make_folder(tmp_path / "new" / "runs", [], 0)
     assert (tmp_path / "new/runs/.gitignore").read_text().endswith("\n*\n")
@@ -245,7 +245,7 @@ def test_git_ignores_a_folder_of_runs_that_muster_made_and_no_other(tmp_path):
     assert not (tmp_path / "runs/.gitignore").exists()
 
 
-def test_what_has_the_place_of_the_runs_or_of_their_newest_is_named_with_what_to_type(tmp_path):
+def test_a_path_that_blocks_runs_or_runs_latest_is_named_with_what_to_type(tmp_path):
     (tmp_path / "runs/latest").mkdir(parents=True)
     with pytest.raises(DeployError, match="runs/latest") as refused:
         record.point_latest(tmp_path / "runs/a")
@@ -258,7 +258,7 @@ def test_what_has_the_place_of_the_runs_or_of_their_newest_is_named_with_what_to
             record.make_folder(tmp_path / place, [], 0)
 
 
-def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_path):
+def test_a_pipe_named_gitignore_does_not_block_an_undo(tmp_path):
     run_dir = tmp_path / "runs/a"
     run_dir.mkdir(parents=True)
     os.mkfifo(tmp_path / "runs/.gitignore")
@@ -266,8 +266,8 @@ def test_a_pipe_in_the_place_of_a_list_of_ignored_files_holds_no_undo_up(tmp_pat
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [".gitignore"]
 
 
-def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_path, monkeypatch):
-    """A folder's name that came with a clone made a line of its own, and stood in the command of a hint."""
+def test_a_folder_with_an_invalid_run_name_is_neither_listed_nor_put_into_a_command(tmp_path, monkeypatch):
+    """A folder name from a cloned repository once added a line to the listing, and got into the command of a hint."""
     runs = tmp_path / "runs"
     monkeypatch.setattr(folders, "RUNS", runs)
     for name in ("first", "first;touch owned", "first\nsecond   done", "-rf", "\x1b[2J", "latest", ".first"):
@@ -278,8 +278,8 @@ def test_what_has_no_name_of_a_run_is_neither_listed_nor_part_of_a_command(tmp_p
     assert refused.value.hint.startswith("did you mean --resume first? ")
 
 
-def test_what_others_keep_in_a_folder_runs_is_no_run(tmp_path):
-    """TensorBoard and ultralytics write to runs/ as well: their folders were listed as runs without an end."""
+def test_folders_of_other_tools_in_runs_are_not_runs(tmp_path):
+    """TensorBoard and ultralytics write to runs/ as well: their folders were once listed as unfinished runs."""
     runs = tmp_path / "runs"
     (runs / "Nov30_host").mkdir(parents=True)
     (runs / "Nov30_host/events.out.tfevents.1").touch()
@@ -289,8 +289,8 @@ def test_what_others_keep_in_a_folder_runs_is_no_run(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone makes a folder that another user may not enter")
-def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
-    """After one `sudo muster up`, or a script that closed a folder, each command ended with a traceback."""
+def test_runs_that_the_user_may_not_enter_do_not_hide_the_users_own() -> None:
+    """After one `sudo muster up`, or a script that closed a folder, every command once ended with a traceback."""
     with tempfile.TemporaryDirectory() as place:
         runs = Path(place) / "runs"
         own, closed = make_run(runs, ("--recipe", "text")), make_run(runs) / "record.json"
@@ -312,10 +312,10 @@ def test_runs_that_one_may_not_enter_hide_none_of_ones_own() -> None:
 
 
 @pytest.mark.parametrize("name", ["code.diff", "code.json"])
-def test_a_disk_that_fills_up_once_the_nodes_run_ends_no_start_and_leaves_no_older_code(
+def test_a_disk_that_fills_once_the_nodes_run_ends_no_start_and_leaves_no_older_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """The command ended with its nodes at work, and the page of the new start showed the code of the one before."""
+    """Once, the command ended while its nodes ran, and the new start's page showed the code of the previous start."""
     run_dir, write = make_run(tmp_path), own_files.write
     code.write(run_dir, code.Code("before", diff="-x\n"))
     assert code.read(run_dir).commit == "before"
@@ -331,10 +331,10 @@ def test_a_disk_that_fills_up_once_the_nodes_run_ends_no_start_and_leaves_no_old
 
 
 @pytest.mark.parametrize("step", ["write_record", "point_latest"])
-def test_a_start_that_cannot_be_recorded_takes_nothing_from_the_run_that_it_resumes(
+def test_a_resume_that_cannot_be_recorded_leaves_the_run_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """On a full disk, or by Ctrl-C at that moment, the end of the earlier start was gone: it was unfinished then."""
+    """With a full disk, or Ctrl-C at that moment, the earlier start once lost its outcome and counted as unfinished."""
     run_dir = make_run(tmp_path)
     record.write_json(run_dir / "outcome.json", {"verdict": "done"})
     stood = {path.name: path.read_bytes() for path in run_dir.glob("*.json")}
@@ -348,8 +348,8 @@ def test_a_start_that_cannot_be_recorded_takes_nothing_from_the_run_that_it_resu
     assert {path.name: path.read_bytes() for path in run_dir.glob("*.json")} == stood
 
 
-def test_a_run_is_found_by_its_name_beside_a_folder_of_that_name(tmp_path: Path, monkeypatch) -> None:
-    """`muster report baseline` wrote its page into the folder `baseline` of the project."""
+def test_a_run_is_found_by_its_name_despite_a_folder_of_that_name(tmp_path: Path, monkeypatch) -> None:
+    """`muster report baseline` once wrote its page into the project's folder `baseline`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     run_dir = make_run(tmp_path / "runs").rename(tmp_path / "runs/baseline")

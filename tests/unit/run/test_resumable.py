@@ -1,4 +1,4 @@
-"""Which run --resume means: one of this script and folder, told from those of other scripts; or none, and why."""
+"""Which run --resume means: one of this script and folder, not of another script; or none, with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOON = time.mktime((2026, 11, 21, 12, 0, 0, 0, 0, -1))
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder; no test seals records with this user's own key."""
+    """The project, as the current folder. A temporary state folder keeps tests from sealing with the user's own key."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     project = tmp_path / "project"
     project.mkdir()
@@ -31,7 +31,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def trained(
     command: str, minute: int = 0, *, folder: str = "", backend: str = "processes", **more: object
 ) -> tuple[Path, str]:
-    """A run of a script that was typed so, and its id."""
+    """Record a run with this command; return its folder and its id."""
     read_command = read(command, None)
     run_dir = record.make_folder(Path("runs").absolute(), ("--recipe", "x"), NOON + 60 * minute)
     choice = record.Choice(None, read_command.words, script=True, bare=read_command.bare)
@@ -71,7 +71,7 @@ def resumed(wanted: str, names: Asked | None = None) -> record.Choice:
         ("llamafactory-cli train x.yaml", "llamafactory-cli train y.yaml"),
     ],
 )
-def test_latest_is_the_newest_run_of_this_script_whatever_it_is_given_and_whatever_ran_later(typed, again):
+def test_latest_is_the_newest_run_of_this_script_whatever_its_options_and_whatever_ran_later(typed, again):
     wanted, _ = trained(typed, 1)
     trained("other.py", 2)
     trained("sub/other/train.py", 3)
@@ -89,7 +89,7 @@ def test_latest_without_a_run_of_this_script_is_refused_and_names_the_runs_of_ot
     assert f"{other} (other.py)" in refused.value.hint
 
 
-def test_a_script_of_the_same_name_in_another_folder_is_another_one(home):
+def test_a_script_of_the_same_name_in_another_folder_is_a_different_script(home):
     here, _ = trained("train.py", 1)
     there, _ = trained("train.py", 2, folder="sub")
     assert resumed("latest", asked("train.py")).run_dir == here
@@ -99,7 +99,7 @@ def test_a_script_of_the_same_name_in_another_folder_is_another_one(home):
         resumed("latest", asked("train.py", "elsewhere"))
 
 
-def test_a_project_that_was_moved_with_its_runs_goes_on(home, monkeypatch):
+def test_a_run_can_be_resumed_after_its_project_was_moved(home, monkeypatch):
     _, run = trained("train.py", 1)
     home.rename(home.with_name("renamed"))
     monkeypatch.chdir(home.with_name("renamed"))
@@ -109,7 +109,7 @@ def test_a_project_that_was_moved_with_its_runs_goes_on(home, monkeypatch):
     assert found.name == run
 
 
-def test_without_a_script_latest_is_the_newest_of_all_with_its_own_script_and_folder():
+def test_without_a_script_latest_is_the_newest_run_with_its_own_script_and_folder():
     trained("train.py", 1)
     wanted, _ = trained("python other.py --lr 1", 2, folder="sub")
     choice = resumed("latest")
@@ -123,7 +123,7 @@ def test_without_a_script_latest_is_the_newest_of_all_with_its_own_script_and_fo
     assert resumable.command_of(wanted) == "python other.py --lr 1"
 
 
-def test_runs_that_are_on_hosts_or_on_slurm_are_not_gone_on_with_here_and_the_command_for_them_is_named():
+def test_runs_on_hosts_or_slurm_are_not_resumed_here_and_the_right_command_is_named():
     _, on_hosts = trained("train.py", 1, backend=record.HOSTS, hosts=["a", "b"])
     _, on_slurm = trained("train.py", 2, backend=record.SLURM, hosts=["login"])
     with pytest.raises(UsageError):
@@ -138,7 +138,7 @@ def run_path(run: str) -> str:
     return str(Path("runs").absolute() / run)
 
 
-def test_an_unknown_id_is_refused_with_those_that_are_near_or_else_the_newest():
+def test_an_unknown_id_is_refused_with_similar_ids_or_else_the_newest():
     _, run = trained("train.py", 1)
     for wrong in (run[:-1], "2026-nope"):
         with pytest.raises(UsageError) as refused:
@@ -153,7 +153,7 @@ def test_an_unknown_id_is_refused_with_those_that_are_near_or_else_the_newest():
     assert {*re.findall(r"\d{4}-\d\d-\d\d", named)} == {run[:10]}, "the runs of a day"
 
 
-def test_by_its_id_a_run_goes_on_with_another_script_on_purpose_and_that_is_said():
+def test_a_run_resumed_by_its_id_may_use_another_script_and_the_user_is_told():
     run_dir, run = trained("train.py", 1)
     assert resumed(str(run_dir), asked("other.py")).run_dir == run_dir
     assert resumable.other_than(run_dir, ("other.py",), "") == f"{run} ran train.py; other.py continues in its files"
@@ -161,14 +161,14 @@ def test_by_its_id_a_run_goes_on_with_another_script_on_purpose_and_that_is_said
     assert "of this folder" in resumable.other_than(run_dir, ("train.py",), "sub")
 
 
-def test_a_name_that_is_taken_by_another_script_is_no_resume():
+def test_a_run_name_taken_by_another_script_is_not_resumed():
     run_dir, _ = trained("train.py", 1)
     resumable.refuse_other(run_dir, ("train.py", "--epochs", "9"), "")
     with pytest.raises(UsageError, match=r"exists already: .* ran train\.py"):
         resumable.refuse_other(run_dir, ("other.py",), "")
 
 
-def test_a_record_from_before_folders_were_recorded_goes_on_by_its_script():
+def test_a_record_without_a_folder_is_resumed_by_its_script():
     run_dir, _ = trained("train.py", 1)
     known = {name: value for name, value in record.facts(run_dir).items() if name != "sent_from"}
     record.write_record(run_dir, known)
@@ -176,12 +176,12 @@ def test_a_record_from_before_folders_were_recorded_goes_on_by_its_script():
     assert resumable.folder_of(run_dir) == ""
 
 
-def test_a_checkpoint_of_somewhere_else_is_not_what_a_script_goes_on_from(tmp_path):
+def test_a_script_does_not_resume_from_a_folder_that_is_not_a_run(tmp_path):
     with pytest.raises(UsageError, match="not a run of this folder"):
         resumed(str(tmp_path), asked("train.py"))
 
 
-def test_latest_of_the_trainer_is_the_newest_with_a_checkpoint_and_of_the_recipe_that_is_named():
+def test_latest_of_the_trainer_is_the_newest_with_a_checkpoint_of_the_named_recipe():
     of_trainer("--steps", "9", minute=1)
     text = of_trainer("--recipe", "text", minute=2)
     wanted = of_trainer("--steps", "100", minute=3, workers=3)
@@ -192,13 +192,13 @@ def test_latest_of_the_trainer_is_the_newest_with_a_checkpoint_and_of_the_recipe
     assert resumed("latest", Asked(arguments=("--recipe=text",))).run_dir == text
 
 
-def test_resume_by_path_goes_on_in_a_run_folder_of_ours():
+def test_resume_by_the_path_of_a_run_folder_continues_in_it():
     wanted = of_trainer()
     assert resumed(str(wanted)).run_dir == wanted
     assert resumed(str(wanted.parent / "latest")).run_dir == wanted
 
 
-def test_resume_of_the_trainer_from_any_other_place_is_a_new_run_that_starts_there(tmp_path):
+def test_resume_of_the_trainer_from_another_path_is_a_new_run_from_that_checkpoint(tmp_path):
     ours = of_trainer()
     for foreign in (ours / "checkpoints/step-00000200", tmp_path):
         choice = resumed(str(foreign), Asked(arguments=("--lr", "1")))

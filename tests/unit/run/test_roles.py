@@ -1,4 +1,4 @@
-"""What a run of several roles cannot have besides, and how this machine's GPUs and hosts' are shared out among them."""
+"""A run of several roles: how the GPUs of this machine and of hosts are divided, and how many ranks a node has."""
 
 from pathlib import Path
 
@@ -16,13 +16,13 @@ def acted(*texts, hosts=()):
     return roles.read(Options(role=texts, script="x.py"), hosts)
 
 
-def test_each_host_gives_its_role_the_gpus_that_it_asks_for_and_of_named_ones_the_first():
+def test_each_host_gives_its_role_as_many_gpus_as_it_asks_for_the_first_of_named_ones():
     hosts = (Host("h1", "h1", gpus=(3, 5, 6)), Host("h2", "h2", gpus=(1,)), *(Host(name, name) for name in NAMES[2:]))
     given = roles.with_gpus(hosts, acted(*TEXTS, hosts=NAMES))
     assert [host.gpus for host in given] == [(3, 5), 0, 0, "auto"]
 
 
-def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of_the_rest():
+def test_each_node_gets_the_gpus_of_its_role_or_a_share_of_the_remaining_ones():
     asked = [each.role.gpus for each in acted(*TEXTS) for _ in each.nodes]
     assert environment.shares(asked, 5) == [range(2), range(2, 2), range(2, 2), range(2, 5)]
     assert environment.shares(asked, 1) == [range(0), range(2, 2), range(2, 2), range(2, 2)]
@@ -32,7 +32,7 @@ def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of
 @pytest.mark.parametrize(
     ("text", "processes", "bare"),
     [
-        ("a=1,port=80:python a.py", 1, True),  # on a host of eight GPUs, too: eight could not have the port
+        ("a=1,port=80:python a.py", 1, True),  # even with eight GPUs: eight processes cannot share the port
         ("a=1,port=free:bash a.sh", "auto", True),
         ("a=1,port=80,processes=4:python a.py", 4, False),
         ("a=1,port=80:torchrun --nproc-per-node 2 a.py", 2, False),
@@ -40,16 +40,14 @@ def test_of_this_machines_gpus_each_node_has_what_its_role_asks_for_or_a_part_of
         ("a=1:python a.py", "auto", True),
     ],
 )
-def test_a_server_is_one_program_whatever_its_host_has_unless_more_are_asked_for(
-    tmp_path, monkeypatch, text, processes, bare
-):
+def test_a_server_is_one_process_unless_more_are_asked_for(tmp_path, monkeypatch, text, processes, bare):
     (tmp_path / "a.sh").touch()
     monkeypatch.chdir(tmp_path)
     (each,) = acted(text)
     assert (each.processes, each.bare) == (processes, bare)
 
 
-def test_the_ranks_of_cluster_toml_are_those_of_the_role_that_ends_the_run(tmp_path, monkeypatch):
+def test_processes_in_cluster_toml_apply_to_the_role_that_ends_the_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     texts = ("a=1:python a.py", "b=1,ends,after=a:python b.py", "c=1:torchrun --nproc-per-node 3 c.py")
     ranks = {each.role.name: (each.processes, each.bare) for each in roles.read(Options(role=texts), (), 2)}
@@ -58,7 +56,7 @@ def test_the_ranks_of_cluster_toml_are_those_of_the_role_that_ends_the_run(tmp_p
     assert own.processes == 4
 
 
-def test_on_this_machine_too_a_node_has_a_rank_for_each_of_its_gpus_where_nobody_says_how_many():
+def test_on_this_machine_a_node_has_a_rank_per_gpu_unless_a_number_is_given():
     made = dict[str, int]()
 
     def make(world, port, ranks):

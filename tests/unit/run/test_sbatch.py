@@ -1,4 +1,4 @@
-"""The batch script for Slurm, and the compose file."""
+"""The batch script for Slurm, and `muster export`."""
 
 import shlex
 
@@ -14,15 +14,15 @@ from deploy.run.sbatch import SlurmJob, batch_script
 JOB = SlurmJob("train", 2, ("muster", "agent", "--script=train.py --name 'a b'"))
 
 
-def test_the_signal_of_the_time_limit_comes_to_the_script_in_time_and_output_is_appended():
+def test_slurm_signals_the_script_before_the_time_limit_and_output_is_appended():
     lines = batch_script(JOB).splitlines()
     assert {"#SBATCH --signal=B:TERM@90", "#SBATCH --open-mode=append", "#SBATCH --ntasks-per-node=1"} <= set(lines)
     options = [number for number, line in enumerate(lines) if line.startswith("#SBATCH")]
-    assert options == list(range(1, 1 + len(options)))  # sbatch stops reading them at the first command
+    assert options == list(range(1, 1 + len(options)))  # sbatch stops reading options at the first command
 
 
 @pytest.mark.parametrize("limit", ["-t 1", "-t1", "--time=1:30", "--time 0:01:29", "--time=0-0:1", "-t 1 --time-min=1"])
-def test_a_time_limit_that_the_stop_before_it_fills_is_refused(limit):
+def test_a_time_limit_shorter_than_the_stop_before_it_is_refused(limit):
     with pytest.raises(UsageError, match="asked to stop 90 s before its limit"):
         batch_script(SlurmJob("t", 1, ("a",), options=("-p", "a100", *limit.split())))
 
@@ -30,7 +30,7 @@ def test_a_time_limit_that_the_stop_before_it_fills_is_refused(limit):
 @pytest.mark.parametrize(
     "limit", ["-t 2", "-t 0", "--time=UNLIMITED", "--time=1:31", "--time=1-0", "--time-min=1", "-t 9 -p 1"]
 )
-def test_any_longer_time_limit_is_slurms_to_judge(limit):
+def test_a_longer_time_limit_is_left_to_slurm(limit):
     assert f"#SBATCH {limit.split(' -p')[0]}" in batch_script(SlurmJob("t", 1, ("a",), options=tuple(limit.split())))
 
 
@@ -40,12 +40,12 @@ def test_a_longer_grace_needs_a_longer_time_limit():
         batch_script(job)
 
 
-def test_options_of_the_user_come_last_and_win():
+def test_the_users_options_come_last_and_win():
     options = batch_script(SlurmJob("t", 1, ("a",), options=("--no-requeue",))).splitlines()
     assert options.index("#SBATCH --no-requeue") > options.index("#SBATCH --requeue")
 
 
-def test_a_value_stands_beside_its_option_however_it_was_typed():
+def test_a_value_is_on_the_line_of_its_option_however_it_was_typed():
     words = shlex.split("-p a100 --time 4:00:00 --exclusive --mem=4g -c8 --comment 'a b'")
     options = batch_script(SlurmJob("t", 1, ("a",), options=tuple(words))).splitlines()
     wanted = ["-p a100", "--time 4:00:00", "--exclusive", "--mem=4g", "-c8", "--comment 'a b'"]
@@ -73,12 +73,12 @@ def test_gpus_are_counted_in_one_place_and_a_requeue_may_be_taken_away():
     sbatch_options.refuse("--slurm", ["--gpus-per-node=8", "--no-requeue"], 0)
 
 
-def test_a_quote_that_does_not_end_is_refused():
+def test_an_unclosed_quote_is_refused():
     with pytest.raises(UsageError, match="--slurm -p 'a"):
         split_words("--slurm", "-p 'a")
 
 
-def test_a_job_that_asks_for_no_cpus_says_so_in_its_file_and_to_whoever_makes_it():
+def test_a_job_that_asks_for_no_cpus_gets_a_note_in_its_file_and_on_the_terminal():
     for options in ((), ("--mem=4g",)):
         assert "--cpus-per-task=N" in batch_script(SlurmJob("t", 1, ("a",), options=options))
         assert "add --cpus-per-task=N to --slurm" in sbatch_options.note_of_cpus("--slurm", options)
@@ -94,7 +94,7 @@ def exported(monkeypatch, capsys, **options):
     return code, *capsys.readouterr()
 
 
-def test_a_job_of_muster_s_own_trainer_has_its_name(monkeypatch, capsys):
+def test_a_job_of_musters_own_trainer_is_named_after_it(monkeypatch, capsys):
     code, text, note = exported(monkeypatch, capsys, nodes="2", args="--recipe text")
     assert code == 0
     assert "#SBATCH --job-name=muster-trainer\n" in text
@@ -104,7 +104,7 @@ def test_a_job_of_muster_s_own_trainer_has_its_name(monkeypatch, capsys):
 @pytest.mark.parametrize(
     "options", [{"script": "trian.py"}, {"each": "trian.py --rank 0"}, {"script": "bash trian.sh"}]
 )
-def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, options):
+def test_a_script_that_the_jobs_folder_lacks_is_refused(monkeypatch, capsys, tmp_path, options):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     code, text, message = exported(monkeypatch, capsys, **options)
@@ -113,13 +113,13 @@ def test_a_script_that_the_job_s_folder_lacks_is_refused(monkeypatch, capsys, tm
     assert ("did you mean train.py?" in message) == (options != {"script": "bash trian.sh"})
 
 
-def test_a_job_of_another_folder_may_have_its_script_there(monkeypatch, capsys, tmp_path):
+def test_a_job_with_chdir_may_have_its_script_in_that_folder(monkeypatch, capsys, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert exported(monkeypatch, capsys, script="train.py", slurm="--chdir /scratch -c 8")[0] == 0
 
 
 @pytest.mark.parametrize("container", ["", "pyxis", "apptainer"])
-def test_what_runs_is_quoted_whole_in_a_container_and_without(container):
+def test_the_command_is_quoted_completely_with_and_without_a_container(container):
     job = SlurmJob("t", 1, JOB.agent, container=container, image="a b.sif" * bool(container), mounts=("/d:/d",))
     words = shlex.split(next(line for line in batch_script(job).splitlines() if line.startswith("srun "))[:-1])
     assert words[-1] == JOB.agent[-1]
@@ -133,6 +133,6 @@ def test_a_comment_cannot_become_a_command():
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "1e9", ""])
-def test_a_number_that_is_none_is_refused(text):
+def test_an_invalid_number_of_nodes_is_refused(text):
     with pytest.raises(UsageError, match=f"--nodes {text}: not a number from 1"):
         read_text("nodes", text)

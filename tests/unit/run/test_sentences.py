@@ -1,4 +1,4 @@
-"""What the story of a run says of an event, as a user reads it, and which of its lines nobody must miss."""
+"""The sentence in a run's story for each event, as a user reads it, and which sentences are grave."""
 
 import pytest
 
@@ -58,7 +58,7 @@ def test_an_event_is_one_sentence(event, words, grave):
     assert is_grave == grave
 
 
-def test_a_role_that_dies_at_once_and_for_ever_is_told_of_ever_less_often():
+def test_a_role_that_keeps_dying_is_reported_less_and_less_often():
     told = [n for n in range(1, 40) if sentence_of(of_role("ended", again=True, restarts=n))]
     assert told == [1, 2, 4, 8, 16, 32]
     assert sentence_of(of_role("ended")) is None, "one that does not start again is told of by its end"
@@ -84,11 +84,11 @@ def members(now, before=("a", "b", "c"), planned=3, **more):
         (members("abc"), ""),
     ],
 )
-def test_a_change_of_the_nodes_says_who_is_lost_has_left_or_is_back_and_who_goes_on(event, words):
+def test_a_change_of_nodes_says_who_is_lost_has_left_or_is_back_and_who_continues(event, words):
     assert regroup_words(event, step=8) == words
 
 
-def test_of_a_script_nobody_says_its_step_and_a_lost_node_that_lives_is_cut_off():
+def test_a_scripts_step_is_not_given_and_a_lost_node_that_still_runs_is_cut_off():
     cut = apart_words({"left_out": "c", "others": ["a"]})
     assert cut == "c and a are cut off from each other"
     assert regroup_words(members("ab"), script=True, apart={"c": cut}) == (
@@ -106,6 +106,6 @@ def test_of_a_script_nobody_says_its_step_and_a_lost_node_that_lives_is_cut_off(
         ("unseen", "b answers again"),
     ],
 )
-def test_what_is_over_is_told_of_a_node_that_runs(trouble, words):
+def test_the_end_of_a_trouble_is_reported_for_a_running_node_only(trouble, words):
     assert well_words(NodeState("b", "running"), "b", trouble, 5.0) == words
     assert well_words(NodeState("b", "exited", 1), "b", trouble, 5.0) == ""

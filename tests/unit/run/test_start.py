@@ -1,4 +1,4 @@
-"""The one order of every start: look, plan, launch, follow; and what a plan alone, or a failure, leaves."""
+"""The one order of every start: look, plan, launch, follow; and what a dry run or a failure leaves behind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.unit.run.memory_backend import MemoryBackend
 
 
 class Remembered(Start[MemoryBackend]):
-    """A start that writes down what it is asked. `fails`: the step that does."""
+    """A start that records the steps it is asked for. `fails`: the step that fails."""
 
     def __init__(self, fails: str = "") -> None:
         self.steps, self.fails = list[str](), fails
@@ -69,14 +69,14 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def test_a_run_is_looked_at_recorded_started_told_and_followed_in_this_order(runs: Path) -> None:
+def test_a_start_reaches_records_launches_tells_and_follows_in_this_order(runs: Path) -> None:
     start = Remembered()
     assert start_run(start, lambda: None) == 7
     assert start.steps == ["reach", "folder", "hold", "record", "release", "tell", "follow", "leave"]
     assert (runs / "r1/record.json").exists()
 
 
-def test_a_plan_alone_makes_and_holds_nothing(runs: Path) -> None:
+def test_a_dry_run_creates_and_holds_nothing(runs: Path) -> None:
     start = Remembered()
     start.dry_run = True
     assert start_run(start, lambda: None) == 0
@@ -84,7 +84,7 @@ def test_a_plan_alone_makes_and_holds_nothing(runs: Path) -> None:
     assert not runs.exists()
 
 
-def test_a_run_that_is_left_is_told_of_and_not_followed() -> None:
+def test_a_detached_run_is_announced_and_not_followed() -> None:
     start = Remembered()
     start.detach = True
     assert start_run(start, lambda: None) == 0
@@ -92,7 +92,7 @@ def test_a_run_that_is_left_is_told_of_and_not_followed() -> None:
 
 
 @pytest.mark.parametrize("step", ["reach", "folder", "hold", "record"])
-def test_a_step_that_fails_before_the_nodes_run_releases_what_was_held_and_tells_nothing(step: str, runs: Path) -> None:
+def test_a_failure_before_the_nodes_run_releases_what_was_held_and_announces_nothing(step: str, runs: Path) -> None:
     start = Remembered(step)
     with pytest.raises(DeployError, match=f"{step} failed"):
         start_run(start, lambda: None)

@@ -1,4 +1,4 @@
-"""The reducers of a run's events, where they could disagree or grow: what is not held by the tests of the inquest."""
+"""The reducers of a run's events, where they could disagree or grow; the inquest's tests cover the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def event(kind: str, t: float, node: str = "a", **fields: Any) -> dict[str, Any]
     return {"kind": kind, "t": t, "node": node, **fields}
 
 
-def test_a_host_that_invents_names_fills_no_memory() -> None:
+def test_a_host_that_invents_node_names_cannot_fill_the_memory() -> None:
     state = State(NAMES, script=True)
     for number in range(5000):
         state.apply(event("telemetry", 1.0, f"n{number}", cpu_percent=1.0, halted="x"), 2.0)
@@ -31,8 +31,8 @@ def test_a_host_that_invents_names_fills_no_memory() -> None:
     assert set(state.nodes.telemetry) == {"b"}
 
 
-def test_an_end_is_ordered_by_this_machine_s_clock_in_the_verdict_too() -> None:
-    """The clock of b is an hour behind: its rank, which ended last, was blamed for the end of the run."""
+def test_ends_are_ordered_by_this_machines_clock_in_the_verdict_too() -> None:
+    """The clock of b is an hour behind: once, its rank was blamed for the end of the run although it ended last."""
     state = State(NAMES, script=True)
     for second in range(0, 20, 2):
         for node, behind in (("a", 0.0), ("b", 3600.0)):
@@ -46,15 +46,15 @@ def test_an_end_is_ordered_by_this_machine_s_clock_in_the_verdict_too() -> None:
     assert (blamed.node, blamed.rank) == ("a", 0)
 
 
-def test_reports_that_come_all_at_once_say_nothing_of_a_clock() -> None:
-    """Whoever follows late reads old reports in a burst: how late these are is not how late the node's clock is."""
+def test_reports_that_arrive_in_a_burst_say_nothing_about_a_clock() -> None:
+    """A late follower reads old reports in a burst: their delay says nothing about the node's clock."""
     state = State(NAMES, script=True)
     for number in range(10):
         state.apply(event("telemetry", 1000.0 + 2 * number, cpu_percent=1.0), 5000.0 + number / 100)
     assert state.nodes.align(event("step", 5000.0), 5000.1) == 5000.0
 
 
-def test_an_end_is_when_it_was_first_seen_and_that_of_a_node_that_started_meanwhile_is_another() -> None:
+def test_an_end_keeps_its_first_time_and_a_restarted_node_has_a_new_end() -> None:
     state = State(NAMES, script=True)
     for t, restarts in ((10.0, 0), (20.0, 0), (30.0, 1), (40.0, 1)):
         state.apply(event("node", t, state="exited", code=1, restarts=restarts))
@@ -63,7 +63,7 @@ def test_an_end_is_when_it_was_first_seen_and_that_of_a_node_that_started_meanwh
     assert state.nodes.exited_at["a"] == 50.0
 
 
-def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
+def test_a_change_of_nodes_to_the_same_nodes_clears_nothing() -> None:
     state = State(NAMES, least=1, script=True)
     state.apply(event("began", 1.0, rank=0))
     state.apply(event("ended", 2.0, rank=0, code=1, how="failed"))
@@ -74,21 +74,21 @@ def test_a_change_of_the_nodes_that_changes_none_settles_nothing() -> None:
 
 
 def of_three(*events: dict[str, Any], **more: Any) -> State:
-    """A script's run of three nodes, each with the rank of its place, which has begun."""
+    """A script's run on three nodes, a, b and c, with the ranks 0, 1 and 2, which have begun."""
     state = State(("a", "b", "c"), script=True, **more)
     for one in (*(event("began", 1.0, node, rank=rank) for rank, node in enumerate("abc")), *events):
         state.apply(one)
     return state
 
 
-def test_what_ranks_did_before_all_started_again_explains_nothing() -> None:
+def test_what_ranks_did_before_a_restart_of_all_explains_nothing() -> None:
     ends = [event("ended", 5.0, node, rank=rank, code=1, how="failed") for rank, node in enumerate("abc")]
     state = of_three(*ends, event("began", 9.0, "b", rank=1))
     assert not state.ranks.ends
     assert state.blame() is None
 
 
-def test_ranks_that_start_again_after_the_nodes_changed_are_a_new_start_however_often_earlier_ones_began() -> None:
+def test_ranks_that_begin_after_the_nodes_changed_count_as_a_new_start() -> None:
     again = [event("began", 2.0 + times, "b", rank=1) for times in range(4)]
     fewer = event("members", 20.0, rank=0, members=["a", "b"], before=["a", "b", "c"], planned=3)
     anew = [event("began", 21.0, node, rank=rank) for rank, node in enumerate("ab")]
@@ -104,14 +104,14 @@ def test_a_role_that_starts_again_is_no_restart_of_all() -> None:
     assert of_three(event("began", 9.0, rank=0), roles=roles).ranks.restarts == 0
 
 
-def test_a_rank_that_is_stuck_on_a_node_without_a_name_is_told_as_any_other() -> None:
+def test_a_stuck_rank_on_a_node_without_a_name_is_recorded_like_any_other() -> None:
     state = State(NAMES, script=True)
     line = {"t": 1.0, "kind": "stuck", "rank": 0, "doing": "data"}
     assert state.apply(run_events.of_rank(line, 0.0)) == []
     assert state.ranks.still[0].doing.doing == "data"
 
 
-def test_an_event_that_no_record_takes_is_told_and_the_next_one_is_taken() -> None:
+def test_an_event_that_cannot_be_read_is_reported_and_the_next_one_is_applied() -> None:
     state = State(NAMES, script=True)
     (skipped,) = state.apply(event("stuck", 5.0, rank=0, doing=7), 6.0)
     assert (skipped["kind"], skipped["count"]) == ("unread", 1)
@@ -124,7 +124,7 @@ ODD_VALUES = (None, True, -1, 1.5, "x", "", [], {}, [["a", 1]], 10**15, float("n
 
 
 def odd_events(chance: random.Random, number: int) -> list[dict[str, Any]]:
-    """Events with the fields of real ones, of which one to three have another type or are missing."""
+    """Events with the fields of real ones, but one to three fields have an odd value or are missing."""
     of_rank = [json.loads(line) for line in samples.RANK_LINES.split("\n")]
     stuck = {"t": 1.0, "kind": "stuck", "rank": 1, "node": "b", "doing": "script", "since_s": 40.0}
     others = [{**stuck, "launcher": True, "kind": kind} for kind in ("began", "started", "stuck", "metrics")]
@@ -142,8 +142,8 @@ def odd_events(chance: random.Random, number: int) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_whatever_a_line_says_it_ends_no_reader(seed: int) -> None:
-    """One line of a script ended the page, the board, the comparison and every follower."""
+def test_no_line_of_a_script_can_stop_a_reader(seed: int) -> None:
+    """One line of a script once crashed the page, the board, the comparison and every follower."""
     unchecked, checked = State(NAMES, script=bool(seed % 2)), State(NAMES, script=bool(seed % 2))
     for number, odd in enumerate(odd_events(random.Random(seed), 2000)):
         unchecked.apply(odd, float(number))

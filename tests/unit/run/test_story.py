@@ -1,4 +1,4 @@
-"""The story of a run, line by line: what a user is told of restarts and ends, and what is no news."""
+"""The story of a run, line by line: what a user is told about restarts and ends, and what is left out."""
 
 import pytest
 
@@ -25,7 +25,7 @@ def lines(*events, names="abc", **more):
 BEGAN = [event("began", 1.0 + rank, rank) for rank in range(3)]
 
 
-def test_a_restart_of_all_ranks_names_the_rank_that_failed_where_ranks_say_how_many_there_are():
+def test_a_restart_of_all_ranks_names_the_failed_rank_if_the_world_size_is_known():
     starts = [event("started", 2.0, rank, world=3) for rank in range(3)]
     again = event("started", 20.0, 0, world=3)
     told = lines(*BEGAN, *starts, ended(10.0, 2, error="ValueError: x"), again)
@@ -34,13 +34,13 @@ def test_a_restart_of_all_ranks_names_the_rank_that_failed_where_ranks_say_how_m
     ]
 
 
-def test_a_rank_that_there_is_no_more_is_not_blamed_for_a_restart():
+def test_a_rank_that_no_longer_exists_is_not_blamed_for_a_restart():
     starts = [event("started", 2.0, rank, world=3) for rank in range(3)]
     fewer = [event("started", 15.0, 1, world=2), event("started", 20.0, 0, world=2)]
     assert lines(*BEGAN, *starts, ended(10.0, 2), *fewer) == ["all ranks restart (restart 1)"]
 
 
-def test_the_reason_of_a_restart_that_arrives_late_is_told_after_a_change_of_nodes_too():
+def test_a_late_reason_for_a_restart_is_reported_after_a_change_of_nodes_too():
     fewer = event("members", 10.0, 0, members=["a", "b"], before=["a", "b", "c"], planned=3)
     anew = [event("began", 11.0 + n, rank) for n in (0.0, 10.0) for rank in range(2)]
     told = lines(
@@ -53,12 +53,12 @@ def test_the_reason_of_a_restart_that_arrives_late_is_told_after_a_change_of_nod
 
 
 @pytest.mark.parametrize(("code", "told"), [(-9, True), (137, True), (1, False), (0, False)])
-def test_a_node_that_was_killed_is_told_at_once_and_one_that_ended_by_itself_is_judged_first(code, told):
+def test_a_killed_node_is_reported_immediately_and_one_that_ended_itself_is_not(code, told):
     states = [event("node", 5.0, node="b", state="running"), event("node", 9.0, node="b", state="exited", code=code)]
     assert any("b was killed by SIGKILL" in line for line in lines(*BEGAN, *states)) == told
 
 
-def test_files_that_a_run_changed_and_that_were_sent_are_named_once_and_none_are_no_news():
+def test_sent_files_that_a_run_has_changed_are_named_once():
     def changed(*paths, node="a", count=0):
         return event("conflicts", 5.0, node=node, paths=list(paths), count=count or len(paths))
 

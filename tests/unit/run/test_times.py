@@ -1,4 +1,4 @@
-"""How long a run has run, by its nodes' clocks, whoever comes to follow it and when."""
+"""How long a run has run, by its nodes' clocks, no matter who follows it and since when."""
 
 import pytest
 
@@ -35,12 +35,12 @@ def span_of(events, since):
         ([at(5, "began")], T + 5, 0.0),
     ],
 )
-def test_a_run_lasts_from_its_first_node_to_the_last_word_of_a_rank_without_its_wait_for_gpus(events, first, seconds):
+def test_a_run_lasts_from_its_first_node_to_its_last_rank_event_without_the_wait_for_gpus(events, first, seconds):
     span = span_of(events, 0.0)
     assert (span.first, span.seconds) == (first, seconds)
 
 
-def test_what_earlier_starts_of_the_run_wrote_does_not_count():
+def test_events_of_earlier_starts_do_not_count():
     span = span_of([at(-500, "began"), *UP, at(5, "began"), at(30, "step")], T)
     assert (span.first, span.seconds) == (T, 30.0)
 
@@ -50,12 +50,12 @@ def test_what_earlier_starts_of_the_run_wrote_does_not_count():
     [
         ({}, 0.0),
         ({"starts": []}, 0.0),
-        ({"starts": [{"t": 5_000.0}]}, 0.0),  # nothing is older, whatever the clocks of the hosts are
+        ({"starts": [{"t": 5_000.0}]}, 0.0),  # no older start exists, so the hosts' clocks do not matter
         ({"starts": [{"t": 10.0}, {"t": 20.0}]}, 0.0),
         ({"starts": [{"t": 200.0}, {"t": 5_000.0}]}, 5_000.0 - CLOCKS_DIFFER_S),
         ({"starts": [{"t": 200.0}, {"t": 5_000.0}], "foreign": ["script"]}, 0.0),
         ({"starts": [{"t": 200.0}, {"t": 5_000.0}], "foreign": ["image"]}, 5_000.0 - CLOCKS_DIFFER_S),
     ],
 )
-def test_a_start_is_the_last_one_of_the_record_unless_who_attached_to_the_run_wrote_that(record, since):
+def test_the_start_is_the_records_last_unless_an_attach_wrote_the_record(record, since):
     assert started(record) == since

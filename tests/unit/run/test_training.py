@@ -1,4 +1,4 @@
-"""The numbers of a training that a user sees while it runs: the time left, the losses, a script's own scalars."""
+"""The numbers that a user sees while a run trains: the time left, the losses, a script's own scalars."""
 
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ def continues(step, rank=0, t=50.0, **more):
     return {"kind": "continues", "rank": rank, "t": t, "step": step, "known": not more, **more}
 
 
-def test_the_time_left_follows_from_the_pace_of_the_first_rank():
+def test_the_time_left_is_derived_from_the_pace_of_the_first_rank():
     of = training(*steps((10.0, 100), (20.0, 120)), *steps((21.0, 500), rank=1))
     assert of.seconds_left(200) == 40.0
     assert of.seconds_left(0) is None, "nobody has said how many steps there are"
@@ -37,14 +37,14 @@ def test_the_time_left_follows_from_the_pace_of_the_first_rank():
 
 
 @pytest.mark.parametrize("change", [members("a"), members("a", "c"), continues(100)])
-def test_the_pace_of_other_nodes_and_of_an_earlier_start_counts_no_more(change):
+def test_the_pace_of_other_nodes_or_of_an_earlier_start_no_longer_counts(change):
     before = steps((10.0, 100), (20.0, 120))
     assert training(*before, change).seconds_left(200) is None
     assert training(*before, members("b", "a")).seconds_left(200) is not None, "the same nodes, and the same pace"
     assert training(*before, *steps((30.0, 130)), starts_again=True).seconds_left(200) is None
 
 
-def test_losses_of_steps_that_are_repeated_are_those_of_the_repetition():
+def test_losses_of_repeated_steps_are_replaced_by_those_of_the_repetition():
     metrics = [{"kind": "metrics", "step": step, "loss": loss} for step, loss in ((1, 3.0), (2, 2.0), (3, 1.0))]
     assert training(*metrics, continues(2)).losses == [(1, 3.0), (2, 2.0)]
     assert training(*metrics, continues(2, rank=1)).losses == [(1, 3.0), (2, 2.0), (3, 1.0)]
@@ -53,7 +53,7 @@ def test_losses_of_steps_that_are_repeated_are_those_of_the_repetition():
     assert len(training(*metrics, *steps((60.0, 1)), another).losses) == 3, "it has made steps since: this word is late"
 
 
-def test_of_a_scripts_scalars_the_newest_is_shown_and_names_without_end_fill_no_memory():
+def test_a_scripts_newest_scalars_are_shown_and_the_number_of_names_is_limited():
     def scalars(tags, file="events.1"):
         return {"kind": "scalars", "file": file, "tags": tags}
 
@@ -64,15 +64,15 @@ def test_of_a_scripts_scalars_the_newest_is_shown_and_names_without_end_fill_no_
     assert len(of.scalars) == 300
 
 
-def test_samples_a_second_are_kept_and_the_last_checkpoint_and_evaluation():
+def test_the_rates_the_last_checkpoint_and_the_last_evaluation_are_kept():
     checkpoints = [{"kind": "checkpoint", "step": step} for step in (5, 6)]
     of = training({"kind": "metrics", "samples_per_s": 7.0}, *checkpoints, {"kind": "evaluated", "step": 4})
     assert (of.rates, of.losses) == ([7.0], [])
     assert (of.checkpoint["step"], of.evaluated["step"]) == (6, 4)
 
 
-def test_the_course_of_weeks_is_as_quick_to_draw_as_that_of_a_minute():
-    """Each redrawing of the view looked at every loss so far: after 600,000 of them it took a third of a second."""
+def test_the_losses_of_weeks_are_as_quick_to_draw_as_those_of_a_minute():
+    """Each redraw of the view once went through every loss so far: with 600,000 of them it took a third of a second."""
     made = Training()
     for step in range(100_000):
         made.apply({"kind": "metrics", "step": step, "loss": float(step), "samples_per_s": 1.0 + step}, False)

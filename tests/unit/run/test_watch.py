@@ -1,4 +1,4 @@
-"""How long nodes may take to end, by why the run is over; then they are killed. Time is an argument."""
+"""How long nodes may take to end before they are killed, depending on why the run is over. Time is an argument."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOW = 1000.0
 
 
 class Going(Backend):
-    """A backend whose nodes never end; it notes what is asked of it."""
+    """A backend whose nodes never end; it records what it is asked to do."""
 
     look_s = 0.0
 
@@ -47,7 +47,7 @@ class Going(Backend):
 
 
 def killed_after(watch: _Watch, most_s: int = 200) -> int:
-    """How many seconds after the first look the nodes are killed."""
+    """The number of seconds after the first look at which the nodes are killed."""
     return next(second for second in range(most_s) if watch.step(NOW + second))
 
 
@@ -67,13 +67,13 @@ def watched(*events: dict[str, Any], requests: int = 0) -> tuple[_Watch, Going]:
     ],
     ids=["ranks failed", "ranks are done", "a node was killed"],
 )
-def test_nodes_get_time_to_end_and_are_asked_only_where_their_ranks_do_not_know(events, seconds, asked) -> None:
+def test_nodes_get_time_to_end_and_are_asked_to_stop_only_if_their_ranks_do_not_know(events, seconds, asked) -> None:
     watch, backend = watched(*events)
     assert killed_after(watch) == seconds
     assert backend.asked == [*asked, "kill"]
 
 
-def test_the_second_request_kills_at_once() -> None:
+def test_the_second_stop_request_kills_immediately() -> None:
     requests = iter([0, 1, 1, 2])
     watch, backend = watched()
     watch._stop_requests = lambda: next(requests)
@@ -83,7 +83,7 @@ def test_the_second_request_kills_at_once() -> None:
     assert watch.step(NOW).message.startswith(AT_ONCE)
 
 
-def test_a_stop_waits_as_long_as_the_nodes_say_that_their_ranks_may_save() -> None:
+def test_a_stop_waits_for_the_grace_that_the_nodes_report() -> None:
     said = {"kind": "asked", "t": NOW, "node": "master", "rank": 0, "grace_s": 100.0}
     watch, backend = watched(said, requests=1)
     assert watch._state.nodes.grace_s == 100.0
@@ -91,7 +91,7 @@ def test_a_stop_waits_as_long_as_the_nodes_say_that_their_ranks_may_save() -> No
     assert backend.asked == ["stop", "kill"]
 
 
-def test_a_known_fault_stays_the_end_of_a_run_whose_other_nodes_stop_for_it() -> None:
+def test_a_known_fault_stays_the_verdict_when_the_other_nodes_stop_for_it() -> None:
     watch, _ = watched(exited("worker-1", -9, t=NOW - 5))
     assert watch.step(NOW) is None
     watch._state.apply({"t": NOW, **verdict("stopped", "master", 0)})
@@ -99,7 +99,7 @@ def test_a_known_fault_stays_the_end_of_a_run_whose_other_nodes_stop_for_it() ->
     assert (result.verdict, result.node) == ("failed", "worker-1")
 
 
-def test_each_look_passes_signals_on_and_tells_what_it_has_heard(tmp_path) -> None:
+def test_each_look_forwards_signals_and_reports_new_events(tmp_path) -> None:
     (tmp_path / "ranks").mkdir()
     began = {"t": 1.0, "kind": "began", "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 7}
     (tmp_path / "ranks/rank-0.jsonl").write_text(f"{json.dumps(began)}\n")

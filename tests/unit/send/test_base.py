@@ -1,4 +1,4 @@
-"""One base for all hosts: what may differ between them, and what may not."""
+"""One base for all hosts: what may differ between them and what may not."""
 
 from types import SimpleNamespace
 
@@ -13,14 +13,14 @@ def described(python="3.12.16", libc=("glibc", "2.36")):
     return base.read({"python": python, "platform": {"machine": "x86_64", "libc": list(libc)}, "base": []}, "a base")
 
 
-def test_of_two_versions_of_glibc_the_older_one_counts_for_both():
+def test_the_oldest_glibc_counts_for_all_hosts():
     hosts = {"a": described(), "b": described(libc=("glibc", "2.31")), "c": described(libc=("glibc", "2.9"))}
     assert base.same({host: hosts[host] for host in "ab"}).platform == "x86_64-manylinux_2_31"
     assert base.same(hosts).libc == ("glibc", "2.9")
 
 
-def test_what_a_host_said_is_remembered_as_it_said_it(tmp_path, monkeypatch):
-    """An older glibc beside it counts for that run alone; and a host that was wrong is asked again."""
+def test_a_hosts_description_is_remembered_as_it_was_given(tmp_path, monkeypatch):
+    """An older glibc on another host counts for that run only; a host with a wrong remembered answer is asked again."""
     said, asked = {"a": described(), "b": described(libc=("glibc", "2.17"))}, list[str]()
 
     def work(*hosts):
@@ -46,12 +46,12 @@ def test_what_a_host_said_is_remembered_as_it_said_it(tmp_path, monkeypatch):
         (described(libc=()), "b: .*with no libc"),
     ],
 )
-def test_another_python_or_another_libc_is_told_with_both(odd, words):
+def test_another_python_or_libc_is_refused_with_both_named(odd, words):
     with pytest.raises(DeployError, match=words):
         base.same({"a": described(), "b": odd, "c": described()})
 
 
-def test_only_versions_that_an_index_could_have_are_the_bases():
+def test_only_versions_that_an_index_could_have_count_for_the_base():
     real = ["2.3.0a0+40ec155e58.nv24.3", "1!2.0.post1", "1.0.0-rc1", "1.0-1", "0.0.0+unknown", "1.0.dev20240101"]
     rows = [
         {"name": f"p{number}", "version": version, "requires": [], "extras": []}

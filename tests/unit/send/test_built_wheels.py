@@ -1,4 +1,4 @@
-"""The wheel of a build is made anew: what comes out is a plain archive whose record is true, or nothing."""
+"""The wheel of a build is remade: the result is a plain archive with a correct record, or nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLAIN = {
 
 
 def made(folder, files=(), name=NAME, **more):
-    """A wheel as a build might leave it. `files`: entries (ZipInfo or path, content) beside the plain ones."""
+    """A wheel as a build might leave it. `files`: entries (ZipInfo or path, content) in addition to the plain ones."""
     path = folder / name
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for entry, content in [*{**PLAIN, **more}.items(), *files]:
@@ -50,7 +50,7 @@ def link(path, target):
 
 
 @pytest.mark.holds("built-made-anew")
-def test_a_wheel_says_what_it_is_and_its_record_is_true(tmp_path):
+def test_a_remade_wheel_reports_what_it_is_and_has_a_correct_record(tmp_path):
     tool = zipfile.ZipInfo("odd-1.0.data/scripts/tool")
     tool.external_attr = (stat.S_IFREG | stat.S_ISUID | 0o777) << 16
     lies = b"../../../etc/passwd,,\n/etc/shadow,,\nodd/__init__.py,sha256=AAAA,3\n"
@@ -94,7 +94,7 @@ def test_a_file_outside_of_a_wheel_is_refused(tmp_path, path):
 
 @pytest.mark.long
 @pytest.mark.holds("built-made-anew")
-def test_what_readers_take_differently_is_refused(tmp_path, monkeypatch):
+def test_a_wheel_that_different_readers_could_read_differently_is_refused(tmp_path, monkeypatch):
     def refused(path):
         with pytest.raises(Stop):
             remake(path, tmp_path / "out")
@@ -113,7 +113,7 @@ def test_what_readers_take_differently_is_refused(tmp_path, monkeypatch):
     refused(tmp_path / NAME)
     refused(made(tmp_path, [(f"odd/{n}.py", "") for n in range(wheels._MOST_FILES)]))
     lies = bytearray(made(tmp_path, [("odd/z", bytes(1 << 20))]).read_bytes())
-    at = lies.rindex(b"odd/z") - 46  # its entry in the directory at the end: 10 GiB, and less than there is
+    at = lies.rindex(b"odd/z") - 46  # its entry in the archive's directory: almost 4 GiB, then too little
     for size in (0xFFFFFFF0, 10):
         lies[at + 24 : at + 28] = struct.pack("<L", size)
         (tmp_path / NAME).write_bytes(lies)
@@ -134,8 +134,8 @@ def test_only_a_plain_file_is_read(tmp_path):
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
-def test_a_wheel_without_code_says_so(tmp_path):
-    """As `pip install .` makes one of a setup.py that names no packages."""
+def test_a_wheel_without_code_is_reported_as_empty(tmp_path):
+    """`pip install .` builds such a wheel from a setup.py that names no packages."""
     assert remake(made(tmp_path, **{"odd/__init__.py": None}), tmp_path / "out").empty
     assert not remake(made(tmp_path), tmp_path / "out").empty
     assert not remake(
@@ -143,7 +143,7 @@ def test_a_wheel_without_code_says_so(tmp_path):
     ).empty
 
 
-def test_an_editable_package_is_a_line_that_names_its_folder(tmp_path):
+def test_an_editable_package_becomes_a_pth_file_that_names_its_folder(tmp_path):
     (tmp_path / "code" / "odd").mkdir(parents=True)
     said = remake(made(tmp_path), tmp_path / "out", Editable(tmp_path / "code", "libs/x"))
     with zipfile.ZipFile(tmp_path / "out" / said.sha256 / said.wheel) as archive:
@@ -154,8 +154,8 @@ def test_an_editable_package_is_a_line_that_names_its_folder(tmp_path):
 
 
 @pytest.mark.parametrize(("says", "found"), [("odd\n", True), ("\n", True), ("../code\n", True), ("absent\n", False)])
-def test_an_editable_package_whose_wheel_has_no_code_lies_where_its_setup_py_says(tmp_path, says, found):
-    """As `py_modules=["odd"]` for a folder odd: `pip install -e .` finds it, by top_level.txt; it takes one without."""
+def test_an_editable_package_without_code_in_its_wheel_is_found_by_top_level_txt(tmp_path, says, found):
+    """As with `py_modules=["odd"]` for a folder odd: `pip install -e .` uses top_level.txt, which may be empty."""
     (tmp_path / "code" / "odd").mkdir(parents=True)
     whole = made(tmp_path, **{"odd/__init__.py": None, f"{INFO}/top_level.txt": says})
     with nullcontext() if found else pytest.raises(Stop, match="write it without -e"):
@@ -177,8 +177,8 @@ def test_versions_are_compared_as_indexes_do(one, other, same):
     assert same_version(one, other) is same
 
 
-def test_of_the_bases_commands_only_whole_scripts_come_along(tmp_path, monkeypatch):
-    """On many systems nobody but root may read sudo, and a whole program may lie behind a first line of Python."""
+def test_only_plain_python_scripts_of_the_bases_commands_are_adopted(tmp_path, monkeypatch):
+    """On many systems only root may read sudo, and a large binary may follow a first line that names Python."""
     folder = tmp_path / "base"
     folder.mkdir()
     for name, rest in {"torchrun": "x = 1\n", "sudo": "", "zipped": "y" * (2 << 20), "python3": "", "tool": ""}.items():
@@ -198,8 +198,8 @@ def test_of_the_bases_commands_only_whole_scripts_come_along(tmp_path, monkeypat
     assert (tmp_path / "made/bin/torchrun").read_text() == f"#!{tmp_path}/made/bin/python\nx = 1\n"
 
 
-def test_the_modules_that_hosts_get_as_one_text_share_no_name():
-    """They become one module: a second definition of a name would silently be the first one's too."""
+def test_the_modules_that_hosts_get_as_one_text_define_no_name_twice():
+    """They become one module: a second definition of a name would silently replace the first one."""
     program = zlib.decompress(commands.program()).decode()
     names = [
         target.id if isinstance(target, ast.Name) else getattr(target, "name", "")
@@ -226,7 +226,7 @@ def test_a_small_wheel_costs_little(tmp_path, odd, said):
 
 
 @pytest.mark.holds("built-made-anew")
-def test_a_list_of_files_that_says_fewer_than_it_has_is_not_read(tmp_path):
+def test_an_archive_that_understates_its_number_of_files_is_refused(tmp_path):
     row = struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
     rows, path = row * 340_000, tmp_path / NAME
     path.write_bytes(rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 5, 5, len(rows), 0, 0))

@@ -1,4 +1,4 @@
-"""Data goes to a host whole, once, and stays there: a push of code leaves it alone."""
+"""Data is sent to a host completely and once, and stays there: a push of code leaves it alone."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from trainer.node.files import work
 
 from .test_folder_push import ROAD, Here, Sender, tree
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 
 class DataSender(Sender):
-    """This machine, which sends a folder of data to `host`."""
+    """The sender: this machine, which pushes a folder of data to `host`."""
 
     digest = ""
 
@@ -37,7 +37,7 @@ class DataSender(Sender):
 
 @pytest.fixture
 def sender(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_memory, "_RECENT_S", -60.0)  # a test cannot wait until its files are old
+    monkeypatch.setattr(folder_memory, "_RECENT_S", -60.0)  # a test cannot wait until its files are old enough
     folder = tmp_path / "corpus"
     for number in range(20):
         (folder / f"shards/{number % 4}").mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def sender(tmp_path, monkeypatch):
     return DataSender(folder, tmp_path / "cache", Here(tmp_path / "home"))
 
 
-def test_all_of_it_is_sent_once_whatever_rules_and_names_say(sender):
+def test_all_data_is_sent_once_whatever_ignore_rules_and_names_say(sender):
     outgoing, sent = sender.push()
     assert sender.on_host(outgoing) == tree(sender.folder)
     assert sent > 1_000_000
@@ -64,7 +64,7 @@ def test_all_of_it_is_sent_once_whatever_rules_and_names_say(sender):
     assert sender.push()[1] == 0
 
 
-def test_what_changed_is_all_that_is_sent_again_even_if_it_is_most_of_it(sender):
+def test_only_changed_files_are_sent_again_even_if_most_have_changed(sender):
     first, whole = sender.push()
     for number in range(14):
         (sender.folder / f"shards/{number % 4}/{number}.bin").write_bytes(os.urandom(50_000))
@@ -75,7 +75,7 @@ def test_what_changed_is_all_that_is_sent_again_even_if_it_is_most_of_it(sender)
     assert first.content.digest != second.content.digest
 
 
-def test_what_a_container_has_stays_beside_what_changed(sender):
+def test_data_in_use_by_a_container_is_kept_next_to_the_changed_data(sender):
     first, _ = sender.push()
     before = sender.on_host(first)
     sender.host.used = {first.content.digest}
@@ -100,7 +100,7 @@ def test_a_push_of_code_and_one_of_data_leave_each_other_alone(sender, tmp_path)
     assert same.push()[1] > 0
 
 
-def test_a_host_remembers_when_a_run_got_it_last(sender):
+def test_a_host_remembers_when_a_run_last_used_the_data(sender):
     outgoing, _ = sender.push()
     there = sender.host.kept("data")[outgoing.content.digest]
     os.utime(there, (1000, 1000))
@@ -110,7 +110,7 @@ def test_a_host_remembers_when_a_run_got_it_last(sender):
     assert there.stat().st_mtime > time.time() - 60
 
 
-def test_another_content_than_the_file_names_is_refused(sender):
+def test_data_with_another_digest_than_cluster_toml_names_is_refused(sender):
     outgoing, _ = sender.look()
     sender.digest = outgoing.content.digest
     sender.push()
@@ -121,7 +121,7 @@ def test_another_content_than_the_file_names_is_refused(sender):
 
 @pytest.mark.holds("data-whole")
 @pytest.mark.parametrize("change", ["grows", "same size", "goes", "becomes a link", "becomes a pipe"])
-def test_data_that_changes_while_it_is_read_is_refused_and_nothing_of_it_stays(sender, change):
+def test_data_that_changes_while_it_is_read_is_refused_and_leaves_nothing_behind(sender, change):
     outgoing, there = sender.look()
     path = sender.folder / "shards/1/13.bin"
     if change == "grows":
@@ -139,14 +139,14 @@ def test_data_that_changes_while_it_is_read_is_refused_and_nothing_of_it_stays(s
     assert sender.host.kept("data") == {}
 
 
-def test_a_file_that_is_new_by_then_is_not_sent(sender):
+def test_a_file_created_after_the_look_is_not_sent(sender):
     outgoing, there = sender.look()
     (sender.folder / "later").write_text("x")
     folder_push.send_folder(sender.host, outgoing, there, ROAD)
     assert "later" not in sender.on_host(outgoing)
 
 
-def test_a_damage_of_it_is_seen_and_all_is_sent_again(sender):
+def test_damaged_data_on_a_host_is_noticed_and_sent_again(sender):
     outgoing, whole = sender.push()
     there = sender.host.kept("data")[outgoing.content.digest]
     for damage in (
@@ -159,19 +159,19 @@ def test_a_damage_of_it_is_seen_and_all_is_sent_again(sender):
         assert sender.on_host(outgoing) == tree(sender.folder)
 
 
-def test_the_file_of_a_secret_does_not_go_with_it(sender):
+def test_data_with_the_file_of_a_secret_is_refused(sender):
     choice = Choice(sources={"TOKEN": sender.folder / "shards/0/0.bin"})
     with pytest.raises(UsageError, match="the secret TOKEN is taken from it"):
         sender.look(choice)
 
 
-def test_what_looks_like_a_credential_is_named(sender):
+def test_files_in_the_data_that_look_like_credentials_are_named(sender):
     seen = folder_look.look_at_data(sender.folder)
     assert {".env", ".git"} <= {each.path for each in seen.credentials}
     assert {entry.path for entry in seen.entries} >= {".env", ".git/config"}
 
 
-def test_a_folder_that_is_not_there_or_has_no_file_is_refused(tmp_path):
+def test_a_missing_or_empty_folder_is_refused(tmp_path):
     with pytest.raises(UsageError, match="no folder"):
         folder_look.looks_at_data([Data(tmp_path / "none", "/data")], NO_CHOICE)
     (tmp_path / "empty/inner").mkdir(parents=True)
@@ -188,7 +188,7 @@ def test_a_folder_that_cannot_be_read_is_named(sender, monkeypatch):
         folder_look.look_at_data(sender.folder)
 
 
-def test_a_dry_run_knows_how_much_would_go(sender):
+def test_a_dry_run_knows_how_much_would_be_sent(sender):
     outgoing, there = sender.look()
     planned = outgoing.on_host(there)
     assert planned.is_data

@@ -1,4 +1,4 @@
-"""What is sent of a user's folder: the same folder is the same bytes, and only what was meant is inside."""
+"""What is sent of a user's folder: the same folder gives the same bytes, with only the intended files."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from deploy.send.folder.folder_stream import FolderStream
 
 
 def pack(folder, choice=NO_CHOICE):
-    """All that a host gets of the folder."""
+    """Everything that a host gets of the folder, as bytes."""
     return b"".join(FolderStream(folder, folder_look.look_at(folder, choice).entries).read(lambda sent: None))
 
 
 def entries(sent):
-    """What was sent, by path."""
+    """The sent entries, by path."""
     with tarfile.open(fileobj=io.BytesIO(sent)) as tar:
         return {entry.name.removeprefix("files/"): entry for entry in tar if entry.name.startswith("files/")}
 
@@ -45,7 +45,7 @@ def folder(tmp_path):
     return home
 
 
-def test_a_checkpoint_that_its_run_removes_meanwhile_stops_no_push(folder, monkeypatch):
+def test_a_checkpoint_that_a_run_removes_meanwhile_does_not_stop_a_push(folder, monkeypatch):
     (folder / ".gitignore").write_text("runs\n")
     for name in ("old", "new"):
         (folder / "runs" / name).mkdir(parents=True)
@@ -64,8 +64,8 @@ def test_a_checkpoint_that_its_run_removes_meanwhile_stops_no_push(folder, monke
 
 
 @pytest.mark.parametrize("name", ["scandir", "lstat"])
-def test_what_cannot_be_read_is_named_and_not_left_out(folder, monkeypatch, name):
-    """A folder without r lists nothing, one without x tells of none of its files; root may do both."""
+def test_an_unreadable_folder_or_file_is_named_and_not_silently_left_out(folder, monkeypatch, name):
+    """A folder without r cannot be listed, and one without x hides its files' status; root may do both."""
     (folder / ".gitignore").write_text("data\n")
     (folder / "data/closed").mkdir(parents=True)
     (folder / "data/closed/a.bin").write_text("1")
@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_named_and_not_left_out(folder, monkeypatch, name
             look()
 
 
-def test_the_same_folder_is_the_same_bytes_whenever_and_however_it_was_made(folder, tmp_path):
+def test_a_folder_with_the_same_content_gives_the_same_bytes(folder, tmp_path):
     first = pack(folder)
     copy = tmp_path / "copy"
     copy.mkdir(mode=0o700)
@@ -100,7 +100,7 @@ def test_the_same_folder_is_the_same_bytes_whenever_and_however_it_was_made(fold
     assert pack(copy) == first
 
 
-def test_any_change_of_content_name_or_executable_bit_is_another_content(folder):
+def test_any_change_of_content_name_or_executable_bit_gives_other_bytes(folder):
     sent = {pack(folder)}
     (folder / "train.py").write_text("import Package\n")
     sent.add(pack(folder))
@@ -111,7 +111,7 @@ def test_any_change_of_content_name_or_executable_bit_is_another_content(folder)
     assert len(sent) == 4
 
 
-def test_kinds_of_files_survive_and_everybody_on_the_host_may_read_them(folder):
+def test_file_types_are_kept_and_everybody_on_the_host_may_read_them(folder):
     members = entries(pack(folder))
     assert set(members) == {"train.py", "package", "package/__init__.py", "start.sh", "latest"}
     assert members["start.sh"].mode == members["package"].mode == 0o755
@@ -121,7 +121,7 @@ def test_kinds_of_files_survive_and_everybody_on_the_host_may_read_them(folder):
     assert {entry.mtime for entry in members.values()} == {315532800}
 
 
-def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followed(folder):
+def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_and_not_followed(folder):
     (folder / "outside").symlink_to("/etc/passwd")
     (folder / "nowhere").symlink_to("gone")
     members = entries(pack(folder))
@@ -138,9 +138,7 @@ def test_a_link_out_of_the_folder_or_to_nowhere_is_kept_as_it_is_and_not_followe
     ],
     ids=["a pointer", "the file", "a text"],
 )
-def test_files_of_git_lfs_that_are_not_here_are_named_before_a_script_reads_their_pointers(
-    folder, rule, content, lacks
-):
+def test_missing_git_lfs_files_are_named_before_a_script_reads_their_pointers(folder, rule, content, lacks):
     (folder / ".gitattributes").write_text(f"{rule}\n")
     (folder / "package/a.bin").write_text(content)
     notes = folder_look.look_at(folder).notes
@@ -165,20 +163,20 @@ def test_dockerignore_is_read_by_dockers_rules(folder):
     assert not {"data/raw", "data/raw/big.bin", "notes.md"} & members
 
 
-def test_without_dockerignore_what_nobody_wants_stays_here(folder):
+def test_without_dockerignore_git_venv_caches_and_runs_are_not_sent(folder):
     for path in (".git", ".venv", "package/__pycache__", "runs"):
         (folder / path).mkdir()
         (folder / path / "file").write_text("")
     assert not {name for name in entries(pack(folder)) if name.endswith("file")}
 
 
-def test_names_of_any_length_and_alphabet_arrive(folder):
+def test_names_of_any_length_and_alphabet_are_sent(folder):
     name = "größe-" + "x" * 200 + ".py"
     (folder / name).write_text("1")
     assert content(pack(folder), name) == b"1"
 
 
-def test_too_much_is_refused_naming_the_largest_and_what_to_do(folder):
+def test_a_folder_over_the_limit_is_refused_with_its_largest_file_and_what_to_do(folder):
     (folder / "weights.pt").write_bytes(bytes(6_000_000))
     with pytest.raises(DeployError, match=r"holds 6.0 MB.*at most 5.0 MB.*weights.pt \(6.0 MB\)") as refused:
         pack(folder, Choice(most=5_000_000))
@@ -196,12 +194,12 @@ def test_a_large_file_is_named_with_its_size_and_a_hint_to_mount_it(folder, monk
     assert "--mount" in note
 
 
-def test_a_copy_of_the_folder_is_what_a_host_gets_of_it(folder, tmp_path):
+def test_a_local_copy_of_the_folder_equals_what_a_host_gets(folder, tmp_path):
     folder_look.copy_folder(folder, tmp_path / "copy", folder_look.look_at(folder).entries)
     assert pack(tmp_path / "copy") == pack(folder)
 
 
-def test_no_folder_a_file_or_nothing_in_it_is_wrong_usage(folder, tmp_path):
+def test_a_missing_folder_a_file_or_an_empty_folder_is_wrong_usage(folder, tmp_path):
     for path in (tmp_path / "absent", folder / "train.py"):
         with pytest.raises(UsageError, match="no such folder"):
             pack(path)
@@ -211,8 +209,8 @@ def test_no_folder_a_file_or_nothing_in_it_is_wrong_usage(folder, tmp_path):
         pack(tmp_path / "empty")
 
 
-def test_a_link_out_of_the_folder_leads_to_the_same_in_a_copy_on_this_machine(folder, tmp_path):
-    """A script finds the rest of its repository, as it does by hand."""
+def test_a_link_out_of_the_folder_has_the_same_target_in_a_local_copy(folder, tmp_path):
+    """So a script finds the rest of its repository, as when it is started without Muster."""
     (tmp_path / "shared.py").write_text("x = 1\n")
     (folder / "package/shared.py").symlink_to("../../shared.py")
     copy = tmp_path / "run/sent/workspace"

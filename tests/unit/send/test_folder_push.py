@@ -1,4 +1,4 @@
-"""A outgoing folder goes to a host as files: the script that takes it in runs here, in a home of its own."""
+"""An outgoing folder is sent to a host as files; the host's receiving script runs here, with a home of its own."""
 
 from __future__ import annotations
 
@@ -23,13 +23,15 @@ from deploy.send.folder.folder_push import HostFolders, Outgoing
 from deploy.send.road.road import Road
 from trainer.node.files import work
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 
 class Here:
-    """A host: this machine, with a home of its own. `used`: the digests that a container has. `most`: bytes of input
-    that arrive before the connection is cut."""
+    """A host: this machine, with a home of its own.
+
+    `used`: the digests that a container uses. `most`: the bytes of input that arrive before the connection is cut.
+    """
 
     def __init__(self, home: Path) -> None:
         self.home, self.used, self.most, self.sent = home, set[str](), None, 0
@@ -53,7 +55,7 @@ class Here:
 
     @property
     def folders(self) -> dict[str, Path]:
-        """By digest, or by another name: what is there."""
+        """The folders on the host, by digest or another name."""
         return self.kept("folders")
 
     def kept(self, kind: str) -> dict[str, Path]:
@@ -64,7 +66,7 @@ ROAD = Road(1, lambda host, sent, total, source="": None, lambda text: None)
 
 
 class Sender:
-    """This machine, which pushes `folder` to `host`."""
+    """The sender: this machine, which pushes `folder` to `host`."""
 
     def __init__(self, folder: Path, cache: Path, host: Here) -> None:
         self.folder, self.cache, self.host = folder, cache, host
@@ -74,7 +76,7 @@ class Sender:
         return outgoing, folder_push.look_at_folders(self.host, [outgoing.content.digest, *outgoing.older])
 
     def push(self, choice: Choice = NO_CHOICE) -> tuple[Outgoing, int]:
-        """One push to its end: the folder, and the bytes sent."""
+        """Do one complete push; return the outgoing folder and the number of bytes sent."""
         outgoing, there = self.look(choice)
         sent = folder_push.send_folder(self.host, outgoing, there, ROAD)
         outgoing.keep()
@@ -85,7 +87,7 @@ class Sender:
 
 
 def tree(folder: Path) -> dict[str, object]:
-    """Every path below, with what it is."""
+    """Every path below the folder, with its content, link target or None for a folder."""
     found: dict[str, object] = {}
     for path in folder.rglob("*"):
         name = os.fsencode(path.relative_to(folder)).decode(errors="backslashreplace")
@@ -97,7 +99,7 @@ def tree(folder: Path) -> dict[str, object]:
 
 @pytest.fixture
 def sender(tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_memory, "_RECENT_S", -60.0)  # a test cannot wait until its files are old
+    monkeypatch.setattr(folder_memory, "_RECENT_S", -60.0)  # a test cannot wait until its files are old enough
     folder = tmp_path / "code"
     for number in range(20):
         (folder / f"data/{number % 4}").mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,7 @@ def sender(tmp_path, monkeypatch):
     return Sender(folder, tmp_path / "cache", Here(tmp_path / "home"))
 
 
-def test_where_no_scrypt_is_allowed_a_push_only_remembers_less(sender, monkeypatch):
+def test_without_scrypt_a_push_works_and_only_remembers_less(sender, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("[digital envelope routines] unsupported")
 
@@ -126,14 +128,14 @@ def test_where_no_scrypt_is_allowed_a_push_only_remembers_less(sender, monkeypat
 
 @pytest.mark.parametrize("size", [0, 1, 8**11 - 1, 8**11])
 @pytest.mark.parametrize("name", ["a", "odd \udcff\n", "n" * 94, "n" * 95, "ü" * 47, "ü" * 48])
-def test_a_header_is_what_tarfile_makes(name, size):
+def test_a_tar_header_equals_that_of_tarfile(name, size):
     for mode in (0o644, 0o755):
         entry = Entry(name, stat.S_IFREG, size, mode)
         made = entry.header(f"files/{name}")
         assert folder_stream._header_of(entry) == made.tobuf(tarfile.GNU_FORMAT, "utf-8", "surrogateescape")
 
 
-def test_a_host_gets_the_folder_and_the_node_finds_that_it_is_what_was_sent(sender, tmp_path):
+def test_a_host_gets_the_folder_and_the_node_verifies_that_it_is_what_was_sent(sender, tmp_path):
     outgoing, sent = sender.push()
     assert sent == sender.host.sent
     assert sender.on_host(outgoing) == tree(sender.folder)
@@ -143,7 +145,7 @@ def test_a_host_gets_the_folder_and_the_node_finds_that_it_is_what_was_sent(send
     assert sender.push()[1] == 0
 
 
-def test_only_what_changed_is_sent_and_the_rest_is_taken_from_the_folder_before(sender):
+def test_only_changes_are_sent_and_the_rest_is_taken_from_the_previous_folder(sender):
     first, _ = sender.push()
     folder = sender.folder
     (folder / "train.py").write_text("print(2)\n")
@@ -168,7 +170,7 @@ def test_only_what_changed_is_sent_and_the_rest_is_taken_from_the_folder_before(
     assert sender.push()[1] == 0
 
 
-def test_a_folder_that_a_container_has_stays_as_it_is(sender):
+def test_a_folder_in_use_by_a_container_is_not_changed(sender):
     first, _ = sender.push()
     before = sender.on_host(first)
     sender.host.used = {first.content.digest}
@@ -184,7 +186,7 @@ def test_a_folder_that_a_container_has_stays_as_it_is(sender):
     assert set(sender.host.folders) == {third.content.digest}
 
 
-def test_a_push_that_is_cut_leaves_what_was_there_and_nothing_else(sender):
+def test_an_interrupted_push_leaves_the_earlier_folder_and_nothing_else(sender):
     outgoing, there = sender.look()
     whole = outgoing.plan(there).stream.size
     for most in (0, 1, 700, whole // 2, whole - 1536, whole - 1025, whole - 1024 - 512):
@@ -204,7 +206,7 @@ def test_a_push_that_is_cut_leaves_what_was_there_and_nothing_else(sender):
     assert sender.on_host(second) == tree(sender.folder)
 
 
-def test_a_folder_that_was_damaged_on_a_host_is_sent_again(sender):
+def test_a_folder_damaged_on_a_host_is_sent_again(sender):
     outgoing, _ = sender.push()
     there = sender.host.folders[outgoing.content.digest]
     damages = (
@@ -223,7 +225,7 @@ def test_a_folder_that_was_damaged_on_a_host_is_sent_again(sender):
 
 
 @pytest.mark.holds("sent-is-proved")
-def test_a_damage_that_a_look_cannot_see_ends_the_start_of_the_node(sender, tmp_path):
+def test_damage_that_a_look_cannot_see_stops_the_start_of_the_node(sender, tmp_path):
     outgoing, _ = sender.push()
     path = sender.host.folders[outgoing.content.digest] / "data/0/0.bin"
     status = path.stat()
@@ -234,7 +236,7 @@ def test_a_damage_that_a_look_cannot_see_ends_the_start_of_the_node(sender, tmp_
         work.prepare(tmp_path / "run", path.parents[2], outgoing.content.digest)
 
 
-def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(sender):
+def test_the_agent_is_sent_as_a_folder_that_everybody_on_the_host_may_read(sender):
     agent = folder_push.outgoing_trainer()
 
     def send():
@@ -257,7 +259,7 @@ def test_the_agent_goes_to_a_host_as_a_folder_that_everybody_there_may_read(send
     assert not (there / "muster/trainer/more.py").exists()
 
 
-def test_what_a_host_lies_about_is_its_own_fault(sender):
+def test_an_odd_answer_of_a_host_is_an_error_of_that_host(sender):
     for answer in (
         "",
         "at relative/path",
@@ -277,13 +279,13 @@ def test_what_a_host_lies_about_is_its_own_fault(sender):
                 sender.look()
 
 
-def test_a_full_disk_is_seen_before_anything_is_sent(sender):
+def test_a_full_disk_is_noticed_before_anything_is_sent(sender):
     outgoing, there = sender.look()
     with pytest.raises(DeployError, match="not enough disk space"):
         folder_push.check_space([outgoing.plan(there)], HostFolders(there.at, 1 << 20, {}))
 
 
-def test_a_disk_that_fills_while_the_folder_comes_ends_the_push_at_once_by_name(sender):
+def test_a_disk_that_fills_during_the_push_ends_it_immediately_and_is_named(sender):
     tar = sender.host.home / "bin/tar"
     tar.write_text("#!/bin/sh\nwhile echo 'tar: files/a: Cannot write: No space left on device' >&2; do :; done\n")
     tar.chmod(0o755)
@@ -303,10 +305,10 @@ def test_a_file_that_changes_while_it_is_sent_ends_the_push(sender):
     assert sender.host.folders == {}
 
 
-def test_a_touched_file_and_one_of_the_same_size_and_time_are_sent(sender):
+def test_a_changed_file_of_the_same_size_and_time_is_sent(sender):
     sender.push()
     status = (sender.folder / "train.py").stat()
-    time.sleep(0.02)  # the clock of the file system ticks
+    time.sleep(0.02)  # until the file system's clock has advanced
     (sender.folder / "train.py").write_text("print(3)\n")
     os.utime(sender.folder / "train.py", ns=(status.st_atime_ns, status.st_mtime_ns))
     outgoing, sent = sender.push()
@@ -314,7 +316,7 @@ def test_a_touched_file_and_one_of_the_same_size_and_time_are_sent(sender):
     assert sender.on_host(outgoing) == tree(sender.folder)
 
 
-def test_what_is_remembered_is_only_for_its_owner_and_rubbish_in_it_costs_a_whole_push(sender):
+def test_the_memory_is_private_and_garbage_in_it_costs_only_a_complete_push(sender):
     sender.push()
     (place,) = (sender.cache / "folders").iterdir()
     assert place.stat().st_mode & 0o077 == 0
@@ -327,7 +329,7 @@ def test_what_is_remembered_is_only_for_its_owner_and_rubbish_in_it_costs_a_whol
         assert sender.on_host(outgoing) == tree(sender.folder)
 
 
-def test_a_secret_that_is_new_is_searched_for_in_files_that_have_not_changed(sender):
+def test_a_new_secret_is_searched_for_in_unchanged_files_too(sender):
     (sender.folder / "notes.txt").write_text("my word is sesame-4711-x\n")
     assert "notes.txt" in sender.on_host(sender.push()[0])
     outgoing, _ = sender.push(Choice(values={"TOKEN": "sesame-4711-x"}))
@@ -335,7 +337,7 @@ def test_a_secret_that_is_new_is_searched_for_in_files_that_have_not_changed(sen
     assert set(sender.host.folders) == {outgoing.content.digest}
 
 
-def test_a_file_is_read_once_for_its_digest_and_what_it_holds(sender, monkeypatch):
+def test_a_file_is_read_once_for_both_its_digest_and_the_credential_search(sender, monkeypatch):
     monkeypatch.setattr(left_out, "_CLEAN", {})
     monkeypatch.setattr(left_out, "DIGESTS", {})
     key = "-----BEGIN RSA PRIVATE KEY-----\n" + "A" * 64

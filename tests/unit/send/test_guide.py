@@ -1,4 +1,4 @@
-"""What hosts of a push are told: when they may go on alone, and who is asked for what lies there already."""
+"""What the hosts of a push are told: when they may continue alone, and whom to ask for pieces that exist already."""
 
 import random
 
@@ -15,7 +15,7 @@ DIGESTS = [piece.digest for piece in CARGO.pieces]
 
 
 class Wire:
-    """A host's line that keeps what it is told."""
+    """A host's line that records the orders and pieces it gets."""
 
     def __init__(self):
         self.orders, self.pieces, self.stays, self.window, self.flying = [], [], False, 0, set()
@@ -41,7 +41,7 @@ class Wire:
 
 
 class Pushed:
-    """A guide, and its hosts by name."""
+    """A guide, with helpers that create hosts and report what they have."""
 
     def __init__(self):
         self.told, self.notes = [], []
@@ -65,7 +65,7 @@ def push():
     return Pushed()
 
 
-def test_hosts_may_go_on_alone_when_nothing_more_is_to_come_from_here(push):
+def test_hosts_may_continue_alone_once_this_machine_has_nothing_more_to_send(push):
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
@@ -91,7 +91,7 @@ def test_a_host_that_has_not_met_its_source_is_not_left_alone(push):
     assert second.line.stays
 
 
-def test_what_lies_on_a_host_that_lacks_nothing_comes_from_there(push):
+def test_pieces_come_from_a_host_that_already_has_them_all(push):
     lacking, whole = push.host("lacking"), push.host("whole", offers=True)
     push.ready(lacking)
     assert lacking.line.pieces == DIGESTS
@@ -112,7 +112,7 @@ def test_a_host_that_offers_nothing_is_asked_for_nothing(push):
     assert not whole.line.orders
 
 
-def test_nothing_more_is_said_of_a_host_that_is_lost(push, monkeypatch):
+def test_a_lost_host_is_not_mentioned_again(push, monkeypatch):
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
@@ -125,7 +125,7 @@ def test_nothing_more_is_said_of_a_host_that_is_lost(push, monkeypatch):
     assert push.notes == []
 
 
-def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
+def test_a_host_with_more_pieces_becomes_the_source_of_those_that_answered_earlier(push):
     early, late = push.host("early"), push.host("late")
     push.ready(early, had=DIGESTS[:2])
     push.ready(late, had=DIGESTS[:15])
@@ -135,7 +135,7 @@ def test_who_has_more_gives_it_to_those_that_answered_sooner(push):
     assert late.line.pieces == DIGESTS[15:]
 
 
-def test_nothing_leaves_before_every_host_has_said_what_lies_there(push, monkeypatch):
+def test_nothing_is_sent_before_every_host_has_reported_what_it_has(push, monkeypatch):
     hosts = empty, half, late = [push.host(name) for name in ("empty", "half", "late")]
     for each in hosts:
         push.guide.hear(each, "asked", "")
@@ -151,7 +151,7 @@ def test_nothing_leaves_before_every_host_has_said_what_lies_there(push, monkeyp
     assert (late.source, late.line.pieces) == (empty, [])
 
 
-def test_who_gets_from_here_what_another_has_is_led_there_once_that_can_be(push, monkeypatch):
+def test_a_host_is_redirected_to_another_with_its_pieces_once_that_is_possible(push, monkeypatch):
     first, second, third = push.host("first"), push.host("second"), push.host("third")
     for each in (first, second, third):
         push.ready(each)
@@ -170,11 +170,11 @@ WHERE = f"29801 root {KEY} 10.0.0.1 10.1.0.1"
 
 
 def asked(delivery):
-    """Where a host was told to ask, and for which question."""
+    """The numbers of the questions for which this host was told where to ask."""
     return [words[1] for words in delivery.line.orders if words[0] == "from"]
 
 
-def test_a_question_has_one_answer_and_only_of_who_was_asked(push):
+def test_a_question_is_answered_once_and_only_by_the_host_that_was_asked(push):
     first, second, third = push.host("first"), push.host("second"), push.host("third")
     for each in (first, second, third):
         push.ready(each)
@@ -195,7 +195,7 @@ def test_a_question_has_one_answer_and_only_of_who_was_asked(push):
 @pytest.mark.parametrize(
     "where", ["", "29801", f"22 root {KEY} 10.0.0.1", f"29801 root {KEY}", f"29801 -oX {KEY} 10.0.0.1"]
 )
-def test_who_says_no_place_where_it_can_be_asked_is_asked_no_more(push, where):
+def test_a_host_without_a_valid_address_to_serve_at_is_not_asked_again(push, where):
     first, second = push.host("first"), push.host("second")
     push.ready(first)
     push.ready(second)
@@ -207,7 +207,7 @@ def test_who_says_no_place_where_it_can_be_asked_is_asked_no_more(push, where):
 
 
 @pytest.mark.parametrize(("word", "has_no_road"), [("failed", True), ("gone", False)])
-def test_a_host_that_lacks_what_a_road_needs_is_told_from_one_whose_connection_is_lost(push, word, has_no_road):
+def test_a_host_that_cannot_have_a_road_is_distinguished_from_a_lost_connection(push, word, has_no_road):
     host = push.host("host")
     push.guide.hear(host, word, "dd: unknown option")
     assert isinstance(host.ended.exception(), NoRoad) is has_no_road

@@ -1,4 +1,4 @@
-"""A command of this machine ends in its time, with all that it started."""
+"""A command on this machine ends by its timeout, together with everything that it started."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ SLOW = ("sh", "-c", "echo asks; sleep 60; echo too late", "list-packages")
 
 @pytest.mark.long
 @pytest.mark.parametrize("first", ["", "exec >&-;", "setsid sleep 40 &", "yes; ", "setsid sleep 40 & exit;"])
-def test_a_command_whose_child_hangs_is_over_after_its_time(first):
-    """As `docker image inspect` does, of a script, where the engine does not answer."""
+def test_a_command_whose_child_hangs_is_ended_at_its_timeout(first):
+    """As when a script runs `docker image inspect` and the engine does not answer."""
     began = time.monotonic()
     with pytest.raises(DeployError, match=r"`list-packages` has not ended after 0.5 s"):
         Here().run((*SLOW[:2], first + SLOW[2], SLOW[3]), timeout_s=0.5, check=False)
     assert time.monotonic() - began < 30
 
 
-def test_each_line_of_a_command_comes_whole_and_one_without_an_end_too():
+def test_each_line_of_a_command_arrives_whole_even_one_without_a_newline():
     heard = []
     code = "print('x' * 200_000); print(); print('{1', end='')"
     done = Here().run((sys.executable, "-c", code), on_line=heard.append, timeout_s=None)
@@ -34,12 +34,12 @@ def test_each_line_of_a_command_comes_whole_and_one_without_an_end_too():
     assert done.out == "x" * 4000 + "\n"
 
 
-def test_what_a_command_leaves_at_work_on_purpose_goes_on(tmp_path):
+def test_a_background_process_that_a_command_leaves_on_purpose_continues(tmp_path):
     Here().run(("sh", "-c", f"(sleep 1; touch {tmp_path}/done) >/dev/null 2>&1 &"))
     until((tmp_path / "done").exists, "what goes on")
 
 
-def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
+def test_no_command_continues_after_the_program_has_ended(tmp_path):
     program = "from deploy.send.ahead import Ahead; from deploy.send.packages.here import Here\nimport time\n"
     program += f"Ahead(lambda: Here().run(('sh', '-c', 'sleep 2; touch {tmp_path}/done'))); time.sleep(0.5)"
     subprocess.run([sys.executable, "-c", program], timeout=30, check=True)
@@ -47,7 +47,7 @@ def test_nothing_goes_on_behind_a_program_that_ends(tmp_path):
     assert not (tmp_path / "done").exists()
 
 
-def test_a_python_that_warns_at_each_start_is_the_same_base(tmp_path):
+def test_a_python_that_prints_warnings_at_each_start_keeps_its_base(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "warning of process $$" >&2\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)

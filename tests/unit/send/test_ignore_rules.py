@@ -1,4 +1,4 @@
-"""The rules of ignore files mean what git and Docker mean by them, and take a time that their length bounds."""
+"""Rules in ignore files have the same meaning as in git and Docker, and take time bounded by their length."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def line(draw: random.Random) -> str:
 
 
 def ignored(rules: ignore_rules.Rules, path: str) -> bool:
-    """Whether the path is ignored: by itself, or because a folder above it is."""
+    """Whether the path is ignored, itself or through a folder above it."""
     parts = path.split("/")
     for deep in range(1, len(parts) + 1):
         number = rules.decides("/".join(parts[:deep]), deep < len(parts))
@@ -76,7 +76,7 @@ def test_a_dockerignore_means_what_docker_means_by_it(tmp_path, seed):
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text("")
         except OSError:
-            continue  # a file is where a folder should be
+            continue  # a file exists where a folder would be needed
     plain = ["a", "b", "*", "*.py", "data", "deep", "?", "a*"]
     text = ["/".join(draw.choice(plain) for _ in range(draw.randint(1, 3))) for _ in range(3)]
     text += [
@@ -101,7 +101,7 @@ def test_no_rule_takes_long(text, read):
 
 
 @pytest.mark.long
-def test_more_rules_than_anybody_writes_are_refused():
+def test_an_absurd_number_of_rules_is_refused():
     with pytest.raises(DeployError, match="wildcards"):
         ignore_rules.of_git("*.x\n" * 3000, ".gitignore")
     assert ignore_rules.of_git("name\n" * 100_000, ".gitignore").decides("name", False) == 99_999

@@ -1,4 +1,4 @@
-"""What a run's image is, what a host lacks of it, and the archive that carries that: arithmetic on values."""
+"""A run's image, the layers that a host lacks, and the archive with these layers: pure computations."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ STORE = Store("26.1.5", "amd64", "linux", False, "/var/lib/docker", 10**12, ())
 
 
 def holding(*images):
-    """A host with images of these layers."""
+    """A host with images that have these layers."""
     held = [HostImage(f"sha256:{number}", (f"other:{number}",), layers, "") for number, layers in enumerate(images)]
     return replace(STORE, images=tuple(held))
 
 
-def test_the_configuration_is_the_bases_with_labels_of_ours():
+def test_the_configuration_is_that_of_the_base_with_our_labels():
     config = json.loads(IMAGE.config)
     assert config["rootfs"] == {"type": "layers", "diff_ids": [A, B, C]}
     assert len(config["history"]) == 3
@@ -68,7 +68,7 @@ def test_the_configuration_is_the_bases_with_labels_of_ours():
     assert config["config"]["Labels"][TOP] == C
 
 
-def test_in_an_image_that_is_not_ours_python_finds_the_trainer_and_its_user_has_a_home():
+def test_in_a_foreign_image_python_finds_the_trainer_and_the_user_has_a_home():
     def variables(*given):
         base = replace(BASE, settings={**BASE.settings, "Env": list(given)})
         return json.loads(run_image(base, "run:1").config)["config"]["Env"]
@@ -80,7 +80,7 @@ def test_in_an_image_that_is_not_ours_python_finds_the_trainer_and_its_user_has_
     assert variables(*ours) == ours
 
 
-def test_what_only_one_engines_inspect_shows_does_not_make_another_image():
+def test_details_that_only_some_engines_report_do_not_change_the_image():
     newer = base_of(
         "base:1",
         {**INSPECTED, "Config": {"Env": ["PATH=/bin"], "User": "u", "WorkingDir": "/old", "Labels": {"own": "1"}}},
@@ -88,13 +88,13 @@ def test_what_only_one_engines_inspect_shows_does_not_make_another_image():
     assert run_image(newer, "run:1") == IMAGE
 
 
-def test_the_mark_tells_any_two_configurations_apart_and_not_their_names():
+def test_the_mark_depends_on_the_configuration_and_not_on_the_name():
     other = base_of("base:1", {**INSPECTED, "Config": {**INSPECTED["Config"], "Env": ["PATH=/sbin"]}})
     assert run_image(other, "run:1").mark != IMAGE.mark
     assert run_image(BASE, "run:2").mark == IMAGE.mark
 
 
-def test_no_label_of_an_image_is_the_one_that_cleaning_goes_by():
+def test_an_image_does_not_have_the_label_that_cleaning_uses():
     assert "muster.run" not in json.loads(IMAGE.config)["config"]["Labels"]
 
 
@@ -113,12 +113,12 @@ def test_names_are_written_out_as_engines_do(tag, whole):
 
 
 @pytest.mark.parametrize("tag", ["", "Run", "run:", "run 1", "-x", "run:1 --privileged", "a//b"])
-def test_what_is_no_image_name_is_wrong_usage(tag):
+def test_an_invalid_image_name_is_wrong_usage(tag):
     with pytest.raises(UsageError, match="not an image name"):
         run_image(BASE, tag)
 
 
-def test_a_layer_is_left_out_only_when_all_below_it_are_there_too():
+def test_a_layer_is_left_out_only_if_the_host_has_all_layers_below_it_too():
     assert plan_push(IMAGE, STORE).layers == (A, B, C)
     assert plan_push(IMAGE, holding((A,))).layers == (B, C)
     assert plan_push(IMAGE, holding((B, A), (A, B))).layers == (C,)
@@ -126,7 +126,7 @@ def test_a_layer_is_left_out_only_when_all_below_it_are_there_too():
     assert plan_push(IMAGE, holding((A, B, C))).layers == ()
 
 
-def test_there_means_the_same_name_layers_and_configuration():
+def test_an_image_is_present_only_with_the_same_name_layers_and_configuration():
     same = HostImage("sha256:9", ("run:1",), IMAGE.layers, IMAGE.mark)
     for on_host, present in (
         (same, True),
@@ -137,12 +137,12 @@ def test_there_means_the_same_name_layers_and_configuration():
         assert plan_push(IMAGE, replace(STORE, images=(on_host,))).present is present
 
 
-def test_an_image_stands_on_the_base_that_made_it_and_on_no_other():
+def test_an_image_is_built_on_the_base_that_made_it_and_on_no_other():
     pushed, plain = (HostImage("1", (name,), (A, B, C), mark) for name, mark in (("run:1", IMAGE.mark), ("base:1", "")))
     settings = {**BASE.settings, "Env": ["PATH=/bin", "GLOO_SOCKET_IFNAME=eth9"]}
     for base, same in (
         (BASE, True),
-        (replace(BASE, settings=settings), False),  # the same layers: ENV adds none
+        (replace(BASE, settings=settings), False),  # the same layers, since ENV adds none
         (replace(BASE, layers=(A,)), False),
         (replace(BASE, layers=(B, A)), False),
     ):
@@ -151,7 +151,7 @@ def test_an_image_stands_on_the_base_that_made_it_and_on_no_other():
     assert not stands_on(replace(BASE, layers=(A,)), plain)
 
 
-def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
+def test_only_images_that_pushes_made_and_that_have_no_other_name_are_replaced():
     images = (
         HostImage("before", ("run:1",), (A,), "old"),
         HostImage("nameless", (), (A,), "older"),
@@ -163,7 +163,7 @@ def test_only_what_pushes_made_and_has_no_other_name_is_replaced():
     assert replaced(IMAGE, replace(STORE, images=images)) == ("before", "nameless")
 
 
-def test_another_kind_of_machine_is_refused():
+def test_a_host_with_another_architecture_is_refused():
     with pytest.raises(DeployError, match="run:1 is for linux/amd64, but this host is linux/arm64"):
         plan_push(IMAGE, replace(STORE, architecture="arm64"))
     with pytest.raises(DeployError, match="muster-trainer:cpu is for linux/amd64") as refusal:
@@ -171,7 +171,7 @@ def test_another_kind_of_machine_is_refused():
     assert "DOCKER_DEFAULT_PLATFORM=linux/arm64 make image" in refusal.value.hint
 
 
-def test_compression_is_what_the_engine_reads():
+def test_the_compression_is_one_that_the_engine_can_read():
     assert codec_for(replace(STORE, version="20.10.24+dfsg1")) is GZIP
     assert codec_for(replace(STORE, version="24.0.7", containerd=True)) is PLAIN
     assert codec_for(replace(STORE, version="26.1.5")) is GZIP
@@ -179,14 +179,14 @@ def test_compression_is_what_the_engine_reads():
     assert codec_for(replace(STORE, version="dev")) is GZIP
 
 
-def test_too_little_disk_is_refused_with_both_figures():
+def test_too_little_disk_space_is_refused_with_both_figures():
     check_space(replace(STORE, free=None), [10**15])
     check_space(replace(STORE, free=3 * 10**9), [10**9])
     with pytest.raises(DeployError, match=r"in /var/lib/docker: the image needs 4.1 GB, 3.0 GB are free"):
         check_space(replace(STORE, free=3 * 10**9), [10**9, 10**9])
 
 
-def test_a_host_is_read_past_anything_else_on_the_lines():
+def test_a_hosts_answer_is_parsed_past_unrelated_lines():
     output = "\n".join(
         [
             "WARNING: No swap limit support",
@@ -205,13 +205,13 @@ def test_a_host_is_read_past_anything_else_on_the_lines():
     assert store.images == (
         HostImage("sha256:1", ("a:1",), (A,), ""),
         HostImage("sha256:2", (), (A,), "m"),
-        HostImage("sha256:3", ("built:1",), (A, B), ""),  # made by somebody on top of ours
+        HostImage("sha256:3", ("built:1",), (A, B), ""),  # somebody built it on top of ours
         HostImage("sha256:4", (), (), ""),
     )
 
 
 @pytest.mark.parametrize("output", ["", "Welcome!", '{"version":""}'])
-def test_an_engine_that_says_nothing_is_a_fault(output):
+def test_an_empty_answer_of_an_engine_is_an_error(output):
     with pytest.raises(DeployError, match="did not say what it is"):
         parse_store(output)
 
@@ -225,7 +225,7 @@ def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
     parcel = archive(IMAGE, layers, {A: 7}, codec)
     stream = b"".join(parcel.chunks())
     assert len(stream) == parcel.size
-    assert b"".join(parcel.chunks()) == stream  # for the next host
+    assert b"".join(parcel.chunks()) == stream  # a second read, as for the next host
     whole = decompress(io.BufferedReader(io.BytesIO(stream))).read()
     with tarfile.open(fileobj=io.BytesIO(whole)) as tar:
         files = {entry.name: tar.extractfile(entry).read() for entry in tar}
@@ -242,7 +242,7 @@ def test_an_archive_has_its_length_its_layers_and_its_names_last(codec):
     assert entry["annotations"]["io.containerd.image.name"] == "docker.io/library/run:1"
 
 
-def test_how_a_transfer_goes_in_words():
+def test_the_progress_of_a_transfer_in_words():
     assert pace(0, 450_000_000, 0.0) == "0 B of 450 MB"
     assert pace(300_000_000, 450_000_000, 10.0) == "300 MB of 450 MB, 30 MB/s, 5 s left"
     assert pace(1_000_000, 1_000_000, 0.5) == "1.0 MB of 1.0 MB, 2.0 MB/s, in 0.5 s"

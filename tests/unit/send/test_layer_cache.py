@@ -1,4 +1,4 @@
-"""Kept layers: read once, whatever form `docker save` has them in, whole or not at all, and not for ever."""
+"""Cached layers: read once in any format of `docker save`, complete or not at all, and removed in time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from deploy.send.image.compression import GZIP, ZSTD, decompress
 from deploy.send.image.layer_cache import LayerCache
 from deploy.send.image.model import digest
 
-PIECE = 1 << 19  # small, so that a layer of several pieces is soon read
-# Not of one byte, so that packing them leaves something; one larger than a piece.
+PIECE = 1 << 19  # small, so that a layer with several pieces is read quickly
+# Random, so that compressed layers do not become tiny; one is larger than a piece.
 BODIES = [random.Random(seed).randbytes(size) for seed, size in enumerate((1000, 300_000, PIECE + 12345))]
 LAYERS = [digest(body) for body in BODIES]
 
@@ -65,7 +65,7 @@ def unpacked(layer):
 
 
 @pytest.mark.parametrize("form", [lambda body: body, gzip.compress, ZSTD.compress], ids=["plain", "gzip", "zstd"])
-def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
+def test_layers_are_returned_unchanged_and_read_only_once(cache, form):
     source = Source(saved(BODIES, form))
     for _ in range(2):
         fetched = fetch(cache, source)
@@ -78,7 +78,7 @@ def test_layers_come_out_as_they_went_in_and_are_read_once(cache, form):
     assert source.reads == 1
 
 
-def test_each_codec_is_kept_for_itself(cache):
+def test_each_codec_is_cached_separately(cache):
     source = Source(saved(BODIES))
     fetch(cache, source)
     fetched = fetch(cache, source, codec=GZIP)
@@ -87,7 +87,7 @@ def test_each_codec_is_kept_for_itself(cache):
     assert source.reads == 2
 
 
-def test_a_damaged_file_is_made_anew(cache, tmp_path):
+def test_a_damaged_file_is_created_again(cache, tmp_path):
     source = Source(saved(BODIES))
     fetch(cache, source)
     path = tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.zst"
@@ -96,7 +96,7 @@ def test_a_damaged_file_is_made_anew(cache, tmp_path):
     assert source.reads == 2
 
 
-def test_a_size_that_a_full_disk_cut_is_written_anew(cache, tmp_path):
+def test_a_size_file_truncated_by_a_full_disk_is_written_again(cache, tmp_path):
     source = Source(saved(BODIES))
     fetch(cache, source)
     (tmp_path / "layers" / f"{LAYERS[1].removeprefix('sha256:')}.size").write_text("")
@@ -105,7 +105,7 @@ def test_a_size_that_a_full_disk_cut_is_written_anew(cache, tmp_path):
 
 
 @pytest.mark.parametrize("form", [gzip.compress, ZSTD.compress], ids=["gzip", "zstd"])
-def test_a_layer_of_zeros_takes_no_memory_of_its_size(form):
+def test_a_layer_of_zeros_does_not_take_its_size_in_memory(form):
     packed = form(bytes(64 << 20))
     tracemalloc.start()
     try:
@@ -126,7 +126,7 @@ def test_a_damaged_layer_of_an_image_is_named_as_such(cache, form):
         fetch(cache, Source(saved(BODIES, damaged)))
 
 
-def test_an_image_that_ends_early_or_lacks_a_layer_is_a_fault_and_leaves_no_parts(cache, tmp_path):
+def test_an_image_that_ends_early_or_lacks_a_layer_is_an_error_and_leaves_no_parts(cache, tmp_path):
     with pytest.raises(DeployError, match="left out 1 of 3 layers"):
         fetch(cache, Source(saved(BODIES[:2])))
     with pytest.raises(DeployError, match="ended early"):
@@ -135,7 +135,7 @@ def test_an_image_that_ends_early_or_lacks_a_layer_is_a_fault_and_leaves_no_part
     assert fetch(cache, Source(saved(BODIES)))
 
 
-def test_parts_of_a_push_that_was_killed_are_cleared_away(cache, tmp_path):
+def test_partial_files_of_a_killed_push_are_removed(cache, tmp_path):
     (tmp_path / "layers").mkdir()
     (tmp_path / "layers/0011.part").write_bytes(b"half")
     fetch(cache, Source(saved(BODIES)))
@@ -157,7 +157,7 @@ def test_two_pushes_at_once_read_the_image_once(cache, tmp_path):
     assert source.reads == 1
 
 
-def test_beyond_the_bound_what_was_used_longest_ago_goes_but_not_what_is_asked_for(tmp_path):
+def test_beyond_the_limit_the_least_recently_used_layer_goes_but_none_that_is_needed(tmp_path):
     cache = LayerCache(tmp_path / "layers", most=400_000)
     fetch(cache, Source(saved(BODIES[:2])), LAYERS[:2])
     fetch(cache, Source(saved(BODIES[2:])), LAYERS[2:])

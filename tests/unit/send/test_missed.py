@@ -1,4 +1,4 @@
-"""A script that misses a file which stayed here gets the option that sends it."""
+"""If a script misses a file that was not sent, the hint names the option that sends it."""
 
 import io
 import shlex
@@ -41,7 +41,7 @@ def test_a_file_that_a_rule_left_out_is_named_with_its_option(folder, words):
     )
 
 
-def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_was_asked_for_before(tmp_path):
+def test_a_file_of_an_unsent_folder_is_named_with_the_folder_and_earlier_includes(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("train.py", "data/train.bin", "data/val.bin", "notes.txt"):
         (tmp_path / name).write_text("x")
@@ -60,7 +60,7 @@ def test_a_file_of_a_folder_that_is_left_out_is_named_with_the_folder_and_what_w
         ("FileNotFoundError: [Errno 2] No such file or directory: '/home/me/sets'", "/home/me/sets"),
     ],
 )
-def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
+def test_a_path_that_hosts_may_have_is_named_with_its_mount(words, mount):
     assert missed.of_hosts(words, "").endswith(f": --mount {mount}:{mount}")
     assert not missed.of_hosts(words, f"--gpus 1 --mount /mnt{mount}:{mount}")
 
@@ -68,7 +68,7 @@ def test_what_the_hosts_may_have_is_named_with_its_mount(words, mount):
 @pytest.mark.parametrize(
     "path", ["/usr/lib/libx.so", "/workspace/a/b", "/data", "/home/me", "/data/$(reboot)/x", "data/b/train"]
 )
-def test_what_is_no_path_of_the_hosts_is_not_mounted(path):
+def test_a_path_that_hosts_do_not_have_is_not_mounted(path):
     assert not missed.of_hosts(f"FileNotFoundError: '{path}'", "")
 
 
@@ -82,11 +82,11 @@ def test_what_is_no_path_of_the_hosts_is_not_mounted(path):
         "No such file or directory: 'a\0b'",
     ],
 )
-def test_other_words_give_no_hint(folder, words):
+def test_other_messages_give_no_hint(folder, words):
     assert missed.hint(words, folder, Choice()) == ""
 
 
-def test_a_path_with_a_typo_names_the_file_beside_it(folder):
+def test_a_mistyped_path_is_answered_with_the_similar_file(folder):
     words = "FileNotFoundError: [Errno 2] No such file or directory: 'data/vall.bin'"
     assert missed.hint(words, folder, Choice()) == "the folder has no data/vall.bin: did you mean data/val.bin?"
 
@@ -97,20 +97,20 @@ def test_a_file_that_was_sent_gives_no_hint(folder):
 
 
 @pytest.mark.parametrize("path", [".env", "conf/.env", "key.txt"])
-def test_no_host_brings_a_user_to_send_a_credential(folder, path):
+def test_a_hosts_message_never_makes_the_hint_send_a_credential(folder, path):
     hint = missed.hint(f"No such file or directory: '{path}'", folder, Choice())
     assert path in hint
     assert "--include" not in hint
 
 
-def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
+def test_an_unknown_include_is_answered_with_a_similar_path_but_never_a_credential(folder):
     for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
         with pytest.raises(UsageError) as refused:
             folder_look.look_at(folder, Choice(frozenset({path})))
         assert refused.value.hint == meant
 
 
-def test_the_note_on_what_stays_here_offers_to_send_no_credential(folder):
+def test_the_note_about_unsent_files_does_not_offer_to_send_a_credential(folder):
     (folder / ".gitignore").write_text(".env\nid_rsa\n")
     (folder / "id_rsa").write_text("x")
     (note,) = selection.select(folder).notes
@@ -118,7 +118,7 @@ def test_the_note_on_what_stays_here_offers_to_send_no_credential(folder):
     assert "--include" not in note
 
 
-def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_path):
+def test_a_module_of_an_unsent_folder_is_named_with_the_folder(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("train.py", "data/__init__.py", "data/text.py"):
         (tmp_path / name).write_text("x")
@@ -128,7 +128,7 @@ def test_a_module_of_a_folder_that_a_rule_left_out_is_named_with_the_folder(tmp_
     assert missed.hint(words.replace(".text", ""), tmp_path, Choice()).endswith(": --include data")
 
 
-def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_for(folder, monkeypatch):
+def test_a_module_in_neither_the_folder_nor_the_image_is_a_package_to_add(folder, monkeypatch):
     words = "train.py ended with 1: ModuleNotFoundError: No module named 'tokenizers.models'"
     hint = f"add the package that has tokenizers to a requirements.txt in {folder}"
     assert missed.hint(words, folder, Choice()) == hint
@@ -139,9 +139,7 @@ def test_a_module_that_neither_the_folder_nor_the_image_has_is_a_package_to_ask_
 
 
 @pytest.mark.parametrize(("root", "path"), [("", "."), ("src/", "src")])
-def test_a_module_that_was_sent_and_is_not_found_is_no_package_and_where_it_lies_is_put_on_the_path(
-    tmp_path, root, path
-):
+def test_a_sent_module_that_is_not_found_is_answered_with_pythonpath_and_not_a_package(tmp_path, root, path):
     (tmp_path / f"{root}models").mkdir(parents=True)
     (tmp_path / f"{root}models/net.py").write_text("x")
     for module in ("models.net", "models"):
@@ -150,7 +148,7 @@ def test_a_module_that_was_sent_and_is_not_found_is_no_package_and_where_it_lies
         )
 
 
-def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_path):
+def test_a_module_of_musters_own_library_gives_no_hint(tmp_path):
     assert missed.hint("ModuleNotFoundError: No module named 'muster.lightning'", tmp_path, Choice()) == ""
 
 
@@ -162,7 +160,7 @@ def test_a_module_of_muster_s_library_is_in_no_package_that_could_be_added(tmp_p
         ("requirements.txt", "requirements.txt"),
     ],
 )
-def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, needs, where):
+def test_a_package_is_to_be_added_to_the_file_that_lists_the_folders_packages(folder, needs, where):
     words = "ModuleNotFoundError: No module named 'sklearn'"
     assert missed.hint(words, folder, Choice(), needs) == f"add scikit-learn to {where}"
 
@@ -183,7 +181,7 @@ def test_a_package_is_to_be_added_where_the_folder_names_its_packages(folder, ne
         ("uv.lock", '[[package]]\nname = "wandb"\nversion = "0.21.3"\n', "wandb", "wandb"),
     ],
 )
-def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs, text, module, package):
+def test_a_package_that_the_file_already_names_is_not_to_be_added(folder, needs, text, module, package):
     (folder / needs).write_text(text)
     if needs == "uv.lock":
         (folder / "pyproject.toml").write_text('[project]\ndependencies = [\n  "wandb>=0.21.3",\n]\n')
@@ -195,8 +193,8 @@ def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs,
 
 
 @pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock", "part/uv.lock"])
-def test_a_project_names_a_package_where_it_asks_for_it_and_in_no_group_of_its_own(folder, needs):
-    """`dependencies = ["einops"]` on one line was not seen; nobody installs its groups, which were."""
+def test_a_project_names_a_package_in_its_dependencies_and_not_in_a_group(folder, needs):
+    """Once, `dependencies = ["einops"]` on one line was not found, but groups, which nobody installs, were."""
     project = folder / needs.replace("uv.lock", "pyproject.toml")
     project.parent.mkdir(exist_ok=True)
     project.write_text('[project]\ndependencies = ["numpy", "einops>=1"]\n[dependency-groups]\ndev = [\n"tqdm"\n]\n')
@@ -211,8 +209,8 @@ def test_a_project_names_a_package_where_it_asks_for_it_and_in_no_group_of_its_o
 
 
 @pytest.mark.parametrize("place", ["wandb", "../wandb"])
-def test_a_folder_of_data_is_no_module_of_its_name(tmp_path, monkeypatch, place):
-    """`--include wandb` was said of a package that nothing installs, by the folder that its runs had left."""
+def test_a_folder_of_data_is_not_a_module_with_its_name(tmp_path, monkeypatch, place):
+    """Once, `--include wandb` was suggested for a package that nothing installs, because its runs had left a folder."""
     (folder := tmp_path / "repo/trainer").mkdir(parents=True)
     monkeypatch.chdir(folder)
     for path in ("../.git/HEAD", ".gitignore", f"{place}/run-1/files/code/x.py", f"{place}/a.csv"):
@@ -225,8 +223,8 @@ def test_a_folder_of_data_is_no_module_of_its_name(tmp_path, monkeypatch, place)
 
 
 @pytest.mark.parametrize("needs", ["pyproject.toml", "uv.lock"])
-def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder, needs):
-    """A default installation leaves extras out; and a list of one package a line names it all the same."""
+def test_for_a_package_of_an_extra_the_hint_asks_for_the_extra(folder, needs):
+    """A default installation leaves extras out, although the project file lists the package on a line of its own."""
     extras = '[project.optional-dependencies]\ntrain = [\n  "Scikit_Learn>=1",\n]\nodd = 1\n"$(x)" = ["tqdm"]\n'
     (folder / "pyproject.toml").write_text(f'[project]\nname = "a"\ndependencies = ["numpy"]\n{extras}')
     words = "ModuleNotFoundError: No module named '{}'"
@@ -239,7 +237,7 @@ def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder
 
 @pytest.fixture
 def experiment(tmp_path, monkeypatch):
-    """A folder of a repository, whose code it has as links; and data elsewhere."""
+    """A folder in a repository, with links to the repository's other code and to data elsewhere."""
     for path in ("repo/lib/net.py", "repo/egs/my set/train.py", "repo/egs/my set/own/a.py", "disk/a.bin"):
         (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).write_text("x")
@@ -260,8 +258,8 @@ def experiment(tmp_path, monkeypatch):
         "run.sh: line 3: lib/net.py: No such file or directory",
     ],
 )
-def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folder_around_both(experiment, words):
-    """--include would be refused, and no package has it."""
+def test_for_a_link_to_the_rest_of_the_repository_the_hint_sends_the_folder_around_both(experiment, words):
+    """The option --include would be refused, and no package has the module."""
     assert missed.hint(words, experiment, Choice()) == (
         "lib leads out of the folder: --folder ../.. bash -c "
         + shlex.quote("cd 'egs/my set' && ...")
@@ -270,18 +268,18 @@ def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folde
 
 
 def test_a_folder_is_named_as_it_is_typed(experiment, monkeypatch):
-    """`--folder 'egs/my set'` was typed, further up."""
+    """As if `--folder 'egs/my set'` was typed in the repository's top folder."""
     monkeypatch.chdir(experiment.parents[1])
     assert "--folder . bash -c" in missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
 
 
-def test_nobody_is_told_to_send_a_home(experiment, monkeypatch):
+def test_the_hint_never_sends_a_home_folder(experiment, monkeypatch):
     monkeypatch.setenv("HOME", str(experiment.parents[1] / "me"))
     hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
     assert hint == "lib leads out of the folder: copy what is there into it"
 
 
-def test_what_a_link_to_a_disk_leads_to_is_mounted_or_data(experiment):
+def test_for_a_link_to_a_disk_the_hint_is_a_mount_or_data(experiment):
     hint = missed.hint("FileNotFoundError: [Errno 2] No such file or directory: 'data/a.bin'", experiment, Choice())
     disk = experiment.parents[2] / "disk"
     assert f"--mount {disk}:{disk}" in hint
@@ -289,8 +287,8 @@ def test_what_a_link_to_a_disk_leads_to_is_mounted_or_data(experiment):
 
 
 @pytest.mark.parametrize("made", ["$(touch here)", "x;touch here;", "`touch here`", "a b"])
-def test_the_words_of_a_hint_are_one_word_of_a_shell_whatever_a_link_is_called(tmp_path, made):
-    """Whoever made the repository chose where its links lead."""
+def test_the_paths_in_a_hint_are_quoted_for_the_shell_whatever_a_links_name(tmp_path, made):
+    """The author of the repository chose the targets of its links."""
     (disk := tmp_path / made).mkdir()
     (folder := tmp_path / "in" / made / "own").mkdir(parents=True)
     (folder / "far").symlink_to(disk)
@@ -301,7 +299,7 @@ def test_the_words_of_a_hint_are_one_word_of_a_shell_whatever_a_link_is_called(t
 
 
 @pytest.mark.parametrize("place", ["me", "me/.ssh", "."])
-def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends_them(tmp_path, monkeypatch, place):
+def test_for_a_link_to_a_home_or_its_keys_the_hint_never_sends_them(tmp_path, monkeypatch, place):
     (tmp_path / "me/.ssh").mkdir(parents=True)
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     (folder := tmp_path / "code").mkdir()
@@ -320,8 +318,8 @@ def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends
         ("FileNotFoundError: No such file: '/muster/run/work/../model/net.py'", "../model/net.py", ".."),
     ],
 )
-def test_what_lies_around_the_folder_in_its_repository_comes_with_it(tmp_path, monkeypatch, words, missing, above):
-    """Many repositories say `cd trainer && torchrun train.py`, whose scripts import and read from `..`."""
+def test_for_files_around_the_folder_the_hint_sends_the_folder_above(tmp_path, monkeypatch, words, missing, above):
+    """Many repositories document `cd trainer && torchrun train.py`, and their scripts import and read from `..`."""
     (repository := tmp_path / "repo").mkdir()
     (folder := repository / "egs/trainer").mkdir(parents=True)
     for path in ("helpers.py", "egs/model/net.py", "egs/trainer/train.py"):
@@ -337,7 +335,7 @@ def test_what_lies_around_the_folder_in_its_repository_comes_with_it(tmp_path, m
 
 
 @pytest.mark.parametrize("path", ["../../.ssh/id_rsa", "../../other/a.py", "../own.py", "../none.py", "/etc/passwd"])
-def test_no_words_of_a_host_ask_for_more_than_the_repository(tmp_path, monkeypatch, path):
+def test_a_hosts_message_never_makes_the_hint_send_more_than_the_repository(tmp_path, monkeypatch, path):
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in (".ssh/id_rsa", "other/a.py", "repo/.git/HEAD", "repo/own.py", "repo/trainer/train.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -348,7 +346,7 @@ def test_no_words_of_a_host_ask_for_more_than_the_repository(tmp_path, monkeypat
     (tmp_path / ".git").mkdir()
     (tmp_path / "repo/.git/HEAD").unlink()
     (tmp_path / "repo/.git").rmdir()
-    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())  # the home is a repository now
+    hint = missed.hint(words, tmp_path / "repo/trainer", Choice())  # now the home folder is a repository
     assert ("--folder" in hint) == (path == "../own.py")
 
 
@@ -359,8 +357,8 @@ def told_of(folder, words=(), targets=()):
     return text.getvalue()
 
 
-def test_a_repository_that_a_dockerignore_leaves_in_stays_without_a_word(tmp_path):
-    """`--secret NAME=FILE gives the ranks a value`, was said of gpt-neox's and alpaca-lora's .git."""
+def test_a_git_folder_that_a_dockerignore_does_not_exclude_is_silently_not_sent(tmp_path):
+    """Once, `--secret NAME=FILE gives the ranks a value` was printed for the .git of gpt-neox and alpaca-lora."""
     for name in (".git/HEAD", "libs/a/.git/HEAD", "train.py", ".dockerignore"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(".venv\n")
@@ -370,14 +368,14 @@ def test_a_repository_that_a_dockerignore_leaves_in_stays_without_a_word(tmp_pat
     assert told_of(tmp_path).startswith("not sent: .env;")
 
 
-def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
-    """Not of one to a disk, which hosts may have as well."""
+def test_a_deploy_reports_a_link_out_of_the_folder_before_it_starts(experiment):
+    """A link to a disk is not reported, since hosts may have that disk as well."""
     assert told_of(experiment).startswith("lib leads out of the folder")
     assert told_of(experiment).count("leads out") == 1
 
 
 @pytest.mark.parametrize("word", ["data/a.bin", "--train=data/a.bin", "data"])
-def test_a_link_to_a_disk_is_told_before_the_start_where_the_command_names_it_and_nothing_brings_it(experiment, word):
+def test_a_link_to_a_disk_is_reported_before_the_start_if_the_command_needs_it(experiment, word):
     (experiment / "lib").unlink()
     disk = str(experiment.parents[2] / "disk")
     assert f"--data {disk}:{disk}" in told_of(experiment, ["train.py", word])
@@ -396,7 +394,7 @@ def test_a_module_of_a_package_in_src_is_never_a_package_to_add(tmp_path):
     assert missed.hint(words, tmp_path, Choice()) == "src/lit has no trian.py: did you mean lit.train?"
 
 
-def test_files_that_stayed_here_beside_it_are_named_too_and_credentials_are_not(tmp_path):
+def test_unsent_files_next_to_a_missing_one_are_included_too_but_no_credentials(tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("train.py", "data/train.bin", "data/val.bin", "data/prepare.py", "data/.env", "notes.txt"):
         (tmp_path / name).write_text("x")
@@ -405,7 +403,7 @@ def test_files_that_stayed_here_beside_it_are_named_too_and_credentials_are_not(
     assert missed.hint(words, tmp_path, Choice()).endswith(": --include data/val.bin --include data/train.bin")
 
 
-def test_a_variable_of_the_env_that_stayed_here_is_named_with_its_option(folder):
+def test_a_missing_variable_of_an_unsent_env_file_is_answered_with_env_file(folder):
     words = "train.py ended with 1: KeyError: 'KEY'"
     assert "--env-file .env" in missed.hint(words, folder, Choice())
     assert missed.hint(words, folder, Choice(values={"KEY": "1"})) == ""
@@ -414,7 +412,7 @@ def test_a_variable_of_the_env_that_stayed_here_is_named_with_its_option(folder)
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A folder whose data/ a rule keeps here as a whole, and of whose lists/ a part."""
+    """A folder in which rules exclude all of data/ and outputs/, and a part of lists/."""
     for path in ("train.py", "data/corpus/train.txt", "lists/a.txt", "lists/b.csv", "outputs/last.pt"):
         (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).write_text("x")
@@ -433,17 +431,17 @@ def corpus(tmp_path):
         "train.py ended with 1 without an exception\n    could not open data/corpus/train.txt",
     ],
 )
-def test_however_a_library_names_what_stayed_here_the_option_is_named(corpus, words):
+def test_the_option_is_named_however_a_library_names_the_unsent_file(corpus, words):
     hint = missed.hint(f"train.py ended with 1: {words}", corpus, Choice(), run="r-1")
     assert hint.endswith("was not sent (.gitignore names it): --include data")
 
 
-def test_a_folder_that_was_sent_in_part_is_not_what_is_missing(corpus):
+def test_a_partly_sent_folder_is_not_what_is_missing(corpus):
     assert not missed.hint("FileNotFoundError: no tables found, 'lists' not found", corpus, Choice())
     assert not missed.hint("KeyError: 'b' not found in lists", corpus, Choice())
 
 
-def test_an_end_with_a_cause_of_its_own_blames_no_file_that_it_names(corpus):
+def test_an_error_with_another_cause_blames_no_file_that_it_names(corpus):
     words = "RuntimeError: PytorchStreamWriter failed writing file outputs/last.pt: No space left on device"
     assert not missed.hint(words, corpus, Choice())
 
@@ -453,12 +451,12 @@ def test_a_file_that_the_rank_has_is_not_what_it_misses(corpus):
     assert not missed.hint(words, corpus, Choice(), host_paths={"work/data/corpus/train.txt"})
 
 
-def test_what_an_earlier_run_here_left_beside_it_is_no_reason_to_send_it(corpus):
+def test_the_outputs_of_an_earlier_local_run_are_not_to_be_sent(corpus):
     words = "FileNotFoundError: Checkpoint file not found: /muster/run/work/outputs/epoch_5.ckpt"
     assert not missed.hint(words, corpus, Choice())
 
 
-def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
+def test_a_folder_that_a_script_wants_to_write_to_gives_no_hint(corpus):
     assert not missed.hint("RuntimeError: Parent directory ./outputs does not exist.", corpus, Choice())
     assert not missed.hint("RuntimeError: Parent directory outputs does not exist.", corpus, Choice())
 
@@ -467,6 +465,6 @@ def test_a_folder_that_a_script_would_write_to_is_not_to_be_sent(corpus):
     ("module", "package"),
     [("PIL", "pillow"), ("cv2", "opencv-python-headless"), ("sklearn.svm", "scikit-learn"), ("pkg_resources", "setup")],
 )
-def test_a_package_that_is_not_called_as_its_module_is_has_its_own_name(folder, module, package):
+def test_a_package_with_another_name_than_its_module_is_named_correctly(folder, module, package):
     words = f"ModuleNotFoundError: No module named '{module}'"
     assert missed.hint(words, folder, Choice(), "requirements.txt").startswith(f"add {package}")

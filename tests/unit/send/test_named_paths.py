@@ -1,4 +1,4 @@
-"""The paths in a rank's last words, however a library says that it misses one."""
+"""The paths in a rank's last output, however a library words that a file is missing."""
 
 import pytest
 
@@ -15,7 +15,7 @@ PLACES = [
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_a_path_is_the_same_wherever_the_folder_lies(place):
+def test_a_path_is_recognized_wherever_the_folder_is(place):
     assert "work/data/a.bin" in named_paths.missing(f"FileNotFoundError: Unable to find '{place}'", "r-1")
 
 
@@ -33,20 +33,20 @@ def test_a_path_is_the_same_wherever_the_folder_lies(place):
         "cannot open file=data/a.bin",
     ],
 )
-def test_the_words_of_many_libraries_name_the_file(words):
+def test_the_file_is_found_in_the_messages_of_many_libraries(words):
     assert "work/data/a.bin" in named_paths.missing(words)
 
 
-def test_a_file_of_the_home_is_told_from_one_of_the_folder():
+def test_a_file_of_the_home_is_distinguished_from_one_of_the_folder():
     assert named_paths.all_of("FileNotFoundError: '/muster/run/home/.cache/w.pt'") == ["home/.cache/w.pt"]
 
 
-def test_a_sentence_that_misses_nothing_names_no_path():
+def test_a_message_that_misses_no_file_gives_no_path():
     assert not named_paths.missing("train.py ended with 1\n    OSError: models/bert has no weights, nor has data")
 
 
 def verdict(error):
-    """The words of a rank's end as a node gives them: the error, and below it the rank's traceback."""
+    """The message of a rank's end as a node writes it: the error, and below it the rank's traceback."""
     code = '    [rank1]: Traceback (most recent call last):\n    [rank1]:   File "train.py", line 3\n'
     return f'train.py ended with 1: {error}\n{code}    [rank1]:     load("data/a.bin")\n    [rank1]: {error}'
 
@@ -60,23 +60,23 @@ def verdict(error):
         ("FileNotFoundError: 'other/b.bin'", False),
     ],
 )
-def test_lines_of_code_count_only_where_the_error_misses_a_file_and_names_none(error, counts):
+def test_lines_of_code_count_only_if_the_error_misses_a_file_without_naming_it(error, counts):
     assert ("work/data/a.bin" in named_paths.missing(verdict(error))) == counts
 
 
 @pytest.mark.parametrize(
     "path", ["/muster/run/logs/rank-0.log", "runs/r-1/record.json", "/etc/passwd", "../x", "a/\0b"]
 )
-def test_what_lies_elsewhere_is_no_path_of_the_script(path):
+def test_a_path_elsewhere_is_not_a_path_of_the_script(path):
     assert not named_paths.all_of(f"No such file: '{path}'", "r-1")
 
 
-def test_a_path_with_wildcards_is_looked_for_by_its_folder():
+def test_a_path_with_wildcards_is_reduced_to_its_folder():
     assert named_paths.all_of("FileNotFoundError: 'data/en/*.txt'") == ["work/data/en"]
     assert named_paths.missing("FileNotFoundError: 'data/*/a-?.txt'") == ["work/FileNotFoundError", "work/data"]
 
 
-def test_a_word_that_no_disk_has_is_no_path_above_the_folder():
+def test_an_impossible_path_is_not_a_path_above_the_folder():
     line = "FileNotFoundError: [Errno 2] No such file or directory: '{}'"
     assert named_paths.outside(line.format("../a.bin")) == ["../a.bin"]
     for word in ("../a\0b", "../" + "a" * 500, "/etc/passwd", "own/../a.bin"):

@@ -1,4 +1,4 @@
-"""The table of official images: each row against what NVIDIA and PyTorch say of drivers and GPUs."""
+"""The table of official images, checked against what NVIDIA and PyTorch document about drivers and GPUs."""
 
 import re
 from pathlib import Path
@@ -22,20 +22,20 @@ def x86(driver, *gpus):
 @pytest.mark.parametrize(
     ("driver", "gpu", "image"),
     [
-        ((580, 95, 5), (9, 0), "2.13.0-cuda13.0"),  # H100, a new driver
-        ((550, 54, 15), (9, 0), "2.13.0-cuda12.6"),  # H100, a driver of CUDA 12.4
-        ((525, 60, 13), (8, 0), "2.13.0-cuda12.6"),  # A100, the oldest driver of CUDA 12
-        ((580, 95, 5), (7, 0), "2.13.0-cuda12.6"),  # V100: CUDA 13 has no code for it
+        ((580, 95, 5), (9, 0), "2.13.0-cuda13.0"),  # H100 with a new driver
+        ((550, 54, 15), (9, 0), "2.13.0-cuda12.6"),  # H100 with a CUDA 12.4 driver
+        ((525, 60, 13), (8, 0), "2.13.0-cuda12.6"),  # A100 with the oldest CUDA 12 driver
+        ((580, 95, 5), (7, 0), "2.13.0-cuda12.6"),  # V100: CUDA 13 does not support it
         ((580, 95, 5), (12, 0), "2.13.0-cuda13.0"),  # RTX 5090
-        ((570, 86, 15), (12, 0), "2.9.1-cuda12.8"),  # RTX 5090, a driver of CUDA 12.8
+        ((570, 86, 15), (12, 0), "2.9.1-cuda12.8"),  # RTX 5090 with a CUDA 12.8 driver
         ((570, 86, 15), (10, 0), "2.9.1-cuda12.8"),  # B200
         ((580, 95, 5), (10, 3), "2.13.0-cuda13.0"),  # B300
         ((580, 95, 5), (12, 1), "2.13.0-cuda13.0"),
-        ((535, 104, 5), (8, 9), "2.13.0-cuda12.6"),  # L40S: code for 8.6 runs there
+        ((535, 104, 5), (8, 9), "2.13.0-cuda12.6"),  # L40S: code for 8.6 runs on it
         ((535, 104, 5), (6, 1), "2.13.0-cuda12.6"),
     ],
 )
-def test_driver_and_gpu_choose_the_image(driver, gpu, image):
+def test_driver_and_gpu_determine_the_image(driver, gpu, image):
     assert chosen(x86(driver, gpu)).startswith(image)
 
 
@@ -44,11 +44,11 @@ def test_one_image_serves_all_hosts():
     assert chosen(x86((580, 95, 5), (12, 0)), x86((580, 95, 5), (7, 0))).startswith("2.9.1-cuda12.8")
 
 
-def test_hosts_without_gpus_get_what_most_drivers_take():
+def test_hosts_without_gpus_get_the_image_that_most_drivers_support():
     assert chosen(Machine("x86_64")) == official.USUAL.tag
 
 
-def test_a_driver_that_tells_nothing_is_not_taken_for_a_new_one():
+def test_an_unknown_driver_version_is_not_taken_for_a_new_one():
     assert chosen(Machine("x86_64", (), ((9, 0),))).startswith("2.13.0-cuda12.6")
     assert chosen(Machine("x86_64", (), ((12, 0),))).startswith("2.9.1-cuda12.8")
 
@@ -56,7 +56,7 @@ def test_a_driver_that_tells_nothing_is_not_taken_for_a_new_one():
 @pytest.mark.parametrize(
     "machine", [x86((470, 82, 1), (8, 0)), x86((580, 95, 5), (3, 5)), Machine("aarch64", (580, 95, 5), ((9, 0),))]
 )
-def test_where_none_fits_the_host_is_named_with_what_it_has(machine):
+def test_a_host_that_no_image_fits_is_named(machine):
     with pytest.raises(DeployError, match="host-0"):
         chosen(machine)
 

@@ -1,4 +1,4 @@
-"""A password in a requirements file reaches no file of a host: an index goes with the settings, git fetches here."""
+"""A requirements file's password reaches no file on a host: indexes move to the settings; git fetches here."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deploy.send.packages.requirements import Requirements
 from deploy.send.packages.settings import Settings
 from tests import certificate, index
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 TEXT = """--extra-index-url https://me:sesame-1@index/simple
@@ -30,7 +30,7 @@ def needs(text: str, path: str = "requirements.txt") -> Requirements:
     return Requirements(path, "file", ((path, requirements._decode_lines(text.encode(), path)),), git=(WORD,))
 
 
-def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_text() -> None:
+def test_indexes_move_to_the_settings_and_no_password_stays_in_the_text() -> None:
     taken, own = requirements.take_out_logins(needs(TEXT), Settings({"UV_INDEX": "https://first/simple"}))
     ((path, content),) = taken.files
     assert path == "requirements.txt"
@@ -41,7 +41,7 @@ def test_indexes_go_with_the_settings_and_nothing_of_a_password_stays_in_the_tex
     assert settings.drop_logins(WORD) in content.decode(), "what names the fetched source is in the text"
 
 
-def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
+def test_any_other_password_is_refused_by_its_line_and_not_shown() -> None:
     with pytest.raises(UsageError, match=r"requirements\.txt:1: x @ https://\*\*\*@host") as refused:
         requirements.take_out_logins(needs("x @ https://me:sesame-4@host/x.whl\n"), Settings())
     assert "sesame" not in str(refused.value)
@@ -61,7 +61,7 @@ def test_another_password_is_refused_by_its_line_and_not_shown() -> None:
         ("notes.txt", "see https://me:sesame@host", False),
     ],
 )
-def test_only_a_file_of_requirements_with_a_password_stays_here(path: str, text: str, kept: bool) -> None:
+def test_only_a_requirements_file_with_a_password_is_kept_on_this_machine(path: str, text: str, kept: bool) -> None:
     assert (credentials.kind_of(path, text.encode(), {}) == credentials.IN_AN_ADDRESS) is kept
 
 
@@ -73,7 +73,7 @@ def test_hosts_install_from_the_index_that_a_file_names() -> None:
     assert taken.files[0][1].split() == [b"plain"]
 
 
-def test_a_mere_user_in_a_source_is_not_in_the_text_that_names_the_fetched_source() -> None:
+def test_a_user_name_in_a_source_is_removed_from_the_text_too() -> None:
     word = "git+https://org@host/mine.git@v1"
     given = Requirements("pyproject.toml", "file", (("pyproject.toml", f'["mine @ {word}"]'.encode()),), git=(word,))
     taken, _ = requirements.take_out_logins(given, Settings())

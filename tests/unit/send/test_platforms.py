@@ -1,6 +1,6 @@
-"""No image, wheel or tool of another processor starts on a host: each is right for it, or refused by name.
+"""No image, wheel or tool for another processor starts on a host: each fits the host, or is refused by name.
 
-The facts are what hosts of these kinds say (`uname -m`, glibc, GPUs): of ARM, a GH200 and a DGX Spark.
+The facts are what such hosts report (`uname -m`, glibc, GPUs); the ARM hosts are a GH200 and a DGX Spark.
 """
 
 import dataclasses
@@ -26,12 +26,12 @@ GH200, SPARK = ((570, 86, 15), ((9, 0),)), ((580, 95, 5), ((12, 1),))
 
 def platform(*machines):
     facts = {f"host-{n}": dataclasses.replace(FACTS, architecture=machine) for n, machine in enumerate(machines)}
-    assert bool(list(host_checks.architectures(facts))) is (len(set(machines)) > 1)  # preflight's own word
+    assert bool(list(host_checks.architectures(facts))) is (len(set(machines)) > 1)  # preflight's check agrees
     return plan.platform(facts)
 
 
 def image(of, on):
-    """The architecture of the image that a host takes."""
+    """The architecture of the image that the host accepts."""
     push_plan.plan_push(dataclasses.replace(IMAGE, architecture=of), dataclasses.replace(STORE, architecture=on))
     return of
 
@@ -45,13 +45,13 @@ def described(machine, libc=("glibc", "2.39")):
 
 
 def environment(machine, gpu):
-    """The build of torch for a host without an engine."""
+    """The torch build chosen for a host without an engine."""
     fact = dataclasses.replace(FACTS, architecture=machine, driver=gpu[0], capabilities=gpu[1], gpus=("0",))
     return bare.base_of({"host": fact}, Job()).split("-")[-2]
 
 
 def tool(machine, monkeypatch):
-    """The platform for which uv is fetched."""
+    """The platform for which uv is fetched for this kind of machine."""
     asked = []
 
     def fetch(target, more):
@@ -93,7 +93,7 @@ COMBINATIONS = {
 
 
 @pytest.mark.parametrize("name", COMBINATIONS)
-def test_what_starts_is_of_the_hosts_processor(name, monkeypatch):
+def test_everything_that_starts_fits_the_hosts_processor(name, monkeypatch):
     work, right = COMBINATIONS[name]
     if right is REFUSED:
         with pytest.raises((DeployError, UsageError)) as refusal:

@@ -1,4 +1,4 @@
-"""What hosts have proved of images is remembered from one push to the next."""
+"""What hosts have proved about images is remembered from one push to the next."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.send.image.push import Proofs
 from deploy.send.road.rates import Rates
 
 
-def test_a_proof_is_known_to_the_next_push_for_that_host_and_image_alone(tmp_path: Path) -> None:
+def test_a_proof_is_known_to_the_next_push_but_only_for_that_host_and_image(tmp_path: Path) -> None:
     Proofs(tmp_path / "muster").note("a", "sha256:1", proved=True)
     later = Proofs(tmp_path / "muster")
     assert later.has("a", "sha256:1")
@@ -35,7 +35,7 @@ def test_two_pushes_at_once_keep_the_proofs_of_both(tmp_path: Path) -> None:
     assert Proofs(tmp_path).has("a", "sha256:1")
 
 
-def test_without_a_file_that_can_be_read_or_written_every_host_proves_again(tmp_path: Path) -> None:
+def test_without_a_readable_or_writable_file_every_host_proves_again(tmp_path: Path) -> None:
     (tmp_path / "proved").mkdir()
     proofs = Proofs(tmp_path)
     proofs.note("a", "sha256:1", proved=True)
@@ -43,7 +43,7 @@ def test_without_a_file_that_can_be_read_or_written_every_host_proves_again(tmp_
     assert [path.name for path in tmp_path.iterdir()] == ["proved"]
 
 
-def test_the_oldest_proofs_go_first(tmp_path: Path) -> None:
+def test_the_oldest_proofs_are_removed_first(tmp_path: Path) -> None:
     (tmp_path / "proved").write_text("\n".join(f"host{number} sha256:1" for number in range(1000)))
     Proofs(tmp_path).note("new", "sha256:1", proved=True)
     assert not Proofs(tmp_path).has("host0", "sha256:1")
@@ -51,7 +51,7 @@ def test_the_oldest_proofs_go_first(tmp_path: Path) -> None:
     assert Proofs(tmp_path).has("new", "sha256:1")
 
 
-def test_a_cache_that_a_link_puts_on_another_disk_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_folder_that_is_a_link_to_another_disk_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "disk").mkdir()
     (tmp_path / "muster").symlink_to(tmp_path / "disk")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

@@ -1,4 +1,4 @@
-"""What an engine says while it pulls, and what of an image's name decides who is asked for a token."""
+"""An engine's progress messages during a pull, and which server an image's name makes Muster ask for a token."""
 
 import json
 import math
@@ -23,17 +23,17 @@ def progress(*lines):
     return made
 
 
-def test_bytes_are_those_of_all_layers():
+def test_the_bytes_of_all_layers_are_added():
     seen = progress(row("Downloading", current=5, total=20), row("Downloading", "b2", current=7, total=9))
     assert (seen.came, seen.size) == (12, 29)
 
 
-def test_a_layer_that_is_complete_counts_whole():
+def test_a_complete_layer_counts_with_its_full_size():
     seen = progress(row("Downloading", current=5, total=20), row("Download complete"), row("Extracting", current=1))
     assert (seen.came, seen.size) == (20, 20)
 
 
-def test_the_last_words_of_a_pull_that_failed_are_its_error():
+def test_the_error_of_a_failed_pull_is_kept():
     line = '{"errorDetail": {"message": "denied"}, "error": "denied: who asks?"}'
     assert progress(line).error == "denied: who asks?"
 
@@ -46,7 +46,7 @@ def test_the_last_words_of_a_pull_that_failed_are_its_error():
         row("Downloading", "x" * 500, current=5), row("Download complete", "unknown"), "x" * 1_000_000,
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_nothing(line):
+def test_lines_that_make_no_sense_are_ignored(line):
     seen = progress(line, row("Downloading", current=5, total=20))
     assert (seen.came, seen.size, seen.error) in ((5, 20, ""), (0, 0, ""))
 
@@ -58,7 +58,7 @@ def test_an_engine_cannot_fill_the_memory_with_layers():
 
 @pytest.fixture
 def asked(monkeypatch, tmp_path):
-    """Which server was asked for a token of which repository; this machine has logged in everywhere."""
+    """The (server, repository) pairs for which a token was requested; this machine is logged in to every registry."""
     login = {"auth": "YWRhOnNlY3JldA=="}
     named = ("https://index.docker.io/v1/", "ghcr.io", "10.0.0.1:5000", "localhost")
     (tmp_path / "config.json").write_text(json.dumps({"auths": dict.fromkeys(named, login)}))
@@ -81,7 +81,7 @@ def asked(monkeypatch, tmp_path):
         ("team/image.with.dots:1", "docker.io", "team/image.with.dots"),
     ],
 )
-def test_the_name_says_which_registry_and_what_of_it(asked, image, registry, repository):
+def test_the_image_name_determines_the_registry_and_the_repository(asked, image, registry, repository):
     assert registry_of(image) == registry
     token_for(image)
     assert asked == [("registry-1.docker.io" if registry == "docker.io" else registry, repository)]
@@ -91,7 +91,7 @@ def test_the_name_says_which_registry_and_what_of_it(asked, image, registry, rep
 @pytest.mark.parametrize(
     "name", ["team/a:push repository:team/b", "a:push,pull/b", "team/a?x=1", "team/a#b", "a b", "", "team/a\nb"]
 )
-def test_an_image_s_name_asks_for_no_other_right_than_to_pull_it(asked, name):
+def test_an_image_name_cannot_request_other_rights_than_to_pull_it(asked, name):
     assert token_for(f"ghcr.io/{name}") == ""
     assert not asked
 
@@ -107,13 +107,13 @@ def test_an_image_s_name_asks_for_no_other_right_than_to_pull_it(asked, name):
         ("toomanyrequests: You have reached your pull rate limit", False),
     ],
 )
-def test_a_refusal_is_told_from_other_faults(words, refused):
+def test_a_refusal_is_distinguished_from_other_errors(words, refused):
     assert is_refusal(words) is refused
 
 
 @pytest.mark.holds("login-stays")
 @pytest.mark.parametrize("realm", ["http://ghcr.io/token", "file:///etc/passwd", "ftp://ghcr.io", "//ghcr.io", ""])
-def test_a_login_is_sent_to_no_server_in_clear_text(monkeypatch, tmp_path, realm):
+def test_a_login_is_never_sent_in_clear_text(monkeypatch, tmp_path, realm):
     (tmp_path / "config.json").write_text('{"auths": {"ghcr.io": {"auth": "YWRhOnNlY3JldA=="}}}')
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(registries, "_server_of_tokens", lambda url: (realm, "ghcr"))
@@ -128,7 +128,7 @@ def test_a_login_is_sent_to_no_server_in_clear_text(monkeypatch, tmp_path, realm
     ["", "{}", "[]", '{"auths": 5}', '{"auths": {"ghcr.io": {"auth": "%%%"}}}', '{"credsStore": "../../bin/sh"}',
      '{"auths": {"other.io": {"auth": "YWRhOnNlY3JldA=="}}}', '{"credHelpers": {"ghcr.io": "not-there"}}'],
 )  # fmt: skip
-def test_without_a_login_that_can_be_read_nobody_is_asked(monkeypatch, tmp_path, settings):
+def test_without_a_readable_login_no_server_is_asked(monkeypatch, tmp_path, settings):
     (tmp_path / "config.json").write_text(settings)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path))
     monkeypatch.setattr(registries, "_server_of_tokens", lambda url: pytest.fail("asked"))
@@ -140,13 +140,13 @@ SIZE = 10_000
 
 @pytest.fixture
 def pulling(monkeypatch):
-    """pulling(hosts, shared=) -> who began a pull, who ended it with all of it, and what was said."""
+    """pulling(hosts, shared=): the hosts that began a pull, those that completed it, and the notes."""
 
     def run(hosts, shared=False, fails=(), quiet=lambda name, now: False):
         clock, going, began = [0.0], [], []
 
         def sleep(seconds):
-            """A second brings 60 bytes; over one way that all share, so many together."""
+            """Each second brings 60 bytes to every host, or to all together if they share one connection."""
             clock[0] += seconds
             together = len(going) if shared else 1
             for each in [*going]:
@@ -190,27 +190,27 @@ def pulling(monkeypatch):
     return run
 
 
-def test_hosts_that_share_one_way_leave_it_to_the_first(pulling):
+def test_hosts_that_share_one_connection_leave_it_to_the_first(pulling):
     assert pulling("abcdef", shared=True) == (
         [*"abcd"], ["a"], ["b, c, d, e, f: share the way to the registry with a, and wait for what it gets"],
     )  # fmt: skip
 
 
-def test_hosts_with_ways_of_their_own_pull_each(pulling):
+def test_hosts_with_connections_of_their_own_all_pull(pulling):
     assert pulling("abcdef") == ([*"abcdef"], [*"abcdef"], [])
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_one_host_alone_pulls_and_nothing_is_said(pulling, shared):
+def test_a_single_host_pulls_without_a_note(pulling, shared):
     assert pulling("a", shared) == (["a"], ["a"], [])
 
 
-def test_who_gets_nothing_for_a_while_is_no_sign_of_a_shared_way(pulling):
-    """They unpack, or their engine has not begun."""
+def test_a_host_that_gets_nothing_for_a_while_is_no_sign_of_a_shared_connection(pulling):
+    """Such hosts unpack layers, or their engine has not begun yet."""
     everybody = ([*"abcdef"], [*"abcdef"], [])
     assert pulling("abcdef", quiet=lambda name, now: name in "bcd" and now < 60) == everybody
     assert pulling("abcdef", quiet=lambda name, now: 5.15 < now < 60) == everybody
 
 
-def test_who_cannot_pull_holds_nobody_up(pulling):
+def test_a_host_that_cannot_pull_delays_no_other(pulling):
     assert pulling("abcdef", fails="a") == ([*"abcdef"], [*"bcdef"], [])

@@ -1,4 +1,4 @@
-"""What is small goes straight where that is faster than a road, by the rate that was measured."""
+"""Small content is sent directly if the measured rate makes that faster than a road."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def rates(tmp_path):
     return made
 
 
-def test_a_way_is_straight_while_all_copies_leave_sooner_than_a_road_is_made(rates):
+def test_copies_go_directly_if_that_is_faster_than_making_a_road(rates):
     most = int(MAKING_S * 4 * MB)
     assert rates.is_straight("a", most // 8 - 1, 8)
     assert not rates.is_straight("a", most // 8 + 8, 8)
@@ -24,7 +24,7 @@ def test_a_way_is_straight_while_all_copies_leave_sooner_than_a_road_is_made(rat
     assert not rates.is_straight("c", MB, 2), "nobody knows"
 
 
-def test_it_is_kept_for_the_next_push_and_forgotten_where_it_is_no_longer_so(rates, tmp_path):
+def test_a_rate_is_kept_for_the_next_push_and_forgotten_if_it_no_longer_holds(rates, tmp_path):
     rates.save()
     again = Rates(tmp_path)
     assert again.is_straight("b", MB, 4)
@@ -35,7 +35,7 @@ def test_it_is_kept_for_the_next_push_and_forgotten_where_it_is_no_longer_so(rat
     assert again.is_straight("a", MB, 4)
 
 
-def test_little_says_nothing_of_a_rate(rates):
+def test_a_small_transfer_does_not_count_as_a_rate(rates):
     rates.take(["a"], 1000, 10.0)
     assert rates.is_straight("a", MB, 4)
 
@@ -43,6 +43,6 @@ def test_little_says_nothing_of_a_rate(rates):
 @pytest.mark.parametrize(
     "text", [b"", b"a 1", b'{"a": "x"}', b'{"a": -1}', b"\xff\xff", b'{"a": 1e99}', b"[1]", b'{"a": 1']
 )
-def test_rubbish_in_the_file_is_no_rate(tmp_path, text):
+def test_garbage_in_the_file_is_not_a_rate(tmp_path, text):
     (tmp_path / "rates").write_bytes(text)
     assert not Rates(tmp_path).is_straight("a", 10 * MB, 8)

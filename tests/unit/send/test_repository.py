@@ -1,4 +1,4 @@
-"""Which code a folder holds, by git: never a credential, never what is not sent, and no fault where git has none."""
+"""A folder's code as git has it: never a credential or an unsent file, and no error if git knows nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.run.files import code
 from deploy.send.folder import repository
 from deploy.send.folder.credentials import Choice
 
-# It starts programs.
+# These tests start other programs.
 pytestmark = pytest.mark.long
 
 KEY = "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n-----END PRIVATE KEY-----\n"
@@ -51,7 +51,7 @@ def test_a_clean_folder_is_its_commit(folder):
     assert (code.branch, code.dirty, code.diff) == ("work", False, "")
 
 
-def test_the_diff_is_of_the_files_that_are_sent(folder):
+def test_the_diff_covers_only_the_files_that_are_sent(folder):
     (folder / "train.py").write_text("lr = 0.2\n")
     (folder / "data/big.bin").write_text("changed\n")
     (folder / "new.py").write_text("pass\n")
@@ -74,14 +74,14 @@ def test_the_diff_is_of_the_files_that_are_sent(folder):
         ("train.py", f"token = '{SECRET}'\n"),
     ],
 )
-def test_a_credential_is_in_no_diff_neither_as_it_was_nor_as_it_is(folder, name, text):
+def test_no_diff_has_a_credential_neither_the_old_nor_the_new_one(folder, name, text):
     (folder / name).write_text(text)
     code = repository.look(folder, Choice(values={"TOKEN": SECRET}))
     assert name in code.changed
     assert not any(secret in code.diff for secret in ("PASSWORD", "AAAA", "BBBB", SECRET))
 
 
-def test_a_deleted_files_content_stays_here(folder):
+def test_the_content_of_a_deleted_file_is_not_in_the_diff(folder):
     (folder / "notes.txt").unlink()
     (folder / ".env").unlink()
     code = repository.look(folder)
@@ -89,7 +89,7 @@ def test_a_deleted_files_content_stays_here(folder):
     assert code.diff == ""
 
 
-def test_a_part_of_a_repository_is_seen_from_there(folder):
+def test_a_subfolder_of_a_repository_is_described_by_itself(folder):
     (folder / "train.py").write_text("elsewhere\n")
     (folder / "part").mkdir()
     (folder / "part/a.py").write_text("pass\n")
@@ -97,7 +97,7 @@ def test_a_part_of_a_repository_is_seen_from_there(folder):
     assert (code.changed, code.new) == ((), ("a.py",))
 
 
-def test_an_endless_diff_is_cut(folder, monkeypatch):
+def test_a_very_long_diff_is_cut(folder, monkeypatch):
     monkeypatch.setattr(repository, "MOST_DIFF", 100)
     (folder / "train.py").write_text("x = 1\n" * 100)
     code = repository.look(folder)
@@ -105,7 +105,7 @@ def test_an_endless_diff_is_cut(folder, monkeypatch):
     assert len(code.diff) <= 100
 
 
-def test_odd_names_and_settings_start_nothing(folder):
+def test_odd_file_names_and_git_settings_start_no_program(folder):
     marker = folder / "started"
     odd = os.fsdecode(b"odd\n\xff*.py")
     (folder / odd).write_text("1\n")
@@ -122,7 +122,7 @@ def test_odd_names_and_settings_start_nothing(folder):
 
 
 @pytest.mark.parametrize("kind", ["no repository", "no commit", "no git"])
-def test_where_git_knows_nothing_nothing_is_known(tmp_path, monkeypatch, kind):
+def test_without_git_or_a_commit_nothing_is_known(tmp_path, monkeypatch, kind):
     (tmp_path / "train.py").write_text("")
     if kind == "no commit":
         git(tmp_path, "init", "-q")
@@ -132,7 +132,7 @@ def test_where_git_knows_nothing_nothing_is_known(tmp_path, monkeypatch, kind):
     assert repository.look(tmp_path) is None
 
 
-def test_what_was_written_is_read_again_and_what_another_wrote_is_not(folder, tmp_path, monkeypatch):
+def test_the_code_record_is_read_back_but_not_one_that_another_wrote(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     (folder / "train.py").write_text("lr = 0.2\n")
     run_dir = tmp_path / "runs/r"
@@ -154,7 +154,7 @@ def as_git_has_it(folder):
     return tuple(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines())
 
 
-def test_what_has_changed_is_what_git_says(folder, tmp_path_factory):
+def test_the_changed_files_are_those_that_git_reports(folder, tmp_path_factory):
     lib = tmp_path_factory.mktemp("lib")
     (lib / "lib.py").write_text("1\n")
     for words in (("init", "-q"), ("add", "."), ("commit", "-q", "-m", "x")):
@@ -191,7 +191,7 @@ def test_the_diff_is_the_one_that_git_shows(folder):
     assert repository.look(folder).diff == expected
 
 
-def test_ends_of_lines_that_git_changes_are_no_change(folder):
+def test_line_endings_that_git_converts_are_no_change(folder):
     git(folder, "config", "core.autocrlf", "true")
     (folder / "train.py").write_bytes(b"lr = 0.1\r\n")
     assert repository.look(folder).changed == ()

@@ -1,4 +1,4 @@
-"""Which file says what a project needs, what it names, and what makes other packages of it."""
+"""Which file lists a project's packages, what it names, and which changes lead to other packages."""
 
 from contextlib import nullcontext
 
@@ -22,7 +22,7 @@ def read(folder, sent, path="requirements.txt"):
     return requirements.read(folder, path, sent)
 
 
-def test_a_lock_comes_before_a_list_and_a_list_before_a_project(tmp_path):
+def test_a_lock_takes_precedence_over_a_list_and_a_list_over_a_project(tmp_path):
     folder, sent = project(
         tmp_path, **{"uv.lock": "", "requirements.txt": "", "pyproject.toml": '[project]\nname="a"\ndependencies=[]'}
     )
@@ -33,7 +33,7 @@ def test_a_lock_comes_before_a_list_and_a_list_before_a_project(tmp_path):
     assert found == ["uv.lock", "requirements.txt", "pyproject.toml"]
 
 
-def test_a_pyproject_of_tools_alone_is_no_project(tmp_path):
+def test_a_pyproject_with_only_tool_settings_is_not_a_project(tmp_path):
     folder, sent = project(tmp_path, **{"pyproject.toml": "[tool.ruff]\nline-length = 100"})
     assert requirements.find(folder, "", sent) == ("", False)
 
@@ -48,7 +48,7 @@ def test_a_pyproject_of_tools_alone_is_no_project(tmp_path):
         ("train.py", "x", ""),
     ],
 )
-def test_who_names_packages_for_another_tool_is_told_what_installs_them(tmp_path, name, text, way):
+def test_packages_listed_for_another_tool_get_a_note_on_how_to_install_them(tmp_path, name, text, way):
     folder, sent = project(tmp_path, **{name: text})
     assert requirements.find(folder, "", sent) == ("", False)
     told = requirements.not_read(folder, sent)
@@ -56,13 +56,13 @@ def test_who_names_packages_for_another_tool_is_told_what_installs_them(tmp_path
     assert way in told.get(name, "")
 
 
-def test_no_means_no_and_a_name_comes_first(tmp_path):
+def test_no_turns_requirements_off_and_a_named_file_takes_precedence(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "a", "more/other file.txt": "b"})
     assert requirements.find(folder, "no", sent) == ("", False)
     assert requirements.find(folder, "more/other file.txt", sent) == ("more/other file.txt", False)
 
 
-def test_a_file_of_the_folder_may_be_typed_through_a_link(tmp_path):
+def test_a_file_of_the_folder_may_be_named_through_a_link(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "a"})
     link = tmp_path.with_name(f"{tmp_path.name}-link")
     link.symlink_to(folder)
@@ -71,13 +71,13 @@ def test_a_file_of_the_folder_may_be_typed_through_a_link(tmp_path):
 
 
 @pytest.mark.parametrize("asked", ["missing.txt", "../above.txt", "/etc/hostname", "kept-back.txt"])
-def test_a_file_that_no_host_gets_is_refused(tmp_path, asked):
+def test_a_requirements_file_that_is_not_sent_is_refused(tmp_path, asked):
     folder, sent = project(tmp_path, **{"requirements.txt": "a", "kept-back.txt": "b"})
     with pytest.raises(UsageError, match=r"--requirements"):
         requirements.find(folder, asked, sent - {"kept-back.txt"})
 
 
-def test_what_a_file_names_is_read_too(tmp_path):
+def test_files_and_packages_that_a_file_names_are_read_too(tmp_path):
     folder, sent = project(
         tmp_path,
         **{
@@ -107,14 +107,14 @@ def test_what_a_file_names_is_read_too(tmp_path):
         ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
     ],
 )
-def test_what_cannot_work_on_a_host_is_refused_with_its_line(tmp_path, line, told):
+def test_a_line_that_cannot_work_on_a_host_is_refused_with_its_number(tmp_path, line, told):
     folder, sent = project(tmp_path, **{"requirements.txt": f"numpy\n\n{line}\n", "data/x": ""})
     with pytest.raises(UsageError, match=r"requirements\.txt:3: ") as refused:
         read(folder, sent)
     assert told in refused.value.message
 
 
-def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(tmp_path):
+def test_the_key_depends_on_the_code_of_a_package_only_if_it_is_not_editable(tmp_path):
     for line, same in (("-e ./pkg", True), ("-e./pkg", True), ("./pkg", False)):
         folder, sent = project(
             tmp_path, **{"requirements.txt": line, "pkg/setup.py": "", "pkg/a/code.py": "1", "pkg/b.py": "1"}
@@ -127,7 +127,7 @@ def test_code_of_an_editable_package_changes_nothing_and_of_another_everything(t
         assert read(folder, sent).key() != before
 
 
-def test_a_list_that_an_editable_package_may_read_is_part_of_it(tmp_path):
+def test_the_key_depends_on_a_list_that_an_editable_package_may_read(tmp_path):
     folder, sent = project(
         tmp_path, **{"requirements.txt": "-e ./pkg", "pkg/setup.py": "", "pkg/requirements/base.txt": "six"}
     )
@@ -136,13 +136,13 @@ def test_a_list_that_an_editable_package_may_read_is_part_of_it(tmp_path):
     assert read(folder, sent).key() != before
 
 
-def test_the_base_and_the_index_are_part_of_the_key(tmp_path):
+def test_the_key_depends_on_the_base_and_the_index(tmp_path):
     folder, sent = project(tmp_path, **{"requirements.txt": "numpy"})
     needs = read(folder, sent)
     assert len({needs.key("base", "index"), needs.key("other", "index"), needs.key("base", "other")}) == 3
 
 
-def test_a_project_with_a_build_is_installed_from_where_its_code_lies(tmp_path):
+def test_a_project_with_a_build_is_installed_as_editable_from_its_folder(tmp_path):
     text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n'
     folder, sent = project(tmp_path, **{"pyproject.toml": text})
     assert read(folder, sent, "pyproject.toml").kind == "file"
@@ -180,7 +180,7 @@ def test_git_sources_of_all_files_are_fetched_here(tmp_path):
     assert read(folder, sent).git == ("git+ssh://git@h/x.git@v1", "git+https://h/y#egg=y")
 
 
-def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
+def test_a_git_source_of_a_uv_lock_keeps_its_subdirectory(tmp_path):
     source = 'source = { git = "https://host/r.git?subdirectory=libs%2Fx&rev=v1#0123456789abcdef" }'
     texts = {
         "uv.lock": f'[[package]]\nname = "x"\n{source}\n',
@@ -209,7 +209,7 @@ def test_a_git_source_of_a_uv_lock_keeps_its_folder(tmp_path):
         ("of my own", True),
     ],
 )
-def test_a_project_that_asks_for_another_python_is_known_by_its_range(asked, fits):
+def test_a_project_for_another_python_is_recognized_by_its_version_range(asked, fits):
     text = f'[project]\nname = "x"\nrequires-python = "{asked}"\n'
     assert project_file.other_python(text, "3.11.7") == ("" if fits else asked)
 
@@ -225,7 +225,7 @@ def test_files_that_name_each_other_often_are_read_once(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["tqdm\n" * 20_001, "\n" * 200_001, "a @ file:" + "%2e" * 40_000])
-def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp_path, text):
+def test_a_file_with_too_many_lines_or_too_long_a_line_is_refused_by_its_line(tmp_path, text):
     (tmp_path / "requirements.txt").write_text(text)
     with pytest.raises(UsageError, match=r"^requirements\.txt:(20001|200001|1): more than"):
         requirements.read(tmp_path, "requirements.txt", {"requirements.txt"})
@@ -235,7 +235,7 @@ def test_a_file_of_very_many_lines_or_a_very_long_one_is_refused_by_its_line(tmp
     ("more", "kind"),
     [("", "project"), ("[tool.uv]\npackage = false", "file"), ("[tool.uv]\npackage = true", "project")],
 )
-def test_whether_a_project_is_a_package_is_what_uv_says(tmp_path, more, kind):
+def test_a_project_is_a_package_by_the_same_rule_as_in_uv(tmp_path, more, kind):
     text = '[project]\nname = "a"\nversion = "1"\ndependencies = ["six"]\n[build-system]\nrequires = ["hatchling"]\n'
     folder, sent = project(tmp_path, **{"pyproject.toml": text + more})
     needs = requirements.read(folder, "pyproject.toml", sent)
@@ -270,8 +270,8 @@ metadata = { requires-dist = [{ name = "six" }] }
         ("", "einops"),
     ],
 )
-def test_a_lock_that_was_made_before_a_project_of_it_asked_for_a_package_is_refused(tmp_path, more, of_part):
-    """The run began without a word, and without the package, or without what an extra of it brings."""
+def test_a_lock_older_than_a_dependency_of_its_project_is_refused(tmp_path, more, of_part):
+    """Once, the run silently began without the package, or without the packages of its extra."""
     needs = ["numpy < 3, >= 2.1", " Rich[x] (>=13)", "X_Y @ https://h/x.whl", "part", "My.Project [All]"]
     text = f'[project]\nname = "My_Project"\ndependencies = {[*needs, *filter(None, [more])]}\n'
     part = f'[project]\nname = "part"\ndependencies = {["six", *filter(None, [of_part])]}\n'
@@ -291,7 +291,7 @@ def test_a_lock_that_was_made_before_a_project_of_it_asked_for_a_package_is_refu
     ["package = 5", '[package]\nname = "p"', "[[package]]\nsource = 5\nmetadata = 5", 'package = ["p"]']
     + [f"[[package]]\nsource = {{ virtual = '.' }}\nmetadata = {{ requires-dist = {odd} }}" for odd in ("5", '["x"]')],
 )
-def test_a_lock_of_other_shapes_than_uv_writes_is_no_traceback(tmp_path, lock):
+def test_an_oddly_shaped_lock_gives_no_traceback(tmp_path, lock):
     needs = "[]" if "requires" not in lock else "['x']"
     texts = {"uv.lock": lock, "pyproject.toml": f'[project]\nname = "p"\ndependencies = {needs}\n'}
     folder, sent = project(tmp_path, **texts)

@@ -1,4 +1,4 @@
-"""Who gets from whom: a chain, around what is silent or slow."""
+"""Which host gets pieces from which: a chain that avoids silent and slow hosts."""
 
 from deploy.send.road import routes
 from deploy.send.road.routes import Stop
@@ -21,14 +21,14 @@ def test_hosts_that_lack_the_same_make_a_chain():
     assert [each.source for each in stops] == [None, *stops[:-1]]
 
 
-def test_who_lacks_less_gets_it_from_who_lacks_more_and_what_nobody_has_comes_from_here():
+def test_a_host_that_lacks_less_asks_one_that_lacks_more_and_the_rest_comes_from_here():
     big, small, other = stop("big", ALL), stop("small", ALL[20:]), stop("other", ["x"])
     stops = big, small, other
     assert routes.source_for(small, stops) is big
     assert routes.source_for(other, stops) is None
 
 
-def test_nobody_asks_a_host_that_asks_it():
+def test_no_host_asks_one_that_asks_it():
     a = stop("a", ALL)
     b = stop("b", ALL, source=a)
     c = stop("c", ALL, source=b)
@@ -46,12 +46,12 @@ def test_two_deliveries_to_one_host_do_not_ask_each_other():
     assert routes.source_for(second, (first, second)) is None
 
 
-def test_what_is_hardly_shared_comes_from_here():
+def test_hosts_that_share_few_bytes_get_theirs_from_here():
     a, b = Stop("a", {"p": 1000}, serves=True), Stop("b", {"p": 1000, "q": 5 * MB})
     assert routes.source_for(b, (a, b)) is None
 
 
-def test_silence_counts_only_where_the_source_has_more():
+def test_silence_counts_only_if_the_source_has_more():
     a = stop("a", ALL, ALL[:5])
     waits, starves = stop("b", ALL, ALL[:5], a, since=0.0), stop("c", ALL, ALL[:3], a, since=0.0)
     stops = a, waits, starves
@@ -60,12 +60,12 @@ def test_silence_counts_only_where_the_source_has_more():
 
 
 def steady(each, digests, first, seconds):
-    """It gets these, evenly."""
+    """Let the host get these pieces at an even rate."""
     for place, digest in enumerate(digests):
         each.take(digest, first + place * seconds / len(digests))
 
 
-def test_a_host_behind_a_slow_one_asks_the_one_before_that():
+def test_a_host_after_a_slow_one_asks_the_one_before_it():
     fast = stop("fast", ALL)
     slow = stop("slow", ALL, source=fast)
     waits = stop("waits", ALL, source=slow)
@@ -73,7 +73,7 @@ def test_a_host_behind_a_slow_one_asks_the_one_before_that():
     steady(slow, ALL[:4], 0.0, 20.0)
     steady(waits, ALL[:4], 0.0, 20.0)
     assert routes.detours((fast, slow, waits), 20.0) == [waits]
-    # One that is as fast as the one before it, or that has only begun, is no slow one.
+    # A host that is as fast as the one before it, or that has only just begun, does not count as slow.
     even = stop("even", ALL, source=fast)
     behind = stop("behind", ALL, source=even)
     steady(even, ALL[:38], 0.0, 20.0)

@@ -1,4 +1,4 @@
-"""A source is fetched by its hash, with the index's own login and for nobody else."""
+"""A source is fetched by its hash; the index's login is sent to that index only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHA = hashlib.sha256(DATA).hexdigest()
 
 @contextmanager
 def answering(code, headers=(), pieces=(b"",)):
-    """A server that answers so; gives its address, and the headers of what it was asked."""
+    """Run a server that gives this answer; yield its address and the headers of the requests."""
     heard = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -45,7 +45,7 @@ def answering(code, headers=(), pieces=(b"",)):
         server.shutdown()
 
 
-def test_the_login_of_the_index_opens_its_files_and_no_other_hosts(monkeypatch):
+def test_the_login_of_the_index_is_sent_for_its_files_and_to_no_other_host(monkeypatch):
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     with index.serve("127.0.0.1", {NAME: DATA}) as url:
         place = url.rpartition("/")[0].replace("me:sesame-4715@", "")
@@ -65,7 +65,7 @@ def test_the_login_of_the_index_opens_its_files_and_no_other_hosts(monkeypatch):
         assert "Authorization" not in heard[0]
 
 
-def test_a_redirect_takes_no_login_along():
+def test_a_redirect_does_not_forward_the_login():
     with answering(200, pieces=[DATA]) as (far, heard), answering(302, [("Location", f"{far}/x")]) as (near, asked):
         own = Settings({"UV_DEFAULT_INDEX": near.replace("//", "//me:sesame-4715@")})
         assert sdists.fetch(f"{near}/{NAME}", [SHA], own)[:] == DATA
@@ -82,13 +82,13 @@ def test_a_redirect_takes_no_login_along():
     ],
     ids=["cut", "cut in a chunk", "an endless head"],
 )
-def test_an_answer_that_is_cut_or_none_of_http_is_no_file(head, body):
-    """Also where no file pins a hash of it."""
+def test_a_truncated_or_invalid_http_answer_is_not_a_file(head, body):
+    """This holds even if no file pins a hash of the source."""
     with answering(200, head, [body]) as (url, _), pytest.raises(DeployError, match=r"was cut|cannot be fetched"):
         sdists.fetch(f"{url}/{NAME}", [], Settings({}))
 
 
-def test_what_is_another_file_or_endless_or_of_this_machine_is_refused(monkeypatch, tmp_path):
+def test_a_wrong_endless_or_local_file_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(sdists, "MOST", 1 << 20)
     with answering(200, pieces=[DATA]) as (url, _), pytest.raises(DeployError, match="does not have the hash"):
         sdists.fetch(f"{url}/{NAME}", ["0" * 64], Settings({}))

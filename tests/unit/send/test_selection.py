@@ -1,4 +1,4 @@
-"""Which files of a folder are sent: what git has and would take, with git and without."""
+"""Which files of a folder are sent: those that git tracks or would add, with and without git installed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SENT = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with nested rules, and a repository around it that excludes one more file."""
+    """A folder with nested rules that is a repository whose info/exclude excludes one more file."""
     home = tmp_path / "code"
     for path, text in FILES.items():
         (home / path).parent.mkdir(parents=True, exist_ok=True)
@@ -93,24 +93,24 @@ def test_a_folder_inside_a_repository_obeys_the_rules_above_it(folder, monkeypat
     assert files(folder / "sub") == below
 
 
-def test_rules_hold_in_a_folder_that_is_no_repository(folder):
+def test_rules_apply_in_a_folder_that_is_not_a_repository(folder):
     (folder / ".git").rename(folder.parent / "elsewhere")
     assert files(folder) == {*SENT, "excluded.txt"}
 
 
-def test_what_git_has_under_control_is_sent_though_a_rule_or_habit_names_it_unless_it_is_gone(folder):
+def test_a_tracked_file_is_sent_even_if_a_rule_names_it_unless_it_was_deleted(folder):
     commit(folder, "a.ckpt", "runs/old/log", "train.py", "keep.ckpt")
     (folder / "keep.ckpt").unlink()
     assert {"a.ckpt", "runs/old/log"} <= files(folder)
     assert "keep.ckpt" not in sent_paths(folder)
 
 
-def test_dockerignore_alone_decides_where_there_is_one(folder):
+def test_if_there_is_a_dockerignore_it_alone_decides(folder):
     (folder / ".dockerignore").write_text("*\n!train.py\n!data\n")
     assert {"train.py", "data/one.bin"} <= files(folder) <= {"train.py", "data/one.bin", ".dockerignore"}
 
 
-def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
+def test_files_that_a_rule_excludes_are_named_once_and_can_be_included(folder):
     note = select(folder).notes[0]
     assert ".gitignore" in note
     assert "data/" in note or "data" in note
@@ -128,8 +128,8 @@ def test_what_a_rule_keeps_here_is_named_once_and_can_be_included(folder):
     assert "a.ckpt" in sent_paths(folder, Choice(frozenset({"a.ckpt"})))
 
 
-def test_what_a_program_keeps_for_itself_is_not_named(folder):
-    """Such a folder hides itself by a rule of its own: a cache, or the runs of a day when this folder was below."""
+def test_a_folder_that_hides_itself_by_its_own_rule_is_not_named(folder):
+    """A cache does this, and so does a runs folder from the time when the current folder was `below`."""
     for path in ("below/runs/.gitignore", "below/runs/1/log", "out/.gitignore", "out/big"):
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text("*\n!.gitignore\n" if path == "out/.gitignore" else "*\n")
@@ -138,14 +138,14 @@ def test_what_a_program_keeps_for_itself_is_not_named(folder):
     assert not [path for path in named if path.startswith("below")]
 
 
-def test_a_script_that_a_rule_keeps_here_is_refused_with_the_option_that_sends_it(folder):
+def test_a_script_that_a_rule_excludes_is_refused_with_the_option_that_sends_it(folder):
     (folder / ".gitignore").write_text("train.py\n")
     with pytest.raises(UsageError, match=r"train\.py.*\.gitignore") as refused:
         folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
     assert refused.value.hint == "--include train.py"
 
 
-def test_a_script_that_is_typed_through_a_link_is_the_one_that_is_sent(folder):
+def test_a_script_typed_through_a_link_is_found_among_the_sent_files(folder):
     (folder / "sets").mkdir()
     (folder / "sets/train.py").write_text("")
     (folder / "now").symlink_to("sets")
@@ -158,7 +158,7 @@ def test_a_script_that_is_typed_through_a_link_is_the_one_that_is_sent(folder):
 
 
 @pytest.mark.parametrize("kept", ["train.py", "src/train.py"])
-def test_a_script_that_is_a_link_is_sent_with_what_it_leads_to_or_refused(folder, kept):
+def test_a_script_that_is_a_link_is_sent_with_its_target_or_refused(folder, kept):
     (folder / "src").mkdir()
     (folder / "train.py").rename(folder / "src/train.py")
     (folder / "train.py").symlink_to("src/train.py")
@@ -168,7 +168,7 @@ def test_a_script_that_is_a_link_is_sent_with_what_it_leads_to_or_refused(folder
         folder_look.refuse_unsent(folder_look.look_at(folder), folder, "train.py")
 
 
-def test_a_folder_that_a_repository_around_it_ignores_is_sent_by_its_own_rules(tmp_path):
+def test_a_folder_that_its_repository_ignores_is_sent_by_its_own_rules(tmp_path):
     repository(tmp_path)
     (tmp_path / ".gitignore").write_text("*\n")
     (tmp_path / "code").mkdir()
@@ -195,7 +195,7 @@ def test_submodules_are_sent_with_their_own_rules_and_an_empty_one_is_named(fold
     assert any("submodule update --init 'hollow one'" in note for note in chosen.notes)
 
 
-def test_a_shallow_clone_is_sent_as_a_whole_one(folder, tmp_path):
+def test_a_shallow_clone_is_sent_like_a_full_one(folder, tmp_path):
     commit(folder, "train.py", ".gitignore")
     clone = tmp_path / "clone"
     command = ["git", "clone", "--quiet", "--depth", "1", f"file://{folder}", str(clone)]
@@ -205,7 +205,7 @@ def test_a_shallow_clone_is_sent_as_a_whole_one(folder, tmp_path):
     assert files(clone) == {"train.py", ".gitignore", "new.py"}
 
 
-def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
+def test_link_loops_end_and_a_pipe_is_named(folder, monkeypatch):
     (folder / "loop").symlink_to(".")
     (folder / "sub/up").symlink_to("..")
     (folder / "self").symlink_to("self")
@@ -222,7 +222,7 @@ def test_loops_of_links_end_and_a_pipe_is_named(folder, monkeypatch):
 
 @pytest.fixture
 def own(tmp_path, monkeypatch):
-    """A home of its own, with git's settings in it."""
+    """A temporary home folder for git's settings."""
     home = tmp_path / "home"
     (home / "config/git").mkdir(parents=True)
     for name in [name for name in os.environ if name.startswith("GIT_")]:
@@ -232,7 +232,7 @@ def own(tmp_path, monkeypatch):
     return home
 
 
-def test_the_users_own_rules_count_in_each_repository(folder, own):
+def test_the_users_own_git_rules_apply_in_every_repository(folder, own):
     assert "log 2.txt" in files(folder)
     (own / "config/git/ignore").write_text("log*\n")
     assert "log 2.txt" not in files(folder)
@@ -243,20 +243,20 @@ def test_the_users_own_rules_count_in_each_repository(folder, own):
     assert "log 2.txt" in files(folder)
 
 
-def test_rules_that_the_repositorys_own_settings_name_do_not_count(folder, own):
+def test_a_rules_file_that_the_repositorys_settings_name_is_ignored(folder, own):
     (own / "rules").write_text("train.py\n")
     subprocess.run(["git", "-C", str(folder), "config", "core.excludesFile", str(own / "rules")], check=True)
     assert "train.py" in files(folder)
 
 
-def test_a_work_tree_of_a_repository_elsewhere_is_one_of_its_own(folder, tmp_path):
+def test_a_linked_worktree_is_sent_like_a_repository(folder, tmp_path):
     commit(folder, "train.py", "a.ckpt")
     subprocess.run(["git", "-C", str(folder), "worktree", "add", "-q", str(tmp_path / "tree")], check=True)
     assert files(tmp_path / "tree") == {"train.py", "a.ckpt"}
     assert not select(tmp_path / "tree").notes
 
 
-def test_what_leads_through_a_link_is_not_included(folder, tmp_path):
+def test_a_path_through_a_link_cannot_be_included(folder, tmp_path):
     (tmp_path / "private").mkdir()
     (tmp_path / "private/id").write_text("secret")
     (folder / "data/link").symlink_to(tmp_path / "private")
@@ -273,7 +273,7 @@ def test_what_leads_through_a_link_is_not_included(folder, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
-def test_a_repository_of_another_user_is_not_read_and_that_is_said(folder, own):
+def test_another_users_repository_is_not_read_and_this_is_reported(folder, own):
     commit(folder, "a.ckpt")
     subprocess.run(["chown", "-R", "4711", str(folder)], check=True)
     chosen = select(folder)
@@ -284,9 +284,9 @@ def test_a_repository_of_another_user_is_not_read_and_that_is_said(folder, own):
 
 
 @pytest.mark.parametrize("kind", ["--index-version=2", "--index-version=3", "--index-version=4", "--split-index"])
-def test_an_index_of_each_kind_is_read(folder, kind):
+def test_every_kind_of_git_index_is_read(folder, kind):
     commit(folder, "runs/old/log", "a.ckpt", "sub/b.ckpt")
     subprocess.run(["git", "-C", str(folder), "update-index", kind], check=True)
     subprocess.run(["git", "-C", str(folder), "add", "-fN", "data/one.bin"], check=True)
-    (folder / ".git/sharedindex.X").touch()  # none of git's
+    (folder / ".git/sharedindex.X").touch()  # not one of git's
     assert {"runs/old/log", "a.ckpt", "sub/b.ckpt", "data/one.bin"} <= files(folder)

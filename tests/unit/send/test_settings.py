@@ -1,4 +1,4 @@
-"""The user's settings of pip and uv reach uv on a host; what works only here, and passwords, do not leak."""
+"""The user's pip and uv settings reach uv on a host; local-only settings are left out, and passwords do not leak."""
 
 import os
 
@@ -19,7 +19,7 @@ def of(home, **variables):
     return settings.of_user({"PIP_CONFIG_FILE": str(home / ".config/pip/pip.conf"), **variables}, home)
 
 
-def test_pips_index_becomes_uvs(home):
+def test_the_index_of_pip_becomes_that_of_uv(home):
     (home / ".config/pip/pip.conf").write_text(
         "[global]\nindex-url = https://me:sesame-1@index.example/simple\nproxy = http://proxy.example:8\n"
         "[install]\nextra-index-url =\n    https://one.example/simple\n    https://two.example/simple\n"
@@ -30,7 +30,7 @@ def test_pips_index_becomes_uvs(home):
     assert got["HTTPS_PROXY"] == "http://proxy.example:8"
 
 
-def test_uvs_own_settings_come_before_pips_and_variables_before_files(home):
+def test_uvs_settings_override_pips_and_variables_override_files(home):
     (home / ".config/pip/pip.conf").write_text("[global]\nindex-url = https://pip.example/simple\n")
     (home / ".config/uv/uv.toml").write_text('[[index]]\nurl = "https://uv.example/simple"\ndefault = true\n')
     assert of(home).variables["UV_DEFAULT_INDEX"] == "https://uv.example/simple"
@@ -58,18 +58,18 @@ def test_an_index_is_read_wherever_pip_and_uv_read_it(home, file, text, variable
     assert mine in got.public, "another index makes other packages"
 
 
-def test_an_index_that_is_asked_by_its_name_alone_is_not_asked_for_all(home):
+def test_an_explicit_index_is_not_used_for_all_packages(home):
     (home / ".config/uv/uv.toml").write_text('[[index]]\nname = "a"\nurl = "https://a.example"\nexplicit = true\n')
     assert of(home).indexes == []
 
 
-def test_an_index_of_this_machine_alone_is_named_and_not_sent(home):
+def test_an_index_that_only_this_machine_reaches_is_named_and_not_sent(home):
     got = of(home, PIP_EXTRA_INDEX_URL="file:///srv/simple https://far.example/simple http://localhost:8/simple")
     assert got.variables["UV_INDEX"] == "https://far.example/simple"
     assert got.left == ("file:///srv/simple", "http://localhost:8/simple")
 
 
-def test_for_this_machine_itself_all_of_it_counts(home):
+def test_for_a_run_on_this_machine_all_settings_count(home):
     more = {"PIP_CONFIG_FILE": os.devnull, "PIP_EXTRA_INDEX_URL": "file:///srv/simple", "PIP_FIND_LINKS": "/srv/wheels"}
     got = settings.of_user(more, home, far=False)
     assert (got.variables["UV_INDEX"], got.variables["UV_FIND_LINKS"], got.left) == (
@@ -79,7 +79,7 @@ def test_for_this_machine_itself_all_of_it_counts(home):
     )
 
 
-def test_a_password_is_nowhere_to_be_seen(home):
+def test_a_password_is_shown_nowhere(home):
     got = of(home, UV_DEFAULT_INDEX="https://me:sesame-1@index.example/simple", UV_INDEX_MINE_PASSWORD="sesame-2")
     assert "sesame" not in repr(got)
     assert "sesame" not in str(got.public)
@@ -88,7 +88,7 @@ def test_a_password_is_nowhere_to_be_seen(home):
     assert "index.example/simple" in shown
 
 
-def test_a_password_that_is_set_to_nothing_hides_nothing(home):
+def test_an_empty_password_hides_nothing(home):
     assert of(home, UV_INDEX_MINE_PASSWORD="").hidden("Resolved 3 packages") == "Resolved 3 packages"
 
 
@@ -102,7 +102,7 @@ def test_a_password_that_is_set_to_nothing_hides_nothing(home):
         ("https://elsewhere.example/index.example/@x", "https://elsewhere.example/index.example/@x"),
     ],
 )
-def test_the_login_of_an_index_comes_from_netrc_where_pip_finds_it(home, index, wanted):
+def test_the_login_of_an_index_comes_from_netrc_as_in_pip(home, index, wanted):
     (home / ".netrc").write_text('machine index.example login me password "s/a b"\n')
     got = of(home, UV_INDEX=index)
     assert got.variables["UV_INDEX"] == wanted
@@ -114,13 +114,13 @@ def test_the_login_of_an_index_comes_from_netrc_where_pip_finds_it(home, index, 
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_the_certificates_that_pip_and_uv_are_told_of_go_along(home, name):
+def test_the_certificates_that_pip_and_uv_use_are_sent(home, name):
     (home / "ca.pem").write_bytes(b"authority")
     own = {"PIP_CONFIG_FILE": os.devnull, "PIP_CERT": "", name: str(home / "ca.pem")}
     assert settings.of_user(own, home).certificates == b"authority"
 
 
-def test_a_companys_certificates_go_along(home):
+def test_a_companys_certificates_are_sent(home):
     (home / "ca.pem").write_bytes(b"authority")
     assert of(home, PIP_CERT=str(home / "ca.pem")).certificates == b"authority"
 
@@ -128,14 +128,14 @@ def test_a_companys_certificates_go_along(home):
 @pytest.mark.parametrize(
     "text", [b"no section\n", b"[global]\nindex-url = https://a.example\n" + b"#\n" * 9000 + b"\xff"]
 )
-def test_a_damaged_settings_file_is_no_end(home, text):
+def test_a_damaged_settings_file_is_not_fatal(home, text):
     (home / ".config/pip/pip.conf").write_bytes(text)
     (home / ".config/uv/uv.toml").write_text('pip = "x"')
     assert "UV_DEFAULT_INDEX" not in of(home).variables
 
 
-def test_an_index_that_a_folder_names_has_the_login_of_its_server_and_none_that_is_for_all(home, monkeypatch):
-    """An index line got none, so a private package was not found; a folder may name any server it likes."""
+def test_an_index_of_a_folder_gets_its_servers_login_but_not_the_default_one(home, monkeypatch):
+    """An index line once got no login, so a private package was not found. But a folder may name any server at all."""
     (home / ".netrc").write_text("machine index.example login me password sesame\ndefault login me password for-all\n")
     monkeypatch.setenv("NETRC", str(home / ".netrc"))
     text = "--extra-index-url https://index.example/simple\n-i https://any.example/simple\n"

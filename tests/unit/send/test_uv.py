@@ -1,4 +1,4 @@
-"""uv comes to this machine whatever this user says of their own packages, once, and leaves nothing half."""
+"""uv is fetched to this machine once, whatever pip's settings for user packages, and no partial folder is left."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NAME, WHEEL = index.wheel("uv", uv.VERSION, "", more={f"uv-{uv.VERSION}.data/scr
 
 @pytest.fixture(autouse=True)
 def links(tmp_path, monkeypatch):
-    """A folder with a wheel of that name, in the place of an index."""
+    """A folder with a fake wheel of uv, in place of an index."""
     (tmp_path / "links").mkdir()
     (tmp_path / "links" / NAME).write_bytes(WHEEL)
     monkeypatch.setattr(uv, "PINS", f"uv=={uv.VERSION} --hash=sha256:{hashlib.sha256(WHEEL).hexdigest()}\n")
@@ -31,14 +31,14 @@ def links(tmp_path, monkeypatch):
 
 @pytest.mark.long
 @pytest.mark.parametrize("setting", ["PIP_USER", "PIP_REQUIRE_VIRTUALENV"])
-def test_where_the_users_own_packages_go_does_not_matter(tmp_path, monkeypatch, setting):
+def test_pip_settings_for_the_users_own_packages_do_not_matter(tmp_path, monkeypatch, setting):
     monkeypatch.setenv(setting, "1")
     assert os.path.isfile(uv.program(tmp_path))
     assert [path.name for path in tmp_path.glob("uv-*")] == [f"uv-{uv.VERSION}"]
 
 
 @pytest.mark.long
-def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeypatch):
+def test_an_environment_without_pip_is_enough(tmp_path, monkeypatch):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     monkeypatch.setattr(sys, "executable", str(tmp_path / "venv/bin/python"))
     monkeypatch.setattr(uv, "find_spec", lambda name: None if name == "pip" else find_spec(name))
@@ -46,7 +46,7 @@ def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeyp
 
 
 @pytest.mark.long
-def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
+def test_pips_error_is_quoted_and_no_partial_folder_is_left(tmp_path, links):
     shutil.rmtree(links)
     with pytest.raises(DeployError, match=rf"this machine: pip gets no uv {uv.VERSION} .*No matching distribution"):
         uv.program(tmp_path)
@@ -54,14 +54,14 @@ def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
 
 
 @pytest.mark.long
-def test_the_command_for_a_wheel_of_another_processor_is_one_that_works_here(tmp_path, links):
+def test_the_hinted_command_for_a_wheel_of_another_processor_works_here(tmp_path, links):
     shutil.rmtree(links)
     with pytest.raises(DeployError) as refused:
         uv.program(tmp_path, "aarch64")
     assert " --only-binary :all: --platform manylinux2014_aarch64 --target " in refused.value.hint
 
 
-def test_what_a_command_that_was_killed_left_goes_another_day(tmp_path):
+def test_old_leftovers_of_killed_commands_are_removed_later(tmp_path):
     for name in ("uv-a.part", "key.1.part", "uv-b.part"):
         (tmp_path / name / "bin").mkdir(parents=True)
     for name in ("uv-a.part", "key.1.part"):

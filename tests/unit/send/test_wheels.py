@@ -1,4 +1,4 @@
-"""A wheel in the folder is installed as it is, by its hash."""
+"""A wheel in the folder is installed unchanged, by its hash."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_another_content_of_the_wheel_makes_other_packages(folder):
+def test_other_content_of_the_wheel_gives_another_key(folder):
     sent = {"requirements.txt", f"wheels/{WHEEL}"}
     before = requirements.read(folder, "requirements.txt", sent).key()
     (folder / "wheels" / WHEEL).write_bytes(b"another wheel")
@@ -29,7 +29,7 @@ def test_a_wheel_that_is_not_sent_is_refused_with_the_option_that_sends_it(folde
     assert f"--include wheels/{WHEEL}" in refused.value.hint
 
 
-def test_a_sister_of_torch_for_another_torch_is_seen_before_it_fails_in_the_ranks():
+def test_a_torchvision_for_another_torch_is_noticed_before_it_fails_in_the_ranks():
     cpu, cuda = {"torch": "2.13.0+cpu"}, {"torch": "2.13.0+cu126"}
     assert "torchvision==0.28.0 of the index" in resolve.other_torch({"torchvision==0.28.0", "tqdm==1.0"}, cpu)
     assert "torchaudio==2.11.0 of the index" in resolve.other_torch({"torchaudio==2.11.0"}, cpu)
