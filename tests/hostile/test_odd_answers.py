@@ -196,7 +196,7 @@ def test_only_a_run_with_its_folder_in_our_home_is_removed(hostile, folder) -> N
 @pytest.mark.parametrize(
     ("folder", "deleted"), [*((folder, True) for folder in THEIRS), ("{home}/.muster/runs/r1", False)]
 )
-def test_a_run_with_a_container_of_ours_is_not_deleted(hostile, folder, deleted) -> None:
+def test_a_run_that_still_has_its_own_container_is_not_deleted(hostile, folder, deleted) -> None:
     server = hostile({"delete": b"deleted 3 4\n", "audit": b""}).servers["evil"]
     own = json.loads(at_home(samples.container(), server))
     server.engine = FakeEngine([theirs_of(own, folder, server)])

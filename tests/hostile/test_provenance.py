@@ -77,7 +77,7 @@ def test_a_record_that_others_changed_is_not_resumed(runs, changed):
     assert "Go on from here" not in html
 
 
-def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
+def test_latest_without_an_own_run_is_refused_with_the_next_command(runs):
     foreign = runs / "foreign"
     saved(foreign)
     change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])

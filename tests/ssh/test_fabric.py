@@ -82,7 +82,7 @@ def test_put_and_get_keep_content_and_mode(hosts, tmp_path, monkeypatch):
         assert (there.read_bytes(), there.stat().st_mode & 0o777) == (odd.read_bytes(), 0o750)
     hosts.put(io.BytesIO(b"x"), "made.txt")
     for home in hosts.homes:
-        (home / "made.txt").chmod(0o662)  # Muster removes write permission for others
+        (home / "made.txt").chmod(0o662)  # get drops write permission for group and others
     back = hosts.get("made.txt")
     assert sorted(Path(each.local).read_bytes() for each in back.values()) == [b"x", b"x"]
     assert {Path(each.local).stat().st_mode & 0o777 for each in back.values()} == {0o640}

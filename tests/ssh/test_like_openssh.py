@@ -21,7 +21,7 @@ from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IGNORED, IN, OUT, STRICTER
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/reference/ssh.md"
-# Prints which key logged in, and where: sshd tells the session in a file (ExposeAuthInfo).
+# Prints which key logged in, and where: sshd writes that to a file for the session (ExposeAuthInfo).
 ASK = 'cat "$SSH_USER_AUTH"; set -- $SSH_CONNECTION; echo "$4 $(id -un)"'
 
 
