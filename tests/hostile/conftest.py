@@ -1,9 +1,9 @@
-"""Hosts that mean harm, a home with something to lose, and how to see that it is untouched.
+"""Fixture `hostile`: SSH servers that attack the client, a home with files to lose, and a check that none changed.
 
-there = hostile({"take": tar_with_a_link}, evil2={...})   # servers `evil`, `evil2`; each a table of answers
-done = there.task("fetch", "--hosts", "evil")             # in this process: code, out, err
-done = there.command("fetch", "--hosts", "evil")          # the same as a process of its own
-assert there.harm("RUN") == []                            # all but runs/RUN is as it was
+there = hostile({"take": tar_with_a_link}, evil2={...})   # servers `evil` and `evil2`, each with a table of answers
+done = there.task("fetch", "--hosts", "evil")             # runs in this process; returns code, out, err
+done = there.command("fetch", "--hosts", "evil")          # the same in a separate process
+assert there.harm("RUN") == []                            # nothing changed except runs/RUN
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deploy.commands import main
 from deploy.run.files import folders
 from tests.hostile.server import Answers, Greeting, Server
 
-# As `deploy.commands.main.main`.
+# Runs a command as `deploy.commands.main.main` does.
 PROGRAM = """
 import atexit, os, re, sys
 from pathlib import Path
@@ -47,7 +47,7 @@ PRECIOUS = {
 
 
 class Ended(NamedTuple):
-    """How a command ended: its exit code, and what it printed."""
+    """How a command ended: its exit code and what it printed."""
 
     code: int
     out: str
@@ -56,13 +56,13 @@ class Ended(NamedTuple):
 
     @property
     def output(self) -> str:
-        """All of it, and no traceback in it."""
+        """Standard output and standard error together; asserts that neither has a traceback."""
         assert "Traceback" not in self.out + self.err, self.err
         return self.out + self.err
 
 
 class Hostile:
-    """The servers by name, the home and the working folder of who talks to them, and how these were."""
+    """The servers by name, the home and working folder of the user who connects to them, and their first state."""
 
     def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         self.folder, self._capsys = folder, capsys
@@ -72,12 +72,12 @@ class Hostile:
         for name, text in PRECIOUS.items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text)
-        self.runs.chmod(0o700)  # as Muster leaves it
+        self.runs.chmod(0o700)  # as Muster creates it
         paramiko.ECDSAKey.generate().write_private_key_file(str(folder / "id"))
         self._before = self._seen()
 
     def serve(self, servers: dict[str, Answers], banner: str = "", greeting: Greeting = b"") -> None:
-        """Start the servers, and know them."""
+        """Start the servers, and write the SSH config and known_hosts file that reach them."""
         for name, answers in servers.items():
             self.servers[name] = Server(self.folder / f"host-{name}", answers, banner, greeting)
         hosts = [f"Host {name}\n  HostName 127.0.0.1\n  Port {server.port}\n" for name, server in self.servers.items()]
@@ -90,12 +90,12 @@ class Hostile:
 
     @property
     def hosts(self) -> str:
-        """For --hosts."""
+        """The names of all servers, as a value for --hosts."""
         return ",".join(self.servers)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process of ours gets."""
+        """The environment for each Muster process that a test starts."""
         own = {"HOME": str(self.home), "MUSTER_SSH_CONFIG": str(self.folder / "ssh_config"), "NO_COLOR": "1"}
         own |= {"XDG_STATE_HOME": str(self.folder / "state"), "XDG_CONFIG_HOME": str(self.folder / "config")}
         own["DOCKER_HOST"] = f"unix://{self.folder}/no-engine"
@@ -103,7 +103,7 @@ class Hostile:
         return {**variables, **own, "PYTHONPATH": str(CHECKOUT), "COLUMNS": "400"}
 
     def task(self, *words: str, within_s: float = 30) -> Ended:
-        """A muster command in this process; one that does not end within that time fails the test."""
+        """Run a muster command in this process; fails the test if it does not end within `within_s`."""
         self._capsys.readouterr()
         with _limit(within_s, words):
             try:
@@ -113,7 +113,7 @@ class Hostile:
         return Ended(code, *self._capsys.readouterr())
 
     def command(self, *words: str, within_s: float = 60) -> Ended:
-        """A muster command as a process of its own; `peak_mb` is what it took of memory at most."""
+        """Run a muster command in a separate process; `peak_mb` is the peak of its memory."""
         line = [sys.executable, "-c", PROGRAM, *words]
         peak = self.folder / "peak"
         given = {**self.environment, "MUSTER_TEST_PEAK": str(peak)}
@@ -122,7 +122,7 @@ class Hostile:
         return Ended(done.returncode, *printed, int(peak.read_text()) / 1024)
 
     def harm(self, *runs: str) -> list[str]:
-        """What is not as it was, or leads out of its folder; all but the folders of these runs must be untouched."""
+        """Paths that changed outside the folders of these runs, and symbolic links inside those folders."""
         now = self._seen()
         changed = sorted(name for name in {*now, *self._before} if now.get(name) != self._before.get(name))
         own = tuple(f"work/runs/{run}" for run in runs)
@@ -131,7 +131,7 @@ class Hostile:
         return [name for name in changes if name not in ("work/runs/latest", "home/.cache")] + links
 
     def _seen(self) -> dict[str, tuple[str, ...]]:
-        """Every file, folder and link here by its path: what it is, and what is in it."""
+        """Every file, folder and link by its path, with its type, mode and content."""
         contents: dict[str, tuple[str, ...]] = {}
         for part in ("home", "work", "outside"):
             for folder, below, files in os.walk(self.folder / part):
@@ -167,7 +167,7 @@ def _limit(seconds: float, words: tuple[str, ...]) -> Iterator[None]:
 
 @pytest.fixture
 def hostile(tmp_path, monkeypatch, capsys):
-    """hostile(answers, banner=, greeting=, other=answers...) -> Hostile with servers `evil` and those named."""
+    """hostile(answers, banner=, greeting=, other=answers...) -> Hostile with server `evil` and one per keyword."""
     rig = Hostile(tmp_path, capsys)
     for name, value in rig.environment.items():
         if name != "PYTHONPATH":

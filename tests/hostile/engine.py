@@ -1,8 +1,8 @@
-"""An engine as a host has one: it answers Docker's API from a list of containers, or as a test tells it to.
+"""A fake Docker engine for a host: it answers Docker's API from a list of containers, or as a test tells it to.
 
-Its documents are those of `samples.container` and `server.container`: name, labels, folder, state. `odd` has answers
-by a part of the request's path: what comes instead of an honest answer. Run as a program, it is a `docker system
-dial-stdio` with the container of $HOME/engine/line.
+Its documents are those of `samples.container` and `server.container`: name, labels, folder, state. `odd` maps a part
+of a request's path to the answer that replaces the honest one. Run as a program, this file is a `docker system
+dial-stdio` that knows the container in $HOME/engine/line.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Documents = Sequence[Mapping[str, Any]]
 
 
 class FakeEngine:
-    """Answers requests on any connection that `serve` gets; `asked` has each, as `GET /containers/json?all=1`."""
+    """Answers requests on each connection given to `serve`; `asked` lists them, as `GET /containers/json?all=1`."""
 
     def __init__(
         self, documents: Callable[[], Documents] | Documents = (), odd: Mapping[str, bytes | None] | None = None
@@ -34,7 +34,7 @@ class FakeEngine:
         self.asked: list[str] = []
 
     def serve(self, recv: Callable[[int], bytes], send: Callable[[bytes], object]) -> None:
-        """Answer one request after the other, until the connection ends, or an odd answer is None."""
+        """Answer one request after another until the connection ends or an odd answer is None."""
         rest = b""
         while True:
             while b"\r\n\r\n" not in rest:
@@ -61,7 +61,7 @@ class FakeEngine:
                 return
 
     def listen(self, path: Path) -> None:
-        """Serve a local socket, each connection in a thread of its own."""
+        """Serve a Unix socket, each connection in its own thread."""
         listening = socket.socket(socket.AF_UNIX)
         listening.bind(str(path))
         listening.listen()
@@ -99,18 +99,18 @@ class FakeEngine:
 
 
 def answered(body: object, status: str = "200 OK") -> bytes:
-    """An honest answer."""
+    """An honest HTTP answer with this body."""
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
     return f"HTTP/1.1 {status}\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
 def number_as_id(number: int) -> str:
-    """The id of a container."""
+    """The id of the container with this number."""
     return f"{number:064x}"
 
 
 def listed(document: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A container as the engine lists it."""
+    """A container as it appears in the engine's list of containers."""
     state = document["State"]
     words = f"Exited ({state['ExitCode']}) 5 minutes ago" if state["Status"] == "exited" else "Up 3 minutes"
     return {
@@ -125,19 +125,19 @@ def listed(document: Mapping[str, Any], number: int) -> dict[str, Any]:
 
 
 def inspected(document: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """A container as the engine describes it alone."""
+    """A container as the engine describes it when a client inspects it."""
     config = {"Env": document.get("variables", []), "Hostname": "h", **document["Config"]}
     return {**document, "Id": number_as_id(number), "Config": config}
 
 
 def described(name: str, labels: Mapping[str, str], state: Mapping[str, object], folder: str = "") -> dict[str, Any]:
-    """What a host is asked of one container (container_line.sh), with that run folder."""
+    """What container_line.sh asks a host about one container, with that run folder."""
     mounts = [{"Destination": "/muster/run", "Source": folder}] if folder else []
     return {"Id": number_as_id(0), "Name": name, "State": state, "Config": {"Labels": labels}, "Mounts": mounts}
 
 
 def of_home(home: Path) -> Documents:
-    """The one container of a host, as `Server.runs` has left it."""
+    """The one container of a host, as `Server.runs` wrote it."""
     line = home / "engine/line"
     return [json.loads(line.read_text().removeprefix("container "))] if line.exists() else []
 

@@ -1,9 +1,9 @@
-"""Orders to the program that builds and installs packages, on the engine of this machine, as a host does them.
+"""Sends orders to the program that builds and installs packages, on this machine's engine, as Muster does on a host.
 
 host = Host(image, home)
-built = host.build(source(backend))              # what the build says of its wheel; raises Failed with its words
-host.install(built); host.run("import odd")      # a run's container with these packages, and what it prints
-host.everything()                                # all files of this host's volumes, by path, with their hashes
+built = host.build(source(backend))              # what the build reports about its wheel; raises Failed with its words
+host.install(built); host.run("import odd")      # runs a container with these packages; returns what it prints
+host.everything()                                # all files in this host's volumes, by path, with their hashes
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deploy.send.packages import commands, uv
 
 PROJECT = '[project]\nname = "{name}"\nversion = "1.0"\n[build-system]\nrequires = {requires}\n'
 PROJECT += 'build-backend = "backend"\nbackend-path = ["."]\n'
-# A backend that makes a wheel of `FILES`, after what a test has it do.
+# A build backend that first runs the code of a test, then makes a wheel from `FILES`.
 BACKEND = """
 import json, os, sys, zipfile
 FILES = {{"{name}.py": "VALUE = 1"}}
@@ -44,11 +44,11 @@ def build_wheel(folder, settings=None, metadata=None):
 
 
 class Failed(Exception):
-    """An order that was not done: the words that came back."""
+    """An order failed; the message has the exit code, the words that came back, and standard error."""
 
 
 def source(body: str = "", name: str = "odd", requires: str = "[]", more: str = "", **files: str) -> bytes:
-    """A source whose build does `body` first. `more`: other functions of its backend; `files`: others of the source."""
+    """A source archive whose build first runs `body`. `more`: more backend code; `files`: more source files."""
     indented = "".join(f"    {line}\n" for line in body.splitlines())
     texts = {
         "pyproject.toml": PROJECT.format(name=name, requires=requires),
@@ -65,17 +65,17 @@ def source(body: str = "", name: str = "odd", requires: str = "[]", more: str = 
 
 
 class Host:
-    """An engine with an image, and a user on it who has volumes of his own."""
+    """An engine with an image, and a user with volumes of their own."""
 
     def __init__(self, image: str, home: Path, variables: dict[str, str] | None = None) -> None:
         self.image, self.home, self.variables = image, home, variables or {}
         self.user, self.uid = f"test-{secrets.token_hex(4)}", 200_000 + secrets.randbelow(1_000_000)
         self.said: list[str] = []
-        # Options that a test puts in the place of others of `docker run`.
+        # `docker run` options that a test replaces, each with its replacement.
         self.instead: dict[tuple[str, str], tuple[str, str]] = {}
 
     def box(self, scratch: str = "", image: str = "") -> commands.Box:
-        """Where orders are done."""
+        """The image, user, base and limits with which orders run."""
         there = subprocess.run(
             commands.list_packages(image or self.image, self.user), capture_output=True, text=True, check=True
         ).stdout
@@ -85,7 +85,7 @@ class Host:
         return commands.Box(image or self.image, self.user, self.uid, base, scratch, limits)
 
     def build(self, *tars: bytes, keep: tuple[str, ...] = (), scratch: str = "", image: str = "", **more: Any) -> Any:
-        """Build these sources; returns what the last one says, or all of it for several."""
+        """Build these sources; returns the row of a single one, or a list of rows for several."""
         keys = [hashlib.sha256(data).hexdigest()[:32] for data in tars]
         sources = [{"key": key, "kind": "git", "tar": f"git-{n}.tar", **more} for n, key in enumerate(keys)]
         order = {"mode": "build", "sources": sources, "keep": dict(zip(keys, keep, strict=False))}
@@ -95,7 +95,7 @@ class Host:
         return rows[0] if len(rows) == 1 else rows
 
     def install(self, *built: dict[str, Any], lock: tuple[str, ...] = (), image: str = "", **files: bytes) -> Any:
-        """Install what was built, and lines of a lock, in a volume of its own; its name is the answer's `volume`."""
+        """Install what was built, and lines of a lock, into a new volume; the answer's `volume` is its name."""
         box = self.box(built[0]["scratch"] if built else "", image)
         volume = f"muster-packages-{self.uid}-{secrets.token_hex(8)}"
         order = {"mode": "install", "lock": list(lock), "built": list(built)}
@@ -110,7 +110,7 @@ class Host:
         files: dict[str, bytes],
         until: Callable[[], bool] | None = None,
     ) -> Any:
-        """Do an order. `until`: nobody waits for its end from then on. Raises Failed."""
+        """Carry out an order. Once `until` is true, the order's input is closed. Raises Failed."""
         texts = {"uv.txt": uv.PINS.encode(), **self._certificates(), **files}
         whole = {
             **commands.PLACES, "owner": [self.uid, self.uid], "uv": uv.VERSION, "variables": self.variables,
@@ -150,18 +150,18 @@ class Host:
         return done
 
     def run(self, volume: str, text: str, *options: str) -> str:
-        """What a run's container with these packages prints."""
+        """What a run's container with these packages prints when it executes `text`."""
         words = ["docker", "run", "--rm", "--user", f"{self.uid}:{self.uid}", *commands.mount(volume), *options]
         words += ["--entrypoint", f"{commands.TARGET}/bin/python", self.image, "-c", text]
         return subprocess.run(words, capture_output=True, text=True, check=True, timeout=300).stdout
 
     def volumes(self) -> list[str]:
-        """All volumes of this user."""
+        """The names of all volumes of this user."""
         words = ["docker", "volume", "ls", "--quiet", "--filter", f"label=muster.user={self.user}"]
         return subprocess.run(words, capture_output=True, text=True, check=True).stdout.split()
 
     def everything(self) -> dict[str, str]:
-        """Each file of this user's tools and cache, with its hash and its rights."""
+        """Each file in this user's tools and cache, with its hash and its mode."""
         names = [name for name in self.volumes() if name.startswith("muster-cache-")]
         mounts = [
             word for name in names for word in ("--mount", f"type=volume,source={name},target=/v/{name},readonly")
@@ -172,7 +172,7 @@ class Host:
         return {line.split(" ", 2)[-1].strip(): line for line in sorted(out.splitlines())}
 
     def close(self) -> None:
-        """Remove what this host has."""
+        """Remove this host's volumes."""
         subprocess.run(["docker", "volume", "rm", "--force", *self.volumes()], capture_output=True, check=False)
 
     @staticmethod

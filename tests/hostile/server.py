@@ -1,10 +1,10 @@
-"""A hostile host: an SSH server on the loopback that answers each command as a test tells it to.
+"""A hostile host: an SSH server on the loopback address that answers each command as a test tells it to.
 
-`Server(answers)` gets a table from what is asked to an `Answer`, or to a function from `Asked` to one. A key is the
-name that a command's script bears (`take-home`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), any text, more
-than a word, that stands in the command, or "" for all commands. The first key that fits counts. What asks Docker's API
-(`docker system dial-stdio`) is answered by `engine`, an honest one. Any other command really runs, in a home of the
-server's own, with `bin` first on its PATH: there lies a `docker` without an engine, until a test writes its own.
+`Server(answers)` gets a table that maps a command to an `Answer`, or to a function from `Asked` to an `Answer`. A key
+is the name in a command's script (`take-home`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), or any text,
+more than one word, that the command contains, or "" for all commands. The first key that matches counts. Requests to
+Docker's API (`docker system dial-stdio`) go to `engine`, which is honest. Any other command really runs, in the
+server's own home, with `bin` first on its PATH. `bin` has a `docker` without an engine until a test writes another.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import paramiko
 from tests.hostile.engine import FakeEngine, described, of_home
 
 NO_ENGINE = "#!/bin/sh\necho 'Cannot connect to the Docker daemon. Is the docker daemon running?' >&2; exit 1\n"
-# An engine with one container at most, in the home of a host: `engine/line` is its line, `engine/console` its console.
+# An engine with at most one container, in a host's home: `engine/line` is its line, `engine/console` its console.
 ENGINE = """#!/bin/sh
 line=$HOME/engine/line
 case $1 in
@@ -43,23 +43,23 @@ LOSES = (OSError, EOFError, paramiko.SSHException)
 
 @dataclass(frozen=True)
 class Asked:
-    """One command: its words as sent, behind our wrapping; `input` reads what is sent to it, to its end."""
+    """One command: its words as sent, without Muster's wrapper; `input` reads its standard input to the end."""
 
     argv: tuple[str, ...]
     input: Callable[[], bytes]
 
     @property
     def text(self) -> str:
-        """All of it in one line."""
+        """All words in one line."""
         return " ".join(self.argv)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What comes back: both streams whole or piece by piece (a generator sets the pace), then the exit code.
+    """What the server sends back: both streams, whole or in pieces (a generator sets the pace), then the exit code.
 
-    `marked`: each stream begins with the marker, as from a shell; without it the host is none.
-    `code` None: never.
+    `marked`: each stream begins with the marker, as a shell would print it; without it Muster sees no shell.
+    `code` None: the command never ends.
     """
 
     out: bytes | Iterable[bytes] = b""
@@ -73,10 +73,10 @@ Answers = Mapping[str, Answer | bytes | Callable[[Asked], Answer]]
 
 
 class Server:
-    """An SSH server on `port`; `home` and `bin` are what real commands see; `asked` all commands so far.
+    """An SSH server on `port`. Real commands see `home` and `bin`; `asked` has all commands so far.
 
-    `banner`: what it says before login. `greeting`: raw bytes, or pieces of them, instead of any SSH at all.
-    `begins`: whether it says that a command has begun.
+    `banner`: what the server prints before login. `greeting`: raw bytes, or pieces of them, instead of any SSH.
+    `begins`: whether the server confirms that a command has begun.
     """
 
     def __init__(self, folder: Path, answers: Answers, banner: str = "", greeting: Greeting = b"") -> None:
@@ -96,12 +96,12 @@ class Server:
         threading.Thread(target=self._serve, daemon=True, name="hostile-server").start()
 
     def program(self, name: str, text: str) -> None:
-        """Put a program on the PATH of real commands."""
+        """Put a program on the PATH for real commands."""
         (self.bin / name).write_text(text)
         (self.bin / name).chmod(0o755)
 
     def runs(self, line: str) -> None:
-        """Have a container, as `container` makes its line; changed at once for whoever asks."""
+        """Let the host have this container (a line from `container`); the change is atomic for readers."""
         (self.home / "engine").mkdir(exist_ok=True)
         if not (self.home / "engine/line").exists():
             self.program("docker", ENGINE)
@@ -110,11 +110,11 @@ class Server:
         aside.replace(self.home / "engine/line")
 
     def known(self) -> str:
-        """Its line for a known_hosts file."""
+        """The server's line for a known_hosts file."""
         return f"[127.0.0.1]:{self.port} {self.key.get_name()} {self.key.get_base64()}\n"
 
     def close(self) -> None:
-        """End it and its connections."""
+        """Stop the server and close its connections."""
         self.over.set()
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
@@ -215,7 +215,7 @@ class Server:
 
 
 class _Transport(paramiko.Transport):
-    """Knows when a command's request has been answered: nothing may be said to it before."""
+    """Tracks when a command's request has been confirmed; the server may send it no data before that."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._answered, self._changed = set[int](), threading.Condition()
@@ -230,13 +230,13 @@ class _Transport(paramiko.Transport):
                 self._changed.notify_all()
 
     def wait_for_reply(self, channel: paramiko.Channel) -> None:
-        """Until the client has been told that its command has begun."""
+        """Wait until the client has been told that its command has begun."""
         with self._changed:
             self._changed.wait_for(lambda: channel.remote_chanid in self._answered, 30)
 
 
 class _Interface(paramiko.ServerInterface):
-    """Lets every key in."""
+    """Accepts every key."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -262,7 +262,7 @@ class _Interface(paramiko.ServerInterface):
 
 
 def _unwrapped(command: str) -> tuple[str, tuple[str, ...]]:
-    """The marker and the words inside `sh -c SCRIPT MARKER WORDS...`, which ssh/command.py's `wrapped` encodes."""
+    """The marker and the words in `sh -c SCRIPT MARKER WORDS...`, which `wrapped` in ssh/command.py encodes."""
     encoded = shlex.split(command)[-1]
     text = subprocess.run(["printf", "%b", encoded], capture_output=True, text=True, check=True).stdout
     words = shlex.split(text)
@@ -271,7 +271,7 @@ def _unwrapped(command: str) -> tuple[str, tuple[str, ...]]:
 
 
 def look(*lines: str, runs: Iterable[str] = (), containers: Iterable[str] = ()) -> bytes:
-    """What a host in good order says when it is looked at; `lines` come first, and the first of a word counts."""
+    """What a healthy host answers to a look; `lines` come first, and the first line with a given word counts."""
     address = {"ifname": "eth0", "addr_info": [{"scope": "global", "local": "10.9.8.7", "prefixlen": 24}]}
     rows = [
         *lines,
@@ -295,9 +295,9 @@ def look(*lines: str, runs: Iterable[str] = (), containers: Iterable[str] = ()) 
 def container(
     run: str, node: str = "evil", status: str = "running", code: int = 0, home: object = "/home/u", **labels: str
 ) -> str:
-    """The line of a run's container, as `docker inspect` is asked for it; `labels` without their `muster.`.
+    """A run's container as the line that `docker inspect` is asked for; `labels` without the `muster.` prefix.
 
-    `home`: of the user on that host, below which its run folder lies.
+    `home`: the user's home on that host; the run folder is below it.
     """
     own = {"run": run, "node": node, "place": "0", "nodes": "1", "port": "29500", "command": "train.py", **labels}
     state = {"Status": status, "ExitCode": code, "StartedAt": "2026-11-21T00:00:00.0Z"}
@@ -306,12 +306,12 @@ def container(
 
 
 def drip(piece: bytes, every_s: float, over: threading.Event) -> Iterator[bytes]:
-    """`piece` again and again, with a pause after each."""
+    """Yield `piece` again and again, with a pause before each, until `over` is set."""
     while not over.wait(every_s):
         yield piece
 
 
 def flood(piece: bytes, total: int) -> Iterator[bytes]:
-    """`piece` until `total` bytes have gone out."""
+    """Yield `piece` until `total` bytes have been sent."""
     for _ in range(0, total, len(piece)):
         yield piece

@@ -1,4 +1,4 @@
-"""A person at a terminal: a command there, and what is typed where it asks."""
+"""A person at a terminal: runs a command there and types answers to its questions."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ QUESTION = "[y/N] "
 
 
 class Seen(NamedTuple):
-    """How a command ended, and what stood on the terminal."""
+    """How a command ended, and what the terminal showed."""
 
     code: int
     screen: str
 
     @property
     def questions(self) -> int:
-        """How often it asked."""
+        """How often the command asked."""
         return self.screen.count(QUESTION)
 
 
@@ -35,9 +35,9 @@ def at_terminal(
     meanwhile: Callable[[], None] = lambda: None,
     within_s: float = 60,
 ) -> Seen:
-    """Run a command at a terminal and type the answers, one a question; `meanwhile` is done before the first.
+    """Run a command at a terminal and type one answer per question; `meanwhile` is called before the first answer.
 
-    A question without an answer gets the end of the input.
+    A question without an answer gets end-of-file (Ctrl-D).
     """
     above, below = pty.openpty()
     process = subprocess.Popen(line, cwd=folder, env={**environment, "TERM": "xterm"}, stdin=below, stdout=below,
@@ -55,7 +55,7 @@ def at_terminal(
                         os.write(above, f"{answers[asked]}\n".encode() if asked < len(answers) else b"\x04")
                         asked += 1
                     continue
-            break  # the terminal's other end is closed
+            break  # the command has closed its end of the terminal
     process.wait(max(1.0, until - time.monotonic()))
     os.close(above)
     return Seen(process.returncode, screen.decode(errors="replace").replace("\r\n", "\n"))

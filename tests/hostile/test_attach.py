@@ -1,4 +1,4 @@
-"""`attach`: all that a run said comes home, however much was new; what is not kept is said."""
+"""`attach` copies everything a run has written, however much is new, and reports what it does not keep."""
 
 import base64
 import json
@@ -16,13 +16,13 @@ VERDICT = {"verdict": "done", "code": 0, "rank": 0, "node": "evil", "step": 1, "
 
 
 def events(count):
-    """So many steps, as rank 0 writes them: about 200 bytes each."""
+    """`count` steps, as rank 0 writes them: about 200 bytes each."""
     rows = ({"t": 1.7e9 + n, "step": n, "wait_ms": 1.0, "step_ms": 4.0, "pad": "x" * 80, **STEP} for n in range(count))
     return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def detached(server, lines):
-    """A run on the host that nobody followed so far: what its rank said, a long console; it has ended."""
+    """A finished run on the host that nobody has followed yet: its rank's events, its verdict and a long console."""
     run = server.home / ".muster/runs/R"
     for folder in ("ranks", "nodes", "outcome", "logs"):
         (run / folder).mkdir(parents=True)
@@ -50,7 +50,7 @@ def test_an_hour_of_events_comes_home_whole(hostile):
 
 @pytest.fixture
 def mirror_and_warnings(tmp_path):
-    """A mirror of host `a` in a folder of its own, and what it said."""
+    """A mirror of host `a` in a separate folder, and the list of its warnings."""
     warnings = []
     (tmp_path / "R").mkdir()
     return Mirror(tmp_path / "R", "a", NodeName("a"), warnings.append), warnings
@@ -71,7 +71,7 @@ def line(made, what, path, data, *offset):
         (("big", "config.json", "123456789", "."), "of 123456789 bytes"),
     ],
 )
-def test_what_is_not_kept_is_said_once(mirror_and_warnings, words, says):
+def test_data_that_is_not_kept_is_reported_once(mirror_and_warnings, words, says):
     made, warnings = mirror_and_warnings
     for _ in range(3):
         made.take(" ".join([made.mark, *words]))
@@ -80,7 +80,7 @@ def test_what_is_not_kept_is_said_once(mirror_and_warnings, words, says):
     assert warnings[0].startswith("a: ")
 
 
-def test_pieces_that_overlap_are_taken_once(mirror_and_warnings, tmp_path):
+def test_overlapping_pieces_are_written_once(mirror_and_warnings, tmp_path):
     made, warnings = mirror_and_warnings
     line(made, "add", "ranks/rank-0.jsonl", b"0123", "0")
     line(made, "add", "ranks/rank-0.jsonl", b"0123456", "0")
@@ -90,7 +90,7 @@ def test_pieces_that_overlap_are_taken_once(mirror_and_warnings, tmp_path):
 
 
 @pytest.mark.parametrize("limit", ["MOST_BYTES", "LEAST_FREE", "MOST_FILES"])
-def test_a_host_that_tells_without_end_fills_no_disk(mirror_and_warnings, tmp_path, monkeypatch, limit):
+def test_a_host_that_sends_without_end_fills_no_disk(mirror_and_warnings, tmp_path, monkeypatch, limit):
     made, warnings = mirror_and_warnings
     monkeypatch.setattr(folder_copy, limit, {"MOST_BYTES": 100_000, "LEAST_FREE": 1 << 60, "MOST_FILES": 50}[limit])
     for number in range(500):
@@ -105,7 +105,7 @@ def test_a_host_that_tells_without_end_fills_no_disk(mirror_and_warnings, tmp_pa
     assert len(warnings) == 1
 
 
-def test_a_follower_that_is_flooded_says_so_and_ends_with_the_run(hostile, monkeypatch):
+def test_a_flooded_follower_reports_it_and_ends_with_the_run(hostile, monkeypatch):
     monkeypatch.setattr(folder_copy, "MOST_BYTES", 1 << 20)
 
     def follow(asked):

@@ -1,4 +1,4 @@
-"""The engine of bare hosts, attacked: by what it is asked, by what lies in its places, by its containers' processes."""
+"""Attacks on the engine of bare hosts: odd requests, files planted in its folders, processes of its containers."""
 
 import csv
 import fcntl
@@ -25,7 +25,7 @@ SLEEPS = "import subprocess, time; subprocess.Popen(['sleep', '7778'], start_new
 
 @pytest.fixture
 def engine(tmp_path):
-    """engine(WORD, ...): a command of the engine in a home of its own; nothing of it is left afterwards."""
+    """engine(WORD, ...) runs a command of the engine in its own home; at the end every container is removed."""
     home = tmp_path / "home"
     home.mkdir(mode=0o700, exist_ok=True)
     begun = [sys.executable, "-I", "-S", "-c", CODE, str(ENGINE)]
@@ -69,7 +69,7 @@ def test_a_child_that_leaves_its_session_and_clears_its_variables_ends_with_its_
     assert not living("^sleep 7781")
 
 
-def test_nothing_is_left_though_all_that_keeps_a_container_is_killed_at_once(engine):
+def test_no_process_is_left_when_all_keepers_of_a_container_are_killed_together(engine):
     id = start(engine, SLEEPS.replace("7778", "7782"))
     until(lambda: (engine.root / "containers" / id / "hidden.json").exists(), "its hidden child to be noted", 20)
     for pid in [*living(f"keep {id}"), str(pid_of(engine, id))]:
@@ -79,7 +79,7 @@ def test_nothing_is_left_though_all_that_keeps_a_container_is_killed_at_once(eng
     assert not living("^sleep 7782")
 
 
-def test_one_that_should_go_with_its_end_is_gone_at_the_next_look_though_a_restart_killed_who_removes_it(engine):
+def test_a_container_with_rm_is_removed_at_the_next_look_if_its_keepers_were_killed(engine):
     id = start(engine, "import time; time.sleep(600)", "--rm")
     folder, scratch = engine.root / "containers" / id, Path(f"/tmp/muster-{id[:12]}")
     assert scratch.is_dir()
@@ -90,7 +90,7 @@ def test_one_that_should_go_with_its_end_is_gone_at_the_next_look_though_a_resta
     assert not scratch.exists()
 
 
-def test_the_end_of_one_container_leaves_another_and_the_logins_own_processes_alone(engine):
+def test_removing_a_container_leaves_other_containers_and_the_users_processes_alone(engine):
     own = subprocess.Popen(["sleep", "7783"])
     start(engine, "import time; time.sleep(600)", name="c1")
     start(engine, "import time; time.sleep(600)", name="c2")
@@ -100,8 +100,9 @@ def test_the_end_of_one_container_leaves_another_and_the_logins_own_processes_al
     own.kill()
 
 
-def test_a_number_that_another_process_has_by_now_is_sent_no_signal(engine):
-    # It starts first: the kernel counts starts in hundredths of a second, and two within one would look like the same.
+def test_a_reused_process_number_gets_no_signal(engine):
+    # This process starts first: the kernel counts start times in hundredths of a second, so two starts within one
+    # hundredth would look the same.
     other = subprocess.Popen(["sleep", "7784"])
     id = start(engine, "import time; time.sleep(600)")
     path = engine.root / "containers" / id / "state.json"
@@ -123,14 +124,14 @@ def test_no_name_leads_out_of_the_engines_folders(engine, name):
     assert files() == before
 
 
-def test_a_request_that_is_cut_is_not_carried_out(engine):
+def test_a_truncated_request_is_not_carried_out(engine):
     start(engine, "import time; time.sleep(600)")
     for text in ("POST /containers/c1/kill HTTP/1.1\r\nHost: x\r\n", "POST /containers/c1/kill HTTP/1.1"):
         assert not engine("system", "dial-stdio", text=text).stdout
     assert state(engine)["Status"] == "running"
 
 
-def test_what_comes_right_behind_a_request_is_the_input_of_its_command(engine):
+def test_bytes_right_after_a_request_are_the_commands_input(engine):
     start(engine, "import time; time.sleep(600)")
     asked = json.dumps({"Cmd": ["cat"], "AttachStdin": True})
     head = "HTTP/1.1\r\nContent-Length: {}\r\n\r\n"
@@ -140,7 +141,7 @@ def test_what_comes_right_behind_a_request_is_the_input_of_its_command(engine):
     assert answer.endswith("all of it")
 
 
-def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(engine, tmp_path):
+def test_a_link_planted_in_place_of_the_scratch_folder_gets_no_files(engine, tmp_path):
     id = engine("create", "--name", "c1", "--entrypoint", "python", "muster-bare:python", "-c", "0").stdout.strip()
     trap = tmp_path / "trap"
     trap.mkdir()
@@ -154,13 +155,13 @@ def test_who_was_in_the_scratch_folders_place_first_gets_no_container_into_it(en
         scratch.unlink(missing_ok=True)
 
 
-def test_others_can_read_nothing_of_it(engine):
+def test_other_users_can_read_nothing_of_a_container(engine):
     id = start(engine, "import time; time.sleep(600)", "--env", "A=b")
     folders = [engine.home / ".muster/bare", engine.root / "containers" / id, Path(f"/tmp/muster-{id[:12]}")]
     assert {oct(folder.stat().st_mode & 0o77) for folder in folders} == {"0o0"}
 
 
-def test_a_variable_of_the_user_keeps_its_path_and_one_of_ours_gets_the_hosts(engine, tmp_path):
+def test_user_variables_keep_container_paths_and_musters_own_get_host_paths(engine, tmp_path):
     (tmp_path / "sent").mkdir()
     mount = ("--mount", f"type=bind,source={tmp_path}/sent,target=/workspace,readonly")
     given = ("--env", "DATA=/workspace/data", "--env", "MUSTER_SENT=/workspace", "--env", "PYTHONPATH=/workspace:/x")
@@ -177,7 +178,7 @@ def test_a_variable_keeps_a_carriage_return_in_it(engine, tmp_path):
 
 
 def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
-    """Also where its place in a container is a part of a path of the host."""
+    """This also holds if the data's path in the container is a prefix of a path on the host."""
     above, mounts, names = f"/{tmp_path.parts[1]}", [], ["corpus", "odd, more"]
     for name, target in zip(names, (above, "/corpus"), strict=True):
         (tmp_path / name).mkdir()
@@ -189,15 +190,15 @@ def test_a_script_finds_data_where_the_host_has_it(engine, tmp_path):
     assert done.stdout == f"{names[::-1]}\n"
 
 
-def test_a_container_says_which_volume_it_has_as_who_joins_a_run_asks(engine):
+def test_inspect_names_a_containers_packages_volume_for_a_host_that_joins(engine):
     engine("volume", "create", "muster-packages-1")
     start(engine, "pass", "--mount", "type=volume,source=muster-packages-1,target=/muster/packages")
     where = '{{range .Mounts}}{{if eq .Destination "/muster/packages"}}{{.Name}}{{end}}{{end}}'
     assert engine("inspect", "--format", where, "c1").stdout.strip() == "muster-packages-1"
 
 
-def test_an_environment_that_no_container_has_can_be_removed_and_its_image_goes_with_it(engine):
-    """It has torch: gigabytes, and one for each version that was ever used."""
+def test_an_unused_environment_can_be_removed_together_with_its_image(engine):
+    """An environment contains torch, which is gigabytes, and there is one for each version ever used."""
     engine("volume", "create", "v1")
     engine("image", "add", "muster-bare:torch", "v1")
     id = engine("create", "muster-bare:torch", "true").stdout.strip()
@@ -207,7 +208,7 @@ def test_an_environment_that_no_container_has_can_be_removed_and_its_image_goes_
     assert "No such image" in engine("image", "inspect", "muster-bare:torch", check=False).stderr
 
 
-def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path):
+def test_removing_a_volume_deletes_no_file_behind_a_link_in_it(engine, tmp_path):
     (tmp_path / "keep").write_text("mine")
     engine("volume", "create", "v1")
     (engine.root / "volumes/v1/data/link").symlink_to(tmp_path)
@@ -215,7 +216,7 @@ def test_a_removed_volume_takes_no_file_that_a_link_in_it_names(engine, tmp_path
     assert (tmp_path / "keep").read_text() == "mine"
 
 
-def test_requests_that_no_engine_takes_are_refused_and_the_next_one_is_answered(engine):
+def test_invalid_requests_are_refused_and_the_next_request_is_answered(engine):
     odd = ["GET /exec/../json", "GET /containers/%2e%2e%2fimages/json", "POST /nothing", "DELETE /volumes/%2e%2e"]
     text = "".join(f"{line} HTTP/1.1\r\nHost: x\r\n\r\n" for line in [*odd, "GET /containers/json"])
     answers = engine("system", "dial-stdio", text=text).stdout.split("HTTP/1.1 ")[1:]
@@ -223,31 +224,31 @@ def test_requests_that_no_engine_takes_are_refused_and_the_next_one_is_answered(
     assert engine.root.is_dir()
 
 
-def test_a_home_below_a_path_that_containers_have_too_is_found(engine, tmp_path):
-    """As where all is below /workspace of the host, and the folder that was sent is /workspace in a container."""
+def test_a_home_below_a_mounted_container_path_is_found(engine, tmp_path):
+    """Example: all of the host's files are below /workspace, and the container has the sent folder at /workspace."""
     inside = str(engine.root)
     mounted = ("--mount", f"type=bind,source={tmp_path},target=/{inside.split('/')[1]}")
     words = ("--entrypoint", "python", "muster-bare:python", "-c", "import sys; print(sys.executable)")
     assert engine("run", "--rm", *mounted, *words).stdout.startswith(inside)
 
 
-def test_a_container_compiles_nothing_that_pythons_own_library_has_compiled(engine):
+def test_a_container_uses_the_compiled_files_of_pythons_standard_library(engine):
     words = ("--entrypoint", "python", "muster-bare:python", "-c", "import csv; print(csv.__cached__)")
     cached = Path(engine("run", "--rm", *words).stdout.strip())
     assert cached.is_relative_to(engine.root)
     assert cached.resolve() == Path(csv.__cached__).resolve()
 
 
-def test_a_container_works_on_though_its_images_name_has_another_content_by_now(engine):
-    """As where another project's folder has the same name, or the host another Python."""
+def test_a_container_keeps_working_when_its_image_name_gets_new_content(engine):
+    """Example: another project's folder has the same name, or the host gets another Python."""
     start(engine, "import time; time.sleep(600)")
     engine("volume", "create", "another-1")
     engine("image", "add", "muster-bare:python", "another-1")
     assert engine("exec", "c1", "python", "-c", "import os; print(os.environ['PYTHONUNBUFFERED'])").stdout == "1\n"
 
 
-def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engine, tmp_path):
-    """A log has two files of 50 MB: a long run fills both again and again."""
+def test_following_a_log_gets_all_lines_when_the_log_rotates(engine, tmp_path):
+    """A log has two files of 50 MB, and a long run fills both again and again."""
     lines, wide = 6_000, 10_000
     pause = f"while i == 9 and not os.path.exists('{tmp_path}/go'): time.sleep(0.1)"
     start(engine, f"import os, time\nfor i in range({lines}):\n print(i, 'x' * {wide}, flush=True)\n {pause}")
@@ -260,8 +261,8 @@ def test_who_follows_a_log_gets_its_end_though_it_was_begun_anew_meanwhile(engin
     assert numbers == [*range(lines)]
 
 
-def test_a_long_line_is_one_line_and_what_had_no_end_has_one(engine):
-    """As Docker has it: the times before the pieces of a long line are taken out by who reads them."""
+def test_a_long_line_stays_one_line_and_an_unfinished_line_gets_an_end(engine):
+    """As with Docker, the reader of a log removes the timestamps before the pieces of a long line."""
     start(engine, "print('x' * 40_000); print('end', end='')")
     until(lambda: state(engine)["Status"] == "exited", "its end", 20)
     long, short = engine("logs", "--timestamps", "c1").stdout.splitlines()
@@ -271,7 +272,7 @@ def test_a_long_line_is_one_line_and_what_had_no_end_has_one(engine):
 
 @pytest.fixture
 def small_home(tmp_path):
-    """A home on a disk of 2 MB, and a way to fill it to the last byte."""
+    """A home on a disk of 2 MB, which a test can fill to the last byte."""
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     home = tmp_path / "home"
@@ -281,8 +282,8 @@ def small_home(tmp_path):
     subprocess.run(["umount", "--lazy", home], check=True)
 
 
-def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_home, engine):
-    """Whatever the engine would write down meanwhile: a process that hides, and the container's code."""
+def test_a_full_disk_ends_no_container_and_its_exit_code_is_still_known(small_home, engine):
+    """Although the engine cannot write its notes: about a process that hides, and the container's exit code."""
     waits = f"while open({str(small_home / 'go')!r}).read() != 'go': time.sleep(0.1)"
     hides = "subprocess.Popen(['sleep', '7785'], env={}, start_new_session=True)"
     (small_home / "go").write_text("no")
@@ -296,7 +297,7 @@ def test_a_disk_that_fills_up_ends_no_container_and_its_own_end_is_known(small_h
     (small_home / "checkpoint").unlink()
 
 
-def test_on_a_disk_that_takes_no_other_file_a_node_can_be_stopped_and_removed(small_home, engine):
+def test_a_node_can_be_stopped_and_removed_on_a_disk_without_free_inodes(small_home, engine):
     start(engine, "import sys, time; time.sleep(600)", "--restart", "on-failure:3")
     seen = os.statvfs(small_home)
     full = f"remount,size=2m,nr_inodes={seen.f_files - seen.f_ffree}"
@@ -309,8 +310,8 @@ def test_on_a_disk_that_takes_no_other_file_a_node_can_be_stopped_and_removed(sm
     assert not engine("ps", "--all", "--quiet").stdout
 
 
-def test_what_removes_old_files_from_tmp_leaves_those_of_a_long_run_alone(engine):
-    """Else its secrets and its TMPDIR are gone after ten days: systemd-tmpfiles skips a folder that is locked."""
+def test_tmp_cleaners_leave_the_files_of_a_long_run(engine):
+    """systemd-tmpfiles skips a locked folder; otherwise a run's secrets and TMPDIR would be gone after ten days."""
     id = start(engine, "import time; time.sleep(600)")
     scratch = os.open(f"/tmp/muster-{id[:12]}", os.O_RDONLY)
     with pytest.raises(BlockingIOError):
@@ -318,8 +319,8 @@ def test_what_removes_old_files_from_tmp_leaves_those_of_a_long_run_alone(engine
     os.close(scratch)
 
 
-def test_the_list_of_containers_says_when_each_was_made(engine):
-    """Else `muster status` shows the step of a rank that only an earlier start of the run had."""
+def test_the_list_of_containers_has_their_creation_times(engine):
+    """Otherwise `muster status` would show the step of a rank from an earlier start of the run."""
     start(engine, "import time; time.sleep(600)")
     answer = engine("system", "dial-stdio", text="GET /containers/json HTTP/1.1\r\nHost: x\r\n\r\n").stdout
     (listed,) = json.loads(answer.split("\n\n")[1])
@@ -327,7 +328,7 @@ def test_the_list_of_containers_says_when_each_was_made(engine):
 
 
 def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
-    """`muster stop` asks with SIGINT, and a node that has stopped ends with 75."""
+    """`muster stop` sends SIGINT, and a node that stops gracefully ends with code 75."""
     lives = tmp_path / "lives"
     ends = "signal.signal(signal.SIGINT, lambda *_: sys.exit(75))"
     code = f"import signal, sys, time; {ends}; open({str(lives)!r}, 'a').write('x'); time.sleep(600)"
@@ -338,7 +339,7 @@ def test_a_node_that_is_asked_to_stop_is_not_started_again(engine, tmp_path):
     assert (state(engine)["ExitCode"], lives.read_text()) == (75, "x")
 
 
-def test_a_node_that_an_earlier_version_keeps_gets_the_mark_by_which_it_stops(engine):
+def test_a_node_kept_by_an_earlier_version_gets_its_stop_mark(engine):
     id = start(engine, "import time; time.sleep(600)", "--restart", "on-failure:3")
     (folder,) = (engine.home / ".muster/bare").glob(f"*/containers/{id}")
     (folder / "wanted").unlink()
@@ -346,8 +347,8 @@ def test_a_node_that_an_earlier_version_keeps_gets_the_mark_by_which_it_stops(en
     assert (folder / "stopped").exists()
 
 
-def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(engine, tmp_path):
-    """The pause before each of its lives is twice as long: up to a minute, after ten lives."""
+def test_a_container_waiting_for_its_restart_is_removed_immediately_and_for_good(engine, tmp_path):
+    """The pause before each restart is twice as long as the one before: up to a minute, after ten restarts."""
     lives = tmp_path / "lives"
     start(engine, f"open({str(lives)!r}, 'a').write('x'); exit(1)", "--restart", "on-failure:20")
     until(lambda: lives.exists() and len(lives.read_text()) == 7, "a pause of 13 s", 60)
@@ -360,8 +361,8 @@ def test_one_that_waits_to_be_started_again_goes_at_once_and_never_comes_back(en
     assert len(lives.read_text()) == 7
 
 
-def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its_login(engine):
-    """It starts itself again from its own folder, for each command in a container. What is old goes."""
+def test_a_running_command_survives_another_muster_version_at_its_login(engine):
+    """A running engine starts itself again from its own folder for each command in a container. Old folders go."""
     place, modules = engine.home / ".muster/bin", bringing._packed()[1]
     (place / "old").mkdir(parents=True)
     os.utime(place / "old", (0, 0))
@@ -380,8 +381,8 @@ def test_a_command_at_work_goes_on_though_another_version_of_muster_comes_to_its
     assert subprocess.run(at_work, env=given, capture_output=True, text=True).stdout == "well\n"
 
 
-def test_an_engine_that_does_not_work_takes_no_other_s_place(engine):
-    """As on a full disk: the engine that is there has runs, and one must be able to stop them."""
+def test_a_broken_engine_does_not_replace_a_working_one(engine):
+    """Example: a full disk. The installed engine has runs, and the user must be able to stop them."""
     broken = json.dumps({"main.py": "def main(): return 3\n"}).encode()
     given = {"HOME": str(engine.home), "PATH": os.environ["PATH"]}
     whole = bringing._packed()[1]
@@ -393,8 +394,8 @@ def test_an_engine_that_does_not_work_takes_no_other_s_place(engine):
     assert not list(place.glob(".docker.*"))
 
 
-def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(engine):
-    """An environment has ten thousands of files: their removal takes a while."""
+def test_leftovers_of_a_killed_volume_removal_are_no_volume_and_go_with_the_next(engine):
+    """An environment has tens of thousands of files, so its removal takes a while."""
     for name in ("v1", "v2"):
         engine("volume", "create", name)
     data = engine.root / "volumes/v1/data"
@@ -412,15 +413,15 @@ def test_what_a_killed_removal_of_a_volume_left_is_none_and_goes_with_the_next(e
 
 
 @pytest.mark.parametrize("made", ["", "containers", "images"])
-def test_a_first_start_that_a_full_disk_or_a_kill_cut_is_made_up_for(engine, made):
-    """As two first starts at once, too: one has made only some of the folders."""
+def test_an_interrupted_first_start_is_completed_later(engine, made):
+    """A full disk or a kill, or two first starts at the same time, can leave only some of the folders."""
     shutil.rmtree(engine.root)
     (engine.root / made).mkdir(parents=True)
     engine("image", "add", "muster-bare:python", "")
     assert start(engine, "pass")
 
 
-def test_one_that_should_go_with_its_end_goes_though_a_kill_kept_it_from_starting(engine):
+def test_a_container_with_rm_that_never_started_is_removed(engine):
     id = engine("create", "--rm", "--name", "c1", "muster-bare:python", "true").stdout.strip()
     config = engine.root / "containers" / id / "config.json"
     assert engine("ps", "--all", "--quiet").stdout, "somebody may be about to start it"

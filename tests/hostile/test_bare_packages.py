@@ -1,4 +1,4 @@
-"""Packages of a login without an engine: what its environments share, and what a crash of the host leaves of one."""
+"""Packages for a login without an engine: what environments share, and what a host crash leaves of an environment."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ FILES = dict([index.wheel("plain", "1.0", "VALUE = 1"), index.wheel("more", "1.0
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory) -> Path:
-    """uv, fetched once."""
+    """uv, downloaded once."""
     return Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1]
 
 
 @pytest.fixture
 def login(tmp_path, tool, monkeypatch):
-    """A home with an engine of its own; login.bring(LINES) gives the environment that these make there."""
+    """A home with its own engine; login.bring(LINES) returns the site-packages made there from these requirements."""
     home, own = tmp_path / "home", tmp_path / "own"
     (home / "bin").mkdir(parents=True)
     own.mkdir(mode=0o700)
@@ -48,7 +48,7 @@ def login(tmp_path, tool, monkeypatch):
 
 
 class Login:
-    """One user of a host that has no engine."""
+    """One user on a host that has no engine."""
 
     def __init__(self, home: Path, own: Path, address: str) -> None:
         self.root, self.marks, self._own = home / ".muster/bare" / os.uname().nodename, home / ".muster/packages", own
@@ -62,7 +62,7 @@ class Login:
         return next((self.root / "volumes" / made.environments["host"] / "data").glob("lib/python*/site-packages"))
 
     def sizes(self) -> list[int]:
-        """The bytes of each volume, as the engine says."""
+        """The bytes of each volume, as the engine reports them."""
         asked = b"GET /system/df HTTP/1.1\r\n\r\n"
         done = subprocess.run(["docker", "system", "dial-stdio"], input=asked, capture_output=True, check=True)
         return [each["UsageData"]["Size"] for each in json.loads(done.stdout.split(b"\r\n\r\n")[1])["Volumes"]]
@@ -71,7 +71,7 @@ class Login:
         return bool(self.place.look().environments)
 
 
-def test_environments_share_what_packages_have_and_nothing_that_one_of_them_wrote(login) -> None:
+def test_environments_share_package_files_but_not_files_written_per_environment(login) -> None:
     first = login.bring("plain")
     second = login.bring("plain\nmore")
     assert first != second

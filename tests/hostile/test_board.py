@@ -1,4 +1,4 @@
-"""Whoever means harm to the board: other sites in the same browser, other users, and what lies in a run folder."""
+"""Attacks on the board: from other sites in the same browser, from other users, and from files in a run folder."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SECRET = "the only copy"
 
 
 class Asking:
-    """A board that listens, and what a browser or a program sends to it."""
+    """A listening board, and the requests that a browser or a program sends to it."""
 
     def __init__(self, server):
         self.server, self.port = server, server.server_address[1]
 
     def ask(self, path="", method="GET", token=None, host=None, **headers):
-        """Status, headers and body of an answer; `path` stands behind the token."""
+        """Status, headers and body of an answer; `path` is the part after the token."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
         connection.putrequest(method, f"/{token or self.server.token}/{path}", skip_host=True)
         for value in [f"127.0.0.1:{self.port}"] if host is None else host:
@@ -40,7 +40,7 @@ class Asking:
         return answer.status, dict(answer.getheaders()), answer.read().decode()
 
     def raw(self, sent):
-        """What comes back for these bytes, until the board closes."""
+        """What the board sends back for these bytes until it closes the connection."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=30) as connection:
             connection.sendall(sent)
             pieces = iter(lambda: connection.recv(4096), b"")
@@ -49,7 +49,7 @@ class Asking:
 
 @pytest.fixture
 def board(tmp_path):
-    """A board of two runs, beside a file that is nobody's business."""
+    """A board with two runs, next to a file that it must never show."""
     sample(tmp_path / "runs/first")
     watched_run(tmp_path / "runs/second")
     (tmp_path / "outside.log").write_text(SECRET)
@@ -62,7 +62,7 @@ def board(tmp_path):
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_its_own_page_gets_the_list_and_each_run(board):
+def test_the_boards_own_page_gets_the_list_and_each_run(board):
     status, headers, page = board.ask()
     assert status == 200
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -75,7 +75,7 @@ def test_its_own_page_gets_the_list_and_each_run(board):
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_a_foreign_name_that_leads_here_is_refused(board):
+def test_a_foreign_host_header_is_refused(board):
     for host in (
         ["evil.test"],
         [f"evil.test:{board.port}"],
@@ -105,7 +105,7 @@ def test_another_site_in_the_same_browser_is_refused(board, headers):
 
 @pytest.mark.holds("board-is-ones-own")
 def test_another_user_of_this_machine_has_no_token(board):
-    """Loopback is everybody's: the token is not in an answer, and a part of it is none."""
+    """Every user can reach the loopback address: no answer contains the token, and a part of it does not open."""
     token = board.server.token
     assert len(token) >= 32
     for wrong in ("x", token[:-1], f"{token}x", token.swapcase(), "%00"):
@@ -117,8 +117,8 @@ def test_another_user_of_this_machine_has_no_token(board):
 
 @pytest.mark.holds("board-is-ones-own")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user too")
-def test_another_user_who_saw_the_address_of_a_browser_gets_nothing(board):
-    """A browser that is opened has the address, with its token, among its words: `ps` shows them to everybody."""
+def test_another_user_who_saw_the_boards_address_gets_nothing(board):
+    """A browser gets the address, with its token, as a command-line argument, and `ps` shows that to every user."""
     head = f"GET /{board.server.token}/runs.json HTTP/1.1\\r\\nHost: 127.0.0.1:{board.port}\\r\\n\\r\\n"
     line = f"exec 3<>/dev/tcp/127.0.0.1/{board.port}; printf '{head}' >&3; cat <&3"
     for user, shown in ((65534, False), (0, True)):
@@ -197,7 +197,7 @@ def test_a_huge_file_is_read_in_part_and_shown_by_its_end(board):
 
 @pytest.mark.holds("board-is-ones-own")
 def test_a_script_in_every_field_stays_text(board):
-    """The list is JSON of a kind that no browser takes for a page; a run's page has one script, known by its digest."""
+    """The list is JSON that no browser takes for a page; a run's page has one script, allowed by its digest."""
     folder = board.server.board.runs.folder / "second"
     write(
         folder / "record.json", {**RECORD, "arguments": [HOSTILE], "nodes": ["n"], "hosts": [HOSTILE], "why": HOSTILE}
@@ -220,7 +220,7 @@ def test_a_script_in_every_field_stays_text(board):
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_who_sends_slowly_or_without_an_end_keeps_nobody_waiting(board):
+def test_slow_and_endless_requests_block_nobody(board):
     slow = [socket.create_connection(("127.0.0.1", board.port)) for _ in range(8)]
     for each in slow:
         each.sendall(b"GET / HTTP/1.1\r\n")
@@ -228,7 +228,7 @@ def test_who_sends_slowly_or_without_an_end_keeps_nobody_waiting(board):
     assert b"200 OK" not in board.raw(b"GET /" + b"a" * (32 << 10))
     for each in slow:
         each.settimeout(30)
-        assert each.recv(1) == b""  # the board closes it
+        assert each.recv(1) == b""  # the board closes the connection
         each.close()
     assert board.ask("runs.json")[0] == 200
 
@@ -236,7 +236,7 @@ def test_who_sends_slowly_or_without_an_end_keeps_nobody_waiting(board):
 @pytest.mark.parametrize(
     "sent", [b"", b"\r\n\r\n", b"\x00\xff\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"[{}]\r\n\r\n"]
 )
-def test_rubbish_ends_no_board(board, sent):
+def test_garbage_does_not_end_the_board(board, sent):
     with socket.create_connection(("127.0.0.1", board.port)) as connection:
         connection.sendall(sent)
     assert board.ask("runs.json")[0] == 200
@@ -244,26 +244,26 @@ def test_rubbish_ends_no_board(board, sent):
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("sent", [b"http://[", b"/%s/runs.json?" + b"a=1&" * 40])
-def test_an_address_that_is_none_prints_nothing_in_the_board_s_terminal(board, sent):
+def test_an_invalid_address_prints_nothing_in_the_boards_terminal(board, sent):
     head = b"GET %s HTTP/1.1\r\nHost: localhost:%d\r\n\r\n"
     assert board.raw(head % (sent.replace(b"%s", board.server.token.encode()), board.port)) == b""
 
 
 class Strangers:
-    """Hosts that mean harm: their runs, as their answers were read."""
+    """Hostile hosts: their runs, as parsed from their answers."""
 
     def __init__(self, answer):
         self.faults, self.looked_at = [HOSTILE], 0.0
         self.found = parse_runs(answer)
 
     def rows(self):
-        """A row for each."""
+        """One row for each run."""
         return [runs.row_elsewhere(value, "muster fetch") for value in tables.run_values({"gpu-a": self.found})]
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_a_host_replaces_no_run_of_this_machine_and_names_none_that_could_not_be(board):
-    """Names with a path or a script are no runs; of a run that lies here, what is shown is what lies here."""
+def test_a_host_cannot_replace_a_local_run_or_add_one_with_an_invalid_name(board):
+    """Names with a path or a script are not runs; if a run is on this machine, the board shows the local one."""
     odd = ("../outside", "<img src=x>", "second;id", "first")
     board.server.board._elsewhere = Strangers("\n".join(f"folder {name} 5 10 7" for name in (*odd, "third")))
     rows = {row["id"]: row for row in json.loads(board.ask("runs.json")[2])["rows"]}
@@ -300,8 +300,8 @@ def test_odd_numbers_and_names_of_a_host_stay_text_or_are_left_out(board, kept):
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_long_files_of_one_line_or_none_keep_nobody_waiting(board):
-    """A sample of a file reads no more of it than its places, whatever lies there."""
+def test_huge_files_without_line_ends_block_nobody(board):
+    """A sample reads only some places of a file, whatever the file contains."""
     folder = board.server.board.runs.folder / "second"
     for name in ("metrics.jsonl", "ranks/rank-0.jsonl", "telemetry/a.jsonl"):
         (folder / name).parent.mkdir(exist_ok=True)

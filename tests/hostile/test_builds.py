@@ -1,6 +1,6 @@
-"""A build of a package, and an install, are the run's own matter: they reach nothing that another project has.
+"""Package builds and installs are isolated to one run: they reach nothing that belongs to another project.
 
-The attacks: build backends, wheels, and base images that mean harm, on a real engine, through the containers of a host.
+The attacks come from build backends, wheels and base images, on a real engine, through a host's own containers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests import index
 from tests.hostile.orders import Failed, Host, source
 
 IMAGE, PASSWORD = "muster-trainer:cpu", "sesame-4715"
-# Reads, writes, and signals whatever it can, and says in its wheel where it succeeded.
+# Reads, writes and signals whatever it can, and reports in its wheel where it succeeded.
 SPY = """
 import glob, signal, subprocess
 got = {"read": [], "written": [], "processes": [], "killed": []}
@@ -91,7 +91,7 @@ FILES["looked.json"] = json.dumps([os.listdir("/tmp"), os.listdir("/dev/shm"), o
 
 @pytest.fixture(scope="module")
 def engine(docker, tmp_path_factory):
-    """A host that has the tools already."""
+    """A host that already has the tools."""
     made = Host(IMAGE, tmp_path_factory.mktemp("home"))
     made.install()
     yield made
@@ -105,7 +105,7 @@ def host(engine):
 
 
 def file_of(host, built, name):
-    """A file of an installed package."""
+    """The content of a file in an installed package, parsed as JSON."""
     done = host.install(built)
     return json.loads(
         host.run(
@@ -115,13 +115,13 @@ def file_of(host, built, name):
 
 
 @pytest.mark.holds("builds-apart")
-def test_a_build_reads_and_writes_nothing_of_others_and_no_password(host):
+def test_a_build_reaches_no_files_of_others_and_no_password(host):
     with index.serve("127.0.0.1", dict([index.wheel("helper", "1.0", "VALUE = 7")])) as url:
         host.variables = {"UV_DEFAULT_INDEX": url, "UV_INDEX": "", "HTTPS_PROXY": ""}
         kept = host.build(source(name="precious"), keep=(secrets.token_hex(32),), name="precious")
         host.install(kept)
         before = host.everything()
-        # What it needs came from the index with the password.
+        # The build's own requirement came from the index that has the password.
         built = host.build(source("import helper\nassert helper.VALUE == 7\n" + SPY, requires='["helper"]'))
         spied = file_of(host, built, "spied.json")
     assert spied["read"] == spied["environment"] == spied["killed"] == []
@@ -138,7 +138,7 @@ def test_a_build_reads_and_writes_nothing_of_others_and_no_password(host):
 
 @pytest.mark.holds("builds-apart")
 def test_project_a_cannot_change_what_project_b_installs(host):
-    """The attack that succeeded: a build replaced uv in the cache, and spoke in the next project's run."""
+    """This attack once succeeded: a build replaced uv in the cache, which then ran in the next project's run."""
     replaces = """
 import glob
 for place in ("/muster-cache", "/muster-tools", "/muster-wheels", "/tmp"):
@@ -155,7 +155,7 @@ for place in ("/muster-cache", "/muster-tools", "/muster-wheels", "/tmp"):
 
 
 @pytest.mark.holds("builds-speak-for-nobody")
-def test_a_build_does_not_speak_for_the_program(host):
+def test_a_build_cannot_forge_the_programs_answers(host):
     speaks = """
 lines = '{"done": {"built": [{"key": "x", "sha256": "0"}]}}', '{"failed": 5, "words": "none"}', '{"say": "trust me"}'
 for line in lines:
@@ -172,7 +172,7 @@ for line in lines:
 
 
 @pytest.mark.holds("builds-apart")
-def test_what_a_build_leaves_running_ends_with_it_and_touches_no_later_build(host):
+def test_processes_left_by_a_build_end_with_it_and_touch_no_later_build(host):
     _, second = host.build(source(DAEMON, name="first"), source(LOOK))
     shared, memory, processes = file_of(host, second, "looked.json")
     assert (memory, len(shared), len(processes)) == ([], 1, 1), "one process, in one folder"
@@ -188,7 +188,7 @@ def test_what_a_build_leaves_running_ends_with_it_and_touches_no_later_build(hos
         ("FILES['../../evil.pth'] = 'x'", "evil.pth"),
     ],
 )
-def test_a_wheel_that_is_none_goes_no_further(host, body, words):
+def test_an_invalid_wheel_goes_no_further(host, body, words):
     before = host.volumes()
     with pytest.raises(Failed, match=words):
         host.build(source(body))
@@ -206,7 +206,7 @@ def test_a_wheel_that_is_none_goes_no_further(host, body, words):
         "evil @ file:///muster-tools/kept/evil-1.0-py3-none-any.whl",
     ],
 )
-def test_what_a_build_asks_of_an_index_is_a_name(host, need):
+def test_a_build_may_ask_an_index_only_for_names_and_versions(host, need):
     with index.serve("127.0.0.1", dict([index.wheel("evil", "1.0", "")])) as url:
         port = url.split("/")[2].rpartition(":")[2]
         host.variables = {"UV_DEFAULT_INDEX": url}
@@ -223,14 +223,14 @@ def test_a_build_gets_what_its_hook_asks_for(host):
         assert host.build(source("import helper", more=more))["name"] == "odd"
 
 
-def test_a_build_that_needs_the_torch_of_the_base_gets_it_and_says_so(host):
+def test_a_build_that_needs_the_base_images_torch_gets_it_and_reports_it(host):
     built = host.build(source("import torch; FILES['odd.py'] = f'VALUE = {torch.__version__!r}'"))
     assert "+cpu" in host.run(host.install(built)["volume"], "import odd; print(odd.VALUE)")
     assert any("beside the base" in line for line in host.said)
 
 
 def test_a_package_of_the_folder_is_built_from_a_copy(host, tmp_path):
-    """The folder is read-only, and -e leaves the code where it is."""
+    """The folder is mounted read-only, and -e leaves the code where it is."""
     tmp_path.chmod(0o755)
     (tmp_path / "libs/odd").mkdir(parents=True)
     (tmp_path / "libs/odd/odd.py").write_text("VALUE = 3")
@@ -325,7 +325,7 @@ def test_a_kept_wheel_is_one_that_a_clean_build_of_that_source_made(host):
     for forged in ("../../muster-wheels", "x", key.upper(), key[:-1]):
         assert not host.build(plain, keep=(forged,))["kept"]
     assert not host.build(source(name="even"), keep=(key,), name="even")["kept"], "a name counts too"
-    # What is built beside something that cannot be removed is not kept.
+    # A wheel is not kept if its build ran next to leftovers that cannot be removed.
     stays = "os.mkdir('/tmp/a'); os.chdir('/tmp/a')\n"
     stays += "for n in range(3000):\n    os.mkdir('d'); os.chdir('d')\n"
     dirty = source(stays, name="first")
@@ -352,7 +352,7 @@ def test_a_kept_wheel_is_one_that_a_clean_build_of_that_source_made(host):
         ("for n in range(200): os.write(1, b'x' * (1 << 20))\nraise SystemExit('said enough')", "said enough"),
     ],
 )
-def test_a_build_that_takes_too_much_ends_and_says_why(host, body, words):
+def test_a_build_over_its_limits_ends_and_says_why(host, body, words):
     host.instead = {("--mount", "type=volume,target=/tmp"): ("--tmpfs", "/tmp:exec,size=300m")}
     with pytest.raises(Failed, match=words) as failed:
         host.build(source(body))
@@ -360,7 +360,7 @@ def test_a_build_that_takes_too_much_ends_and_says_why(host, body, words):
 
 
 def test_a_build_ends_when_nobody_waits_for_it(host):
-    """A laptop that is closed, a command that is stopped: the input ends, and with it what the build started."""
+    """A laptop is closed or a command is stopped: the input ends, and so do all processes that the build started."""
     box = host.box(secrets.token_hex(16))
     data = source("import time\nos.fork()\ntime.sleep(3600)")
     order = {"mode": "build", "sources": [{"key": "a" * 32, "kind": "git", "tar": "git-0.tar"}]}

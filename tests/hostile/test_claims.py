@@ -1,6 +1,6 @@
-"""Other users write what they like where the claims of a machine are: a claim neither hangs nor runs nor trusts it.
+"""Other users may write anything where a machine's claims are: Muster neither hangs on it, runs it nor trusts it.
 
-The scripts are those that hosts run, in a /var/tmp of their own; `as_user` runs a line as somebody else of the machine.
+The scripts are those that hosts run, in a private /var/tmp; `as_user` runs a line as another user of the machine.
 """
 
 import json
@@ -27,9 +27,9 @@ ABOUT = {
 }
 SHARED, OURS = "/var/tmp/muster-claims", "/var/tmp/muster-claims.0123456789abcdef"
 MADE = f"mkdir -m 1777 {OURS}"
-# A /var/tmp of its own; `exec 9` and `flock` there are those of a machine with other users.
+# A private /var/tmp; `exec 9` and `flock` there act as on a machine with other users.
 PRIVATE = 'mount -t tmpfs none /var/tmp && cd /var/tmp && eval "$1" && shift && "$@"; ls -d /var/tmp/*/ran 2>/dev/null'
-# As that user: keeps files locked, as an agent does its own, or in the ways of whoever may only read them.
+# Runs as that user and keeps files locked: as an agent locks its own files, or as a user who may only read them can.
 KEEP = """
 import fcntl, os, struct, sys, time
 os.setgid(int(sys.argv.pop(1)))
@@ -50,10 +50,10 @@ while os.getppid() == shell:
 
 
 def answer(setup, *lines, argv=ARGV):
-    """What claim.sh answers to these lines, where `setup` was there before."""
+    """What claim.sh answers to these lines after `setup` has run."""
     line = ["unshare", "--mount", "sh", "-c", PRIVATE, "sh", setup or ":", *argv]
     text = "".join(f"{each}\n" for each in lines)
-    # A file, for who goes on in the background would keep a pipe open.
+    # A file instead of a pipe: a process that stays in the background would keep a pipe open.
     with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as asked:
         asked.stdin.write(text)
         asked.stdin.close()
@@ -61,7 +61,7 @@ def answer(setup, *lines, argv=ARGV):
 
 
 def living(setup):
-    """The claims that a command sees after `setup`."""
+    """The claims that a command sees after `setup` has run."""
     return gpus.parse(answer(setup, argv=commands.script("claims"))).claims
 
 
@@ -70,13 +70,13 @@ def as_user(number, line):
 
 
 def keep(user, how, *paths):
-    """In the background: keep these files locked as that user, from here on."""
+    """A shell line that, in the background, keeps these files locked as that user."""
     line = shlex.join([sys.executable, "-c", KEEP, str(user), how, *paths])
     return f'kept=$(mktemp); {line} >"$kept" & while [ ! -s "$kept" ] && kill -0 $!; do sleep 0.05; done; rm "$kept"'
 
 
 def written(name, folder=OURS, old=False, **more):
-    """Write a claim."""
+    """A shell line that writes a claim."""
     text = json.dumps({**ABOUT, "token": name.split("-")[2], **more}).replace('"', '\\"')
     line = f'printf "%s\\n" "{text}" >{folder}/{name}; : >{folder}/{name}.lock'
     return f"{line}; touch -d @1 {folder}/{name} {folder}/{name}.lock" if old else line
@@ -88,7 +88,7 @@ def namespaces():
         pytest.skip("no mount namespace for us here")
 
 
-def test_a_claim_is_noted_and_gone_with_its_input():
+def test_a_claim_is_noted_and_removed_when_its_input_ends():
     assert answer("", "look", json.dumps(ABOUT))[-1].startswith("noted claim-")
     assert "choose" in answer("", "look", "")
     left = answer("", argv=("sh", "-c", '"$@" <&0; ls -A /var/tmp', "sh", *ARGV))
@@ -98,7 +98,7 @@ def test_a_claim_is_noted_and_gone_with_its_input():
 @pytest.mark.holds("claims-are-nobodys")
 @pytest.mark.parametrize("name", [SHARED, OURS, "/var/tmp/muster-claims.0000000000000000"])
 @pytest.mark.parametrize("made", ["ln -s /etc", "touch", "mkfifo", "mkdir -m 755", "mkdir -m 1777", "mkdir -m 000"])
-def test_whatever_a_user_puts_there_first_keeps_nobody_from_claiming(made, name):
+def test_nothing_that_another_user_creates_first_blocks_a_claim(made, name):
     said = answer(as_user(1234, f"{made} {name}"), "look", json.dumps(ABOUT))
     assert said[-1].startswith("noted claim-")
     where = answer(f"{as_user(1234, f'{made} {name}')}; {MADE}1", argv=placed())
@@ -106,18 +106,18 @@ def test_whatever_a_user_puts_there_first_keeps_nobody_from_claiming(made, name)
 
 
 def places():
-    """The functions that write a claim."""
+    """The shell functions that write a claim."""
     scripts = Scripts(claims.__file__)
     return f"{scripts.text('claims_function')}\n{scripts.text('claim_places_function')}"
 
 
 def placed():
-    """Says where a new claim goes."""
+    """A command that prints where a new claim goes."""
     return ("sh", "-c", f'{places()}\nclaims_place && echo "$claims"')
 
 
 @pytest.mark.holds("claims-are-nobodys")
-def test_a_folder_of_roots_is_used_and_one_that_anybody_could_change_is_not():
+def test_roots_claims_folder_is_used_and_one_that_others_could_change_is_not():
     assert answer(MADE, argv=placed()) == [f"{OURS}/"]
     assert answer(f"{MADE}; chmod 777 {OURS}", argv=placed()) == ["/var/tmp/muster-claims."]
     assert answer("chmod 777 /var/tmp", argv=placed()) == []
@@ -128,7 +128,7 @@ def test_a_folder_of_roots_is_used_and_one_that_anybody_could_change_is_not():
 
 @pytest.mark.holds("claims-are-nobodys")
 @pytest.mark.parametrize("squatted", ["run-5-bb", "run-5-bb.lock"])
-def test_whoever_takes_the_name_of_a_claim_first_keeps_no_run_from_its_start(squatted):
+def test_taking_the_name_of_a_claim_first_stops_no_run(squatted):
     about = json.dumps({**ABOUT, "token": "bb"})
     write = f"{places()}\nclaims_place; write_claim run-5-bb '{about}' '' && echo \"$written\""
     (written,) = answer(f"{MADE}; {as_user(1234, f'touch {OURS}/{squatted}')}", argv=("sh", "-c", write))
@@ -149,7 +149,7 @@ def test_another_user_can_neither_remove_nor_rename_nor_replace_nor_close_a_clai
 
 
 def shown(number):
-    """A user as this machine calls one: somebody may have that number here."""
+    """A user's name on this machine: this number may belong to a real user here."""
     try:
         return pwd.getpwuid(number).pw_name
     except KeyError:
@@ -157,7 +157,7 @@ def shown(number):
 
 
 @pytest.mark.holds("claims-are-nobodys")
-def test_a_claim_lives_by_its_owner_alone():
+def test_only_its_owner_keeps_a_claim_alive():
     dead = f"{MADE}; {as_user(1001, written('claim-5-bb', old=True))}"
     paths = f"{OURS}/claim-5-bb", f"{OURS}/claim-5-bb.lock"
     assert living(dead) == ()
@@ -170,7 +170,7 @@ def test_a_claim_lives_by_its_owner_alone():
 
 
 @pytest.mark.holds("claims-are-nobodys")
-def test_a_dead_claim_goes_with_the_next_command_of_its_user_and_no_other():
+def test_only_the_owners_next_command_removes_a_dead_claim():
     dead = f"{MADE}; {as_user(1001, written('claim-5-bb', old=True))}"
     for user, left in ((1234, ["claim-5-bb", "claim-5-bb.lock"]), (1001, [])):
         look = ("setpriv", "--reuid", str(user), "--clear-groups", *commands.script("claims"))
@@ -179,13 +179,13 @@ def test_a_dead_claim_goes_with_the_next_command_of_its_user_and_no_other():
 
 @pytest.mark.holds("claims-are-nobodys")
 @pytest.mark.parametrize("then", ["@1", "2099-01-01"])
-def test_a_clock_that_is_wrong_makes_no_claim_live(then):
+def test_a_wrong_clock_keeps_no_claim_alive(then):
     line = f"{MADE}; {as_user(1001, written('claim-5-bb'))}; touch -d {then} {OURS}/*"
     assert living(line) == ()
 
 
 @pytest.mark.holds("claims-are-text")
-def test_a_claim_is_that_of_the_owner_of_its_file_and_of_no_other_name():
+def test_a_claim_belongs_to_the_owner_of_its_file_whatever_it_says():
     mine = f"{MADE}; {as_user(1234, written('claim-5-bb', user='root'))}"
     assert [claim.user for claim in living(mine)] == [shown(1234)]
     assert [claim.user for claim in living(f"{MADE}; {written('claim-5-bb', user='alice')}")] == ["root"]
@@ -201,8 +201,8 @@ def test_a_hundred_thousand_files_of_one_user_hide_no_claim():
 
 
 @pytest.mark.holds("gpus-once")
-def test_whoever_keeps_the_lock_of_the_machine_holds_nobody_up_for_long_and_gets_no_gpu_twice():
-    # The lock is kept for longer than anybody waits for it.
+def test_holding_the_machines_lock_delays_nobody_for_long_and_doubles_no_gpu():
+    # The lock is held longer than any command waits for it.
     said = answer(keep(1234, "flock", "/var/tmp"), "look", json.dumps(ABOUT))
     assert said[-1].startswith("noted claim-")
     rival = as_user(1234, written("claim-5-bb", folder="/var/tmp", state="holds")).replace(
@@ -231,7 +231,7 @@ def test_whoever_keeps_the_lock_of_the_machine_holds_nobody_up_for_long_and_gets
     ],
     ids=["fifo", "link", "loop", "folder", "large", "name", "odd", "escape", "lines", "blank"],
 )
-def test_odd_files_of_another_user_hold_nothing_up(setup):
+def test_odd_files_of_another_user_block_no_claim(setup):
     said = answer(f"{MADE} && cd {OURS} && {{ {setup}\n}}; cd /", "look", json.dumps(ABOUT))
     assert said[-1].startswith("noted claim-")
     assert [claim.token for claim in gpus.parse(said).claims if claim.token != "aa" or claim.user != "root"] == []

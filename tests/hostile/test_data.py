@@ -1,4 +1,4 @@
-"""Data that is not what it seems, and hosts that lie about it: nothing else is sent, believed or removed."""
+"""Deceptive data folders, and hosts that lie about data: Muster sends, believes and removes nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "sesame-4711"
 
 @pytest.fixture
 def corpus(tmp_path):
-    """A folder of data, and one outside of it with something to lose."""
+    """A data folder, and next to it a folder with a secret."""
     (tmp_path / "outside/sub").mkdir(parents=True)
     (tmp_path / "outside/sub/file").write_text(SECRET)
     folder = tmp_path / "corpus"
@@ -52,7 +52,7 @@ def all_bytes(place):
 
 @pytest.mark.holds("data-whole")
 @pytest.mark.parametrize("name", ["leaves", "/etc", "../outside/sub/file", "../outside"])
-def test_a_link_in_data_stays_a_link_and_nothing_behind_it_goes(corpus, host, name):
+def test_a_link_in_data_stays_a_link_and_its_target_is_not_sent(corpus, host, name):
     (corpus / "link").symlink_to(name)
     outgoing, there = look(corpus, host)
     folder_push.send_folder(host, outgoing, there, ROAD)
@@ -64,7 +64,7 @@ def test_a_link_in_data_stays_a_link_and_nothing_behind_it_goes(corpus, host, na
 @pytest.mark.holds("data-whole")
 @pytest.mark.parametrize("part", ["sub", "sub/file"])
 def test_a_folder_that_becomes_a_link_after_the_look_is_not_followed(corpus, host, part):
-    """What lies behind has the same name and size."""
+    """The target of the link has a file with the same name and size."""
     outgoing, there = look(corpus, host)
     (corpus / part).rename(corpus.parent / "aside")
     (corpus / part).symlink_to(corpus.parent / "outside" / part)
@@ -102,14 +102,14 @@ def test_names_that_look_like_ways_out_or_options_are_names(corpus, host):
         "at /a\ndata /b\nhas data/{digest} ZZ",
     ],
 )
-def test_odd_words_about_data_are_that_hosts_fault(corpus, host, answer):
+def test_an_odd_answer_about_data_is_refused(corpus, host, answer):
     outgoing, _ = look(corpus, host)
     host.run = lambda *_, **__: Done(0, answer.replace("{digest}", outgoing.content.digest), "")
     with pytest.raises(BadAnswer):
         folder_push.look_at_folders(host, outgoing.names)
 
 
-def test_a_host_that_says_it_has_other_data_or_another_listing_gets_all_of_it(corpus, host):
+def test_a_host_that_claims_to_have_other_data_gets_all_of_it(corpus, host):
     outgoing, _ = look(corpus, host)
     digest, own = outgoing.content.digest, host.run
     for lie in (
@@ -125,14 +125,14 @@ def test_a_host_that_says_it_has_other_data_or_another_listing_gets_all_of_it(co
     assert outgoing.plan(there).stream is None, "who lies about its own has nothing of anybody's"
     host.run = own
     with pytest.raises((DeployError, AssertionError)):
-        folder_push.send_folder(host, outgoing, there, ROAD)  # nothing starts on data that is not there
+        folder_push.send_folder(host, outgoing, there, ROAD)  # nothing starts on data that the host does not have
     assert host.kept("data") == {}
 
 
 @pytest.mark.holds("data-whole")
 @pytest.mark.parametrize("place", ["", ".coming.{digest}", "{digest}"])
-def test_what_lies_in_the_place_of_data_leads_nowhere(corpus, host, place):
-    """Somebody with this login, or a backup that was unpacked, left links there."""
+def test_links_in_place_of_data_lead_nowhere(corpus, host, place):
+    """Somebody with this login, or an unpacked backup, left links there."""
     outgoing, _ = look(corpus, host)
     where = host.home / ".muster/data" / os.uname().nodename
     where.mkdir(parents=True, exist_ok=True)
@@ -150,7 +150,7 @@ def test_what_lies_in_the_place_of_data_leads_nowhere(corpus, host, place):
     "line",
     ["data a/../b 1 1", "data $(id) 1 1", "data", "data x y 1", "data x 1 -1", "data -rf 1 1", "data ../runs 1 1"],
 )
-def test_odd_lines_of_what_is_kept_are_that_hosts_fault(line):
+def test_odd_lines_about_kept_data_are_refused(line):
     with pytest.raises(BadAnswer):
         leftovers.parse(f"now 5\nuser me\n{line}\n", Had())
 

@@ -1,4 +1,4 @@
-"""`fetch`: whatever a host sends as a run's folder, nothing outside that folder is touched, nor what is ours in it."""
+"""`fetch`: whatever a host sends as a run folder, it changes nothing outside that folder, nor our own files in it."""
 
 import json
 import os
@@ -16,7 +16,7 @@ EVIL = b"ssh-ed25519 AAAA evil\n"
 
 
 def member(name, data=b"", kind=tarfile.REGTYPE, link="", **more):
-    """One member, as it stands in a stream."""
+    """One member, as its bytes are in a stream."""
     info = tarfile.TarInfo(name)
     info.type, info.linkname, info.size = kind, link, len(data) if kind == tarfile.REGTYPE else 0
     for key, value in more.items():
@@ -33,12 +33,12 @@ def link(name, to):
 
 
 GOOD = member("./logs/rank-0.log", b"well\n")
-# As CVE-2025-4517 does it: each step of a chain is short, what it comes to is longer than realpath follows.
+# The trick of CVE-2025-4517: each link in a chain is short, but the resolved path is longer than realpath follows.
 CHAIN = [link(f"{'d' * 200}{n}", "d" * 200 + (str(n - 1) if n else "")) for n in range(16)]
 
 
 def attacks(home):
-    """Members that would harm `home`, by what they try."""
+    """Archive members that would harm `home`, by what they attempt."""
     ssh, keys = f"{home}/.ssh", "authorized_keys"
     folder = member("s", kind=tarfile.DIRTYPE)
     devices = [member("p", kind=tarfile.FIFOTYPE), member("d", kind=tarfile.CHRTYPE, devmajor=1, devminor=3)]
@@ -85,7 +85,7 @@ BROKEN = {
 
 
 def listed(*files, manifest="{}"):
-    """What list-files says: files as path and size, all of the second 0."""
+    """What list-files prints: files as path and size, all with second 0 as their time."""
     rows = [f"81a4 {size} 0 ./{path}\n" for path, size in files]
     return f"{manifest}\n{{}}\n{''.join(rows)}end\n".encode()
 
@@ -124,7 +124,7 @@ def test_an_archive_harms_nothing_and_the_rest_of_it_comes_home(hostile, attack)
 
 
 @pytest.mark.parametrize("broken", BROKEN)
-def test_a_stream_that_is_no_archive_is_that_hosts_fault(hostile, broken):
+def test_a_broken_archive_is_blamed_on_its_host(hostile, broken):
     rig = hostile(answers(BROKEN[broken]), good=answers(archive(member("logs/rank-1.log", b"fine\n"))))
     done = fetched(rig, "evil,good")
     assert done.code == 1, done.output
@@ -135,7 +135,7 @@ def test_a_stream_that_is_no_archive_is_that_hosts_fault(hostile, broken):
 
 
 def test_two_hosts_cannot_do_together_what_one_cannot(hostile):
-    """One sends links only, the other plain files only."""
+    """One host sends only links, the other only plain files."""
     rig = hostile({}, other=answers(archive(member("s/authorized_keys", EVIL), member("keys", EVIL))))
     ssh = str(rig.home / ".ssh")
     rig.servers["evil"].answers = answers(archive(link("s", ssh), link("keys", f"{ssh}/authorized_keys"), GOOD))
@@ -143,19 +143,19 @@ def test_two_hosts_cannot_do_together_what_one_cannot(hostile):
     assert done.code == 0, done.output
 
 
-def test_a_link_that_lies_here_is_not_followed(hostile):
+def test_a_local_link_is_not_followed(hostile):
     rig = hostile(answers(archive(member("ranks/x", EVIL), member("important", EVIL), GOOD)))
     (rig.runs / "R").mkdir()
     os.symlink(rig.home / ".ssh", rig.runs / "R/ranks")
     os.symlink(rig.home / "important", rig.runs / "R/important")
     done = rig.task("fetch", "--hosts", "evil", "--run", "R")
     assert done.code == 0, done.output
-    assert sorted(rig.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # as they were: links
+    assert sorted(rig.harm("R")) == ["work/runs/R/important", "work/runs/R/ranks"]  # still links, as before
     assert "'ranks/x' cannot be written here" in done.err
     assert "'important' cannot be written here: this name is a link" in done.err
 
 
-def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
+def test_sending_more_than_announced_ends_that_hosts_part(hostile, monkeypatch):
     monkeypatch.setattr(gather, "_GROWS", 0)
     large = member("large", b"x" * 40_000)
     junk = answers(archive(GOOD), b"junk")
@@ -166,7 +166,7 @@ def test_more_than_was_announced_ends_that_hosts_part(hostile, monkeypatch):
     assert "bomb: its list of files is incomplete" in done.err
 
 
-def test_a_host_that_announces_more_than_there_is_room_for_is_asked_for_nothing(hostile):
+def test_a_host_that_announces_more_than_the_disk_can_hold_is_asked_for_nothing(hostile):
     rig = hostile(answers(archive(GOOD), listed(("x", 10**15))), good=answers(archive(GOOD)))
     done = fetched(rig, "evil,good")
     assert done.code == 1
@@ -193,7 +193,7 @@ def test_a_stream_of_empty_files_ends(hostile, monkeypatch):
     assert "it has more than 502 files" in done.err, "500 and as many files and folders as were asked for"
 
 
-def test_a_list_of_files_without_end_is_that_hosts_fault(hostile, monkeypatch):
+def test_an_endless_list_of_files_is_blamed_on_its_host(hostile, monkeypatch):
     monkeypatch.setattr(gather, "MOST_LIST", 1 << 20)
     rig = hostile(answers(archive(GOOD), b"{}\n" + b"81a4 1 0 ./x\n" * (1 << 20)), good=answers(archive(GOOD)))
     done = fetched(rig, "evil,good")
@@ -202,7 +202,7 @@ def test_a_list_of_files_without_end_is_that_hosts_fault(hostile, monkeypatch):
 
 
 def test_more_files_than_fit_into_an_answer_come_home(hostile):
-    """17 MB of names are read; what was not sent of them is named."""
+    """Muster reads 17 MB of names and reports how many of those files were not sent."""
     names = [f"work/{number}/{'n' * 200}" for number in range(80_000)]
     rig = hostile(answers(archive(member(f"./{names[0]}", b"x")), listed(*((name, 1) for name in names))))
     done = fetched(rig)
@@ -211,7 +211,7 @@ def test_more_files_than_fit_into_an_answer_come_home(hostile):
     assert "79,999 files did not arrive" in done.err
 
 
-def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(hostile):
+def test_identical_files_of_two_hosts_are_kept_once_and_different_ones_apart(hostile):
     same = member("checkpoints/step-00000001/state.pt", b"weights") + member("a", b"1") + member("A", b"1")
     rig = hostile(
         answers(archive(same, member("out.txt", b"a"))), second=answers(archive(same, member("out.txt", b"b")))
@@ -227,7 +227,7 @@ def test_hosts_that_share_a_home_tell_the_same_and_others_keep_theirs_apart(host
 
 
 def test_a_real_run_comes_home_whole(hostile):
-    """By the real commands: long names, deep folders, a file of some MB; and once more, over what came before."""
+    """Uses the real commands: long names, deep folders, a file of some MB; then fetches again over the first copy."""
     rig = hostile({"look": look(runs=["R"])})
     run = rig.servers["evil"].home / ".muster/runs/R"
     deep = run / "/".join(["checkpoints", *["deep" * 20] * 4])

@@ -1,4 +1,4 @@
-"""`fetch` takes what is asked for and is not here yet, and loses nothing when it is cut, by real commands."""
+"""`fetch` copies only requested files that are not here yet, and loses nothing when interrupted; real commands."""
 
 import json
 import os
@@ -13,7 +13,7 @@ _BLOB = "huggingface/hub/models--a--b/blobs/" + "0f" * 32
 
 @pytest.fixture
 def rig(hostile):
-    """A host with a run of a script, as the agent leaves it."""
+    """A host with a script's run, as the agent leaves it."""
     made = hostile({"look": look(runs=["R"])}, other={"look": look(runs=["R"])})
     run = made.servers["evil"].home / ".muster/runs/R"
     for path, text in {
@@ -53,7 +53,7 @@ def transfers(rig):
     return [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
 
 
-def test_what_was_written_comes_and_downloads_and_unchanged_sent_files_stay(rig):
+def test_written_files_are_fetched_but_not_downloads_or_unchanged_sent_files(rig):
     done = fetch(rig)
     assert done.code == 0, done.output
     assert files(rig) == [
@@ -68,7 +68,7 @@ def test_what_was_written_comes_and_downloads_and_unchanged_sent_files_stay(rig)
     assert "--only home/.cache/huggingface brings it" in done.err
 
 
-def test_what_is_in_a_record_that_somebody_else_wrote_keeps_no_file_from_coming(rig):
+def test_an_odd_record_keeps_no_file_from_being_fetched(rig):
     rig.home_run.mkdir(parents=True)
     (rig.home_run / "record.json").write_text('{"nodes": 7}')
     done = fetch(rig, "--only", "logs")
@@ -85,17 +85,17 @@ def test_what_is_in_a_record_that_somebody_else_wrote_keeps_no_file_from_coming(
         (["nothing"], []),
     ],
 )
-def test_patterns_choose_what_comes_downloads_and_sent_files_too(rig, patterns, come):
+def test_patterns_choose_files_including_downloads_and_sent_files(rig, patterns, come):
     done = fetch(rig, *(word for pattern in patterns for word in ("--only", pattern)))
     assert done.code == 0, done.output
     assert files(rig) == come
 
 
-def test_what_is_here_is_not_sent_again_and_what_changed_or_went_is(rig):
+def test_a_second_fetch_takes_only_changed_and_locally_missing_files(rig):
     fetch(rig)
     count = len(transfers(rig))
     assert fetch(rig).code == 0
-    assert len(transfers(rig)) == count  # nothing was asked for
+    assert len(transfers(rig)) == count  # nothing was requested
     (rig.run / "work/outputs/ckpt.pt").write_text("better weights")
     (rig.home_run / "home/notes.txt").unlink()
     done = fetch(rig)
@@ -104,14 +104,14 @@ def test_what_is_here_is_not_sent_again_and_what_changed_or_went_is(rig):
     assert (rig.home_run / "home/notes.txt").read_text() == "mine"
 
 
-def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
+def test_a_fetch_after_a_broken_connection_keeps_whole_files_and_continues(rig):
     server = rig.servers["evil"]
     stream = archive(member("work/outputs/ckpt.pt", b"weights", mtime=1000), member("logs/rank-0.log", b"said"))
     server.answers = {**server.answers, "take-home": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
     done = fetch(rig)
     assert done.code == 1
     assert "continue it: muster fetch" in done.err
-    assert files(rig) == ["work/outputs/ckpt.pt"]  # the file that was cut is not there in part
+    assert files(rig) == ["work/outputs/ckpt.pt"]  # the truncated file is not there, not even in part
     del server.answers["take-home"]
     done = fetch(rig)
     assert done.code == 0, done.output
@@ -119,13 +119,13 @@ def test_a_fetch_whose_connection_broke_keeps_whole_files_and_goes_on(rig):
     assert len(files(rig)) == 6
 
 
-def test_a_fetch_that_was_killed_is_gone_on_with(rig):
+def test_a_killed_fetch_can_be_continued(rig):
     left = rig.home_run / ".fetch-evil"
     for path, text, time in (
-        ("work/outputs/ckpt.pt", "weights", 1000),  # whole
-        ("home/notes.txt", "min", 1000),  # in part
-        ("logs/rank-0.log", "said", 2000),  # as large as it shall be, but not finished
-        ("work/gone.txt", "gone", 1000),  # no longer there
+        ("work/outputs/ckpt.pt", "weights", 1000),  # complete
+        ("home/notes.txt", "min", 1000),  # incomplete
+        ("logs/rank-0.log", "said", 2000),  # full size, but its time shows that it was not finished
+        ("work/gone.txt", "gone", 1000),  # no longer on the host
     ):
         (left / path).parent.mkdir(parents=True, exist_ok=True)
         (left / path).write_text(text)
@@ -139,7 +139,7 @@ def test_a_fetch_that_was_killed_is_gone_on_with(rig):
 
 
 def test_hosts_keep_their_own_files_when_one_is_fetched_later(rig):
-    """The same path and stamp on two hosts, other content: both come, in whatever order they are fetched."""
+    """Two hosts have the same path and time with different content: both are copied, in whatever order."""
     run = rig.servers["other"].home / ".muster/runs/R/work/outputs"
     run.mkdir(parents=True)
     (run / "ckpt.pt").write_text("WEIGHTS")
@@ -153,7 +153,7 @@ def test_hosts_keep_their_own_files_when_one_is_fetched_later(rig):
 
 @pytest.mark.holds("unpacked-inside")
 def test_a_folder_that_becomes_a_link_before_it_is_sent_is_not_followed(rig):
-    """The list names a file in it; a container then makes the folder a link into the host's home."""
+    """The list has a file in a folder; a container then replaces that folder with a link into the host's home."""
     secret = rig.servers["evil"].home / ".ssh"
     secret.mkdir()
     (secret / "ckpt.pt").write_text("PRIVATE KEY")
@@ -165,7 +165,7 @@ def test_a_folder_that_becomes_a_link_before_it_is_sent_is_not_followed(rig):
     assert "'./work/outputs' is a link" in done.err
 
 
-def test_only_one_fetch_of_a_run_is_at_work(rig):
+def test_only_one_fetch_of_a_run_works_at_a_time(rig):
     from deploy.run.files import locks
 
     rig.home_run.mkdir()

@@ -1,4 +1,4 @@
-"""A cluster.toml that came with somebody's folder: nothing of what it asks for happens that nobody allowed and saw."""
+"""A cluster.toml that came with somebody's folder: Muster does nothing it asks for until the user allows it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.hostile.terminal import at_terminal
 from tests.hostile.watch import Watch
 
 HOSTS = '[[hosts]]\nname = "evil"\n'
-# As the console command, with the modules of the command that is typed alone.
+# Runs as the console command does, and imports only the modules of the typed command.
 PROGRAM = """
 import sys
 from deploy.commands import main as cli
@@ -27,7 +27,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make an
 
 @pytest.fixture
 def clone(hostile, monkeypatch):
-    """A clone with a script, in which one works, and a host that would be glad of a visit."""
+    """A clone with a script, in which the user works, and a host that would profit from a connection."""
     there = hostile({})
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "sesame-4711")
     (there.home / ".ssh/id_ed25519").write_text("the key\n")
@@ -36,27 +36,27 @@ def clone(hostile, monkeypatch):
 
 
 class Clone:
-    """`says` writes its cluster.toml; `types` is a command without a terminal, `person` one at a terminal."""
+    """`says` writes its cluster.toml; `types` runs a command without a terminal, `person` one at a terminal."""
 
     def __init__(self, there):
         self.there, self.folder = there, there.work
 
     def says(self, job="", hosts=HOSTS):
-        """Its cluster.toml."""
+        """Write its cluster.toml."""
         (self.folder / "cluster.toml").write_text(f"{hosts}[job]\n{job}\n")
 
     def types(self, *words):
-        """A command, and what it printed."""
+        """Run a command; returns its exit code and what it printed."""
         return self.there.task(*words)
 
     def person(self, *words, answers=(), **more):
-        """The same at a terminal, as a process of its own."""
+        """Run a command at a terminal, in a separate process."""
         return at_terminal(
             [sys.executable, "-c", PROGRAM, *words], self.folder, self.there.environment, answers, **more
         )
 
     def begins(self, *words, folder=None):
-        """A command as a process of its own, without a terminal."""
+        """Start a command without a terminal, in a separate process."""
         line, pipe = [sys.executable, "-c", PROGRAM, *words], subprocess.PIPE
         return subprocess.Popen(
             line, cwd=folder or self.folder, env=self.there.environment, stdin=subprocess.DEVNULL, stdout=pipe,
@@ -65,16 +65,16 @@ class Clone:
 
     @property
     def visits(self):
-        """How many connections the host has seen."""
+        """How many connections the host has received."""
         return len(self.there.servers["evil"]._transports)
 
     @property
     def answers(self):
-        """The files of what this user has allowed."""
+        """The files in which Muster keeps what this user has allowed."""
         return sorted((self.there.folder / "config/muster/allowed").glob("*"))
 
 
-# What a file says, and the words in which a person is asked for it.
+# What a cluster.toml asks for, and the words in which Muster asks a person to allow it.
 WISHES = {
     "a variable of the shell": ('secrets = ["AWS_SECRET_ACCESS_KEY"]', "secret AWS_SECRET_ACCESS_KEY from this shell"),
     "a private key": ('secrets = [{ name = "K", file = "~/.ssh/id_ed25519" }]', "secret K from HOME/.ssh/id_ed25519"),
@@ -110,8 +110,8 @@ WISHES = {
 
 @pytest.mark.holds("folder-asks")
 @pytest.mark.parametrize(("job", "words"), WISHES.values(), ids=WISHES)
-def test_what_a_file_asks_for_is_refused_by_name_where_nobody_can_answer_and_done_once_it_is_allowed(clone, job, words):
-    """The host is asked nothing, no word of the key is read, and the list says each thing as it is."""
+def test_a_files_wish_is_refused_by_name_without_a_terminal_and_granted_once_allowed(clone, job, words):
+    """Before that, Muster does not contact the host or print the secret, and the list shows each wish exactly."""
     fill(clone)
     clone.says(job)
     asked = words.replace("HOME", str(clone.there.home), 1) if "of this shell" not in words else words
@@ -131,9 +131,9 @@ def test_what_a_file_asks_for_is_refused_by_name_where_nobody_can_answer_and_don
 
 
 def fill(clone):
-    """What the files of WISHES name."""
+    """Create the files that WISHES refers to."""
     (clone.folder / "own.env").write_text("A=1\nB=${A}\n")
-    # `A` is the secret's value in the line between, whatever the last line says.
+    # In the second line, `A` is the secret's value, whatever a later line sets.
     (clone.folder / "sly.env").write_text("A=${AWS_SECRET_ACCESS_KEY}\nB=${A}\nA=1\nHOME\n")
     (clone.folder / "Dockerfile").write_text("FROM scratch\n")
     (clone.there.home / "important").write_text("NAME=value\n")
@@ -146,8 +146,8 @@ def fill(clone):
         (clone.folder / name).symlink_to(clone.there.home / target)
 
 
-def test_where_a_host_is_is_asked_even_for_a_host_that_is_typed(clone):
-    """`--hosts a` of somebody's file may be a machine of theirs."""
+def test_a_files_address_for_a_host_needs_consent_even_if_the_host_is_typed(clone):
+    """In somebody's file, `--hosts a` may be a machine of theirs."""
     clone.says(hosts='[[hosts]]\nname = "a"\naddress = "evil"\nuser = "x"\ngateway = "evil:22"\ninterface = "eth9"\n')
     refused = clone.types("status", "--hosts", "a")
     assert refused.code == USAGE
@@ -160,20 +160,20 @@ def test_where_a_host_is_is_asked_even_for_a_host_that_is_typed(clone):
 
 
 def commands():
-    """Every command that takes a file of hosts, with what else it needs."""
+    """Every command that reads a cluster.toml, with the other words that it needs."""
     more = {"port": ["80"], "exec": ["--", "true"], "leave": ["--hosts", "evil"], "join": ["--hosts", "evil"]}
-    # Without the option, these are about this machine.
+    # Without the option --cluster, these commands are about this machine.
     more |= {name: ["--cluster", "cluster.toml"] for name in ("runs", "down", "why", "tensorboard", "board")}
     more |= {"bootstrap": ["--yes"], "clean": ["--yes"], "export": ["--to", "jobset"]}
     for each in main.every_command():
-        # `resume` asks this user's records first, and reads a file only as the deploy that it becomes.
+        # `resume` reads this user's records first; it reads a cluster.toml only when it turns into a deploy.
         if "cluster" in {param.name for param in each.params} and each.name != "resume":
             yield each.name, more.get(each.name, [])
 
 
 @pytest.mark.holds("folder-asks")
 @pytest.mark.parametrize(("name", "words"), commands(), ids=[name for name, _ in commands()])
-def test_no_command_takes_a_cluster_from_a_file_that_nobody_allowed(clone, name, words):
+def test_no_command_uses_a_cluster_toml_that_nobody_allowed(clone, name, words):
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]')
     refused = clone.types(name, *words)
     assert (refused.code, clone.visits) == (USAGE, 0), refused.output
@@ -185,19 +185,19 @@ def test_no_command_takes_a_cluster_from_a_file_that_nobody_allowed(clone, name,
 
 @pytest.fixture(scope="module")
 def opened():
-    """The paths that this process opens, while a test fills it: Python takes no such hook back."""
+    """The paths that this process opens. One hook for all tests here, because Python cannot remove an audit hook."""
     paths = []
     sys.addaudithook(lambda event, args: paths.append(str(args[0])) if event == "open" else None)
     return paths
 
 
-# After the file, `login` waits for what a person types to ssh, and `board` for browsers.
+# After reading the file, `login` waits for a person to type to ssh, and `board` waits for browsers.
 READERS = [pytest.param(name, words, id=name) for name, words in commands() if name not in ("login", "board")]
 
 
 @pytest.mark.parametrize(("name", "words"), READERS)
-def test_a_command_reads_the_file_once_so_that_what_was_asked_is_what_is_used(clone, opened, name, words):
-    file = clone.folder.parent / "lab.toml"  # in the folder itself, a deploy would open it to send it
+def test_a_command_reads_the_file_once_so_it_uses_what_was_asked_about(clone, opened, name, words):
+    file = clone.folder.parent / "lab.toml"  # inside the folder, a deploy would also open it to send it
     file.write_text(f'{HOSTS}[job]\nscript = "train.py"\n')
     opened.clear()
     clone.types(name, "--cluster", str(file), "--allow-folder", *words[2 * ("--cluster" in words) :])
@@ -211,14 +211,14 @@ def test_the_python_api_raises_until_it_is_told_to_allow_it(clone, capsys):
     assert "allow_folder=True" in refused.value.hint
     cluster = api.Cluster(allow_folder=True)
     assert "AWS_SECRET_ACCESS_KEY" in capsys.readouterr().err
-    # It has grown since: what is added was not allowed to this object's owner either, unless it says so each time.
+    # The file has grown since then: its owner must allow the addition too, unless they pass allow_folder each time.
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY", "PATH"]')
     with pytest.raises(api.UsageError, match="secret PATH from this shell"):
         api.Cluster()
     assert cluster.hosts == ("evil",)
 
 
-def test_free_settings_are_not_asked_for(clone):
+def test_harmless_settings_need_no_consent(clone):
     clone.says(
         'script = "train.py"\nfolder = "."\nrequirements = "no"\nrestarts = 1\nrank = "all"\nobserve = false\n'
         'processes = 2\ngpus = 0\nshm_size = "1g"\nmemory = "2g"\npids = 100\nmax_hours = 1\nwait_lost = "90s"\n'
@@ -234,14 +234,14 @@ def test_free_settings_are_not_asked_for(clone):
 
 
 def _sets(said):
-    """What a command says that the file sets unasked."""
+    """The settings that a command reports as set by the file without asking."""
     (line,) = [line for line in said.splitlines() if line.startswith("cluster.toml sets ")]
     return line.removeprefix("cluster.toml sets ").split("; ")
 
 
 @pytest.mark.holds("stays-in-the-folder")
-def test_what_is_included_never_leads_out_of_the_folder(clone):
-    """Nobody can allow it: whoever wants it takes the link away."""
+def test_include_never_leads_out_of_the_folder(clone):
+    """Nobody can allow this: users who want the file sent must remove the link."""
     (clone.folder / "vocab").symlink_to(clone.there.home / ".ssh")
     clone.says('include = ["vocab/id_ed25519"]')
     refused = clone.types("push", "--allow-folder")
@@ -287,8 +287,8 @@ def test_ctrl_c_at_the_question_ends_the_command(clone):
 
 
 @pytest.mark.holds("folder-asks")
-def test_what_was_shown_is_what_is_used_though_the_file_is_another_by_then(clone):
-    """The owner of the folder waits until the question stands on the screen."""
+def test_a_command_uses_what_it_showed_even_if_the_file_has_changed_since(clone):
+    """The folder's owner waits until the question is on the screen, then changes the file."""
     clone.says()
 
     def meanwhile():
@@ -317,7 +317,7 @@ def test_a_secret_that_becomes_a_link_after_the_question_is_not_read(clone):
     assert clone.visits == 0
 
 
-def test_an_answer_for_a_file_of_variables_holds_for_what_it_took_from_the_shell(clone):
+def test_an_answer_for_an_env_file_covers_only_the_shell_variables_it_took_then(clone):
     (clone.folder / "own.env").write_text("A=1\n")
     clone.says('env_file = "own.env"')
     assert clone.types("status", "--allow-folder").code != USAGE
@@ -327,7 +327,7 @@ def test_an_answer_for_a_file_of_variables_holds_for_what_it_took_from_the_shell
     assert "with AWS_SECRET_ACCESS_KEY of this shell" in refused.output
 
 
-def test_a_file_of_variables_elsewhere_is_not_opened_before_a_yes(clone):
+def test_an_env_file_outside_the_folder_is_not_opened_before_a_yes(clone):
     watch = Watch(clone.there.home)
     clone.says('env_file = "../home/important"')
     refused = clone.types("status")
@@ -342,7 +342,7 @@ def test_a_file_of_variables_elsewhere_is_not_opened_before_a_yes(clone):
     assert "AWS_SECRET_ACCESS_KEY of this shell" in asked.screen
 
 
-def test_programs_get_their_rows_alone_and_people_the_list(clone):
+def test_json_output_has_only_rows_and_the_list_goes_to_standard_error(clone):
     clone.says('mounts = ["/data:/data"]')
     said = clone.types("status", "--allow-folder", "--json")
     assert [json.loads(line)["host"] for line in said.out.splitlines()] == ["evil"]
@@ -352,7 +352,7 @@ def test_programs_get_their_rows_alone_and_people_the_list(clone):
     )
 
 
-# How words of a file would hide or forge what a person reads.
+# Tricks by which text in a file could hide or forge what a person reads.
 TRICKS = {
     "clears the screen": ("/a\\u001b[2J\\u001b[H", "/a\\x1b[2J\\x1b[H"),
     "shows itself backwards": ("/a\\u202egpj.b", "/a\\u202egpj.b"),
@@ -363,7 +363,7 @@ TRICKS = {
 
 
 @pytest.mark.parametrize(("word", "shown"), TRICKS.values(), ids=TRICKS)
-def test_words_of_a_file_are_shown_as_plain_letters(clone, word, shown):
+def test_text_from_a_file_is_shown_in_plain_ascii(clone, word, shown):
     clone.says(f'on_end = "run {word}"')
     refused = clone.types("status")
     assert f"on-end run {shown} once" in refused.output
@@ -395,7 +395,7 @@ def test_ten_thousand_hosts_do_not_push_the_one_line_off_the_screen(clone):
     assert clone.visits == 0
 
 
-def test_more_than_a_person_reads_is_not_asked_on_a_terminal(clone):
+def test_a_list_too_long_to_read_is_not_asked_at_a_terminal(clone):
     names = ", ".join(f'"NAME_{number}"' for number in range(500))
     clone.says(f"secrets = [{names}]")
     said = clone.person("status", answers=["y"])
@@ -419,7 +419,7 @@ def test_a_file_with_two_readings_is_refused(clone, text):
 
 
 def planted(clone):
-    """An answer of this user that allows the clone what it asks for, away from its place."""
+    """This user's answer that allows what the clone asks for: its path and text."""
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]')
     assert clone.types("status", "--allow-folder").code != USAGE
     (kept,) = clone.answers
@@ -461,8 +461,8 @@ def test_an_answer_of_another_user_is_not_believed(clone):
 
 
 @pytest.mark.holds("answers-are-yours")
-def test_an_answer_holds_for_the_folder_that_was_asked_about_and_for_no_other_at_its_path(clone):
-    """Another clone at the same path, and the same files elsewhere."""
+def test_an_answer_holds_for_the_same_folder_and_for_no_other_at_its_path(clone):
+    """Neither for another clone at the same path, nor for the same files elsewhere."""
     planted(clone)
     elsewhere = clone.there.folder / "elsewhere"
     clone.folder.rename(elsewhere)
@@ -476,8 +476,8 @@ def test_an_answer_holds_for_the_folder_that_was_asked_about_and_for_no_other_at
 
 
 @pytest.mark.parametrize("place", ["by its settings", "by a link"])
-def test_answers_that_lie_in_the_folder_that_asks_are_not_believed_and_that_is_said(clone, monkeypatch, place):
-    """A clone can bring the configuration folder along, where a shell's own settings lead there."""
+def test_answers_stored_in_the_asking_folder_are_not_believed_and_muster_says_so(clone, monkeypatch, place):
+    """A clone can contain the configuration folder if the shell's own settings point there."""
     clone.says()
     monkeypatch.setenv("XDG_CONFIG_HOME", str(clone.folder / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(clone.folder / "state"))
@@ -491,7 +491,7 @@ def test_answers_that_lie_in_the_folder_that_asks_are_not_believed_and_that_is_s
     assert clone.types("status").code == USAGE
 
 
-def test_where_nothing_can_be_kept_a_person_is_asked_each_time_and_told_why(clone, monkeypatch):
+def test_if_no_answer_can_be_kept_a_person_is_asked_each_time_and_told_why(clone, monkeypatch):
     (clone.there.folder / "config").write_text("a file in the place of the folder")
     clone.says()
     for _ in range(2):
@@ -501,7 +501,7 @@ def test_where_nothing_can_be_kept_a_person_is_asked_each_time_and_told_why(clon
     assert clone.visits == 2
 
 
-def test_two_commands_at_once_both_have_their_answer(clone):
+def test_two_simultaneous_commands_both_keep_their_answer(clone):
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]')
     both = [clone.begins("status", "--allow-folder") for _ in range(2)]
     for process in both:
@@ -523,7 +523,7 @@ def test_completion_reads_names_and_neither_asks_nor_connects(clone):
 
 @pytest.fixture
 def others(clone):
-    """A clone that another user owns."""
+    """The clone, owned by another user."""
     for folder, below, files in os.walk(clone.folder):
         for name in (folder, *(os.path.join(folder, each) for each in (*below, *files))):
             os.chown(name, 1234, 1234)
@@ -546,7 +546,7 @@ def test_in_another_users_folder_every_setting_is_asked_for(others, monkeypatch)
 @pytest.mark.holds("others-folder")
 @pytest.mark.parametrize("part", ["the folder", "the work tree above", ".git", "a folder between"])
 def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes(clone, part):
-    """What git calls a dubious ownership."""
+    """Git calls this dubious ownership."""
     inner = clone.folder / "sub/inner"
     inner.mkdir(parents=True)
     (clone.folder / ".git").mkdir()
@@ -566,7 +566,7 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
 
 
 def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
-    """As in a container with a number for a user: `~` would be a folder of the clone."""
+    """Example: a container that runs as a number without a user. There, `~` would be a folder in the clone."""
     clone.says()
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         monkeypatch.setenv(name, "relative")
@@ -599,7 +599,7 @@ def test_a_cluster_toml_that_leads_out_of_the_folder_is_not_read(clone, tmp_path
 
 @pytest.mark.holds("stays-in-the-folder")
 def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
-    """The link came with the clone, and leads to where a login looks for programs."""
+    """The link came with the clone and points to a folder where a login looks for programs."""
     place = clone.there.home / "bin"
     place.mkdir()
     clone.there._before = clone.there._seen()
@@ -617,7 +617,7 @@ def test_runs_are_written_through_a_link_of_the_folder_only_after_a_yes(clone):
 
 
 def linked(clone, name, target):
-    """The clone's runs, or its newest one, are a link that came with it."""
+    """Replace the clone's `runs`, or one run in it, with a link, as if it had come with the clone."""
     for path in sorted(clone.there.runs.rglob("*"), reverse=True):
         path.unlink() if path.is_file() else path.rmdir()
     if name == "runs":
@@ -629,8 +629,8 @@ def linked(clone, name, target):
 @pytest.mark.parametrize(
     "words", [("report", "project"), ("fetch", "--run", "project"), ("down", "--run", "project", "--delete")]
 )
-def test_a_folder_beside_the_clone_is_no_run_that_is_written_or_deleted_before_a_yes(clone, words):
-    """`runs` leads to where the clones lie: each of the user's projects looks like a run in it."""
+def test_a_folder_next_to_the_clone_is_not_written_or_deleted_as_a_run_before_a_yes(clone, words):
+    """`runs` points to the folder that has all clones, where each of the user's projects looks like a run."""
     project = clone.there.folder / "project"
     project.mkdir()
     (project / "report.html").write_text("mine\n")
@@ -644,7 +644,7 @@ def test_a_folder_beside_the_clone_is_no_run_that_is_written_or_deleted_before_a
 
 @pytest.mark.holds("stays-in-the-folder")
 @pytest.mark.parametrize("name", ["latest", "r1"])
-def test_a_link_among_the_runs_leads_to_no_run_elsewhere(clone, name):
+def test_a_link_in_runs_is_not_followed_to_a_run_elsewhere(clone, name):
     project = clone.there.folder / "project"
     (project / "logs").mkdir(parents=True)
     (project / "report.html").write_text("mine\n")

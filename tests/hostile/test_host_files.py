@@ -1,5 +1,7 @@
-"""What a container made of its run's folder, and what is done on a host with that folder: the scripts as they are sent,
-run by `sh` in a home of their own, with an engine that says what a test wants.
+"""What a container made of its run folder, and what Muster does on a host with that folder.
+
+The scripts are exactly those that Muster sends. `sh` runs them in a private home, with a fake engine that answers as a
+test wants.
 """
 
 import base64
@@ -21,7 +23,7 @@ from deploy.run.files import apart
 
 RUN = "r1"
 SCRIPTS = Scripts(commands.__file__)
-# `docker` as these scripts need it: one container of ours, in the state that the file `state` has.
+# A fake `docker` for these scripts: one container of this user, in the state that the file `state` has.
 DOCKER = """#!/bin/sh
 here=$(dirname "$0")
 echo "$*" >>"$here/said"
@@ -37,7 +39,7 @@ EVENT = {"t": 1.0, "kind": "step", "step": 7, "rank": 0}
 
 
 class Host:
-    """A home with something to lose, and a run in it."""
+    """A home with files to lose, and a run in it."""
 
     def __init__(self, folder: Path, without: str = "") -> None:
         self.home, self.tools = folder / "home of me", folder / "tools"
@@ -55,12 +57,12 @@ class Host:
             self.set(without, "#!/bin/sh\nexit 1\n")
 
     def set(self, name: str, text: str) -> None:
-        """A tool, or what one says."""
+        """Write a tool, or a file that decides what a tool prints."""
         (self.tools / name).write_text(text)
         (self.tools / name).chmod(0o755)
 
     def sh(self, argv, shell="sh", timeout=20, input=b"", **more):
-        """The command there; `shell` in place of sh."""
+        """Run the command on the host; `shell` replaces sh."""
         line = [shell if word == "sh" else word for word in argv]
         paths = {"HOME": str(self.home), "PATH": f"{self.tools}:{os.environ['PATH']}"}
         return subprocess.run(line, env=paths, cwd=self.home, capture_output=True, timeout=timeout, input=input, **more)
@@ -76,12 +78,12 @@ def host(tmp_path):
 
 @pytest.fixture(params=["dd", "busybox"])
 def any_host(request, tmp_path):
-    """A host whose dd can open a file without following links, and one whose cannot."""
+    """A host whose dd can open a file without following links, and a host whose dd cannot."""
     return Host(tmp_path, without="dd" if request.param == "busybox" else "")
 
 
 def follow(host, **more):
-    """All that a follower is told of a run that has ended: words by path."""
+    """Everything a follower receives about a run that has ended, as a list of words for each file."""
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
     output = host.sh(argv, **more).stdout.decode()
     rows = [line.split(" ") for line in output.splitlines() if line.startswith("MARK ")]
@@ -90,7 +92,7 @@ def follow(host, **more):
 
 
 def document(host, **more):
-    """Every text that was told."""
+    """The contents of all files that the follower received, joined."""
     return b"".join(base64.b64decode(row[-2]) for row in follow(host, **more) if row[0] != "big")
 
 
@@ -104,7 +106,7 @@ LINKS = {
 @pytest.mark.holds("no-links-followed")
 @pytest.mark.parametrize("part", ["nodes", "outcome"])
 @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
-def test_a_start_clears_the_run_and_nothing_a_link_leads_to(host, link, part):
+def test_a_start_clears_the_run_but_nothing_behind_a_link(host, link, part):
     link(host.run, part)
     (host.run / "logs/kept.json").write_text("{}")
     (host.run / "nodes/a b\n-c.json").write_text("{}") if part != "nodes" else None
@@ -120,7 +122,7 @@ def test_a_start_clears_the_run_and_nothing_a_link_leads_to(host, link, part):
 @pytest.mark.holds("no-links-followed")
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("link", LINKS.values(), ids=LINKS)
-def test_a_follower_is_told_nothing_that_a_link_leads_to(any_host, link, shell):
+def test_a_follower_receives_nothing_from_behind_a_link(any_host, link, shell):
     (any_host.run / "nodes/a.json").write_text('{"node": "a"}')
     link(any_host.run, "outcome")
     assert document(any_host, shell=shell) == b'{"node": "a"}'
@@ -129,7 +131,7 @@ def test_a_follower_is_told_nothing_that_a_link_leads_to(any_host, link, shell):
 @pytest.mark.holds("no-links-followed")
 @pytest.mark.parametrize("shell", ["sh", "bash"])
 @pytest.mark.parametrize("path", ["link.json", "ranks/link", "nodes/a", "ranks/fifo", "../../../important", "ranks/.."])
-def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, path, shell):
+def test_a_file_that_became_a_link_or_a_fifo_after_listing_is_not_read(any_host, path, shell):
     run = any_host.run
     (run / "link.json").symlink_to(any_host.home / "important")
     (run / "ranks/link").symlink_to("../../../../important")
@@ -144,7 +146,7 @@ def test_what_became_a_link_or_a_fifo_since_it_was_listed_is_not_read(any_host, 
 
 
 @pytest.mark.holds("nothing-hangs")
-def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
+def test_fifos_folders_and_names_with_line_ends_block_nothing(any_host):
     run = any_host.run
     (run.parent / "zzz").touch()
     for path in (
@@ -172,7 +174,7 @@ def test_fifos_sockets_folders_and_names_of_two_lines_stop_nothing(any_host):
 
 
 @pytest.mark.holds("nothing-hangs")
-def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
+def test_a_huge_document_is_reported_and_never_held_in_memory(host):
     with (host.run / "outcome/a.json").open("w") as huge:
         huge.truncate(1 << 40)
     with (host.run / "config.json").open("w") as huge:
@@ -183,7 +185,7 @@ def test_a_document_that_is_none_is_named_and_never_held_in_memory(host):
 
 
 @pytest.mark.holds("nothing-hangs")
-def test_an_engine_that_hangs_is_told_of_and_the_files_are_read_nevertheless(host):
+def test_a_hung_engine_is_reported_and_the_files_are_still_read(host):
     host.set("docker", '#!/bin/sh\n[ "$1" = logs ] || exec sleep 60\n')
     host.set("timeout", f'#!/bin/sh\ncase $1 in [28]) shift ;; esac\nexec {shutil.which("timeout")} 0.2 "$@"\n')
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
@@ -200,7 +202,7 @@ def test_an_engine_that_hangs_is_told_of_and_the_files_are_read_nevertheless(hos
         told.terminate()
 
 
-def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host):
+def test_growing_files_are_sent_completely_in_pieces_also_from_an_offset(any_host):
     data = os.urandom(commands.PIECE * 3 + 5)
     (any_host.run / "ranks/rank-0.jsonl").write_bytes(data)
     (any_host.run / "outcome/a.json").write_text("{}")
@@ -217,8 +219,8 @@ def test_all_that_grows_is_told_whole_in_pieces_also_from_where_it_was(any_host)
     assert [base64.b64decode(text) for text in output] == [data[-3:]]
 
 
-def test_who_has_the_files_of_hundreds_of_hosts_says_so_and_goes_on(host):
-    """A system takes 128 KiB in one word of a command: with 256 hosts of 8 ranks, none could be followed again."""
+def test_a_follower_with_files_of_hundreds_of_hosts_continues_where_it_was(host):
+    """The kernel takes 128 KiB in one argument; with 256 hosts of 8 ranks, no run could be followed again."""
     data = b'{"t": 1795238100.123, "kind": "began"}\n'
     (host.run / "ranks/rank-7.jsonl").write_bytes(data)
     here = {f"ranks/rank-{rank}.jsonl": f"123456789 {apart.time_in(data)}" for rank in range(4096)}
@@ -230,8 +232,8 @@ def test_who_has_the_files_of_hundreds_of_hosts_says_so_and_goes_on(host):
     ]
 
 
-def test_thousands_of_files_are_told_of_in_seconds_and_the_verdict_last(host):
-    """Hosts that share a home, and a login node of Slurm: a look at 300 files took dash 8 s of CPU, at 600 a minute."""
+def test_hundreds_of_files_are_sent_in_seconds_and_the_verdict_last(host):
+    """Hosts that share a home, and a Slurm login node: dash took 8 s of CPU for 300 files, and a minute for 600."""
     for rank in range(400):
         (host.run / f"ranks/rank-{rank}.jsonl").write_text(f'{{"t": {rank}.5}}\n')
         (host.run / f"nodes/n{rank}.json").write_text("{}")
@@ -246,7 +248,7 @@ def test_thousands_of_files_are_told_of_in_seconds_and_the_verdict_last(host):
     assert [row[3] for row in rows if row[0] == "add"] == [base64.b64encode(b"\n").decode()] * 400
 
 
-def test_a_file_is_told_from_its_beginning_where_another_hosts_of_that_name_is_known(any_host):
+def test_a_file_is_sent_from_its_beginning_if_the_known_one_is_another_hosts(any_host):
     own = b'{"t": 1795238100.123, "kind": "began"}\n'
     (any_host.run / "ranks/rank-0.jsonl").write_bytes(own)
     anothers = apart.time_in(b'{"t": 1795230000.456, "kind": "began"}\n')
@@ -257,7 +259,7 @@ def test_a_file_is_told_from_its_beginning_where_another_hosts_of_that_name_is_k
 
 
 @pytest.mark.parametrize("folder", ["telemetry", "scalars"])
-def test_what_the_machine_does_and_a_script_measures_is_told_as_it_grows(any_host, folder):
+def test_telemetry_and_scalars_are_sent_as_they_grow(any_host, folder):
     (any_host.run / folder / "a.jsonl").write_text('{"t": 1.0, "node": "a"}\n')
     (any_host.run / folder / ".hidden.jsonl").write_text("x")
     (any_host.run / folder / "a.txt").write_text("x")
@@ -296,7 +298,7 @@ def test_a_ranks_log_is_read_whole_and_while_it_grows(any_host):
 
 
 @pytest.mark.holds("no-links-followed")
-def test_status_and_runs_tell_nothing_that_a_link_leads_to(any_host):
+def test_status_and_runs_print_nothing_from_behind_a_link(any_host):
     mounted = any_host.run
     (any_host.home / "project/rank-0.jsonl").write_text('{"kind": "step", "mine": 1}\n')
     (mounted / "ranks").rmdir()
@@ -307,7 +309,7 @@ def test_status_and_runs_tell_nothing_that_a_link_leads_to(any_host):
     assert b"mine" not in output
 
 
-def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
+def test_status_prints_steps_and_verdicts_from_plain_files(any_host):
     (any_host.run / "ranks/rank-0.jsonl").write_text(json.dumps(EVENT) + "\n")
     (any_host.run / "outcome/a.json").write_text('{"verdict":\n "done"}')
     output = any_host.sh(commands.status([RUN])).stdout.decode().splitlines()
@@ -317,7 +319,7 @@ def test_status_tells_steps_and_verdicts_of_plain_files(any_host):
 
 @pytest.mark.holds("quoted")
 @pytest.mark.parametrize("run", ["r2", "../../important", "x ../../important", "*", "-rf", "$(touch pwned)"])
-def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, run):
+def test_an_odd_run_name_stays_one_word_and_only_that_runs_start_is_cancelled(host, run):
     marks = [host.run.parent / f"{name}=t-0.starting" for name in ("r2", "r2.1")]
     for mark in marks:
         mark.touch()
@@ -329,7 +331,7 @@ def test_a_runs_name_is_one_word_and_its_start_is_all_that_is_cancelled(host, ru
 
 @pytest.mark.holds("quoted")
 @pytest.mark.parametrize("run", ["x/e; touch pwned #", "a b", "../../project", "-n", "r1\nnode r2", "a&b", ""])
-def test_a_run_of_an_odd_name_is_none_of_which_a_script_tells(host, run):
+def test_status_reads_nothing_for_a_run_with_an_odd_name(host, run):
     (host.home / "project/ranks").mkdir(exist_ok=True)
     (host.home / "project/ranks/rank-0.jsonl").write_text('{"kind": "step", "mine": 1}\n')
     assert b"mine" not in host.sh(commands.status([run])).stdout
@@ -342,7 +344,7 @@ def start(host, look, folder=None, new=True, label="t-0", keep=()):
 
 
 @pytest.mark.holds("own-start-only")
-def test_a_start_does_not_go_into_what_is_there_and_leaves_it(host):
+def test_a_start_refuses_an_existing_folder_and_leaves_it(host):
     (host.run / "checkpoints").mkdir()
     done = start(host, "exit 0")
     assert done.returncode == 1
@@ -352,7 +354,7 @@ def test_a_start_does_not_go_into_what_is_there_and_leaves_it(host):
 
 
 @pytest.mark.holds("own-start-only")
-def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(host):
+def test_a_failed_start_removes_only_its_own_folder_and_containers(host):
     new = host.run.parent / "r2"
     host.set("ids", "0123456789ab\n")
     assert start(host, "exit 7", new).returncode == 7
@@ -362,12 +364,12 @@ def test_a_start_that_fails_takes_back_its_own_folder_and_its_own_containers(hos
         "ps --all --quiet --no-trunc --filter label=muster.start=t-0",
         "rm --force --volumes 0123456789ab",
     ]
-    # The same in a folder that was there: it stays.
+    # In a folder that existed before, the same start fails and the folder stays.
     assert start(host, "exit 7", new=False).returncode == 7
     assert host.run.is_dir()
 
 
-def test_a_start_makes_the_folders_of_the_paths_that_are_kept(host):
+def test_a_start_creates_the_folders_for_kept_paths(host):
     new = host.run.parent / "r2"
     paths = ("/data/out", "/odd $(touch pwned)/*", "/-rf")
     assert start(host, "exit 0", new, keep=paths).returncode == 0
@@ -389,7 +391,7 @@ def test_a_kept_path_that_an_earlier_start_made_a_link_is_refused(host, link):
 
 
 @pytest.mark.holds("own-start-only")
-def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_make(host):
+def test_an_undo_finds_its_start_by_label_and_leaves_folders_it_did_not_create(host):
     output = host.tools / "said"
     assert host.sh(commands.script("undo", "t-0", str(host.run), "fresh")).returncode == 0
     assert host.run.is_dir(), "no container of that start: the folder is somebody else's"
@@ -401,7 +403,7 @@ def test_an_undo_goes_by_the_label_of_its_start_and_leaves_a_folder_it_did_not_m
     assert host.untouched()
 
 
-def test_many_files_of_a_container_hold_nobody_up(host):
+def test_thousands_of_files_from_a_container_do_not_slow_the_follower(host):
     for number in range(3000):
         (host.run / f"outcome/x{number}.json").write_text("")
     (host.run / "nodes/a.json").write_text('{"node": "a"}')
@@ -416,7 +418,7 @@ def delete(host, run=RUN):
 
 
 @pytest.mark.holds("deletes-own-run")
-def test_a_deleted_run_is_gone_with_all_it_wrote_and_nothing_a_link_leads_to(any_host):
+def test_deleting_a_run_removes_all_it_wrote_but_nothing_behind_a_link(any_host):
     run = any_host.run
     (run / "work/outputs").mkdir(parents=True)
     (run / "work/outputs/a\nb -rf $(touch pwned)").write_bytes(b"x" * 5000)
@@ -452,7 +454,7 @@ def test_a_run_folder_that_is_a_link_is_not_followed_by_a_delete(host):
     assert (host.home / "elsewhere/file").exists()
 
 
-def test_what_the_client_says_beside_its_answer_is_no_part_of_the_state(host):
+def test_error_output_of_the_docker_client_is_no_part_of_the_state(host):
     noisy = DOCKER.replace("here=", 'echo "ERROR: ld.so: object gone.so cannot be preloaded" >&2; here=', 1)
     host.set("docker", noisy.replace("""'{"State":""", """'{"Id":"0","State":"""))
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
@@ -460,7 +462,7 @@ def test_what_the_client_says_beside_its_answer_is_no_part_of_the_state(host):
     assert json.loads(state)["State"]["Status"] == "exited"
 
 
-def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
+def test_a_full_disk_is_reported_although_nothing_can_be_written_there(host):
     if os.getuid() != 0:
         pytest.skip("mounting a small disk needs root")
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
@@ -477,8 +479,8 @@ def test_a_full_disk_is_told_of_although_nothing_can_be_written_there(host):
         subprocess.run(["umount", "--lazy", host.run], check=True)
 
 
-def test_a_run_that_has_just_written_is_not_old_though_its_folder_is(host):
-    """A run of many weeks made its folders when it began: `muster clean --runs all --older 30d` takes no such run."""
+def test_a_run_that_has_just_written_is_not_old_even_if_its_folder_is(host):
+    """A run of many weeks has old folders; `muster clean --runs all --older 30d` must not take it for an old run."""
     began = time.time() - 40 * 86400
     (host.run / "ranks/rank-0.jsonl").write_text("{}")
     for path in (host.run, *(path for path in host.run.iterdir() if path.is_dir())):
@@ -488,8 +490,8 @@ def test_a_run_that_has_just_written_is_not_old_though_its_folder_is(host):
 
 
 @pytest.mark.parametrize("name", ["lost+found", "my folder", "with\nline"])
-def test_a_folder_that_is_none_of_a_push_keeps_nobody_from_cleaning(host, name):
-    """As where a disk was mounted in their place."""
+def test_a_foreign_folder_among_pushed_ones_does_not_stop_clean(host, name):
+    """Example: a disk was mounted in place of that folder."""
     there = host.home / ".muster/folders" / os.uname().nodename
     for each in ("0123456789", ".coming.0123456789", name):
         (there / each).mkdir(parents=True)

@@ -1,7 +1,8 @@
-"""A folder that somebody else made: looking at it runs nothing, reads nothing outside of it, and ends in time.
+"""A folder that somebody else made: looking at it runs nothing, reads nothing outside it, and ends in time.
 
-Each attack is a folder. `muster` is typed in it, and three things are looked at: a file that any command of the folder
-would make, who opened files of a private folder beside it, and what was printed.
+Each attack is a folder in which a test types `muster`. The test then checks three things: whether a file exists that
+any command of the folder would create, whether any process opened files of a private folder next to it, and what
+`muster` printed.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from deploy.commands import main
 from tests.hostile.watch import Watch
 
 HOME = Path(__file__).resolve().parents[2]
-# `muster`, as an installed one starts: without the current folder on Python's path.
+# `muster`, started as an installed one: without the current folder on Python's path.
 MUSTER = "import deploy.commands.main as m; m.main()"
 SECRET = "sesame-of-the-private-folder"
-# By the clock; of the processor; and kB above what an idle `muster` has.
+# Limits: wall-clock seconds, CPU seconds, and kB of memory above an idle `muster`.
 MOST_S, MOST_CPU_S, MOST_MEMORY = 120, 20, 64 << 10
 
 
 class Scene:
-    """`folder`: the attack's. `private`: the user's own, with a git repository. `ran`: a file that commands make."""
+    """`folder`: the attack. `private`: the user's own, with a git repository. `ran`: a file that attacks create."""
 
     def __init__(self, top: Path) -> None:
         self.top, self.folder, self.private, self.ran = top, top / "clone", top / "private", top / "RAN"
@@ -58,14 +59,14 @@ class Scene:
         return f"touch {self.ran}; cat"
 
     def write(self, name: str, text: str | bytes = "") -> Path:
-        """Write a file of the folder."""
+        """Write a file in the folder."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         return path
 
     def git(self, *words: str, folder: Path | None = None) -> str:
-        """git, with its usual settings."""
+        """Run git with its usual settings."""
         who = ("-c", "user.name=a", "-c", "user.email=a@b.test", "-c", "init.defaultBranch=main")
         command = ["git", *who, "-C", str(folder or self.folder), *words]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
@@ -74,7 +75,7 @@ class Scene:
         ).stdout.strip()
 
     def repository(self, folder: Path | None = None) -> Path:
-        """Make a folder a repository with one commit of all that is in it; its `.git`."""
+        """Make a folder a repository, with one commit of everything in it; returns its `.git`."""
         folder = folder or self.folder
         self.git("init", "-q", folder=folder)
         self.git("add", "--all", folder=folder)
@@ -88,9 +89,9 @@ class Scene:
         self.write("train.py", "print('changed')\n")
 
     def muster(self, *words: str) -> tuple[int, str]:
-        """`muster` in the folder, with nothing of this user's: its exit code and what it prints.
+        """Run `muster` in the folder, without the user's own settings; returns its exit code and output.
 
-        In a fork of this process, which has imported it; `started` starts it as a shell does.
+        It runs in a fork of this process, which has already imported it; `started` starts it as a shell does.
         """
         with TemporaryFile() as output:
             before = _memory()
@@ -104,7 +105,7 @@ class Scene:
             return code, output.read().decode(errors="replace")
 
     def started(self, *words: str) -> tuple[int, str]:
-        """The same, in a process of its own."""
+        """As `muster`, but as a new Python process."""
         done = subprocess.run(
             [sys.executable, "-P", "-c", MUSTER, *words],
             cwd=self.folder,
@@ -120,7 +121,7 @@ class Scene:
     @property
     def _environment(self) -> dict[str, str]:
         return {
-            # As some have it: an empty entry is the current folder too.
+            # Some users have an empty entry, or one for the current folder, in their PATH.
             "PATH": f".::{os.environ['PATH']}",
             "HOME": str(self.home),
             "XDG_CONFIG_HOME": str(self.home / "config"),
@@ -154,12 +155,12 @@ class Scene:
 
 
 def _memory() -> int:
-    """What this process has in memory, in kB."""
+    """The memory of this process, in kB."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() >> 10
 
 
 def _ended(child: int) -> tuple[int, resource.struct_rusage]:
-    """The exit code of a child, which has MOST_S seconds, and what it used."""
+    """The exit code of a child and the resources it used; the test fails after MOST_S seconds."""
     end = time.monotonic() + MOST_S
     while time.monotonic() < end:
         done, status, usage = os.wait4(child, os.WNOHANG)
@@ -175,12 +176,12 @@ ATTACKS = {}
 
 
 def attack(make):
-    """A folder that is tried: `make` gets a Scene, and returns words that the answer must have, if any."""
+    """Register an attack: `make` gets a Scene, and may return words that the output must contain."""
     ATTACKS[make.__name__] = make
     return make
 
 
-# Repositories whose settings name programs.
+# Repositories with settings that start programs.
 
 
 def _filtered(scene, settings):
@@ -291,7 +292,7 @@ def a_repository_within_the_folder_has_a_filter(scene):
     (inner / "lib.py").write_text("2\n")
 
 
-# Repositories that lead elsewhere.
+# Repositories that point to other places.
 
 
 @attack
@@ -453,7 +454,7 @@ def runs_is_a_link(scene):
     (scene.folder / "data").symlink_to(scene.private)
 
 
-# Things that are no files, or far too much.
+# Pipes and links instead of files, and files that are far too large or too many.
 
 
 @attack
@@ -551,7 +552,7 @@ def links_in_circles(scene):
         (scene.folder / name).symlink_to(target)
 
 
-# Files that name packages.
+# Files that declare packages.
 
 
 def _needs(scene, text, *expected):
@@ -722,7 +723,7 @@ def a_lock_names_a_folder_elsewhere(scene):
     return "uv.lock"
 
 
-# What programs that Muster starts would take from the current folder.
+# Files that programs started by Muster would pick up from the current folder.
 
 
 @attack
@@ -779,7 +780,7 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
     expected = ATTACKS[name](scene)
     ask = scene.started if name == modules_and_settings_that_programs_would_take.__name__ else scene.muster
     watch = Watch(scene.private)
-    # What is refused for its packages is refused before a script of this machine starts.
+    # Muster refuses odd packages before it starts a script on this machine, so `up` is tried as well.
     refused = (expected or "").startswith(("requirements", "pyproject", "uv.lock"))
     answers = [ask(*words) for words in (COMMANDS if not expected else (COMMANDS[0], UP) if refused else COMMANDS[:1])]
     printed = "".join(text for _, text in answers)
@@ -794,7 +795,7 @@ def test_looking_at_a_folder_runs_nothing_and_reads_nothing_outside(tmp_path, na
 
 
 @pytest.mark.holds("addresses-asked")
-def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_path):
+def test_a_git_source_needs_consent_before_it_is_fetched_with_the_users_keys(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "x @ git+https://127.0.0.1:9/x.git@v1\ny @ git+ssh://git@127.0.0.1/y.git\n")
     code, printed = scene.muster(*COMMANDS[0])
@@ -811,7 +812,7 @@ def test_a_git_source_is_asked_for_before_it_is_fetched_with_the_users_keys(tmp_
 
 @pytest.fixture
 def listener():
-    """A server on loopback; gives its port, and who connected to it."""
+    """A server on the loopback address; yields its port, and a function that returns who has connected."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(0)
 
@@ -853,7 +854,7 @@ FETCHED = {
 
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("name", FETCHED)
-def test_an_address_is_asked_for_before_anything_is_asked_of_it(tmp_path, listener, name):
+def test_an_address_needs_consent_before_muster_contacts_it(tmp_path, listener, name):
     scene, (port, heard) = Scene(tmp_path), listener
     path, text = FETCHED[name]
     scene.write(path, text.format(url=f"http://127.0.0.1:{port}", port=port))
@@ -869,7 +870,7 @@ def test_an_address_is_asked_for_before_anything_is_asked_of_it(tmp_path, listen
     assert f"127.0.0.1:{port}/" in printed, "what is used is said"
 
 
-def test_an_index_of_the_users_own_is_not_asked_for(tmp_path):
+def test_the_users_own_index_needs_no_consent(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "--index-url http://127.0.0.1:9/simple/\nsix\n")
     settings = scene.home / "config/pip/pip.conf"
@@ -883,7 +884,7 @@ SERVICES = (
     *("[::ffff:169.254.169.254]", "[::ffff:a9fe:a9fe]", "[fe80::1]", "[fd00:ec2::254]", "[64:ff9b::a9fe:a9fe]"),
     *("metadata.google.internal", "a:b@169.254.169.254", "100.100.100.200"),
 )
-# What one reader takes for one server, and the next for another.
+# Addresses that one parser reads as one server, and the next parser as another.
 UNCLEAR = ("http://evil.example\\@good.example/", "http:/127.0.0.1:9/", "http:///127.0.0.1:9/", "HTTP://127.0.0.1:9/")
 UNCLEAR += ("http://127.0.0.1:9?@good.example/", "http://%31%32%37.0.0.1:9/", "http://１２７.0.0.1:9/")
 
@@ -891,7 +892,7 @@ UNCLEAR += ("http://127.0.0.1:9?@good.example/", "http://%31%32%37.0.0.1:9/", "h
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("line", ["-i {}simple", "x @ {}x-1-py3-none-any.whl", "-f {}links"])
 @pytest.mark.parametrize("place", [*(f"http://{host}/" for host in SERVICES), *UNCLEAR])
-def test_no_file_names_a_service_of_this_machine_or_an_unclear_address(tmp_path, line, place):
+def test_addresses_of_metadata_services_and_ambiguous_addresses_are_refused(tmp_path, line, place):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", f"six\n{line.format(place)}\n")
     code, printed = scene.muster(*COMMANDS[0], "--allow-folder")
@@ -900,14 +901,14 @@ def test_no_file_names_a_service_of_this_machine_or_an_unclear_address(tmp_path,
 
 
 @pytest.mark.holds("addresses-asked")
-def test_a_git_source_is_on_no_service_of_this_machine(tmp_path):
+def test_a_git_source_at_a_metadata_service_is_refused(tmp_path):
     scene = Scene(tmp_path)
     scene.write("requirements.txt", "six\nx @ git+https://0xa9fea9fe/x.git\n")
     assert "requirements.txt:2" in scene.muster(*COMMANDS[0], "--allow-folder")[1]
 
 
-def test_every_attack_on_a_command_works_where_git_is_asked_as_usual(tmp_path):
-    """The harness itself: `git status` in such a folder runs the command."""
+def test_the_attack_by_a_filter_works_on_a_plain_git_status(tmp_path):
+    """Checks the harness itself: a plain `git status` in such a folder runs the command."""
     scene = Scene(tmp_path)
     an_archive_with_a_repository_has_a_clean_filter(scene)
     os.utime(scene.folder / "train.py", (1, 1))

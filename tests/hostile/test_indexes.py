@@ -1,7 +1,7 @@
-"""Package indexes that mean harm, and what they get: on this machine, with the real uv and an environment of Python's.
+"""Hostile package indexes, and what they achieve on this machine, with the real uv and a Python environment.
 
-The attacks: another file under the same name, a redirect that would take the password along, a source whose build would
-run here, a page without an end.
+The attacks: another file under the same name, a redirect that would take the password along, a source whose build
+would run here, an endless page.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ def served(
     endless: bool = False,
     hashed: str = "sha256",
 ):
-    """An index. Its pages name `files`, each with one hash; it gives those of `given`, or sends to `moved`; yields it
-    and its headers."""
+    """Serve an index; yields its address and the headers of each request.
+
+    Its pages list `files`, each with one hash. It serves the content of `given` or `files`, or redirects to `moved`.
+    """
     headers = list[dict[str, str]]()
 
     class Handler(BaseHTTPRequestHandler):
@@ -89,13 +91,13 @@ def served(
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory) -> Path:
-    """uv, fetched once."""
+    """uv, downloaded once."""
     return Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1]
 
 
 @pytest.fixture
 def bring(tmp_path, tool):
-    """Install what a text of requirements asks for into an environment of this Python; gives its packages' folder."""
+    """Install the packages of a requirements text into an environment of this Python; returns its site-packages."""
 
     def bring(text: str, address: str) -> Path:
         folder, own = tmp_path / "folder", tmp_path / "cache/muster/packages"
@@ -141,7 +143,7 @@ def test_an_index_that_swaps_a_file_and_its_page_does_not_get_past_a_pin(bring, 
 
 
 @pytest.mark.parametrize("hashed", ["sha512", "md5"])
-def test_an_index_without_a_sha256_is_refused_in_words(bring, tmp_path, hashed) -> None:
+def test_an_index_without_a_sha256_is_refused_with_a_readable_error(bring, tmp_path, hashed) -> None:
     with served(GOOD, hashed=hashed) as (url, _), pytest.raises(DeployError, match=r"plain.*is not a package"):
         bring("plain", f"{url}/simple")
     assert not list(tmp_path.glob("cache/muster/environments/*"))
@@ -163,7 +165,7 @@ def test_a_redirect_takes_no_password_along(bring) -> None:
     assert not [headers for headers in there if secret in str(headers)]
 
 
-def test_a_page_without_an_end_is_a_fault_and_not_a_full_memory(bring) -> None:
+def test_an_endless_page_gives_an_error_and_does_not_fill_the_memory(bring) -> None:
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     with served(GOOD, endless=True) as (url, _), pytest.raises(DeployError):
         bring("plain", f"{url}/simple")
@@ -171,7 +173,7 @@ def test_a_page_without_an_end_is_a_fault_and_not_a_full_memory(bring) -> None:
 
 
 @pytest.mark.holds("addresses-asked")
-def test_a_wheel_by_its_address_is_really_there_afterwards(bring) -> None:
+def test_a_wheel_given_by_its_address_is_installed(bring) -> None:
     with served(GOOD) as (url, heard):
         packages = bring(f"plain @ {url}/w/{NAME}", f"{url}/simple")
     assert (packages / "plain.py").read_text() == "VALUE = 1"
@@ -179,13 +181,13 @@ def test_a_wheel_by_its_address_is_really_there_afterwards(bring) -> None:
 
 
 @pytest.mark.holds("addresses-asked")
-def test_no_redirect_leads_to_a_service_of_this_machine(bring, tmp_path) -> None:
+def test_a_redirect_to_a_metadata_service_is_refused(bring, tmp_path) -> None:
     with served(GOOD, moved="http://169.254.169.254/latest") as (url, _), pytest.raises(DeployError, match=r"169\.254"):
         bring(f"plain @ {url}/w/{NAME}", f"{url}/simple")
 
 
 @pytest.mark.holds("addresses-asked")
-def test_no_other_server_leads_to_this_machine(bring) -> None:
+def test_another_servers_redirect_to_this_machine_is_refused(bring) -> None:
     with served(GOOD) as (near, heard):
         moved = near.replace("127.0.0.1", "localhost")
         with served(GOOD, moved=moved) as (url, _), pytest.raises(DeployError, match="which no file may make"):

@@ -1,6 +1,6 @@
-"""Every stream of a host has a size, a rate or a time beyond which it is that host's fault, for every command.
+"""Every stream from a host has a limit on size, rate or time; a host that exceeds it is at fault, for every command.
 
-What is large and moves is not cut: the last tests.
+Large transfers that make progress are not cut off: the last tests check that.
 """
 
 import re
@@ -28,7 +28,7 @@ STREAMS = {
     "it never ends": lambda over: Answer(b"home /home/u\n", code=None),
     "noise before the shell": lambda over: Answer(flood(b"motd\n" * 999, 64 << 20), marked=False),
 }
-# Each command, and what it asks once the host has answered honestly where its home is.
+# Each command, and the question at which the host misbehaves, after an honest answer about its home.
 COMMANDS = {
     "status": "status",
     "status --run R": "runs",
@@ -46,7 +46,8 @@ COMMANDS = {
     "preflight": "muster-probe",
     "bootstrap --yes": "bootstrap-look",
 }
-# All of them for those that read an answer, talk with a probe, and hold a lock; the worst three for all.
+# All streams for a command that reads an answer, one that talks to a probe and one that holds a lock; the worst three
+# streams for all commands.
 FULL = ("status", "preflight", "unlock --yes")
 WORST = ("output without end", "a byte now and then", "noise before the shell")
 EVERYWHERE = [(command, asked, stream) for command, asked in COMMANDS.items() for stream in WORST]
@@ -56,7 +57,7 @@ AT_FIRST = [("status", "home", stream) for stream in STREAMS]
 
 @pytest.fixture
 def impatient(monkeypatch):
-    """Limits that a test can wait for; they are read where they are used."""
+    """Limits short enough for a test; the code reads them at the moment it uses them."""
     monkeypatch.setattr(framing, "MOST_ANSWER", 1 << 20)
     monkeypatch.setattr(framing, "BEGIN_S", 0.5)
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 1.0)
@@ -75,7 +76,7 @@ def impatient(monkeypatch):
 
 @pytest.mark.holds("stream-limits")
 @pytest.mark.parametrize(("command", "question", "stream"), [*AT_FIRST, *EVERYWHERE, *ELSEWHERE])
-def test_a_stream_without_end_is_that_hosts_fault(hostile, impatient, command, question, stream):
+def test_an_endless_stream_is_blamed_on_its_host(hostile, impatient, command, question, stream):
     over, met = threading.Event(), []
 
     def answer(asked):
@@ -93,7 +94,7 @@ def test_a_stream_without_end_is_that_hosts_fault(hostile, impatient, command, q
 
 
 def said_by(hostile, *command, answers, **how):
-    """What a command says of a host that answers so, after which nothing here is harmed."""
+    """What a command prints about a host with these answers; also checks that nothing on this machine was harmed."""
     rig = hostile(answers, **how)
     done = rig.task(*command, "--hosts", "evil", within_s=20)
     assert done.code in (1, 3), done.output
@@ -101,7 +102,7 @@ def said_by(hostile, *command, answers, **how):
     return done.output
 
 
-def test_the_fault_names_host_what_how_much_and_what_to_do(hostile, impatient):
+def test_the_error_names_the_host_the_command_the_size_and_the_next_step(hostile, impatient):
     over = threading.Event()
     output = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
     assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", output)
@@ -117,15 +118,15 @@ def test_gigabytes_are_not_kept(hostile):
     assert rig.servers["evil"].sent < 100 << 20
 
 
-def test_a_command_that_never_begins(hostile, impatient):
+def test_a_command_that_never_begins_is_reported(hostile, impatient):
     rig = hostile({})
     rig.servers["evil"].begins = False
     done = rig.task("status", "--hosts", "evil", within_s=10)
     assert "it did not begin a command within 0.5 s" in done.output
 
 
-def test_a_push_that_is_not_taken(hostile, impatient, monkeypatch):
-    """The host reads nothing of what is sent to it."""
+def test_a_push_that_the_host_does_not_read_ends(hostile, impatient, monkeypatch):
+    """The host reads nothing that is sent to it."""
     rig = hostile({"cat": Answer(b"", code=None)})
     hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened:
@@ -136,7 +137,7 @@ def test_a_push_that_is_not_taken(hostile, impatient, monkeypatch):
     assert "`cat` moved" in caught.value.message
 
 
-def test_a_probe_that_takes_no_question_or_answers_without_end(hostile, impatient, monkeypatch):
+def test_a_probe_that_reads_nothing_or_answers_without_end_is_cut_off(hostile, impatient, monkeypatch):
     monkeypatch.setattr(session_stream, "TAKE_S", 0.5)
     monkeypatch.setattr(session_stream, "MOST_LINE", 1 << 20)
     rig = hostile({"deaf": Answer(b"", code=None), "long": Answer(flood(b"x" * 65536, 64 << 20))})
@@ -150,7 +151,7 @@ def test_a_probe_that_takes_no_question_or_answers_without_end(hostile, impatien
 
 
 @pytest.mark.parametrize("stream", ["it never ends", "output without end", "errors without end"])
-def test_a_lock_that_is_never_answered(hostile, impatient, stream):
+def test_a_lock_request_that_is_never_answered_ends(hostile, impatient, stream):
     over = threading.Event()
     rig = hostile({"lock": STREAMS[stream](over)})
     hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
@@ -171,7 +172,7 @@ GREETINGS = {
 
 @pytest.mark.parametrize("greeting", GREETINGS)
 @pytest.mark.parametrize("command", ["status", "trust"])
-def test_a_greeting_without_end(hostile, monkeypatch, command, greeting):
+def test_an_endless_ssh_greeting_ends(hostile, monkeypatch, command, greeting):
     rig = hostile({}, greeting=GREETINGS[greeting])
     config = rig.folder / "ssh_config"
     config.write_text(config.read_text() + "  ConnectTimeout 1\n")
@@ -180,8 +181,8 @@ def test_a_greeting_without_end(hostile, monkeypatch, command, greeting):
     assert "evil" in done.output
 
 
-def test_what_a_server_sends_beyond_what_it_may_is_kept_nowhere(hostile, monkeypatch):
-    """`ssh` lets it fall, or hangs up; nobody here reads meanwhile."""
+def test_data_beyond_the_ssh_window_is_not_kept_in_memory(hostile, monkeypatch):
+    """`ssh` drops the excess, or hangs up; meanwhile nobody on this machine reads."""
     monkeypatch.setattr("paramiko.Channel._wait_for_send_window", lambda self, size: size)
     rig = hostile({"big": lambda asked: Answer(flood(b"x" * 32768, 1 << 30))})
     blocked = threading.Event()
@@ -209,10 +210,10 @@ def swallow(asked):
     return Answer()
 
 
-def test_what_is_large_and_moves_is_not_cut(hostile, impatient, monkeypatch):
-    """Beyond the limit of an answer, and longer than an answer may take."""
+def test_a_large_transfer_that_progresses_is_not_cut_off(hostile, impatient, monkeypatch):
+    """More than the limit for an answer, for longer than an answer may take."""
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 0.5)
-    monkeypatch.setattr(framing, "BEGIN_S", 30.0)  # this server says only with its answer that a command has begun
+    monkeypatch.setattr(framing, "BEGIN_S", 30.0)  # this server confirms only with its answer that a command has begun
     rig = hostile({"give": lambda asked: Answer(steadily(1.5)), "swallow": swallow})
     sizes = []
     with session.open_all([Host("evil", "127.0.0.1", rig.servers["evil"].port)], ask_home=False) as opened:
@@ -222,10 +223,10 @@ def test_what_is_large_and_moves_is_not_cut(hostile, impatient, monkeypatch):
     assert sum(sizes) > 1 << 20
 
 
-def test_what_waits_for_us_is_not_slow(hostile, impatient, monkeypatch):
-    """A reader that takes its time, and an input that is slow to make."""
+def test_a_host_that_waits_for_this_machine_is_not_slow(hostile, impatient, monkeypatch):
+    """A reader that takes its time, and an input that is slow to produce."""
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 0.5)
-    monkeypatch.setattr(framing, "BEGIN_S", 30.0)  # this server says only with its answer that a command has begun
+    monkeypatch.setattr(framing, "BEGIN_S", 30.0)  # this server confirms only with its answer that a command has begun
     rig = hostile({"give": lambda asked: Answer([b"x"] * 3), "swallow": swallow})
 
     def slow():

@@ -1,4 +1,4 @@
-"""A host chooses the names it tells; none of them leads out of the place it is meant for."""
+"""A host chooses the names in its answers; none of them leads out of the place it is meant for."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def files(folder):
 
 @pytest.mark.holds("names-from-hosts")
 @pytest.mark.parametrize("name", EVIL, ids=ascii)
-def test_a_name_that_could_lead_elsewhere_is_no_name_of_a_run(name) -> None:
+def test_a_name_that_could_lead_elsewhere_is_refused_as_a_run_id(name) -> None:
     with pytest.raises(BadAnswer):
         names.run_id(name)
     with pytest.raises(BadAnswer) as fault:
@@ -71,13 +71,13 @@ def test_a_name_that_could_lead_elsewhere_is_no_name_of_a_run(name) -> None:
 
 
 @pytest.mark.parametrize("value", [None, True, 7, 1.5, [], {}, ["a"], 10**6000], ids=lambda value: type(value).__name__)
-def test_what_is_no_text_is_no_name(value) -> None:
+def test_a_value_that_is_not_text_is_refused_as_a_name(value) -> None:
     for check in (names.run_id, names.node_name, names.container_name, names.container_id, names.file_name):
         with pytest.raises(BadAnswer):
             check(value)
 
 
-def test_names_that_people_give_are_names() -> None:
+def test_usual_names_are_accepted() -> None:
     for name in ("2026-11-21-0214-digits", "a", "9", "my.run_2-b", "x" * 100):
         assert names.run_id(name) == name
     for host in ("gpu-a", "10.0.0.4", "fe80::1%eth0", "user@a:22", "_x", "..", "a..b", "é", "h" * 300):
@@ -88,7 +88,7 @@ def test_names_that_people_give_are_names() -> None:
             names.file_name(name)
 
 
-def test_every_parser_refuses_a_label_that_is_no_name() -> None:
+def test_every_parser_refuses_a_label_with_an_invalid_name() -> None:
     own = {"/muster/run": "/home/u/.muster/runs/r1"}
     for labels, name in (({"muster.run": "/home/x/.ssh"}, "muster-r1"), ({"muster.run": "r1"}, "--help")):
         with pytest.raises(BadAnswer):
@@ -108,14 +108,14 @@ def test_every_parser_refuses_a_label_that_is_no_name() -> None:
             facts.container_of(facts.parse_container(container(node=node)))
 
 
-def test_folders_that_are_no_runs_are_passed_over() -> None:
+def test_folders_that_are_not_runs_are_skipped() -> None:
     assert names.run_ids(["r1", "my backup", "-rf", "..", "latest", ".trash"]) == {"r1"}
     assert logs.parse((), "../../.ssh/logs/rank-0.log\nr1/logs/rank-3.log").rank_logs == {("r1", 3)}
     runs = status.parse_runs("folder .. 1700000000 4 \nfolder r1 1700000000 4 00000010\nfolder a b 1 1 1")
     assert [node.run for node in runs] == ["r1"]
 
 
-def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
+def test_files_from_a_host_stay_in_the_run_folder(tmp_path) -> None:
     run_dir = tmp_path / "runs" / "r1"
     run_dir.mkdir(parents=True)
     mirror = Mirror(run_dir, "a", NodeName("a"), lambda _: None)
@@ -137,7 +137,7 @@ def test_what_a_host_brings_home_stays_in_the_run_folder(tmp_path) -> None:
     assert files(tmp_path) == sorted([*before, "runs/r1/nodes", "runs/r1/nodes/a.json"])
 
 
-def test_a_host_never_names_a_run_of_this_machine(tmp_path, monkeypatch) -> None:
+def test_a_host_cannot_refer_to_a_local_run(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "mine").mkdir()
     record.write_json(tmp_path / "mine" / "record.json", {"backend": "processes"})
@@ -152,7 +152,7 @@ def test_a_host_never_names_a_run_of_this_machine(tmp_path, monkeypatch) -> None
         assert record.folder_of(RunId(name)) == tmp_path / name
 
 
-def test_what_the_user_types_is_an_id_or_a_path(tmp_path, monkeypatch) -> None:
+def test_a_user_may_type_a_run_id_or_a_path(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r1").mkdir()
     assert record.find("r1") == record.find(str(tmp_path / "r1")) == (tmp_path / "r1").resolve()

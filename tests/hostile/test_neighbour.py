@@ -1,4 +1,4 @@
-"""A neighbour on the network, without credentials, against the ports of a run: nothing of theirs is ever run."""
+"""A stranger on the network, without credentials, attacks the ports of a run: none of their code ever runs."""
 
 import ast
 import os
@@ -21,7 +21,7 @@ from trainer.node.membership import all_nodes, meeting, peers
 
 
 class Payload:
-    """Unpickled anywhere, it makes a file that tells."""
+    """When unpickled anywhere, it creates a file that proves it."""
 
     def __init__(self, file):
         self.file = file
@@ -32,7 +32,7 @@ class Payload:
 
 @pytest.fixture
 def payload(tmp_path):
-    """The bytes of a Payload; nobody may have run them by the end of the test."""
+    """The bytes of a Payload; by the end of the test, nobody may have executed them."""
     file = tmp_path / "was-run"
     assert os.system("true") == 0
     yield pickle.dumps(Payload(file))
@@ -40,7 +40,7 @@ def payload(tmp_path):
 
 
 def listening(pids):
-    """(address, port, process) of what these processes listen on."""
+    """(address, port, process) of every socket on which these processes listen."""
     connections = psutil.net_connections("tcp")
     return [
         (each.laddr.ip, each.laddr.port, each.pid)
@@ -50,18 +50,18 @@ def listening(pids):
 
 
 def of_run(folder):
-    """Process ids of a run of local processes."""
+    """Process ids of a run with local processes."""
     return {process.pid for process in processes.labelled(folder)}
 
 
 class Neighbour:
-    """Somebody with a store's client, as any machine in the network has one."""
+    """A stranger with a client for torch's store, which any machine on the network can have."""
 
     def __init__(self, port, address="127.0.0.1"):
         self.store = TCPStore(address, port, is_master=False, timeout=timedelta(seconds=10))
 
     def overwrite(self, data, *names):
-        """Put `data` wherever something lies."""
+        """Write `data` to each of these keys, and to every key that can be listed."""
         keys = {*names, *(self.store.list_keys() if hasattr(self.store, "list_keys") else ())}
         for key in keys:
             self.store.set(key, data)
@@ -70,7 +70,7 @@ class Neighbour:
 
 @pytest.fixture
 def run(tmp_path):
-    """Three nodes that train for as long as it takes, once each rank has made steps."""
+    """Three nodes that train until the test ends; yielded once each rank has made steps."""
     made = Nodes(tmp_path / "run", 2, ["--steps", "1000000", "--eval-every", "0"]).start()
     waiting.until(lambda: all(waiting.events(made.run_dir, rank, "step") for rank in range(3)), "training", seconds=120)
     yield made
@@ -79,7 +79,7 @@ def run(tmp_path):
 
 @pytest.mark.holds("meeting-address-alone")
 @pytest.mark.holds("nothing-is-unpickled")
-def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
+def test_a_stranger_reaches_only_the_meeting_address_and_runs_no_code(run, payload):
     ports = listening(of_run(run.run_dir))
     meets = int(run.spec.nodes[0].environment["PET_RDZV_ENDPOINT"].rpartition(":")[2])
     assert {address for address, _, _ in ports} == {"127.0.0.1"}
@@ -90,7 +90,7 @@ def test_a_stranger_reaches_no_other_address_and_has_no_code_run(run, payload):
     assert len(ports) >= 5, "the agent's port, the ranks' store, and each rank's gloo"
 
     Neighbour(store).overwrite(payload, "muster/muster/verdict", "muster/group/0/0")
-    os.kill(max(ranks), signal.SIGKILL)  # the others look who knows why
+    os.kill(max(ranks), signal.SIGKILL)  # the other ranks ask the store who knows the reason
     again = waiting.until(lambda: waiting.events(run.run_dir, 0, "began")[1:], "another start, in a store of its own")
     waiting.until(lambda: waiting.events(run.run_dir, 0, "step")[-1]["t"] > again[0]["t"], "training")
 
@@ -110,13 +110,13 @@ def test_a_stranger_at_the_agents_port_changes_nothing(run, payload):
     assert len(waiting.events(run.run_dir, 1, "began")) == 1
 
 
-# What a node with the key may say, or a host that was broken into.
+# What a node with the key, or a compromised host, may send.
 SAID = {"place": 1, "life": "a", "ranks": 2, "after": 3, "number": 3, "store": "127.0.0.1 4711", "stands": "moves"}
 
 
 @pytest.mark.parametrize("odd", [None, [], {}, "x", "\x1b]52;c;x\x07", float("nan"), float("inf"), 10**400, True, -7])
 @pytest.mark.parametrize("field", SAID)
-def test_the_first_agent_answers_the_others_whatever_one_says(field, odd):
+def test_the_first_agent_answers_the_others_whatever_one_of_them_sends(field, odd):
     port = free_port()
     first = all_nodes.Everybody(0, 3, "127.0.0.1", port, "key")
     try:
@@ -126,7 +126,7 @@ def test_the_first_agent_answers_the_others_whatever_one_says(field, odd):
         first.close()
 
 
-def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
+def test_nothing_that_ranks_exchange_is_unpickled(payload):
     with pytest.raises(pickle.UnpicklingError):
         exchange._load(bytearray(payload))
     for path in sorted([*(HOME / "trainer").rglob("*.py"), *(HOME / "muster").rglob("*.py")]):
@@ -135,7 +135,7 @@ def test_nothing_is_unpickled_of_what_ranks_give_each_other(payload):
 
 
 @pytest.mark.holds("port-is-held")
-def test_the_port_is_held_from_the_first_look_on():
+def test_the_rendezvous_port_is_held_from_the_first_look_on():
     port = free_port()
     first = all_nodes.Everybody(0, 2, "127.0.0.1", port, "key")
     try:

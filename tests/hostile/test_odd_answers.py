@@ -1,4 +1,4 @@
-"""One host answers oddly: it is named, with the field; the others are shown, judged and asked as ever. No traceback."""
+"""One host answers oddly. Muster names that host and the field, and handles the other hosts as usual. No traceback."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LOOK = tuple(
 )  # fmt: skip
 NAMES = (('"r1"', '"/home/x/.ssh"'), ('"a"', '"../a"'))
 WRONG = (*NAMES, ('"29500"', '"²"'), ('"ExitCode": 0', '"ExitCode": 1e999'))
-# What no engine says: of a list, and of one container.
+# What no real engine answers: to a request for the list, or for one container.
 LISTS = (
     DEEP,
     "7",
@@ -43,12 +43,12 @@ LISTS = (
 
 
 def at_home(answer, server):
-    """An answer as of the user that the server has."""
+    """The answer, with the server's own home in it."""
     return answer.replace("/home/ops", str(server.home)).encode()
 
 
 def has(server, wrong=("", ""), **more):
-    """Let the host's engine have a container, of which a part may be wrong."""
+    """Let the host's engine have a container, a part of which may be wrong."""
     text = at_home(samples.container(**more).replace(*wrong), server)
     server.engine = FakeEngine([{**json.loads(text), "variables": ["PET_NPROC_PER_NODE=1"]}])
 
@@ -93,7 +93,7 @@ def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, o
 
 
 @pytest.mark.parametrize("name", ["../../x", "-rf", "r" * 5000, "r1\x1b[2J"])
-def test_a_fetch_takes_no_odd_name_of_a_run_from_a_host(hostile, name) -> None:
+def test_a_fetch_accepts_no_odd_run_name_from_a_host(hostile, name) -> None:
     rig = hostile({}, good={})
     for host, answer in (("evil", f"{samples.LOOK}\nrun {name}\n"), ("good", samples.LOOK)):
         rig.servers[host].answers = {"look": at_home(answer, rig.servers[host])}
@@ -105,9 +105,9 @@ def test_a_fetch_takes_no_odd_name_of_a_run_from_a_host(hostile, name) -> None:
 
 @pytest.mark.parametrize("wrong", [*WRONG, ('"running"', '"Running!"'), ('"muster.place": "0"', '"muster.place": "²"')])
 @pytest.mark.parametrize("task", ["attach", "logs", "status"])
-def test_an_odd_container_of_ours_is_that_hosts_fault(hostile, task, wrong) -> None:
+def test_an_odd_container_of_a_run_is_blamed_on_its_host(hostile, task, wrong) -> None:
     if (task == "status" and wrong in WRONG[2:]) or (task == "logs" and wrong in (WRONG[1], WRONG[2])):
-        return  # these do not read it
+        return  # these commands do not read that field
     rig = hostile({}, good={})
     has(rig.servers["evil"], wrong)
     has(rig.servers["good"])
@@ -120,7 +120,7 @@ def test_an_odd_container_of_ours_is_that_hosts_fault(hostile, task, wrong) -> N
 
 @pytest.mark.parametrize("answer", LISTS, ids=lambda text: text[-24:])
 @pytest.mark.parametrize("task", ["status", "runs", "logs", "attach"])
-def test_an_engine_that_answers_oddly_is_that_hosts_fault(hostile, task, answer) -> None:
+def test_an_odd_engine_answer_is_blamed_on_its_host(hostile, task, answer) -> None:
     rig = hostile({}, good={})
     rig.servers["evil"].engine = FakeEngine(odd={"/containers/json": answered(answer.encode())})
     has(rig.servers["good"])
@@ -131,7 +131,7 @@ def test_an_engine_that_answers_oddly_is_that_hosts_fault(hostile, task, answer)
     assert rig.harm("r1") == []
 
 
-def test_a_stop_goes_on_with_the_hosts_that_answer(hostile) -> None:
+def test_a_stop_continues_with_the_hosts_that_answer(hostile) -> None:
     rig = hostile({}, good={"last-words": b"", "forget": b""})
     has(rig.servers["evil"], WRONG[0])
     has(rig.servers["good"], status="exited", code=0)
@@ -154,20 +154,20 @@ def test_preflight_names_the_host_whose_probe_answers_oddly(hostile, answer) -> 
     assert "expected" in first["text"]
 
 
-# What is no folder of our run r1.
+# Folders that are not the folder of this user's run r1.
 THEIRS = ("/home/bob/.muster/runs/r1", "{home}/.muster/runs/r2", "{home}/.muster/runs/r1/x", "")
 
 
 def theirs_of(own, folder, server):
-    """A container with the labels of ours, and another run folder."""
+    """A container with the labels of this user's run, but another run folder."""
     mounts = [{"Destination": "/muster/run", "Source": folder.replace("{home}", str(server.home))}] if folder else []
     return {**own, "Name": "/theirs", "Mounts": mounts}
 
 
 @pytest.mark.holds("own-start-only")
 @pytest.mark.parametrize("folder", THEIRS)
-def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder) -> None:
-    """Another user's run may have the same id, and an image any label."""
+def test_only_containers_with_their_run_folder_in_our_home_get_a_signal(hostile, folder) -> None:
+    """Another user's run may have the same id, and an image may have any label."""
     rig = hostile({})
     server = rig.servers["evil"]
     own = json.loads(at_home(samples.container(), server))
@@ -180,8 +180,8 @@ def test_a_signal_is_for_containers_whose_folder_is_in_our_home(hostile, folder)
 
 @pytest.mark.holds("ours-only")
 @pytest.mark.parametrize("folder", THEIRS)
-def test_a_run_is_ours_where_its_folder_is_in_our_home(hostile, folder) -> None:
-    """What is another's is neither removed nor in the way of a removal of ours."""
+def test_only_a_run_with_its_folder_in_our_home_is_removed(hostile, folder) -> None:
+    """Muster does not remove another user's run, and that run does not block the removal of the user's own run."""
     server = hostile({"forget": b"", "audit": b""}).servers["evil"]
     own = json.loads(at_home(samples.container(), server))
     server.engine = FakeEngine([theirs_of(own, folder, server), own])
@@ -196,7 +196,7 @@ def test_a_run_is_ours_where_its_folder_is_in_our_home(hostile, folder) -> None:
 @pytest.mark.parametrize(
     ("folder", "deleted"), [*((folder, True) for folder in THEIRS), ("{home}/.muster/runs/r1", False)]
 )
-def test_a_run_with_a_container_of_ours_is_not_deleted(hostile, folder, deleted) -> None:
+def test_a_run_that_still_has_its_own_container_is_not_deleted(hostile, folder, deleted) -> None:
     server = hostile({"delete": b"deleted 3 4\n", "audit": b""}).servers["evil"]
     own = json.loads(at_home(samples.container(), server))
     server.engine = FakeEngine([theirs_of(own, folder, server)])

@@ -1,4 +1,4 @@
-"""A stranger at the ports of a run's own network: real sockets, and relay and end as the container runs them."""
+"""A stranger at the ports of an overlay network: real sockets, with relay and end as the container runs them."""
 
 import signal
 import socket
@@ -20,7 +20,7 @@ def bound(address, port=0):
 
 @pytest.fixture
 def relayed():
-    """A pair, a stranger with the same port, the relay's port and its process."""
+    """Two sockets of a pair, a stranger's socket with the same port, the relay's address and the relay's process."""
     first = bound("127.0.0.2")
     port = first.getsockname()[1]
     second, stranger, between = bound("127.0.0.3", port), bound("127.0.0.4", port), bound("127.0.0.1")
@@ -37,7 +37,7 @@ def relayed():
 @pytest.mark.holds("overlay-strangers")
 def test_a_stranger_at_the_relay_neither_cuts_the_pair_off_nor_reaches_it(relayed):
     first, second, stranger, relay, _ = relayed
-    liar = bound("127.0.0.2")  # the right host, another port
+    liar = bound("127.0.0.2")  # the right host, but another port
     for number in range(200):
         stranger.sendto(b"stranger %d" % number, relay)
         liar.sendto(b"liar %d" % number, relay)
@@ -51,7 +51,7 @@ def test_a_stranger_at_the_relay_neither_cuts_the_pair_off_nor_reaches_it(relaye
     liar.close()
 
 
-def test_the_relay_serves_a_pair_that_still_talks_when_its_own_host_is_done(relayed):
+def test_the_relay_serves_a_talking_pair_even_after_its_own_host_is_done(relayed):
     first, second, _, relay, process = relayed
     first.sendto(b"it serves", relay)
     assert second.recvfrom(100)[0] == b"it serves"
@@ -64,7 +64,7 @@ def test_the_relay_serves_a_pair_that_still_talks_when_its_own_host_is_done(rela
 
 
 @pytest.mark.holds("overlay-strangers")
-def test_whoever_is_neither_root_nor_the_runs_user_neither_asks_nor_keeps_it_alive(tmp_path):
+def test_only_root_and_the_runs_user_reach_the_overlays_socket(tmp_path):
     name = f"muster-overlay-test-{time.monotonic_ns():x}"
     line = [sys.executable, "-m", "muster.trainer.node", "overlay", "serve", name, "muster00000000", "12345"]
     process = subprocess.Popen(line)

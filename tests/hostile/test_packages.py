@@ -1,4 +1,4 @@
-"""A package that an index swaps is not installed: what `make up` and the images install is pinned with its hash.
+"""A package that an index swaps is not installed: everything `make up` and the images install is pinned by its hash.
 
 The attack: an index that answers with other files under the right names and versions.
 """

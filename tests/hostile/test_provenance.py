@@ -1,4 +1,4 @@
-"""What a host, a container or another machine wrote into a run folder is shown, and never run or made a command."""
+"""What a host, container or other machine wrote into a run folder is shown, but never executed or made a command."""
 
 import html
 import json
@@ -28,7 +28,7 @@ def runs(tmp_path, monkeypatch):
 
 
 def started(runs, name_at, arguments, **more):
-    """A run that was begun here, with a checkpoint."""
+    """A run that was started on this machine, with a checkpoint."""
     run_dir = record.make_folder(runs, arguments, name_at)
     record.open_start(run_dir, record.Choice(None, tuple(arguments)), "processes", "why", ["master"], name_at)
     saved(run_dir)
@@ -41,7 +41,7 @@ def saved(run_dir):
 
 
 def change(run_dir, **values):
-    """As a container writes it, which has the folder mounted."""
+    """Change the record as a container would, which has the folder mounted."""
     path = run_dir / "record.json"
     rig = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**rig, **values}))
@@ -63,7 +63,7 @@ CHANGES = {
 
 @pytest.mark.holds("recorded-here")
 @pytest.mark.parametrize("changed", CHANGES)
-def test_what_others_changed_is_not_gone_on_with(runs, changed):
+def test_a_record_that_others_changed_is_not_resumed(runs, changed):
     run_dir, other = started(runs, 1.7e9, ["--steps", "7"]), started(runs, 1.6e9, ["--steps", "8"])
     assert resumable.choose("latest", Asked()).arguments == ("--steps", "7")
     assert record.own(run_dir)
@@ -77,7 +77,7 @@ def test_what_others_changed_is_not_gone_on_with(runs, changed):
     assert "Go on from here" not in html
 
 
-def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
+def test_latest_without_an_own_run_is_refused_with_the_next_command(runs):
     foreign = runs / "foreign"
     saved(foreign)
     change(foreign, arguments=EVIL, id="foreign", starts=[{"t": 1.9e9}])
@@ -86,7 +86,7 @@ def test_without_a_run_of_ours_latest_is_refused_with_the_next_command(runs):
     assert f"--resume {foreign}/checkpoints" in caught.value.hint
 
 
-def test_a_key_is_made_once_and_its_owners_alone(runs, tmp_path):
+def test_the_sealing_key_is_created_once_and_only_its_owner_can_read_it(runs, tmp_path):
     first = provenance.sealed({"a": 1})
     assert provenance.is_ours(first)
     assert provenance.sealed(first) == first
@@ -96,7 +96,7 @@ def test_a_key_is_made_once_and_its_owners_alone(runs, tmp_path):
     assert not provenance.is_ours(first)
 
 
-def test_a_home_that_takes_no_key_runs_and_seals_nothing(runs, tmp_path, monkeypatch):
+def test_a_run_works_without_a_seal_if_no_key_can_be_stored(runs, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     run_dir = started(runs, 1.7e9, ["--steps", "7"])
@@ -105,7 +105,7 @@ def test_a_home_that_takes_no_key_runs_and_seals_nothing(runs, tmp_path, monkeyp
 
 
 def test_a_fetched_folder_is_never_run_from(hostile):
-    """The attack as it was seen: a record slips in, its recipe lies beside it, and the newest run is gone on with."""
+    """An attack that happened: a record slips in, with its recipe next to it, and the user resumes the newest run."""
     sent = [
         member("././record.json", json.dumps({"id": "R", "arguments": EVIL, "again": "; touch owned"}).encode()),
         member("evil.py", b"import pathlib; pathlib.Path('owned').touch()\n"),
@@ -122,8 +122,8 @@ def test_a_fetched_folder_is_never_run_from(hostile):
     assert rig.harm("R") == []
 
 
-def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
-    """attach without a record: the run's command is a label, of a container that a host tells of."""
+def test_a_command_from_a_label_is_shown_and_not_executed(hostile):
+    """attach without a record: the run's command comes from a label of a container that a host reports."""
     rig = hostile({})
     command = "--recipe evil.py --note ;touch${IFS}owned"
     server = rig.servers["evil"]
@@ -148,8 +148,8 @@ def test_what_a_label_tells_of_a_run_is_shown_and_not_run(hostile):
 
 
 @pytest.mark.holds("recorded-here")
-def test_the_end_of_a_run_that_others_made_says_nothing_to_type(hostile):
-    """A folder with a run in it was cloned: its outcome.json spoke as Muster's own hint does."""
+def test_the_outcome_of_a_foreign_run_suggests_no_command(hostile):
+    """A folder with a run in it was cloned, and its outcome.json contained a hint that looked like Muster's own."""
     rig = hostile({})
     run_dir = rig.runs / "R"
     run_dir.mkdir()
@@ -161,14 +161,14 @@ def test_the_end_of_a_run_that_others_made_says_nothing_to_type(hostile):
     assert "curl" not in (run_dir / "report.html").read_text()
 
 
-def test_the_end_of_an_own_run_says_what_to_type(runs):
+def test_the_outcome_of_an_own_run_suggests_a_command(runs):
     run_dir = started(runs, 1.7e9, ["--steps", "7"])
     (run_dir / "outcome.json").write_text(json.dumps({"verdict": "stopped", "hint": "muster resume"}))
     assert ends.end_of(run_dir)["hint"] == "muster resume"
 
 
-def test_what_is_said_again_is_quoted(runs):
-    """Names that the user gave, which a shell would take apart."""
+def test_the_command_to_run_again_is_quoted(runs):
+    """Names that the user typed, which a shell would split or execute."""
     hosts, again = ["a", "b;touch owned"], {"cluster": "my cluster.toml;touch owned"}
     run_dir = runs / "R"
     handle = RunHandle(run_dir, {"a": "a"}, True, ["t.py", "$(touch owned)"])

@@ -1,4 +1,4 @@
-"""Whatever somebody else wrote is read within a stated budget, and ends in a value or a fault in words."""
+"""What somebody else wrote is read within a stated budget, and gives a value or a readable error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trainer.node.ending.rank_lives import Ends
 from trainer.node.hang import stacks, stuck_ranks
 from trainer.verdict import verdict_of
 
-# Of each reader so many crafted inputs, and so many texts that almost fit a pattern: all in less than half a minute.
+# SHARE crafted inputs for each reader, and TEXTS near matches for each pattern: all in less than half a minute.
 SHARE, TEXTS, LONGEST, MOST_S = 2, 5, 4096, 0.15
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
 NOISE = "".join(f"a.b.Error{chr(97 + n % 26)}: {chr(97 + n // 26)}{'x' * (n % 9)} failed error\n" for n in range(600))
@@ -39,13 +39,13 @@ def test_crafted_inputs_are_read_within_the_budget(reader) -> None:
 
 
 @pytest.mark.holds("reader-budget")
-def test_no_text_that_almost_fits_a_pattern_takes_long() -> None:
+def test_no_text_that_almost_matches_a_pattern_takes_long() -> None:
     slow, chance = [], random.Random(7)
     for place, pattern in near.patterns().items():
         for text in [near.almost(pattern, chance, LONGEST) for _ in range(TEXTS)]:
             began = time.thread_time()
             pattern.match(text if isinstance(pattern.pattern, str) else text.encode())
-            # These are only asked of the beginning of a line.
+            # The following patterns are only matched at the beginning of a line.
             if not place.partition(".")[2].startswith(("_PREFIXES", "_FILE", "_IN_TRACEBACK")):
                 pattern.search(text if isinstance(pattern.pattern, str) else text.encode())
             if time.thread_time() - began > MOST_S:
@@ -54,7 +54,7 @@ def test_no_text_that_almost_fits_a_pattern_takes_long() -> None:
 
 
 @pytest.mark.holds("reader-budget")
-def test_a_small_file_that_unpacks_to_much_is_left_and_said(tmp_path, capsys) -> None:
+def test_a_small_file_that_unpacks_to_a_huge_one_is_left_unread_and_reported(tmp_path, capsys) -> None:
     log = tmp_path / "run.log.gz"
     log.write_bytes(gzip.compress(OOM.encode() + b"step 1 loss 0.1\n" * (1 << 24), 1)[: 1 << 20])
     began = time.process_time()
@@ -65,7 +65,7 @@ def test_a_small_file_that_unpacks_to_much_is_left_and_said(tmp_path, capsys) ->
     assert "not read  run.log.gz: " in said
 
 
-def test_what_takes_too_much_time_hides_no_end_and_is_said(tmp_path, capsys) -> None:
+def test_a_log_that_takes_too_long_hides_no_cause_and_is_reported(tmp_path, capsys) -> None:
     log = tmp_path / "run.log"
     log.write_text("".join(f"{chr(97 + n % 25)}{NOISE}" for n in range(40)) + "step 3 loss 0.1\n" * 20_000 + OOM)
     began = time.process_time()
@@ -85,7 +85,7 @@ def test_a_folder_of_thousands_of_logs_is_explained(tmp_path, capsys) -> None:
 
 
 @pytest.mark.parametrize(("count", "said"), [(2003, "3 of 2,003 logs"), (20_100, "what lies beyond 20,000 files")])
-def test_what_of_a_folder_nobody_opened_is_said_and_no_good_end_is_claimed(tmp_path, capsys, count, said) -> None:
+def test_unopened_files_of_a_folder_are_reported_and_no_success_is_claimed(tmp_path, capsys, count, said) -> None:
     for number in range(count):
         (tmp_path / f"rank_{number:05}.log").write_text("step 1 loss 0.1\ntraining done\n" if number % 9 == 0 else "")
     explain.tell([str(tmp_path)], Console())
@@ -100,7 +100,7 @@ def test_what_of_a_folder_nobody_opened_is_said_and_no_good_end_is_claimed(tmp_p
     '{"a":' * 300 + "1" + "}" * 300, "[" * 100_000, '{"format": 1e999}', '{"format": NaN}', '{"format": true}', "7",
     '{"format": ' + "9" * 5000 + "}", '{"format": 1, "files": []}', '{"format": 1, "files": {"a": 1}}',
 ])  # fmt: skip
-def test_an_odd_manifest_is_a_fault_in_words(tmp_path, odd) -> None:
+def test_an_odd_manifest_gives_a_readable_error(tmp_path, odd) -> None:
     path = tmp_path / "checkpoints" / "step-00000020"
     path.mkdir(parents=True)
     (path / "manifest.json").write_text(odd)
@@ -114,7 +114,7 @@ def test_an_odd_manifest_is_a_fault_in_words(tmp_path, odd) -> None:
     ("step", "x"), ("step", -1), ("created", "now"), ("metric", []), ("summary", 5), ("files", {"../a": {}}),
     ("files", {"a": {"sha256": 5, "bytes": 1}}), ("files", {"a": {"sha256": "", "bytes": 1e300}}),
 ])  # fmt: skip
-def test_no_field_of_a_manifest_has_another_type(field, value) -> None:
+def test_a_manifest_field_with_a_wrong_type_is_refused(field, value) -> None:
     good = {
         "step": 1,
         "created": 1.0,
@@ -144,7 +144,7 @@ def test_an_odd_value_in_a_ranks_stacks_is_left_out(tmp_path, field, value) -> N
     json.dumps(stuck_ranks.describe(looks[-1], tmp_path)).encode()
 
 
-def test_a_line_number_of_many_digits_is_no_line_of_a_stack(tmp_path) -> None:
+def test_a_stack_frame_with_an_endless_line_number_is_skipped(tmp_path) -> None:
     frames = f'  File "a", line {"9" * 9999} in f\n  File "b", line 3 in g\n'
     (tmp_path / "0.stacks").write_text(f"Look {{}}\nThread 0x7f (most recent call first):\n{frames}")
     (look,) = stacks.read(tmp_path / "0.stacks")
@@ -153,7 +153,7 @@ def test_a_line_number_of_many_digits_is_no_line_of_a_stack(tmp_path) -> None:
 
 @pytest.mark.parametrize("line", ["[]", "7", "x", '{"local_rank": 0}', '{"local_rank": [], "t": 1}', "[" * 5000,
                                   '{"local_rank": 3, "t": 1, "code": 1}', '{"local_rank": 0, "t": 1e999}'])  # fmt: skip
-def test_a_line_that_is_no_note_of_a_rank_is_passed_over(tmp_path, line) -> None:
+def test_a_journal_line_that_is_not_a_ranks_note_is_skipped(tmp_path, line) -> None:
     good = {"local_rank": 0, "t": 1.0, "rank": 0, "attempt": 0, "world": 1, "pid": 7}
     ends = Ends(tmp_path)
     (tmp_path / JOURNAL).write_text(f"{line}\n{json.dumps(good)}\n")
@@ -162,7 +162,7 @@ def test_a_line_that_is_no_note_of_a_rank_is_passed_over(tmp_path, line) -> None
     assert verdict_of(read_object(tmp_path / "0.json")) is None
 
 
-def test_a_follower_who_comes_late_takes_the_first_and_the_last_of_very_much(tmp_path) -> None:
+def test_a_late_follower_of_a_huge_file_reads_its_first_and_last_lines(tmp_path) -> None:
     file = tmp_path / "ranks" / "rank-0.jsonl"
     file.parent.mkdir()
     many = (samples.STEP + "\n") * ((36 << 20) // len(samples.STEP))
@@ -188,7 +188,7 @@ def test_very_many_short_lines_cost_little(tmp_path, name, line) -> None:
 
 
 @pytest.mark.parametrize("pad", [0, 300])
-def test_of_a_very_long_story_the_end_is_told_and_the_cut_said(tmp_path, capsys, pad) -> None:
+def test_a_very_long_story_shows_its_end_and_reports_the_cut(tmp_path, capsys, pad) -> None:
     run = tmp_path / "r1"
     (run / "logs").mkdir(parents=True)
     (run / "logs" / "rank-1.log").write_text("step 1 loss 0.1\n")
@@ -203,7 +203,7 @@ def test_of_a_very_long_story_the_end_is_told_and_the_cut_said(tmp_path, capsys,
         assert ("timeline.jsonl is longer than what is read of it" in told) is is_cut
 
 
-def test_a_page_of_very_much_shows_the_whole_run_and_says_so(tmp_path) -> None:
+def test_a_page_with_huge_metrics_shows_a_sample_of_the_whole_run_and_says_so(tmp_path) -> None:
     run = tmp_path / "r1"
     (run / "ranks").mkdir(parents=True)
     (run / "record.json").write_text(samples.RECORD)

@@ -1,4 +1,4 @@
-"""Hosts of a push that lie to this machine and to each other: the others have what was sent, and nobody learns more."""
+"""Hosts in a push that lie to this machine and to each other: the others get what was sent, and nobody learns more."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB" + "A" * 42
 
 
 def says(*lines, more=lambda: iter(())):
-    """A host's part of a road that says these lines, and then `more`, for as long as it is asked to."""
+    """Answers for a host that, on the road, prints these lines and then `more`, and never ends by itself."""
 
     def answer(asked):
         def out():
@@ -45,7 +45,7 @@ def says(*lines, more=lambda: iter(())):
 
 
 def serves(where):
-    """It answers all that are told to ask it, again and again."""
+    """Keep offering to serve every neighbour at this place, again and again."""
 
     def more():
         while True:
@@ -55,12 +55,12 @@ def serves(where):
     return more
 
 
-# Where nobody listens.
+# An address where nobody listens.
 NOWHERE = f"29899 root {KEY} 127.0.0.1"
 
 
 def push(there, cargo=CARGO, offering=()):
-    """Send to all servers of the rig but those that offer: by host what came, and the faults; and what was said."""
+    """Send to all servers except those that offer; returns results by host, faults by host, and the notes."""
     notes = []
     with session.open_all(from_flag(there.hosts).hosts) as opened:
         sessions = opened.all()
@@ -72,7 +72,7 @@ def push(there, cargo=CARGO, offering=()):
 
 
 def ask(port, key, words):
-    """Ask the server of a push with this key."""
+    """Connect to a push's server with this key and send it these words."""
     options = ("IdentitiesOnly=yes", "BatchMode=yes", "StrictHostKeyChecking=no", "UserKnownHostsFile=/dev/null")
     line = ["ssh", "-F", "none", "-p", port, "-i", str(key), *(word for each in options for word in ("-o", each))]
     return subprocess.run([*line, "127.0.0.1"], input=words, capture_output=True, text=True, timeout=20)
@@ -80,7 +80,7 @@ def ask(port, key, words):
 
 @pytest.fixture(autouse=True)
 def soon(monkeypatch):
-    """A host that says nothing is waited for a short time."""
+    """Short waiting times for a host that stays silent."""
     monkeypatch.setattr(guide, "_READY_S", 8.0)
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 6.0)
     monkeypatch.setattr(framing, "_AFTER_S", 6.0)
@@ -89,7 +89,7 @@ def soon(monkeypatch):
 
 
 def good(ended, *names):
-    """Whether these hosts have what was sent."""
+    """Whether these hosts received exactly what was sent."""
     return {name: ended[name].done.out.strip() for name in names} == dict.fromkeys(names, DIGEST)
 
 
@@ -106,8 +106,8 @@ def good(ended, *names):
         "29800 root " + KEY,
     ],
 )
-def test_where_a_host_can_be_asked_is_an_address_or_nothing(hostile, where):
-    """What it says goes to its neighbours, into the words of their ssh."""
+def test_a_hosts_address_for_neighbours_is_validated(hostile, where):
+    """Muster passes a host's address on to its neighbours, where it becomes words of their ssh command."""
     there = hostile(says(f"{READY} {KEY}", more=serves(where)), good={})
     ended, faults, _ = push(there)
     assert good(ended, "good")
@@ -115,7 +115,7 @@ def test_where_a_host_can_be_asked_is_an_address_or_nothing(hostile, where):
     assert not list(there.folder.rglob("own"))
 
 
-def test_a_key_brings_no_options_to_its_neighbours(hostile):
+def test_a_hosts_public_key_carries_no_options(hostile):
     for key in (
         f'command="touch own" {KEY}',
         f"{KEY} x\nlost",
@@ -130,7 +130,7 @@ def test_a_key_brings_no_options_to_its_neighbours(hostile):
         assert "touch" not in path.read_text()
 
 
-def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
+def test_a_host_that_claims_everything_and_sends_nothing_is_bypassed(hostile):
     everything = [f"had {piece.digest}" for piece in CARGO.pieces]
     there = hostile(says(*everything, f"{READY} {KEY}", more=serves(NOWHERE)), good={}, other={})
     ended, faults, notes = push(there)
@@ -140,7 +140,7 @@ def test_a_host_that_says_it_has_all_and_gives_nothing_is_led_around(hostile):
 
 
 @pytest.mark.parametrize("times", [1, 500])
-def test_a_host_that_offers_what_it_has_not_is_led_around(hostile, times):
+def test_a_host_that_offers_pieces_it_does_not_have_is_bypassed(hostile, times):
     everything = [f"had {piece.digest}" for piece in CARGO.pieces]
     there = hostile(says(*everything, *[f"{READY} {KEY}"] * times, more=serves(NOWHERE)), good={}, other={})
     ended, faults, _ = push(there, offering=["evil"])
@@ -148,7 +148,7 @@ def test_a_host_that_offers_what_it_has_not_is_led_around(hostile, times):
     assert good(ended, "good", "other")
 
 
-def test_a_host_that_offers_other_bytes_brings_none_of_them_in(hostile):
+def test_wrong_bytes_from_an_offering_host_are_not_accepted(hostile):
     there = hostile({}, good={}, other={})
     place = there.servers["evil"].home / ".muster/road" / os.uname().nodename / "pieces"
     place.mkdir(parents=True)
@@ -159,7 +159,7 @@ def test_a_host_that_offers_other_bytes_brings_none_of_them_in(hostile):
     assert good(ended, "good", "other")
 
 
-def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):
+def test_a_host_that_falsely_reports_success_deceives_only_itself(hostile):
     everything = [f"got {piece.digest}" for piece in CARGO.pieces]
     there = hostile(says(f"{READY} {KEY}", *everything, "end 0"), good={})
     ended, faults, _ = push(there)
@@ -168,7 +168,7 @@ def test_a_host_that_says_it_has_all_and_ended_well_fools_itself_alone(hostile):
     assert ended["evil"].done.out == ""
 
 
-def test_who_accuses_others_loses_its_own_way_at_most(hostile):
+def test_a_host_that_accuses_others_harms_at_most_its_own_transfer(hostile):
     numbers, reasons = ("1", "2", "99", "-1", "1 1", ""), ("wrong", "cut", "unreached \x1b[2J", "silent")
     accuses = [f"lost {number} {why}" for number in numbers for why in reasons]
     there = hostile(says(f"{READY} {KEY}", *accuses * 20), good={}, other={})
@@ -178,14 +178,14 @@ def test_who_accuses_others_loses_its_own_way_at_most(hostile):
 
 
 @pytest.mark.parametrize("free", ["x", "-1", "9" * 400, ""])
-def test_a_host_whose_numbers_are_none_fails_alone(hostile, free):
+def test_a_host_with_invalid_numbers_fails_alone(hostile, free):
     there = hostile(says(f"ready {free} {KEY}"), good={})
     ended, faults, _ = push(there)
     assert good(ended, "good")
     assert set(faults) <= {"evil"}
 
 
-def test_a_host_that_never_ends_its_line_or_its_words_is_cut_off(hostile):
+def test_a_host_with_an_endless_line_or_output_is_cut_off(hostile):
     def flood():
         yield b"x" * (128 << 10)
 
@@ -201,7 +201,7 @@ def test_a_host_that_never_ends_its_line_or_its_words_is_cut_off(hostile):
     assert len(ended["wordy"].done.out) <= 2 * guide._MOST_LINES
 
 
-def test_digests_of_another_push_are_nothing(hostile):
+def test_digests_of_another_push_are_ignored(hostile):
     strange = [
         f"{word} {digest}" for word in ("had", "got") for digest in ("0" * 64, "../../etc/passwd", "", "x" * 5000)
     ]
@@ -210,7 +210,7 @@ def test_digests_of_another_push_are_nothing(hostile):
     assert good(ended, "good")
 
 
-def test_a_link_in_the_place_of_a_piece_gives_nothing_away_and_writes_nowhere(hostile):
+def test_a_link_in_place_of_a_piece_is_neither_read_nor_written_through(hostile):
     there = hostile({}, good={})
     for server in there.servers.values():
         place = server.home / ".muster/road" / os.uname().nodename / "pieces"
@@ -231,7 +231,7 @@ LAYER, STEP = "sha256:" + "5" * 64, 1 << 20
 @pytest.mark.parametrize(
     "lines",
     [
-        # Those that get a piece have room for it in their memory: none is larger than this machine says.
+        # The receivers of a piece reserve memory for it, so none may be larger than this machine announced.
         (f"{'a' * 64} {STEP}", f"{'b' * 64} 9999999999", LAYER, "end"),
         (f"{'a' * 64} {STEP + 1}", LAYER, "end"),
         (LAYER, "end"),
@@ -241,14 +241,14 @@ LAYER, STEP = "sha256:" + "5" * 64, 1 << 20
         (f"{'a' * 64} {STEP}", LAYER.replace("sha256:", "sha256:../"), "end"),
     ],
 )
-def test_who_keeps_layers_names_pieces_that_others_can_take_or_none(hostile, lines):
+def test_a_host_that_serves_layers_may_only_list_valid_pieces(hostile, lines):
     said = "".join(f"{line.replace('sha256:', 'layer ')}\n" for line in lines).encode()
     there = hostile({"hold": Answer(said, code=None)})
     assert held(there) == "evil: its engine does not give all layers"
 
 
 @pytest.mark.parametrize("line", [f"{'a' * 64} {STEP}\n", "layer x\n", LAYER.replace("sha256:", "layer ") + "\n", "\n"])
-def test_who_keeps_layers_and_never_ends_is_heard_for_a_while(hostile, monkeypatch, line):
+def test_an_endless_list_of_layer_pieces_is_cut_off(hostile, monkeypatch, line):
     monkeypatch.setattr("deploy.send.road.road._MOST_LINES", 2000)
 
     def flood():
@@ -260,7 +260,7 @@ def test_who_keeps_layers_and_never_ends_is_heard_for_a_while(hostile, monkeypat
 
 
 def held(there):
-    """Why a host keeps no layer."""
+    """The error with which a host refuses to serve layers."""
     with session.open_all(from_flag(there.hosts).hosts) as opened:
         (evil,) = opened.all().values()
         with Road(1, lambda *_: None, lambda _: None) as road, pytest.raises(DeployError) as refused:
@@ -269,8 +269,8 @@ def held(there):
 
 
 @pytest.mark.holds("road-closed")
-def test_two_pushes_of_one_user_have_nothing_of_each_other(hostile):
-    """One at a time has a host's lock; but a push that was left alone may still serve."""
+def test_two_pushes_of_one_user_cannot_reach_each_others_pieces(hostile):
+    """A host's lock allows one push at a time, but a push that was left alone may still be serving."""
     later_data = random.Random(8).randbytes(17 * MB)
     there, second = hostile({}, good={}), Cargo([of_bytes(later_data)])
     with session.open_all(from_flag(there.hosts).hosts) as opened:
@@ -282,7 +282,7 @@ def test_two_pushes_of_one_user_have_nothing_of_each_other(hostile):
             places = [place for place in places if str(there.folder) in (place / "give").read_text()]
             serving = [place for place in places if (place / "log").exists()]
             for place in serving:
-                # Later lines have the ports of those that asked.
+                # The later lines have the ports of the clients.
                 port = (place / "log").read_text().partition(" port ")[2].split(".")[0]
                 wanted = (place / "list").read_text()
                 for other in places:

@@ -1,6 +1,6 @@
-"""Attacks on a run of several roles, on `muster ray`, and on what `muster export` writes: each does no harm.
+"""Attacks on a run of several roles, on `muster ray`, and on what `muster export` writes: none does harm.
 
-Who sits where: another user of a host, a program of the run itself, a host that lies, a folder that somebody sent.
+The attackers: another user on a host, a program of the run itself, a host that lies, the author of a folder.
 """
 
 import json
@@ -42,7 +42,7 @@ def of_hosts(*texts, **facts):
     return planned.node_containers(HOSTS, [replace(FACTS, **facts)] * 2, Job(), work, met, ["10.0.0.1", "10.0.0.2"])
 
 
-# A program of the run
+# Attacks by a program of the run
 
 
 def secret_of(key, monkeypatch):
@@ -53,7 +53,7 @@ def secret_of(key, monkeypatch):
 
 
 @pytest.mark.holds("programs-secret")
-def test_a_program_cannot_speak_for_an_agent_with_the_secret_that_it_has(monkeypatch):
+def test_a_program_cannot_act_as_an_agent_with_the_secret_it_has(monkeypatch):
     given = secret_of("k" * 32, monkeypatch)
     heard = []
     server = peers.serve("127.0.0.1", 0, "k" * 32, lambda question: heard.append(question) or {"phase": "ready"})
@@ -64,7 +64,7 @@ def test_a_program_cannot_speak_for_an_agent_with_the_secret_that_it_has(monkeyp
     assert heard == [{"node": "a"}]
 
 
-def test_a_programs_secret_is_its_runs_alone_and_says_nothing_of_the_key(monkeypatch):
+def test_a_programs_secret_is_unique_to_its_run_and_does_not_reveal_the_key(monkeypatch):
     one, other = secret_of("k" * 32, monkeypatch), secret_of("l" * 32, monkeypatch)
     assert one[part.SECRET] != other[part.SECRET]
     assert re.fullmatch(r"[0-9a-f]{64}", one[part.SECRET])
@@ -79,15 +79,15 @@ def test_no_container_shows_the_programs_secret_to_whoever_may_inspect_it():
         assert "RAY_AUTH" not in " ".join(node.argv)
 
 
-# A host that lies, and its other users
+# Attacks by a host that lies, and by its other users
 
 
-def test_a_host_that_calls_every_port_taken_is_refused_and_asked_for_nothing_else():
+def test_a_host_that_reports_every_port_in_use_is_refused():
     with pytest.raises(DeployError, match="all in use"):
         of_hosts("head=1,port=free,ends:h.py", "worker=1:w.py", listening=frozenset(range(65536)))
 
 
-def test_a_port_that_is_free_for_a_role_is_none_of_the_systems_nor_another_parts():
+def test_a_roles_free_port_is_no_system_port_and_used_by_no_other_part():
     made = of_hosts("head=1,port=free,ends:h.py", "worker=1,port=free:w.py")[0].environment
     nodes = [node for role in read_plan(made["MUSTER_ROLES"]).roles for node in role.nodes.values()]
     ports, questions = {node.service for node in nodes}, {node.port for node in nodes}
@@ -97,7 +97,7 @@ def test_a_port_that_is_free_for_a_role_is_none_of_the_systems_nor_another_parts
 
 
 def rays(tmp_path, *words, **variables):
-    """What `python -m muster.ray` does in a folder, where a package of that name is installed."""
+    """Run `python -m muster.ray` in a folder with its own ray.py, where a package `ray` is also installed."""
     installed = tmp_path / "installed/ray"
     installed.mkdir(parents=True)
     (installed / "__init__.py").touch()
@@ -118,13 +118,13 @@ RUN = {
 }  # fmt: skip
 
 
-def test_a_file_of_the_folder_is_not_taken_for_ray(tmp_path):
+def test_a_ray_py_in_the_folder_is_not_imported_as_ray(tmp_path):
     done, folder = rays(tmp_path, "head", **RUN)
     assert done.returncode != 0
     assert not (folder / "taken").exists()
 
 
-def test_a_link_in_the_place_of_the_token_leads_no_write_elsewhere(tmp_path):
+def test_a_link_in_place_of_rays_token_is_not_written_through(tmp_path):
     (tmp_path / ".ray").mkdir()
     (tmp_path / "precious").write_text("kept")
     (tmp_path / ".ray/auth_token").symlink_to(tmp_path / "precious")
@@ -134,7 +134,7 @@ def test_a_link_in_the_place_of_the_token_leads_no_write_elsewhere(tmp_path):
     assert (token.read_text(), stat.S_IMODE(token.lstat().st_mode)) == ("5e5a", 0o600)
 
 
-def test_the_address_of_a_head_is_never_an_option_of_ray():
+def test_a_heads_address_never_becomes_an_option_of_ray():
     from muster.ray import start_words
 
     words = start_words("worker", {**RUN, "MUSTER_HEAD_ADDRESSES": "--head,--x"}, 1 << 30, 1)
@@ -142,10 +142,10 @@ def test_the_address_of_a_head_is_never_an_option_of_ray():
     assert not {"--head", "--x"} & {*words}
 
 
-# A folder that somebody sent
+# Attacks by a folder that somebody sent
 
 
-def test_no_name_of_a_role_is_a_variable_of_ours_or_of_the_system():
+def test_no_role_name_collides_with_a_variable_of_muster():
     plain = read_plan(of_hosts("a=1,port=1:x.py", "b=1:x.py")[0].environment["MUSTER_ROLES"]).variables("a")
     ours = {*environment.MUSTER_NAMES, plan.ROLES, plan.POD_KEY, part.SECRET}
     ours |= {name for name in plain if not name.startswith(("MUSTER_A_", "MUSTER_B_"))}
@@ -165,7 +165,7 @@ def test_a_port_of_a_role_is_a_port_or_free_and_nothing_else(port):
         read(f"a=1,port={port}:x.py")
 
 
-# What a cluster reads
+# Text that a cluster reads
 
 BREAKS = (
     'x"\nhostNetwork: true', "x\n---\nkind: Pod", "x # y", "*a", "&a b", "!!python/object:os.system", "{{a}}",
@@ -197,7 +197,7 @@ def test_no_text_of_a_command_an_image_or_a_variable_becomes_a_field(kind, text)
 
 
 def shape(value):
-    """The fields of an object, without what stands in them."""
+    """The fields of an object, with the types of their values instead of the values."""
     if isinstance(value, dict):
         return {key: shape(each) for key, each in value.items()}
     return [shape(each) for each in value] if isinstance(value, list) else type(value)
@@ -230,7 +230,7 @@ def test_a_secret_is_a_variable_that_a_user_may_set(name):
 
 
 @pytest.mark.parametrize("number", ["", "-1", "1e9", "9" * 40, "two", "1\n"])
-def test_a_pod_that_is_given_no_number_is_one_node_and_starts_nothing_else(number):
+def test_a_pod_with_invalid_numbers_is_a_single_node(number):
     made = variables(
         {"PET_MASTER_ADDR": "x.y", "PET_NNODES": number, "PET_NODE_RANK": number}, ["--script", "t.py"], Path("/x")
     )
@@ -255,24 +255,24 @@ PLAN = {"roles": [{"name": "reward", "nodes": {"reward": ["localhost", 1, 2, 0, 
         {"MUSTER_ROLES": json.dumps(PLAN), "MUSTER_ROLES_KEY": ""},
     ],
 )
-def test_a_pod_whose_roles_are_not_as_they_were_exported_does_not_start(given):
+def test_a_pod_with_changed_roles_does_not_start(given):
     assert variables({**OF_ROLES, "MUSTER_ROLES": json.dumps(PLAN)}, ["--script", "t.py"], Path("/x"))
     with pytest.raises(TrainError):
         variables({**OF_ROLES, **given}, ["--script", "t.py"], Path("/x"))
 
 
-def test_the_key_of_a_run_is_no_part_of_the_text_that_is_exported(tmp_path, monkeypatch, capsys):
+def test_an_export_does_not_contain_the_runs_key(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").touch()
     options = Options(to="jobset", image="i", script="t.py", role=("reward=1,port=8000:python t.py",))
     export.export(options, None)
     text = capsys.readouterr().out
     export.export(options, None)
-    assert capsys.readouterr().out == text  # nothing in it was drawn
+    assert capsys.readouterr().out == text  # the text contains nothing random
     assert 'secretKeyRef: {name: "t-py-roles", key: "MUSTER_ROLES_KEY"}' in text
 
 
-def test_the_roles_of_a_cloned_folder_start_nothing_here_before_they_are_allowed(tmp_path):
+def test_a_cloned_folders_roles_start_nothing_before_the_user_allows_them(tmp_path):
     (tmp_path / "cluster.toml").write_text(
         'hosts = ["a"]\n[[role]]\nname = "a"\ncommand = "python evil.py"\nends = true\n'
     )

@@ -1,6 +1,6 @@
-"""Attacks on roles while a run goes on: what a program, another node or a cluster.toml says does no harm.
+"""Attacks on roles during a run: what a program, another node or a cluster.toml sends does no harm.
 
-A program of a role may lie about being ready, and flood, fork or die as it likes; a node of the run may be another's.
+A role's program may lie about being ready, and may flood, fork or die; a node of the run may belong to an attacker.
 """
 
 import os
@@ -26,7 +26,7 @@ KEY = "k" * 32
 
 @pytest.fixture
 def part(tmp_path):
-    """This node's part among three nodes, of which the others are not there; its questions and its folder."""
+    """This node's part of a run with three nodes; the other two are not running."""
     (tmp_path / "logs").mkdir()
     nodes = {name: Node("127.0.0.1", free_port()) for name in ("server", "worker", "main")}
     roles = (
@@ -43,7 +43,7 @@ def part(tmp_path):
 
 @pytest.fixture
 def serve():
-    """A server on loopback that answers each connection with a text; its port."""
+    """serve(TEXT) starts a server on loopback that answers each connection with the text; returns its port."""
     servers = []
 
     def start(text):
@@ -82,7 +82,7 @@ def life(pid=1 << 30, code=None, attempt=0, began=0.0):
 # A program that lies about being ready
 
 
-def test_a_program_that_says_it_is_ready_and_dies_is_used_by_nobody_more(part):
+def test_a_program_that_dies_after_being_ready_is_no_longer_ready(part):
     part.begin()
     part.log.write_text("server is up\n")
     part.look([life(began=time.time() - 1)])
@@ -91,15 +91,15 @@ def test_a_program_that_says_it_is_ready_and_dies_is_used_by_nobody_more(part):
     assert part.ask_it({"node": "main"})["phase"] == RUNS
 
 
-def test_a_program_that_dies_ever_again_has_no_new_time_to_be_ready(part):
+def test_restarts_give_a_program_no_more_time_to_become_ready(part):
     part.begin()
-    part._since -= 1000  # it runs since then
+    part._since -= 1000  # it has been running since then
     for attempt in range(1, 50):
         late = part.look([life(pid=attempt, attempt=attempt)], "ended with code 1: boom")
     assert late == "server is not ready after 600 s: it was started 50 times, and ended with code 1: boom"
 
 
-def test_what_an_earlier_start_printed_makes_nobody_ready(tmp_path):
+def test_output_of_an_earlier_start_does_not_count_as_ready(tmp_path):
     log = tmp_path / "rank-0.log"
     log.write_text("is up\n" * 100_000)
     ask = ready.look_of("line", "127.0.0.1", 0, "is up", log)
@@ -119,14 +119,14 @@ def test_a_redirect_leads_to_no_other_address(serve, tmp_path, monkeypatch, answ
 
 
 @pytest.mark.parametrize("make", ["link", "link to a folder", "folder", "pipe", "device"])
-def test_what_is_no_file_of_the_role_itself_shows_nothing_and_is_not_opened(tmp_path, make, monkeypatch):
+def test_only_a_plain_file_from_the_role_itself_counts_as_its_ready_file(tmp_path, make, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = tmp_path / "started"
     {
         "link": lambda: path.symlink_to("/etc/passwd"),
         "link to a folder": lambda: path.symlink_to("/"),
         "folder": path.mkdir,
-        "pipe": lambda: os.mkfifo(path),  # who opens it waits for ever
+        "pipe": lambda: os.mkfifo(path),  # a process that opens the pipe waits forever
         "device": lambda: path.symlink_to("/dev/zero"),
     }[make]()
     why = ready.look_of("file", "127.0.0.1", 0, "started", tmp_path / "log")(0.0)
@@ -149,32 +149,32 @@ def test_what_is_no_file_of_the_role_itself_shows_nothing_and_is_not_opened(tmp_
         {"phase": BROKE, "over": "too early"},
     ],
 )
-def test_words_of_nobody_and_no_words_end_no_run(part, row):
+def test_messages_from_unknown_nodes_and_invalid_messages_end_no_run(part, row):
     part.ask_it(row)
     assert part.ask_it({"node": "main", "phase": WAITS, "over": ""}) == {"node": "server", "phase": WAITS, "over": ""}
     assert set(part._others) == {"worker", "main"}
 
 
-def test_who_does_not_know_the_key_ends_no_run_and_learns_nothing(part):
+def test_a_stranger_without_the_key_ends_no_run_and_learns_nothing(part):
     where = part.role.nodes["server"][:2]
     assert peers.ask(*where, "l" * 32, {"node": "main", "phase": BROKE, "over": "too early"}) is None
     assert not part.over
 
 
-def test_a_second_run_with_the_same_doors_hears_nothing_of_the_first_one(part, tmp_path):
+def test_a_second_run_on_the_same_ports_is_refused(part, tmp_path):
     other = Plan(part.plan.roles, "l" * 32)
     with pytest.raises(Refused, match=r"cannot listen on 127\.0\.0\.1:"):
         Part(other, "server", 0, tmp_path)
     assert not part.over
 
 
-def test_a_server_of_another_run_is_no_server_of_this_one(part, serve):
+def test_a_server_that_already_uses_the_port_is_not_taken_for_the_roles_own(part, serve):
     part._own = part._own._replace(service=serve(b"HTTP/1.1 200 OK\r\n\r\n"))
     with pytest.raises(Refused, match="is taken: something answers there already"):
         part.begin()
 
 
-def test_nothing_that_a_node_says_is_kept_as_text(part):
+def test_no_free_text_from_a_node_is_kept(part):
     part.ask_it({"node": "main", "phase": RUNS, "over": "", "why": "x" * 500_000, "role": "\x1b[2J"})
     assert "x" * 10 not in repr(part._others)
 
@@ -200,7 +200,7 @@ BREAKS = (
 
 @pytest.mark.parametrize("text", BREAKS)
 @pytest.mark.parametrize("key", ["name", "address"])
-def test_a_host_of_a_file_has_no_name_that_a_variable_or_a_shell_would_take_apart(tmp_path, key, text):
+def test_a_host_in_cluster_toml_has_no_name_that_a_variable_or_shell_would_split(tmp_path, key, text):
     given = {"name": "a", key: text}
     quoted = "\n".join(f"{name} = {toml(value)}" for name, value in given.items())
     path = tmp_path / "cluster.toml"
@@ -215,7 +215,7 @@ def toml(text):
 
 @pytest.mark.parametrize("text", [*BREAKS, "a=1", ""])
 @pytest.mark.parametrize("key", ["name", "hosts", "after", "ready", "within", "processes"])
-def test_a_role_of_a_file_has_no_setting_that_is_taken_apart_elsewhere(tmp_path, key, text):
+def test_a_role_in_cluster_toml_has_no_setting_that_is_split_elsewhere(tmp_path, key, text):
     given = {"name": "r", "command": "x", key: text}
     path = tmp_path / "cluster.toml"
     rows = "\n".join(f"{name} = {toml(value)}" for name, value in given.items())
@@ -225,6 +225,6 @@ def test_a_role_of_a_file_has_no_setting_that_is_taken_apart_elsewhere(tmp_path,
 
 
 @pytest.mark.parametrize("command", ["x\nPET_RANK=1", "x\ry", "\x1b]0;x\x07", "x\x00", " ", "x\u2028y", "x\u202ey"])
-def test_the_command_of_a_role_is_one_line_that_shows_all_of_it(command):
+def test_a_roles_command_is_one_fully_visible_line(command):
     with pytest.raises(UsageError):
         read(f"a=1:{command}")

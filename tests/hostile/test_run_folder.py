@@ -1,4 +1,4 @@
-"""A container has the folder of its run, and of others, mounted: what it plants there leads nobody elsewhere."""
+"""Containers have run folders mounted: what a container plants there leads nobody to another place."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ MINE = "not yours\n"
 
 @pytest.fixture
 def planted(tmp_path):
-    """A run, and `plant(name)`: a link of that name in it, to a file or a folder of ours."""
+    """A run, and `plant(name)`, which creates a link with that name in it to a file or a folder of the user."""
     run_dir = record.make_folder(tmp_path / "runs", [], 1.7e9)
     begin(run_dir)
     ours = tmp_path / "ours"
@@ -95,7 +95,7 @@ def test_a_planted_folder_is_not_cleaned_or_filled(planted, name):
 
 
 @pytest.mark.parametrize("name", ["record.json", "config.json", "environment.json", "outcome.json", "metrics.jsonl"])
-def test_a_planted_link_or_pipe_is_not_shown_and_stops_nothing(planted, tmp_path, name):
+def test_a_planted_link_or_pipe_is_not_shown_and_blocks_nothing(planted, tmp_path, name):
     run_dir = planted[0]
     secret = tmp_path / "secret.json"
     secret.write_text('{"auths": "hunter2"}')
@@ -121,8 +121,8 @@ def test_an_endless_line_takes_no_memory_and_hides_nothing(planted, monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["rank-0.log", "master.log"])
-def test_a_line_of_a_log_that_never_ends_is_shown_in_parts(planted, monkeypatch, capsys, name):
-    """`muster logs` had all of it in memory, and read it again for each piece."""
+def test_an_endless_log_line_is_shown_in_parts(planted, monkeypatch, capsys, name):
+    """`muster logs` once held all of such a line in memory, and read it again for each piece."""
     run_dir = planted[0]
     (run_dir / "logs" / name).write_text("first\n" + "x" * 10_000 + "\n\nlast")
     monkeypatch.setattr(within, "_PIECE", 4096)
@@ -133,7 +133,7 @@ def test_a_line_of_a_log_that_never_ends_is_shown_in_parts(planted, monkeypatch,
     assert max(map(len, shown)) <= 4096
 
 
-def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted, tmp_path):
+def test_a_scripts_folder_is_copied_into_its_run_and_through_no_link(planted, tmp_path):
     run_dir, plant = planted
     (tmp_path / "project").mkdir()
     (tmp_path / "project/train.py").write_text("print(1)\n")
@@ -147,8 +147,8 @@ def test_what_is_sent_to_a_script_goes_into_its_run_and_through_no_link(planted,
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_copy_of_the_folder_has_no_copy_in_it_not_even_one_that_a_kill_left(planted, tmp_path, killed):
-    """`muster up` copies the folder that its runs are in, and gathers the copy beside them."""
+def test_a_copy_of_the_folder_contains_no_earlier_copy_even_after_a_kill(planted, tmp_path, killed):
+    """`muster up` copies the folder that contains its runs, and builds the copy next to them."""
     run_dir = planted[0]
     (tmp_path / "train.py").write_text("print(1)\n")
     child = os.fork()
@@ -175,8 +175,8 @@ def test_ranks_lines_are_read_through_no_link(planted):
 
 
 @pytest.mark.parametrize("name", ["outcome/a.json", "nodes/a.json", "ranks/rank-0.jsonl", "metrics.jsonl"])
-def test_what_is_planted_for_a_follower_stops_it_nowhere_and_shows_nothing_of_ours(planted, tmp_path, name):
-    """A pipe held it for ever, a device filled its memory, and a folder ended it, while the run went on."""
+def test_planted_files_neither_block_a_follower_nor_show_the_users_files(planted, tmp_path, name):
+    """A pipe once blocked a follower forever, a device filled its memory and a folder ended it, during the run."""
     run_dir, plant = planted
     (run_dir / "ranks").mkdir(exist_ok=True)
     (tmp_path / "ours/file").write_text(
@@ -190,9 +190,7 @@ def test_what_is_planted_for_a_follower_stops_it_nowhere_and_shows_nothing_of_ou
     (tmp_path / "ours/file").write_text(MINE)
 
 
-def test_a_file_that_goes_while_a_follower_looks_or_that_it_may_not_read_is_counted_and_ends_nothing(
-    planted, monkeypatch
-):
+def test_a_file_that_a_follower_may_not_read_is_reported_and_ends_nothing(planted, monkeypatch):
     run_dir, _ = planted
     (run_dir / "ranks").mkdir(exist_ok=True)
     line = '{"t": 1.0, "kind": "stopping", "step": 3, "message": "m", "rank": 0, "node": "a"}\n'

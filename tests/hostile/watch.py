@@ -1,4 +1,4 @@
-"""Who opens files of a folder that nobody should look into: the kernel tells (inotify(7)), whatever process it is."""
+"""Reports which files in a private folder any process opens; the kernel reports it (inotify(7))."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EVENT = struct.Struct("iIII")
 
 
 class Watch:
-    """Watches a folder and all below it, from now on."""
+    """Watches a folder and all folders below it, from its construction on."""
 
     def __init__(self, top: Path) -> None:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -25,7 +25,7 @@ class Watch:
             self._places[number] = Path(place)
 
     def opened(self) -> set[str]:
-        """The files that somebody opened or read since the last call."""
+        """The files that any process opened or read since the last call."""
         names = set[str]()
         while True:
             try:
@@ -41,5 +41,5 @@ class Watch:
                 at += _EVENT.size + length
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         os.close(self._notes)

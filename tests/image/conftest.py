@@ -1,4 +1,4 @@
-"""A real engine and the real image for the tests in this folder; without an engine they are skipped, and say so."""
+"""A real engine and the real image for the tests in this folder; without an engine the tests skip and say so."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def image(docker):
 
 @pytest.fixture
 def run_id(docker):
-    """An id of our own; whatever carries its label is gone afterwards."""
+    """A fresh run id; everything with its label is removed afterwards."""
     run_id = f"test-{uuid.uuid4().hex[:8]}"
     yield run_id
     client.down(run_id)
@@ -31,7 +31,7 @@ def run_id(docker):
 
 @pytest.fixture
 def inside(image):
-    """Run a command in a fresh container: inside("id", "-u") -> its standard output; fails when the command fails."""
+    """inside("id", "-u") runs a command in a fresh container and returns its output; fails if the command fails."""
 
     def run(*command, options=()):
         line = ["docker", "run", "--rm", *options, "--entrypoint", command[0], image, *command[1:]]
@@ -44,14 +44,14 @@ def inside(image):
 
 @pytest.fixture
 def compose(docker, run_id, tmp_path):
-    """Run `docker compose` on the repository's files in a project folder and under a name of our own."""
+    """Run `docker compose` on the repository's files, in a separate project folder and under a unique project name."""
     (tmp_path / "runs").mkdir()
 
     def run(*command, files=("docker-compose.yml",), **environment):
         line = ["docker", "compose", "--project-name", run_id, "--project-directory", str(tmp_path)]
         for file in files:
             line += ["--file", str(HOME / file)]
-        # What the caller's shell says of runs is not ours.
+        # The caller's shell must not influence the run.
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "WORKERS"))}
         done = subprocess.run(
             [*line, *command], env=inherited | environment, capture_output=True, text=True, timeout=240

@@ -1,4 +1,4 @@
-"""The compose files: what they promise, and that plain `docker compose up` trains to the end."""
+"""The compose files: their settings, and that plain `docker compose up` trains to the end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GPU = ("docker-compose.yml", "docker-compose.gpu.yml")
 
 @pytest.fixture
 def settings(compose):
-    """The services as compose understands them, with the shell's variables given."""
+    """The services as compose resolves them with these environment variables."""
 
     def services(files=("docker-compose.yml",), **environment):
         return json.loads(compose("config", "--format", "json", files=files, **environment))
@@ -25,7 +25,7 @@ def settings(compose):
 
 
 @pytest.mark.parametrize("node", ["master", "worker"])
-def test_every_node_is_told_how_to_meet(settings, node):
+def test_every_node_has_the_rendezvous_settings(settings, node):
     environment = settings()["services"][node]["environment"]
     assert environment["PET_RDZV_BACKEND"] == "c10d"
     assert environment["PET_RDZV_ENDPOINT"] == "master:29500"
@@ -37,7 +37,7 @@ def test_every_node_is_told_how_to_meet(settings, node):
 
 
 @pytest.mark.parametrize("node", ["master", "worker"])
-def test_every_node_is_fenced_in_and_provided_for(settings, node):
+def test_every_node_is_confined_and_has_its_limits_set(settings, node):
     service = settings()["services"][node]
     assert service["cap_drop"] == ["ALL"]
     assert service["security_opt"] == ["no-new-privileges:true"]
@@ -52,7 +52,7 @@ def test_every_node_is_fenced_in_and_provided_for(settings, node):
     assert grace > float(service["environment"]["PET_SHUTDOWN_TIMEOUT"]), "ranks must be able to write a checkpoint"
 
 
-def test_a_runs_id_is_on_everything(settings):
+def test_everything_has_the_runs_id(settings):
     resolved = settings(MUSTER_RUN_ID="r7")
     assert {service["labels"]["muster.run"] for service in resolved["services"].values()} == {"r7"}
     assert resolved["networks"]["default"]["labels"]["muster.run"] == "r7"
@@ -61,7 +61,7 @@ def test_a_runs_id_is_on_everything(settings):
     assert environment["PET_RDZV_ID"] == "r7"
 
 
-def test_a_run_of_ours_sees_its_own_folder_and_no_other(settings):
+def test_a_run_sees_only_its_own_folder(settings):
     own = {"MUSTER_MOUNT": "/somewhere/runs/r7", "MUSTER_MOUNT_AT": "/muster/runs/r7"}
     for service in settings(MUSTER_RUN_ID="r7", **own)["services"].values():
         (mount,) = service["volumes"]
@@ -95,7 +95,7 @@ def test_the_gpu_overlay_gives_one_node_every_gpu(settings):
 
 
 def events(folder: Path) -> dict[str, list[dict]]:
-    """Events by node."""
+    """Events of all ranks, by node."""
     by_node: dict[str, list[dict]] = {}
     for path in folder.glob("ranks/rank-*.jsonl"):
         for line in path.read_text().splitlines():
@@ -104,7 +104,7 @@ def events(folder: Path) -> dict[str, list[dict]]:
 
 
 def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
-    # As in a checkout that root made: the nodes' user cannot write here until compose has seen to it.
+    # As in a checkout that root made: the nodes' user cannot write to runs/ until compose has changed its owner.
     (tmp_path / "runs").chmod(0o755)
     os.chown(tmp_path / "runs", 0, 0)
     compose("up", "--no-color", MUSTER_ARGS="--recipe digits --steps 60")
@@ -123,7 +123,7 @@ def test_plain_up_trains_to_the_end(image, compose, run_id, tmp_path):
     assert max(steps) == 60
 
 
-def test_a_refusal_is_said_once_and_is_final(image, compose, run_id):
+def test_a_refusal_is_printed_once_and_is_final(image, compose, run_id):
     compose("up", "--detach", "--no-deps", "master", WORKERS="0", MUSTER_ARGS="--steps nonsense")
     name = f"{run_id}-master-1"
 

@@ -1,4 +1,4 @@
-"""The door to Docker, against the engine of this machine: a run's whole life, and what an absent engine looks like."""
+"""Docker calls against this machine's engine: a run's whole life, and what an absent engine looks like."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = (HOME / "docker-compose.yml",)
 
 @pytest.fixture
 def silent_engine(tmp_path, monkeypatch):
-    """A socket that takes connections and never says a word, as a hanging engine does."""
+    """A socket that accepts connections and never answers, like a hung engine."""
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "docker.sock"))
         listener.listen()
@@ -37,7 +37,7 @@ def start(run_id, arguments, files=FILES, workers=2):
 
 @pytest.fixture
 def run_folder(run_id):
-    """The run's own folder below runs/, as the control side would have made it."""
+    """The run's folder below runs/, as the control side would have made it."""
     folder = HOME / "runs" / run_id
     folder.mkdir(parents=True)
     yield folder
@@ -58,7 +58,7 @@ def test_a_hanging_engine_is_noticed_in_time(silent_engine):
     assert "did not answer" in facts.reason or "not installed" in facts.reason
 
 
-def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkeypatch):
+def test_a_lost_engine_raises_its_own_error(docker, tmp_path, monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nothing.sock")
     assert client.find_engine().reason == f"no Docker engine answers at DOCKER_HOST=unix://{tmp_path}/nothing.sock"
     with pytest.raises(EngineLost):
@@ -67,19 +67,19 @@ def test_an_engine_that_goes_away_is_a_fault_of_its_own(docker, tmp_path, monkey
         client.up("any", {}, 1, FILES)
 
 
-def test_a_context_that_there_is_not_is_named_and_no_other_engine_asked(docker, monkeypatch):
+def test_a_missing_docker_context_is_named_and_no_other_engine_is_asked(docker, monkeypatch):
     monkeypatch.setenv("DOCKER_CONTEXT", "nope")
-    monkeypatch.setattr(reach, "_place_of_context", reach._place_of_context.__wrapped__)  # it is asked once a program
+    monkeypatch.setattr(reach, "_place_of_context", reach._place_of_context.__wrapped__)  # Muster asks once per process
     assert client.find_engine().reason == "no Docker engine answers at DOCKER_CONTEXT=nope"
 
 
-def test_an_empty_variable_names_no_engine_as_it_does_not_to_docker(monkeypatch):
+def test_an_empty_docker_host_variable_counts_as_unset(monkeypatch):
     monkeypatch.setenv("DOCKER_HOST", "")
     monkeypatch.setenv("DOCKER_CONTEXT", "")
     assert reach._why_silent(ConnectionRefusedError(), 1.0) == "no Docker engine answers"
 
 
-def test_an_image_is_there_or_not(image):
+def test_image_exists_tells_whether_an_image_exists(image):
     assert client.image_exists(image)
     assert reach.on_this_machine().image(image)["Id"].startswith("sha256:")
     assert not client.image_exists("muster-trainer:none-of-that-name")
@@ -95,18 +95,18 @@ def test_a_missing_image_is_named_with_the_next_command(docker, run_id, tmp_path
 
 
 def trains_again(events):
-    """Whether the rank has started twice, and is in its loop: one that is asked to stop before has no checkpoint."""
+    """Whether the rank has started twice and is in its training loop; stopped earlier, it would write no checkpoint."""
     _, *lives = events.read_text().split('"started"')[1:]
     return bool(lives) and '"plan"' in lives[-1]
 
 
-def test_a_runs_life(image, run_id, run_folder):
+def test_a_run_recovers_from_a_lost_node_and_stops_with_a_checkpoint(image, run_id, run_folder):
     start(run_id, "--recipe digits --steps 1000000")
     assert [state.node for state in client.states(run_id)] == ["master", "worker-1", "worker-2"]
     assert {state.seen.status for state in client.states(run_id)} == {"running"}
     until(lambda: len(list(run_folder.glob("ranks/rank-*.jsonl"))) == 3, "three ranks")
 
-    # A lost node comes back by the restart policy, and its state says so. Process 1 is not to be killed from inside.
+    # The restart policy restarts a lost node, and its state shows that. Process 1 cannot be killed from inside.
     worker = next(state for state in client.states(run_id) if state.node == "worker-2")
     subprocess.run(["docker", "exec", worker.seen.id, "sh", "-c", "kill -9 -1"], capture_output=True, check=False)
     until(lambda: {state.node: state.seen.restarts for state in client.states(run_id)}["worker-2"] == 1, "a restart")

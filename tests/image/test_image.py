@@ -1,4 +1,4 @@
-"""What the image is: whom it runs as, what is inside, what is not, and that its health check is cheap."""
+"""The image: its user, what it contains and what it does not, and that its health check is cheap."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_any_uid_has_a_name_a_home_and_a_runs_folder(inside):
     assert inside("python", "-c", script, options=("--user", "4242:4242")).strip() == "muster"
 
 
-def test_it_says_what_it_is(settings):
+def test_its_labels_describe_it(settings):
     labels = {name: value for name, value in settings["Labels"].items() if name.startswith("org.opencontainers.image.")}
     assert labels["org.opencontainers.image.title"] == "muster-trainer"
     assert labels["org.opencontainers.image.licenses"] == "Apache-2.0"
@@ -35,7 +35,7 @@ def test_it_says_what_it_is(settings):
     assert "cpu" in labels["org.opencontainers.image.description"]
 
 
-def test_of_the_checkout_only_the_trainer_is_inside(inside):
+def test_only_the_trainer_from_the_checkout_is_inside(inside):
     assert set(inside("ls", "-A", "/muster").split()) == {"muster", "runs", "node.sh"}
     names = inside(
         "sh", "-c", "find / -xdev \\( -name .git -o -name 'test_*.py' -path '/muster/*' \\) 2>/dev/null || true"
@@ -44,20 +44,20 @@ def test_of_the_checkout_only_the_trainer_is_inside(inside):
     assert "agent.py" in inside("ls", "/muster/muster/trainer/node/agent").split()
 
 
-def test_nothing_of_the_builds_secrets_or_wheels_stayed(inside):
-    # The build leaves the empty folders that it mounted things on.
+def test_no_secrets_or_wheels_of_the_build_are_left(inside):
+    # The build leaves the empty folders on which it mounted things.
     script = "find /run/secrets /build /etc/pip.conf /root/.config ! -type d 2>/dev/null || true"
     assert inside("sh", "-c", script, options=("--user", "0:0")).strip() == ""
     assert inside("sh", "-c", "find / -xdev -name '*.whl' -path '*torch*' 2>/dev/null || true") == ""
 
 
-def test_the_bytecode_is_there_before_the_first_start(inside):
+def test_the_bytecode_exists_before_the_first_start(inside):
     modules = "import json, muster.trainer.node.agent.agent as agent"
     script = f"import os; {modules}; print(*(os.path.isfile(each.__cached__) for each in (json, agent)))"
     assert inside("python", "-c", script).split() == ["True", "True"]
 
 
-def test_the_health_check_needs_no_torch_and_hardly_a_processor(inside, settings):
+def test_the_health_check_needs_no_torch_and_little_cpu(inside, settings):
     assert settings["Healthcheck"]["Test"] == ["CMD", "python", "-P", "-m", "muster.trainer.node", "health"]
     script = (
         "import sys, time; begun = time.process_time(); import muster.trainer.node.beside.health;"
@@ -77,8 +77,8 @@ def test_plain_docker_run_takes_the_trainers_arguments(image):
     assert "Traceback" not in done.stderr
 
 
-def test_an_init_process_takes_in_orphans(inside):
-    # The child's parent ends at once; with an init it finds a new one, is collected, and leaves no zombie behind.
+def test_an_init_process_reaps_orphans(inside):
+    # The child's parent ends immediately; an init process adopts and reaps the child, so that no zombie is left.
     zombie = "cat /proc/[0-9]*/stat | cut -d' ' -f3 | grep -q Z"
     script = f"cat /proc/1/comm; (sh -c 'true' &); for n in $(seq 100); do {zombie} || exec echo none; sleep 0.1; done"
     assert inside("tini", "--", "sh", "-c", script).split() == ["tini", "none"]

@@ -1,6 +1,6 @@
-"""What `muster export --to jobset` and `--to trainjob` print, as pods of this machine's Docker: two of them train.
+"""What `muster export --to jobset` and `--to trainjob` print, run as pods on this machine's Docker: two of them train.
 
-No cluster is had here. tests/pods.py is what stands for one: it starts what the text says and nothing else.
+There is no cluster here. tests/pods.py takes its place: it starts exactly what the text describes.
 """
 
 import json
@@ -18,7 +18,7 @@ from lab import waiting
 from tests import pods
 
 HOME = Path(__file__).resolve().parents[2]
-# The page's Dockerfile, as it stands.
+# The page's Dockerfile, verbatim.
 DOCKERFILE = re.search(
     r"^FROM muster-trainer:gpu\n([^`]+)", (HOME / "docs/how-to/kubernetes.md").read_text(), re.MULTILINE
 )
@@ -56,7 +56,7 @@ FORMS = {
 
 @pytest.fixture
 def cluster(tmp_path, image):
-    """A network, a folder in the place of the claim, an image with the folder; all of it goes."""
+    """A network, a folder in place of the claim, and an image with the user's folder; all removed afterwards."""
     name = f"muster-pods-{uuid.uuid4().hex[:8]}"
     source = tmp_path / "source"
     (source / "pkg").mkdir(parents=True)
@@ -100,7 +100,7 @@ def exported(cluster, kind, script, *more):
 
 
 def ended(containers):
-    """The codes of the containers, and what they printed, once all have ended."""
+    """The exit codes of the containers and what they printed, once all have ended."""
 
     def states():
         words = ["docker", "inspect", "-f", "{{.State.Status}} {{.State.ExitCode}}", *containers]
@@ -124,7 +124,7 @@ def test_two_pods_train_together_and_keep_their_files_on_the_claim(cluster, kind
     assert (cluster[2] / "train/logs/rank-0.log").exists()
 
 
-def test_a_pod_that_is_asked_to_stop_ends_all_with_the_code_that_is_no_failure(cluster):
+def test_stopped_pods_all_end_with_the_code_that_counts_as_no_failure(cluster):
     (cluster[1] / "train.py").write_text(STOPS)
     subprocess.run(
         ["docker", "build", "-q", "-t", cluster[0], cluster[1]], check=True, capture_output=True, timeout=120
@@ -139,7 +139,7 @@ def test_a_pod_that_is_asked_to_stop_ends_all_with_the_code_that_is_no_failure(c
 
 
 @pytest.mark.parametrize("kind", ["jobset", "trainjob"])
-def test_the_roles_of_a_file_run_as_pods_a_worker_comes_back_and_the_run_ends_with_its_trainer(cluster, kind):
+def test_roles_run_as_pods_a_worker_restarts_and_the_run_ends_with_its_trainer(cluster, kind):
     name, source, runs = cluster
     for path in (HOME / "examples/roles").iterdir():
         (source / path.name).write_text(path.read_text())

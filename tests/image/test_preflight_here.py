@@ -1,4 +1,4 @@
-"""`make preflight` without hosts: the verdict for `make up` on this machine, and nothing left of looking."""
+"""`make preflight` without hosts: the verdict for `make up` on this machine; the check leaves nothing behind."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ READY, WARNED, STOPPED = 0, 1, 75
 
 
 def left():
-    """Containers and networks of any preflight on this machine."""
+    """Containers and networks that any preflight has left on this machine."""
     lists = (["ps", "--all"], ["network", "ls"])
     lines = [["docker", *words, "--quiet", "--filter", LABEL] for words in lists]
     return [name for line in lines for name in subprocess.run(line, capture_output=True, check=True).stdout.split()]
@@ -34,16 +34,16 @@ def test_a_healthy_machine_is_green_and_proved_on_either_backend(image, backend,
     assert left() == []
 
 
-def test_a_limit_of_this_shell_is_told_where_processes_would_run():
+def test_a_limit_of_this_shell_is_reported_for_the_process_backend():
     shell = ["sh", "-c", 'ulimit -n 120 && exec "$@"', "sh", *line("--backend=processes", "--quick", "--strict")]
     done = subprocess.run(shell, cwd=HOME, capture_output=True, text=True, timeout=60)
     causes = {finding["cause"] for finding in json.loads(done.stdout)["findings"]}
-    causes -= {"leftovers"}  # of other runs of this machine
+    causes -= {"leftovers"}  # from other runs on this machine
     assert (done.returncode, causes) == (WARNED, {"open-files"}), done.stderr
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_it_leaves_neither_container_nor_network(image, number):
+def test_an_interrupted_preflight_leaves_no_container_or_network(image, number):
     started = subprocess.Popen(line("--backend=docker"), cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     until(lambda: len(left()) > 1, "a network and a container")
     started.send_signal(number)

@@ -1,4 +1,4 @@
-"""Pushing to real engines: what arrives is what was meant, only what lacks is sent, and nothing half is left.
+"""Pushes to real engines: the right content arrives, only missing parts are sent, and nothing partial is left.
 
 The host is a second engine on this machine, reached without SSH; tests/cluster/ pushes over SSH.
 """
@@ -34,7 +34,7 @@ BASE_BYTES = 6_000_000
 
 
 class Nearby:
-    """A session's interface to an engine on this machine; `before(argv)` is called before each command."""
+    """Stands in for a session, on an engine of this machine; `before(argv)` is called before each command."""
 
     def __init__(self, name, socket, home):
         self.name = name
@@ -55,9 +55,9 @@ class Nearby:
                     process.stdin.write(chunk)
                 process.stdin.close()
             except BrokenPipeError:
-                pass  # its exit code says why
+                pass  # the exit code gives the reason
             except BaseException:
-                process.stdin.close()  # as a connection that ends
+                process.stdin.close()  # as when a connection ends
                 raise
             out = process.stdout.read()
             reader.join()
@@ -74,7 +74,7 @@ class Nearby:
         return connection
 
     def lost(self):
-        """Nothing is between this machine and itself."""
+        """Nothing can be lost between this machine and itself."""
 
     def docker(self, *arguments):
         """Standard output of a docker command on this engine."""
@@ -86,16 +86,16 @@ class Nearby:
 
 @pytest.fixture(scope="module", params=["classic", "containerd"])
 def engine_there(request, docker):
-    """A second engine with this image store, empty, with no network of its own."""
+    """A second engine with this image store, empty and without a network."""
     if os.getuid() or not shutil.which("dockerd"):
         pytest.skip("a second engine needs root and dockerd")
     version = subprocess.run(["dockerd", "--version"], capture_output=True, text=True).stdout.split()[2]
     if request.param == "containerd" and int(version.split(".")[0]) < 25:
         pytest.skip(f"dockerd {version} has no containerd image store")
-    home = Path(tempfile.mkdtemp(prefix="muster-e-"))  # not tmp_path: a socket's path is short
+    home = Path(tempfile.mkdtemp(prefix="muster-e-"))  # not tmp_path, because a socket's path must be short
     features = '{"features":{"containerd-snapshotter":true}}' if request.param == "containerd" else "{}"
     (home / "daemon.json").write_text(features)
-    # In a network namespace: a dockerd started with `--bridge none` deletes docker0, the first engine's.
+    # In its own network namespace: a dockerd started with `--bridge none` deletes docker0, the first engine's bridge.
     command = [
         "unshare",
         "--net",
@@ -123,7 +123,7 @@ def engine_there(request, docker):
 
 @pytest.fixture
 def host(engine_there, tmp_path):
-    """A session to the second engine, which is empty again afterwards."""
+    """A session to the second engine; all images there are removed afterwards."""
     (tmp_path / "home").mkdir()
     nearby = Nearby("there", engine_there[0], tmp_path / "home")
     yield nearby
@@ -134,7 +134,7 @@ def host(engine_there, tmp_path):
 
 @pytest.fixture
 def new_base(docker):
-    """new_base() -> a new local image of one layer of 6 MB that says it has the trainer; gone afterwards."""
+    """new_base() -> a new local image with one layer of 6 MB and the trainer's label; removed afterwards."""
     made = []
 
     def build(variables="KEPT=yes PYTHONPATH=/muster"):
@@ -160,7 +160,7 @@ def base(new_base):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A script and 100 kB beside it."""
+    """A script and a file of 100 kB."""
     home = tmp_path / "code"
     home.mkdir()
     (home / "train.py").write_text("print(1)\n")
@@ -170,7 +170,7 @@ def folder(tmp_path):
 
 @pytest.fixture
 def push(host, base, folder, tmp_path):
-    """push() -> what it did on the host; raises its fault."""
+    """push() pushes to the host and returns what was done there; raises the host's error."""
 
     def run(tell=lambda host, sent, total, source="": None, tag="muster-test:run", folder=folder, base=base):
         cache, code = LayerCache(tmp_path / "layers"), FolderLook(folder, cache=tmp_path) if folder else None
@@ -179,7 +179,7 @@ def push(host, base, folder, tmp_path):
     return run
 
 
-def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host, folder):
+def test_a_cold_push_sends_all_and_the_host_can_create_containers_from_it(push, host, folder):
     progress = []
     done = push(lambda host, sent, total, source="": progress.append((host, sent, total)))
     assert done.sent_bytes > BASE_BYTES
@@ -195,7 +195,7 @@ def test_a_cold_push_sends_all_and_the_host_can_make_containers_of_it(push, host
     assert [(Path(beside.place) / name).read_bytes() == (folder / name).read_bytes() for name in ("train.py", "table")]
 
 
-def test_an_image_without_the_agent_gets_it_beside_and_finds_it_there(push, host, new_base):
+def test_an_image_without_the_agent_gets_it_as_a_folder_on_its_python_path(push, host, new_base):
     foreign = new_base("PYTHONPATH=/app")
     done = push(base=foreign, folder=None)
     (agent,) = done.folders
@@ -213,7 +213,7 @@ def test_a_second_push_sends_nothing_and_says_so(push, host):
     assert not [argv for argv in host.asked if any("docker load" in word for word in argv)]
 
 
-def test_a_change_of_code_sends_the_change_alone_and_leaves_the_engine_its_image(push, host, folder):
+def test_a_code_change_sends_only_the_change_and_keeps_the_engines_image(push, host, folder):
     push()
     before = host.layers("muster-test:run")
     (folder / "train.py").write_text("print(2)\n")
@@ -224,7 +224,7 @@ def test_a_change_of_code_sends_the_change_alone_and_leaves_the_engine_its_image
     assert host.docker("ps", "--all", "--quiet") == ""
 
 
-def test_the_image_that_another_base_replaces_goes(push, host, new_base):
+def test_an_image_replaced_by_one_with_another_base_is_removed(push, host, new_base):
     push()
     push(base=new_base())
     assert len(host.docker("image", "ls", "--quiet").split()) == 1
@@ -248,7 +248,7 @@ def test_without_a_folder_the_base_itself_arrives(push, host, base):
     assert host.layers("muster-test:run") == local.stdout.strip()
 
 
-def test_what_would_be_sent_is_foreseen_and_nothing_is_done(push, host, base, folder):
+def test_a_forecast_reports_what_would_be_sent_and_sends_nothing(push, host, base, folder):
     (foreseen,) = transfer.foresee([host], base, FolderLook(folder), "muster-test:run").all().values()
     assert len(foreseen.layers) == 1
     assert [each.lacking for each in foreseen.folders] == ["all 2 files of your folder"]
@@ -287,7 +287,7 @@ def test_a_push_cut_in_the_middle_leaves_nothing_and_the_next_one_works(push, ho
     assert push().sent_bytes > BASE_BYTES
 
 
-def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push, host, base, tmp_path):
+def test_a_base_loaded_another_way_is_not_sent_again(push, host, base, tmp_path):
     saved = subprocess.run(["docker", "save", base], capture_output=True, check=True).stdout
     host.run(("docker", "load"), input=[saved])
     assert push(folder=None).sent_bytes < 10_000
@@ -297,7 +297,7 @@ def test_on_a_base_that_came_another_way_only_code_is_sent_and_then_nothing(push
     host.docker("rm", host.docker("create", "muster-test:run", "true"))
 
 
-def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, tmp_path):
+def test_a_base_that_only_the_host_has_gets_only_the_code(push, host, base, folder, tmp_path):
     push()
     host.docker("tag", "muster-test:run", "only-there:1")
     cache = LayerCache(tmp_path / "none")
@@ -308,8 +308,8 @@ def test_a_base_only_the_host_has_gets_the_code_alone(push, host, base, folder, 
     host.docker("rm", host.docker("create", "muster-test:other", "true"))
 
 
-def test_a_base_nobody_has_is_a_fault_that_says_why(host, folder):
-    absent = "localhost:1/absent:1"  # port 1: nobody serves a registry there
+def test_a_base_that_nobody_has_gives_an_error_with_the_reason(host, folder):
+    absent = "localhost:1/absent:1"  # port 1: no registry listens there
     with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*127.0.0.1:1"):
         transfer.push([host], absent, FolderLook(folder), "muster-test:run", lambda *progress: None)
 
@@ -327,7 +327,7 @@ def test_a_host_without_docker_or_without_an_engine_says_so(base, folder, tmp_pa
     assert "there is no `docker` command" in faults["bare"].message
 
 
-def test_images_that_a_user_made_stay_even_without_a_name_and_from_one_of_ours(push, host, new_base):
+def test_a_users_unnamed_image_made_from_a_muster_image_is_kept(push, host, new_base):
     push()
     container = host.docker("create", "muster-test:run", "true")
     host.docker("cp", __file__, f"{container}:/mine.py")

@@ -1,4 +1,4 @@
-"""`muster up` on containers: the same run, the same record, and nothing left whatever happens."""
+"""`muster up` in containers: the same run and record as elsewhere, and nothing left behind whatever happens."""
 
 import json
 import shlex
@@ -24,17 +24,17 @@ def checkout(image, tmp_path):
 
 
 def docker(*words):
-    """What a docker command prints, a list of words."""
+    """What a docker command prints, as a list of words."""
     return subprocess.run(["docker", *words], capture_output=True, text=True, check=True).stdout.split()
 
 
 def containers(run_id, *options):
-    """Ids of a run's containers."""
+    """The ids of a run's containers."""
     return docker("ps", "--all", "--quiet", "--filter", f"label=muster.run={run_id}", *options)
 
 
 def nothing_left(run_id):
-    """Whether neither containers nor networks of a run are there."""
+    """Whether the run has no containers and no networks left."""
     return not containers(run_id) and not docker("network", "ls", "-q", "--filter", f"label=muster.run={run_id}")
 
 
@@ -51,7 +51,7 @@ def node(run_id, service, number=1):
 
 
 def listens(container):
-    """The addresses, as numbers, on which something in a container listens; 0 is every one."""
+    """The addresses, as numbers, on which a container's processes listen; 0 means every address."""
     sockets = docker("exec", container, "awk", '$4 == "0A" { print $2 }', "/proc/net/tcp", "/proc/net/tcp6")
     return {int(address.partition(":")[0], 16) for address in sockets}
 
@@ -69,7 +69,7 @@ def test_containers_train_to_the_end_with_rank_0_on_the_master(checkout):
     assert nothing_left(folder.name)
 
 
-def test_runs_that_two_people_start_in_one_minute_have_containers_of_their_own(checkout, tmp_path):
+def test_two_runs_started_in_the_same_minute_have_separate_containers(checkout, tmp_path):
     other = Checkout(tmp_path / "other")
     started = []
     for name, each in (("first", checkout), ("second", other)):
@@ -91,7 +91,7 @@ optimizer.step()
 
 
 @pytest.mark.parametrize(("options", "code"), [(["--separate"], 0), ([], 1)])
-def test_nodes_in_containers_train_apart_where_that_is_asked_for(checkout, options, code):
+def test_nodes_in_containers_train_separately_only_if_asked(checkout, options, code):
     (checkout.home / "project").mkdir()
     (checkout.home / "project/train.py").write_text(ALONE)
     wanted = ("--workers=1", "--folder=project", "--script=train.py", *options)
@@ -100,7 +100,7 @@ def test_nodes_in_containers_train_apart_where_that_is_asked_for(checkout, optio
     assert ("trained alone" in err) == bool(code)
 
 
-def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_nodes(checkout):
+def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_continues_with_more_nodes(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}", backend="docker")
     folder = checkout.training(step=40)
     run.send_signal(signal.SIGINT)
@@ -117,10 +117,10 @@ def test_ctrl_c_stops_containers_with_a_checkpoint_and_resume_goes_on_with_more_
 
 
 @pytest.mark.parametrize("service", ["worker", "master"])
-def test_a_killed_container_comes_back_and_the_run_ends_well(checkout, service):
+def test_a_killed_container_restarts_and_the_run_succeeds(checkout, service):
     run = checkout.start("--workers=1", "--args=--steps 400 --checkpoint-every 20 --eval-every 0", backend="docker")
     folder = checkout.training(step=40)
-    # The whole node at once, as a crash does it; the engine was not asked to stop it, so it starts it again.
+    # Kill all of the node, as a crash would. The engine was not asked to stop it, so the engine restarts it.
     pid = docker("inspect", "--format", "{{.State.Pid}}", node(folder.name, service))[0]
     subprocess.run(["kill", "-9", pid], check=True)
     _, err = run.communicate(timeout=300)
@@ -180,8 +180,8 @@ if not again:
 """
 
 
-def test_what_is_typed_for_a_container_is_not_what_this_shell_has(checkout, monkeypatch):
-    """compose reads `$NAME` in its files: a value, or a folder's name, would bring in what lies in this shell."""
+def test_dollar_signs_in_options_are_not_expanded_by_compose(checkout, monkeypatch):
+    """compose expands `$NAME` in its files: in a value or folder name, that would insert a variable of this shell."""
     monkeypatch.setenv("TOKEN", "sesame-4718")
     data = checkout.home / "of $TOKEN"
     (project := checkout.home / "project").mkdir()
@@ -194,9 +194,7 @@ def test_what_is_typed_for_a_container_is_not_what_this_shell_has(checkout, monk
     assert "$TOKEN a$${X ['file']" in out
 
 
-def test_a_script_in_a_container_keeps_a_path_and_a_cache_and_is_started_again_as_asked(
-    checkout, tmp_path, monkeypatch
-):
+def test_a_script_in_a_container_keeps_a_path_and_a_cache_and_restarts_as_asked(checkout, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     (tmp_path / "account.json").write_text("sesame-4718-account")
     project = checkout.home / "project"

@@ -1,4 +1,4 @@
-"""Logins whose environments are links into uv's cache: what was changed there is seen, though nothing new is read."""
+"""Logins whose environments link into uv's cache: a file changed there is noticed, although new files are not read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests import index
 
 
 def with_a_record(name: str, folder: Path) -> tuple[str, bytes]:
-    """A wheel that has the hashes of its files."""
+    """A wheel whose record has the hashes of its files."""
     file, content = index.wheel(name, "1.0", "x = 1\n")
     (folder / file).write_bytes(content)
     made = remake(folder / file, folder)
@@ -26,7 +26,7 @@ def with_a_record(name: str, folder: Path) -> tuple[str, bytes]:
 
 
 def changed_behind_its_record(name: str, folder: Path) -> tuple[str, bytes]:
-    """A wheel as a project makes it that writes its version into a file of the finished wheel."""
+    """A wheel of a project that writes its version into a file after the wheel was finished."""
     file, content = with_a_record(name, folder)
     with zipfile.ZipFile(io.BytesIO(content)) as made, zipfile.ZipFile(written := io.BytesIO(), "w") as again:
         for inside in made.namelist():
@@ -36,8 +36,8 @@ def changed_behind_its_record(name: str, folder: Path) -> tuple[str, bytes]:
 
 @pytest.fixture
 def bring(tmp_path, tmp_path_factory, monkeypatch):
-    """Install packages at places of these names; gives the folder of their environments, by name."""
-    monkeypatch.setenv("MUSTER_ROOT", "/.")  # as a process of a login has it: its paths are links to others
+    """Install packages at places with these names; returns the site-packages folder of each, by name."""
+    monkeypatch.setenv("MUSTER_ROOT", "/.")  # as for a process of a login, whose paths are links to others
     tool, folder, own = Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1], tmp_path / "f", tmp_path / "own"
     folder.mkdir()
     own.mkdir(0o700)
@@ -57,17 +57,17 @@ def bring(tmp_path, tmp_path_factory, monkeypatch):
         yield at
 
 
-def test_a_file_that_was_changed_on_one_host_is_seen_when_the_packages_change(bring):
+def test_a_file_changed_on_one_host_is_noticed_at_the_next_change_of_packages(bring):
     file = bring("a", needs="plain\n")["a"] / "plain.py"
     assert file.stat().st_nlink > 1, "uv's cache has the same file"
-    bring("a", "b", needs="plain\nother\n")  # where it is new, it has the hash that it has where it is read
+    bring("a", "b", needs="plain\nother\n")  # b, where it is new, has the hash that a reads from the file
     file.write_text("x = 2\n")
     with pytest.raises(DeployError, match="c: the installed files differ from those of a") as refused:
         bring("a", "c", needs="plain\nother\nthird\n")
     assert refused.value.hint.startswith("muster clean --hosts a,c --caches")
 
 
-def test_hosts_agree_on_a_wheel_whose_record_is_wrong_though_one_has_had_it_longer(bring):
-    """Where it was new the record was believed, where it was old the file was read: "the installed files differ"."""
+def test_hosts_agree_on_a_wheel_with_a_wrong_record_even_if_one_had_it_before(bring):
+    """A new install took the hash from the record, an older one read the file, so "the installed files differ"."""
     bring("a", needs="patched\n")
     bring("a", "b", needs="patched\nother\n")

@@ -1,4 +1,4 @@
-"""A release has the same bytes whoever builds it, and the archive holds what a checkout holds."""
+"""A release has the same bytes whoever builds it, and the source archive has only files of the checkout."""
 
 import os
 import subprocess
@@ -13,9 +13,9 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.skipif(not (HOME / ".git").exists(), reason="an archive without git has no list of its files")
-def test_two_builds_under_other_rights_and_times_have_the_same_bytes(tmp_path):
+def test_two_builds_with_another_umask_and_time_have_the_same_bytes(tmp_path):
     (tmp_path / "first").mkdir()
-    (tmp_path / "first/muster_train-0.1.0-py3-none-any.whl").touch()  # a release before this one
+    (tmp_path / "first/muster_train-0.1.0-py3-none-any.whl").touch()  # an earlier release
     first = dist.build(tmp_path / "first")
     before = os.umask(0o077)
     try:

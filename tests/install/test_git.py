@@ -1,5 +1,7 @@
-"""A source in a git repository is fetched here: the files of one revision, or git's own words. What a server sends is
-somebody else's: it starts nothing, and has limits."""
+"""A git source is fetched on this machine: the files of one revision, or git's own error message.
+
+What a server sends is untrusted: it must start nothing, and has limits.
+"""
 
 import io
 import os
@@ -21,7 +23,7 @@ def run(folder, *words):
 
 @pytest.fixture
 def serve(tmp_path, monkeypatch):
-    """Serve repositories with TLS, by their names; the user's own git trusts that server."""
+    """Serve repositories with TLS, by their names; the user's git trusts that server."""
     signed = certificate.make(tmp_path / "tls.pem")
     monkeypatch.setenv("GIT_SSL_CAINFO", str(signed))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -48,7 +50,7 @@ def serve(tmp_path, monkeypatch):
 
 @pytest.fixture
 def repository(tmp_path):
-    """Two commits; the first has the tag v1."""
+    """A repository with two commits; the first has the tag v1."""
     folder = tmp_path / "code"
     folder.mkdir()
     run(folder, "init", "--quiet")
@@ -66,7 +68,7 @@ def content(word):
         return tar.extractfile("code.py").read().decode()
 
 
-def test_a_tag_a_branch_a_short_commit_and_no_revision(repository, serve):
+def test_a_tag_a_branch_a_short_commit_or_the_default_is_fetched(repository, serve):
     short = run(repository, "rev-parse", "--short", "HEAD~1").strip()
     with serve() as add:
         url = add(repository, "r")
@@ -75,7 +77,7 @@ def test_a_tag_a_branch_a_short_commit_and_no_revision(repository, serve):
 
 
 @pytest.mark.parametrize("more", ["@nosuch", "-not-there", "@--upload-pack=touch%20x", "@$(touch x)"])
-def test_what_git_cannot_fetch_is_named(repository, serve, more):
+def test_a_source_that_git_cannot_fetch_is_named(repository, serve, more):
     with serve() as add:
         url = add(repository, "r")
         with pytest.raises(DeployError, match=r"git\+https://"):
@@ -83,7 +85,7 @@ def test_what_git_cannot_fetch_is_named(repository, serve, more):
 
 
 @pytest.mark.parametrize("named", ["core.sshCommand", "GIT_SSH"])
-def test_ssh_is_the_users_own_and_its_words_are_told(tmp_path, monkeypatch, named):
+def test_git_uses_the_users_own_ssh_and_its_error_is_shown(tmp_path, monkeypatch, named):
     own = tmp_path / "own"
     own.write_text("#!/bin/sh\necho 'git@example.org: Permission denied (publickey).' >&2\nexit 255\n")
     own.chmod(0o755)
@@ -99,13 +101,13 @@ def test_ssh_is_the_users_own_and_its_words_are_told(tmp_path, monkeypatch, name
 
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("address", ["git+file://{}", "git+{}", "git+http://127.0.0.1:9/x", "git+ext::sh -c true"])
-def test_git_reaches_nothing_but_servers_of_https_and_ssh(repository, monkeypatch, address):
+def test_git_reaches_only_https_and_ssh_servers(repository, monkeypatch, address):
     monkeypatch.setenv("GIT_ALLOW_PROTOCOL", "file:ext:http")
     with pytest.raises(DeployError):
         git.fetch(address.format(repository))
 
 
-def test_a_server_that_sends_elsewhere_leads_to_no_repository_of_this_machine(repository, serve, tmp_path):
+def test_a_server_cannot_redirect_git_to_a_repository_on_this_machine(repository, serve, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     run(other, "init", "--quiet")
@@ -129,7 +131,7 @@ def commit(folder, text):
 
 
 @pytest.mark.holds("addresses-asked")
-def test_what_a_source_names_is_not_fetched(tmp_path, serve):
+def test_a_sources_own_dependencies_are_not_fetched(tmp_path, serve):
     told = []
     with serve() as add:
         inner = add(commit(tmp_path / "b", "dependencies = []\n"), "b")
@@ -139,7 +141,7 @@ def test_what_a_source_names_is_not_fetched(tmp_path, serve):
 
 
 @pytest.mark.holds("addresses-asked")
-def test_what_unpacks_to_far_more_than_it_is_is_refused(tmp_path, serve):
+def test_a_source_that_unpacks_to_far_more_is_refused(tmp_path, serve):
     folder = tmp_path / "bomb"
     folder.mkdir()
     run(folder, "init", "-q")
@@ -152,7 +154,7 @@ def test_what_unpacks_to_far_more_than_it_is_is_refused(tmp_path, serve):
         git.fetch(add(folder, "bomb"))
 
 
-def test_a_tree_that_holds_itself_many_times_is_refused(tmp_path, serve):
+def test_a_tree_bomb_is_refused(tmp_path, serve):
     folder = tmp_path / "tree"
     folder.mkdir()
     run(folder, "init", "-q")
@@ -173,7 +175,7 @@ def test_a_tree_that_holds_itself_many_times_is_refused(tmp_path, serve):
 
 
 @pytest.mark.holds("addresses-asked")
-def test_what_a_source_wants_done_with_its_files_is_not_done(tmp_path, serve, monkeypatch):
+def test_filters_requested_by_a_source_do_not_run(tmp_path, serve, monkeypatch):
     started = tmp_path / "started"
     settings = tmp_path / "gitconfig"
     settings.write_text(f'[filter "x"]\n\tsmudge = touch {started}; cat\n\tclean = cat\n')

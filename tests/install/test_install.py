@@ -1,4 +1,4 @@
-"""What is asked of which host, in memory, with a real index: each installs for itself, and decides for no other."""
+"""What Muster asks of each host, in memory, with a real index: each host installs and decides only for itself."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def address():
 
 
 class Place:
-    """A host in memory. `fails`: the program's last line, by the order's mode. `files`: what its install digests to.
+    """A host in memory. `fails`: the program's last line, by the order's mode. `files`: the digest of its installation.
 
-    described: what it says of its base. needs: what it says that each of its builds needs.
+    described: what it reports about its base. needs: what it reports that each of its builds needs.
     """
 
     def __init__(self, name, fails=None, files="f" * 64, described=DESCRIBED, needs=()):
@@ -119,15 +119,15 @@ def each(places, work):
 
 @pytest.fixture(scope="module")
 def tool(tmp_path_factory):
-    """uv, fetched once."""
+    """uv, downloaded once."""
     return Path(uv.program(tmp_path_factory.mktemp("uv"))).parents[1]
 
 
 @pytest.fixture
 def bring(tmp_path, address, tool):
-    """Install what a text of requirements asks for; `more`: other files of the folder, by path.
+    """Install the packages of a requirements text; `more`: other files in the folder, by path.
 
-    `coming`: the base for which it is resolved ahead; NOW: that of these hosts.
+    `coming`: a base for which packages are resolved ahead; NOW stands for the base of these hosts.
     """
 
     def bring(text, *places, more=None, cache="cache", first="requirements.txt", coming=None):
@@ -153,7 +153,7 @@ def bring(tmp_path, address, tool):
 
 
 def unpacked(archive):
-    """A source archive as git gives it: without the folder that all is in."""
+    """A source archive as git gives it: without the folder at its top."""
     made = io.BytesIO()
     with tarfile.open(fileobj=io.BytesIO(archive)) as whole, tarfile.open(fileobj=made, mode="w") as tar:
         for entry in whole:
@@ -168,7 +168,7 @@ def names(place):
     return [line.split(" ")[0] for line in lines] + [row["wheel"] for row in built]
 
 
-def test_all_install_and_the_second_time_nobody_does_anything(bring):
+def test_all_hosts_install_once_and_the_second_time_nothing_happens(bring):
     a, b = Place("a"), Place("b")
     first = bring("plain", a, b)
     assert a.orders == b.orders == ["describe", "install"]
@@ -186,7 +186,7 @@ def test_a_file_of_any_length_is_read(bring):
 
 
 @pytest.mark.parametrize("cache", ["jürgen's cache", 'a "b" \\c'])
-def test_a_home_of_any_letters_has_the_cache(bring, cache):
+def test_the_cache_works_in_a_folder_with_any_characters(bring, cache):
     bring("plain", a := Place("a"), cache=cache)
     assert names(a) == ["other==1.0", "plain==2.0"]
 
@@ -198,21 +198,21 @@ def test_each_line_has_the_hashes_of_the_index(bring):
     assert f"plain==2.0 --hash=sha256:{digest}" in a.locks[0][0]
 
 
-def test_a_new_host_installs_the_lock_of_before(bring):
+def test_a_new_host_installs_the_earlier_lock(bring):
     bring("plain", Place("a"))
     late = Place("late")
     bring("plain", late)
     assert late.orders == ["describe", "install"]
 
 
-def test_nothing_is_installed_where_the_base_has_all(bring):
+def test_nothing_is_installed_if_the_base_has_everything(bring):
     a = Place("a")
     assert bring("there\ntorch", a).environments == {}
     assert a.orders == ["describe"]
 
 
 @pytest.mark.holds("nobody-decides")
-def test_a_host_whose_base_is_another_is_named_and_nothing_is_installed(bring):
+def test_a_host_with_a_different_base_is_named_and_nothing_is_installed(bring):
     lie = json.loads(json.dumps(DESCRIBED))
     lie["base"][1]["requires"] = ["evil"]
     a, b, c = Place("a"), Place("b", described=lie), Place("c")
@@ -221,7 +221,7 @@ def test_a_host_whose_base_is_another_is_named_and_nothing_is_installed(bring):
     assert a.orders == ["describe"]
 
 
-def test_what_a_host_said_of_its_base_before_is_asked_again_where_others_say_something_else(bring):
+def test_a_host_is_asked_for_its_base_again_if_other_hosts_report_another(bring):
     lie = json.loads(json.dumps(DESCRIBED))
     lie["base"][1]["requires"] = ["evil"]
     bring("plain", mended := Place("mended", described=lie))
@@ -231,7 +231,7 @@ def test_what_a_host_said_of_its_base_before_is_asked_again_where_others_say_som
 
 
 @pytest.mark.holds("nobody-decides")
-def test_what_a_host_alone_made_up_counts_for_no_other_host(bring):
+def test_one_hosts_invented_base_counts_for_no_other_host(bring):
     lie = json.loads(json.dumps(DESCRIBED))
     lie["base"][0]["requires"] = ["evil"]
     bring("torch\nplain", liar := Place("liar", described=lie))
@@ -244,13 +244,13 @@ def test_what_a_host_alone_made_up_counts_for_no_other_host(bring):
 @pytest.mark.parametrize(
     "need", ["evil @ https://evil.example/e.whl", "evil @ file:///etc/passwd", "a\nRequires-Dist: b"]
 )
-def test_a_host_names_no_address_that_this_machine_would_fetch(need):
+def test_an_address_in_a_hosts_answer_is_ignored(need):
     said = {**DESCRIBED, "base": [{"name": "torch", "version": "2", "requires": [need], "extras": []}]}
     assert base.read(said, "x").packages[0].requires == ()
 
 
 @pytest.mark.holds("nobody-decides")
-def test_a_build_is_used_on_the_host_that_made_it_alone(bring):
+def test_a_build_is_used_only_on_the_host_that_made_it(bring):
     a, b = Place("a"), Place("b")
     bring("sourced", a, b)
     assert a.orders == b.orders == ["describe", "build", "install"]
@@ -259,7 +259,7 @@ def test_a_build_is_used_on_the_host_that_made_it_alone(bring):
 
 
 @pytest.mark.holds("nobody-decides")
-def test_hosts_that_say_different_needs_of_a_build_are_named(bring):
+def test_hosts_that_report_different_needs_for_a_build_are_named(bring):
     a, b, c = Place("a"), Place("b", needs=["evil"]), Place("c")
     with pytest.raises(DeployError, match=r"b: its build of libs/odd needs something other than that of a, c"):
         bring("./libs/odd", a, b, c, more={"libs/odd/pyproject.toml": DYNAMIC})
@@ -267,7 +267,7 @@ def test_hosts_that_say_different_needs_of_a_build_are_named(bring):
 
 
 @pytest.mark.holds("nobody-decides")
-def test_what_a_host_said_of_a_build_alone_is_not_believed_later(bring):
+def test_one_hosts_report_about_a_build_is_not_believed_later(bring):
     more = {"libs/odd/pyproject.toml": DYNAMIC}
     bring("./libs/odd", liar := Place("liar", needs=["evil"]), more=more)
     assert "evil==1.0" in names(liar)
@@ -290,7 +290,7 @@ def test_a_git_source_is_fetched_here_and_built_by_each_host(bring, monkeypatch)
     assert "sesame" not in json.dumps([a.locks, a.got])
 
 
-def test_what_builds_say_alike_is_resolved(bring):
+def test_needs_that_all_builds_report_are_resolved(bring):
     a, b = Place("a", needs=["plain<2"]), Place("b", needs=["plain<2"])
     bring("./libs/odd", a, b, more={"libs/odd/pyproject.toml": DYNAMIC})
     assert names(a) == names(b) == ["plain==1.0", "odd-1.0-py3-none-any.whl"]
@@ -305,7 +305,7 @@ PINS = ("torch==2.13.0+cpu --hash=sha256:0", "there==1.0 --hash=sha256:0")
     [("plain", PINS, 1), ("plain", PINS[:1], 2), ("plain\ntorch", PINS, 2), ("./libs/odd", PINS, 2)],
     ids=["as foreseen", "another base", "the index has no torch", "a build says its needs"],
 )
-def test_what_was_resolved_ahead_counts_for_hosts_that_have_that_base(bring, monkeypatch, text, pins, times):
+def test_a_lock_resolved_ahead_is_used_by_hosts_with_the_same_base(bring, monkeypatch, text, pins, times):
     made, old = [], resolve.Resolving.lock
     monkeypatch.setattr(resolve.Resolving, "lock", lambda self: made.append(self) or old(self))
     about = {"more": {"libs/odd/pyproject.toml": DYNAMIC}}
@@ -315,7 +315,7 @@ def test_what_was_resolved_ahead_counts_for_hosts_that_have_that_base(bring, mon
     assert installed.lock == usual.lock
 
 
-def test_what_hosts_are_is_resolved_ahead_with_the_words_of_a_failure_and_without_a_build(bring):
+def test_resolving_ahead_for_known_hosts_reports_failures_and_skips_builds(bring):
     a = Place("a")
     bring("plain", a, coming=NOW)
     assert names(a) == ["other==1.0", "plain==2.0"]
@@ -354,7 +354,7 @@ MINE = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain<2"]\n'
         "mine/ ; python_version > '3'", "-r more/base.txt",
     ],
 )  # fmt: skip
-def test_a_package_of_the_folder_is_read_in_each_way_of_writing_it(bring, tmp_path, line):
+def test_every_notation_for_a_package_of_the_folder_is_read(bring, tmp_path, line):
     more = {"mine/pyproject.toml": MINE + "optional-dependencies.x = []\n", "more/base.txt": "-e ./mine\n"}
     bring(line.format(folder=tmp_path / "folder"), a := Place("a"), more=more)
     assert names(a) == ["plain==1.0", "mine-1.0-py3-none-any.whl"]
@@ -371,7 +371,7 @@ def test_a_package_of_the_folder_is_read_in_each_way_of_writing_it(bring, tmp_pa
     ],
     ids=["none", "named", "named otherwise", "an extra of extras", "of another package"],
 )
-def test_the_extras_that_are_asked_for_are_installed_and_no_others(bring, lines, installed):
+def test_only_the_requested_extras_are_installed(bring, lines, installed):
     extras = 'fast = ["other"]\nold = ["plain<2"]\nall = ["mine[fast]"]\neach = ["mine[old]"]\n'
     project = '[project]\nname = "{}"\nversion = "1"\n{}'
     mine = project.format("mine", f"[project.optional-dependencies]\n{extras}")
@@ -381,7 +381,7 @@ def test_the_extras_that_are_asked_for_are_installed_and_no_others(bring, lines,
     assert {name for name in names(a) if "==" in name} == installed
 
 
-def test_a_version_of_the_base_that_no_index_has_spoils_nothing(bring):
+def test_a_base_version_that_no_index_has_does_no_harm(bring):
     of_debian = {"name": "distro-info", "version": "1.1build1", "requires": [], "extras": []}
     bring("plain", a := Place("a", described={**DESCRIBED, "base": [*DESCRIBED["base"], of_debian]}))
     assert names(a) == ["other==1.0", "plain==2.0"]
@@ -404,7 +404,7 @@ def test_one_more_index_gives_only_the_best_version_as_pip_would(bring):
     assert names(a) == ["extra==1.0", "other==1.0", "plain==2.0"]
 
 
-def test_a_list_that_takes_versions_before_their_release_gets_them(bring):
+def test_a_requirements_file_with_pre_gets_prereleases(bring):
     early = dict([index.wheel("early", "1.0", ""), index.wheel("early", "2.0rc1", "")])
     with index.serve("127.0.0.1", early, login="") as more:
         bring(f"--pre\n--extra-index-url {more}\nearly", a := Place("a"))
@@ -415,12 +415,12 @@ SOURCES = '[project]\nname = "mine"\nversion = "1"\ndependencies = ["plain"]\n[t
 
 
 @pytest.mark.parametrize("place", ["{ index = 'own' }", "{ workspace = true }", "{ url = 'https://host/plain.whl' }"])
-def test_a_package_that_takes_another_from_its_own_place_gets_it_from_no_index(bring, place):
+def test_a_dependency_with_its_own_source_is_never_taken_from_an_index(bring, place):
     with pytest.raises(DeployError, match=r"libs/mine: its \[tool.uv.sources\] takes plain from a place of its own"):
         bring("./libs/mine", Place("a"), more={"libs/mine/pyproject.toml": f"{SOURCES}{place}\n"})
 
 
-def test_what_the_folder_has_itself_comes_from_no_index(bring):
+def test_a_package_in_the_folder_is_not_taken_from_an_index(bring):
     name, wheel = index.wheel("plain", "0.1", "")
     more = {"libs/mine/pyproject.toml": f"{SOURCES}{{ path = '../../{name}' }}\n", name: wheel}
     bring(f"./libs/mine\n./{name}", a := Place("a"), more=more)
@@ -457,14 +457,14 @@ def test_a_host_that_reaches_no_index_gets_the_wheels_from_here(bring):
     assert not b.got[-1]
 
 
-def test_this_machine_is_named_where_it_reaches_no_index(bring):
+def test_the_error_names_this_machine_if_it_reaches_no_index(bring):
     a = Place("a")
     with pytest.raises(DeployError, match="this machine: it reaches no package index"):
         bring("-i http://127.0.0.1:9/simple\nplain", a)
     assert a.orders == ["describe"]
 
 
-def test_this_machine_is_named_where_a_host_waits_for_wheels_that_it_cannot_fetch(bring, monkeypatch):
+def test_the_error_names_this_machine_if_it_cannot_fetch_wheels_for_a_host(bring, monkeypatch):
     bring("plain==1.0\n", Place("a"))
     monkeypatch.setattr(resolve, "find_offers", lambda *asked: (_ for _ in ()).throw(uv.Failed("error: dns error")))
     with pytest.raises(HostsFailed) as refused:
@@ -482,14 +482,14 @@ def test_a_host_with_other_files_is_named_and_loses_them(bring):
 
 
 @pytest.mark.holds("nobody-decides")
-def test_what_a_host_alone_said_of_its_files_blames_no_other_host_later(bring):
+def test_one_hosts_report_about_its_files_blames_no_other_host_later(bring):
     bring("plain", liar := Place("liar", files="e" * 64))
     with pytest.raises(DeployError, match="c: the installed files differ from those of liar"):
         bring("plain", liar, Place("c"))
     bring("plain", Place("a"), Place("b"))
 
 
-def test_a_host_that_failed_before_installs_beside_one_that_did_not(bring):
+def test_a_host_that_failed_before_installs_next_to_one_that_did_not(bring):
     a, b = Place("a", {"install": {"failed": 1, "words": "no"}}), Place("b")
     with pytest.raises(HostsFailed):
         bring("plain", a, b)
@@ -498,7 +498,7 @@ def test_a_host_that_failed_before_installs_beside_one_that_did_not(bring):
     assert a.has == b.has
 
 
-def test_of_two_hosts_that_differ_neither_is_believed(bring):
+def test_if_two_hosts_differ_neither_is_believed(bring):
     a, b = Place("a", files="e" * 64), Place("b")
     with pytest.raises(DeployError, match="the installed files differ"):
         bring("plain", a, b)
@@ -506,20 +506,20 @@ def test_of_two_hosts_that_differ_neither_is_believed(bring):
     assert not b.has
 
 
-def test_uvs_own_words_are_the_error(bring):
+def test_the_error_has_uvs_own_message(bring):
     with pytest.raises(ToolFailed, match=r"this machine: uv could not resolve .*No solution found.*plain==9") as fault:
         bring("plain==9", Place("a"))
     assert not fault.value.words, "the error has all of them: they are shown once"
 
 
-def test_an_answer_that_never_comes_is_a_fault(bring):
+def test_a_missing_answer_is_an_error(bring):
     a = Place("a")
     a.run = lambda *_: (137, "killed")
     with pytest.raises(HostsFailed):
         bring("plain", a)
 
 
-def test_an_answer_without_an_end_is_a_fault(bring):
+def test_an_endless_answer_is_an_error(bring):
     a = Place("a")
 
     def endless(exchange, *_):
@@ -541,7 +541,7 @@ def test_a_cache_where_another_user_may_write_is_refused(bring, tmp_path):
 
 @pytest.mark.holds("resolves-without-running")
 @pytest.mark.parametrize("backend", ["backend", "get_interpreter_info", "python.get_interpreter_info"])
-def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):
+def test_no_code_of_a_package_runs_on_this_machine(bring, tmp_path, backend):
     canary = tmp_path / "ran"
     code = f"open({str(canary)!r}, 'w')\n"
     project = f'[build-system]\nrequires = []\nbuild-backend = "{backend}"\nbackend-path = ["."]\n'
@@ -553,7 +553,7 @@ def test_nothing_of_a_package_runs_here(bring, tmp_path, backend):
 
 @pytest.fixture
 def elsewhere():
-    """A server of archives that is no index: gives its address, and files that a test adds."""
+    """A server of archives that is not an index: its address, and a table to which a test adds files."""
     files = {}
     with index.serve("127.0.0.1", files, login="") as url:
         yield url.removesuffix("/simple") + "/files", files
@@ -561,7 +561,7 @@ def elsewhere():
 
 @pytest.fixture
 def private(tmp_path):
-    """A folder of the user's own with a wheel and a package, and who opened something in it."""
+    """A folder of the user with a wheel and a package; the fixture checks that nobody opened a file in it."""
     folder = tmp_path / "private"
     (folder / "dir").mkdir(parents=True)
     name, wheel = index.wheel("priv", "1.0", "", needs="leaked")
@@ -576,13 +576,13 @@ def private(tmp_path):
 
 
 def added(files, name, version="1.0", needs="", make=index.wheel):
-    """Put a package on a server; its file's name and SHA-256."""
+    """Put a package on a server; returns its file name and SHA-256."""
     file, content = make(name, version, "", needs=needs)
     files[file] = content
     return file, hashlib.sha256(content).hexdigest()
 
 
-def test_a_wheel_by_its_address_is_fetched_here_and_sent_to_each_host(bring, elsewhere):
+def test_a_wheel_given_by_its_address_is_fetched_here_and_sent_to_each_host(bring, elsewhere):
     place, files = elsewhere
     name, digest = added(files, "trc", needs="plain<2")
     a, b = Place("a"), Place("b")
@@ -599,7 +599,7 @@ def test_a_wheel_by_its_address_is_fetched_here_and_sent_to_each_host(bring, els
     "line",
     ["{at}", "trc@{at} ; python_version > '3'", "trc[x] @ {at}#sha256={sha}", "{at} --hash=sha256:{sha}"],
 )
-def test_an_address_is_read_in_each_way_of_writing_it(bring, elsewhere, line):
+def test_every_notation_for_an_address_is_read(bring, elsewhere, line):
     place, files = elsewhere
     name, digest = added(files, "trc")
     bring(line.format(at=f"{place}/{name}", sha=digest), a := Place("a"))
@@ -616,7 +616,7 @@ def test_a_source_archive_by_its_address_is_built_by_each_host(bring, elsewhere)
     assert len(a.locks[0][1]) == 1
 
 
-def test_a_host_without_an_index_gets_also_what_was_fetched_by_address(bring, elsewhere):
+def test_a_host_without_an_index_also_gets_wheels_fetched_by_address(bring, elsewhere):
     place, files = elsewhere
     name, _ = added(files, "trc", needs="plain<2")
     bring(f"trc @ {place}/{name}", a := Place("a", {"install": NO_INDEX}))
@@ -625,7 +625,7 @@ def test_a_host_without_an_index_gets_also_what_was_fetched_by_address(bring, el
 
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("line", ["trc @ {at} --hash=sha256:{zero}", "trc @ {at}#sha256={zero}"])
-def test_another_file_than_the_pinned_one_is_refused(bring, elsewhere, line):
+def test_a_file_that_differs_from_the_pinned_one_is_refused(bring, elsewhere, line):
     place, files = elsewhere
     name, _ = added(files, "trc")
     with pytest.raises(DeployError, match="does not have the hash"):
@@ -646,7 +646,7 @@ NESTED = [
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("need", NESTED)
 @pytest.mark.parametrize("kind", ["fetched", "of the folder", "index", "package"])
-def test_what_a_package_needs_opens_nothing_here_and_asks_nobody(bring, elsewhere, private, need, kind):
+def test_a_packages_needs_open_no_local_file_and_contact_nobody(bring, elsewhere, private, need, kind):
     place, files = elsewhere
     added(files, "priv", needs="leaked")
     need, asked = need.format(private=private, at=place), heard(files)
@@ -670,7 +670,7 @@ def test_what_a_package_needs_opens_nothing_here_and_asks_nobody(bring, elsewher
 
 
 def heard(files):
-    """Which of its files a server was asked for, from now on."""
+    """Returns a list that, from now on, records which of its files a server was asked for."""
     asked = []
 
     class Heard(bytes):
@@ -688,13 +688,13 @@ def heard(files):
 
 
 @pytest.mark.holds("addresses-asked")
-def test_what_a_build_says_it_needs_is_asked_of_nobody(bring, private):
+def test_a_file_that_a_build_reports_as_a_need_is_not_opened(bring, private):
     needs = [f"priv @ {(private / 'priv-1.0-py3-none-any.whl').as_uri()}"]
     with pytest.raises(DeployError, match="needs"):
         bring("./libs/odd", Place("a", needs=needs), more={"libs/odd/pyproject.toml": DYNAMIC})
 
 
-def test_a_need_that_the_file_names_too_is_that_package(bring, elsewhere):
+def test_a_need_by_address_is_allowed_if_the_file_lists_the_same_address(bring, elsewhere):
     place, files = elsewhere
     inner, _ = added(files, "inner")
     name, _ = added(files, "trc", needs=f"inner @ {place}/{inner}")
@@ -704,7 +704,7 @@ def test_a_need_that_the_file_names_too_is_that_package(bring, elsewhere):
 
 @pytest.mark.holds("addresses-asked")
 @pytest.mark.parametrize("offline", [False, True])
-def test_an_index_page_that_leads_to_files_of_this_machine_sends_nothing(bring, elsewhere, tmp_path, offline):
+def test_an_index_page_with_links_to_local_files_sends_nothing(bring, elsewhere, tmp_path, offline):
     place, files = elsewhere
     name, wheel = index.wheel("priv", "1.0", "")
     (tmp_path / name).write_bytes(wheel)
@@ -716,7 +716,7 @@ def test_an_index_page_that_leads_to_files_of_this_machine_sends_nothing(bring, 
     assert (a.orders, a.locks) == (["describe"], [])
 
 
-def test_what_only_a_page_of_links_has_is_not_there_already(bring, elsewhere):
+def test_a_package_that_only_a_find_links_page_has_is_refused(bring, elsewhere):
     place, files = elsewhere
     name, digest = added(files, "trc")
     files["/links"] = f"<!DOCTYPE html><a href='/files/{name}#sha256={digest}'>{name}</a>".encode()
@@ -726,7 +726,7 @@ def test_what_only_a_page_of_links_has_is_not_there_already(bring, elsewhere):
 
 
 @pytest.mark.holds("addresses-asked")
-def test_an_option_behind_a_requirement_asks_no_other_index(bring, elsewhere):
+def test_an_index_option_after_a_requirement_is_refused(bring, elsewhere):
     place, files = elsewhere
     added(files, "plain", "0.5")
     with pytest.raises(DeployError):
@@ -765,7 +765,7 @@ def test_a_project_takes_a_wheel_from_an_address_that_it_names(bring, elsewhere)
         assert names(a) == ["trc==1.0"]
 
 
-def test_of_two_wheels_of_one_package_the_one_for_this_python_is_taken(bring, elsewhere):
+def test_the_wheel_for_this_python_is_chosen_from_two(bring, elsewhere):
     place, files = elsewhere
     one, _ = added(files, "trc")
     two, _ = added(files, "trc", "2.0")
@@ -775,7 +775,7 @@ def test_of_two_wheels_of_one_package_the_one_for_this_python_is_taken(bring, el
 
 
 def bomb(kind):
-    """A wheel that would fill the memory of whoever reads it without limits, or say two things of itself."""
+    """A wheel that would fill the memory of a reader without limits, or that contradicts itself."""
     made, head = io.BytesIO(), "Metadata-Version: 2.1\nName: trc\nVersion: 1.0\n"
     with zipfile.ZipFile(made, "w", zipfile.ZIP_LZMA if kind == "packed" else zipfile.ZIP_DEFLATED) as whole:
         if kind == "entries":
@@ -835,7 +835,7 @@ wheels = [{{ url = "{place}/{name}", hash = "sha256:{digest}" }}]
         bring(swapped, Place("a"), more={"pyproject.toml": project}, first="uv.lock")
 
 
-def test_only_lines_that_name_a_version_are_said_to_exclude_the_bases_torch(bring):
+def test_only_lines_with_a_version_are_reported_to_exclude_the_bases_torch(bring):
     project = """
 [project]
 name = "nano"
@@ -893,7 +893,7 @@ def test_the_hint_is_the_next_step(words, hint):
 
 
 @pytest.mark.parametrize("line", ["torchvision", "torchaudio"])
-def test_a_sister_of_torch_that_is_built_for_cuda_is_refused_with_the_index_that_has_another(bring, line):
+def test_a_torch_companion_built_for_cuda_is_refused_with_the_index_for_cpus(bring, line):
     with pytest.raises(ToolFailed) as refused:
         bring(f"{line}\n", Place("a"))
     assert f"{line}==" in str(refused.value)
@@ -901,11 +901,11 @@ def test_a_sister_of_torch_that_is_built_for_cuda_is_refused_with_the_index_that
     assert refused.value.hint.startswith("name PyTorch's own index for CPUs beside yours: pip config set")
 
 
-def test_who_names_no_index_gets_the_sister_of_torch_that_pytorchs_own_has(bring, monkeypatch):
+def test_without_an_index_option_torchvision_comes_from_pytorchs_own_index(bring, monkeypatch):
     row = f"torchvision==0.28.0+cpu --hash=sha256:{'0' * 64}"
 
     class Resolving:
-        """Of two indexes that are not asked here: the usual one has what is built for CUDA."""
+        """Stands in for two indexes that the test does not contact: the usual one has only a build for CUDA."""
 
         def __init__(self, question, tool, scratch):
             self.variables = tool.settings.variables
@@ -916,7 +916,7 @@ def test_who_names_no_index_gets_the_sister_of_torch_that_pytorchs_own_has(bring
             raise resolve.OtherTorch("torchvision==0.28.0 of the index")
 
     class Seen(Place):
-        """Keeps the settings that it installs with."""
+        """Records the settings with which it installs."""
 
         def run(self, exchange, order, *rest):
             if order["mode"] == "install":

@@ -1,4 +1,4 @@
-"""`make docs`: the site from the locked builder, in an environment of its own. A broken link fails it."""
+"""`make docs`: the locked builder makes the site in a separate environment. A broken link makes it fail."""
 
 import re
 import sys

@@ -1,4 +1,4 @@
-"""`pip install .`: the control side alone, in an environment of its own, from a folder that is no checkout."""
+"""`pip install .`: only the control side, in a separate environment, run from a folder that is not a checkout."""
 
 import re
 import subprocess
@@ -22,11 +22,11 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def installed(wheel, tmp_path_factory):
-    """The environment's `muster`, and what it weighs beyond Python and pip."""
+    """The environment's `muster`, and how many bytes the install adds to Python and pip."""
     return pip.install(wheel, tmp_path_factory.mktemp("installed") / "venv")
 
 
-def test_the_wheel_has_every_file_and_nothing_of_a_common_name(wheel):
+def test_the_wheel_has_every_file_and_only_the_top_level_package_muster(wheel):
     inside = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "deploy", "trainer", "muster"]
     files = subprocess.run(listed, cwd=HOME, capture_output=True, text=True).stdout.split() or [
@@ -49,7 +49,7 @@ def test_muster_lists_the_tasks_without_torch_and_stays_small(installed, tmp_pat
     assert 10e6 < grown <= MOST_BYTES
 
 
-def test_the_pages_come_with_it_and_each_link_between_them_is_a_command_that_prints_one(installed, tmp_path):
+def test_pages_are_included_and_their_links_are_commands_that_print_pages(installed, tmp_path):
     listed = run(str(installed[0]), "docs", cwd=tmp_path)
     names = re.findall(r"^  (\S+) ", listed.stdout, re.MULTILINE)
     assert {"laptop", "resume", "it-hangs"} <= set(names), listed.stderr
@@ -58,14 +58,14 @@ def test_the_pages_come_with_it_and_each_link_between_them_is_a_command_that_pri
     assert set(re.findall(r"`muster docs (\S+)`", page)) <= set(names)
 
 
-def test_the_python_api_is_there_and_names_commands_as_they_are_installed(installed, tmp_path):
+def test_the_python_api_works_and_uses_the_installed_command_names(installed, tmp_path):
     code = "from muster import UsageError as U; from muster.deploy.job.again import command_of as c; print(c('up'))"
     code += "; print(U.__module__)"
     done = run(str(installed[0].parent / "python"), "-c", code, cwd=tmp_path)
     assert done.stdout.split() == ["muster", "up", "muster.deploy.core.errors"], done.stderr
 
 
-def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_checkout(installed, tmp_path):
+def test_hosts_get_the_same_trainer_from_the_wheel_as_from_the_checkout(installed, tmp_path):
     code = (
         "from {0}.send.folder.folder_push import HostFolders, outgoing_trainer as agent; "
         "print(agent().content.digest, agent().content.listing, agent().plan(HostFolders('/', None, {{}})).stream.size)"
@@ -76,7 +76,7 @@ def test_what_a_host_gets_of_the_trainer_is_the_same_from_the_wheel_as_from_the_
     assert wheel.stdout == checkout.stdout
 
 
-def test_runs_lie_in_the_users_own_folder(installed, tmp_path):
+def test_runs_are_in_the_users_own_folder(installed, tmp_path):
     (tmp_path / "runs" / "mine").mkdir(parents=True)
     (tmp_path / "runs" / "mine" / "record.json").write_text('{"id": "mine", "backend": "hosts", "nodes": ["a"]}')
     done = run(str(installed[0]), "runs", cwd=tmp_path)
@@ -84,7 +84,7 @@ def test_runs_lie_in_the_users_own_folder(installed, tmp_path):
     assert "mine" in done.stdout
 
 
-def test_what_only_the_checkout_has_is_said_in_words(installed, tmp_path):
+def test_a_missing_torch_gives_a_readable_error(installed, tmp_path):
     done = run(str(installed[0]), "up", "--backend", "processes", "--args=--steps 1", cwd=tmp_path)
     assert done.returncode == 1
     assert "cannot import torch" in done.stderr
@@ -93,7 +93,7 @@ def test_what_only_the_checkout_has_is_said_in_words(installed, tmp_path):
 
 
 @pytest.mark.parametrize("words", [["-- train.py"], ["deploy", "--hots", "a"], ["status", "--", "train.py"]])
-def test_wrong_usage_ends_with_two_and_a_hint(installed, tmp_path, words):
+def test_wrong_usage_ends_with_code_2_and_a_hint(installed, tmp_path, words):
     done = run(str(installed[0]), *words, cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr.startswith("error: ")

@@ -1,4 +1,4 @@
-"""The laboratory needs root and a few tools; where they are not there, its tests are skipped and say why."""
+"""The laboratory needs root and a few tools; without them its tests are skipped and say why."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from lab import network
 
 @pytest.fixture(scope="session")
 def laboratory():
-    """Skips where there can be no laboratory."""
+    """Skips the test if no laboratory is possible here."""
     reason = network.missing()
     if reason:
         pytest.skip(reason)

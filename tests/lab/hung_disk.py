@@ -1,7 +1,7 @@
 """A file system that never answers a read: `python -m tests.lab.hung_disk PLACE`, as root.
 
-It speaks the kernel's FUSE protocol itself, so it needs no library: each name is a file, and each read of one is taken
-and left without an answer. Until this process ends, no signal ends who reads.
+It speaks the kernel's FUSE protocol itself, so it needs no library. Every name is a file, and every read of a file is
+received but never answered. Until this process ends, no signal can end a process that reads.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ _FILE = 2
 
 
 def main() -> None:
-    """Mount it, say `mounted`, and take requests until killed."""
+    """Mount the file system, print `mounted`, and receive requests until killed."""
     place, device = sys.argv[1], os.open("/dev/fuse", os.O_RDWR)
     options = f"fd={device},rootmode=40755,user_id=0,group_id=0,allow_other"
     libc = ctypes.CDLL(None, use_errno=True)

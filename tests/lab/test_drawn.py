@@ -1,4 +1,4 @@
-"""Draws: the same seed gives the same one, the marks follow what was done, and today's rules know the recorded ones."""
+"""Draws: a seed repeats its draws, marks match the outcome, and today's rules judge the recorded answers correctly."""
 
 import itertools
 from collections import Counter
@@ -14,21 +14,21 @@ from lab.drawn.draw import draw, draws
 from lab.drawn.part import Part
 from lab.drawn.settings import REHEARSED
 
-# Words that a part accepts although no rule says them yet: they are right to say, whoever says them.
+# Causes that a part accepts although no rule reports them yet: it would be right to report them.
 NOBODY_SAYS = {"connections-limited", "rehearsal-failed"}
 
 
 def drops(causes, *subjects, seen=()):
-    """A part as a draw would have it."""
+    """A part, as a draw would contain it."""
     return Part("", lambda lab: None, frozenset(causes), frozenset(map(frozenset, subjects)), frozenset(seen))
 
 
 def said(cause, hosts, link=None, level="fault"):
-    """A verdict of one finding."""
+    """A verdict with one finding."""
     return Verdict((Finding(cause, "links", tuple(hosts), "", link=link, level=level),))
 
 
-def test_a_seed_gives_its_draws_again_and_another_seed_others():
+def test_a_seed_repeats_its_draws_and_another_seed_gives_others():
     first, again, other = ([each.words for each in itertools.islice(draws(seed), 40)] for seed in (7, 7, 8))
     assert first == again
     assert first != other
@@ -40,7 +40,7 @@ def test_draws_have_one_to_three_parts_and_every_second_one_is_harmless():
     assert all(any(part.harmful for part in each.parts) == (each.number % 2 == 0) for each in made)
 
 
-def test_what_is_right_to_say_are_causes_that_have_an_entry_and_hosts_that_exist():
+def test_right_answers_are_known_causes_and_existing_hosts():
     for each in (draw(5, number) for number in range(600)):
         for part in each.parts:
             assert part.causes | part.seen <= ROWS.keys() | NOBODY_SAYS | {*REHEARSED.split()}, part.words
@@ -81,7 +81,7 @@ def test_a_link_is_named_by_its_ends_or_by_the_end_that_breaks_it():
     assert score.mark([part], job.FAILS, said("arp-wrong", "b")).word == score.PLACE
 
 
-def test_an_interval_holds_its_share_and_narrows():
+def test_a_confidence_interval_contains_its_share_and_narrows():
     assert score.interval(0, 50)[0] == 0.0
     low, high = score.interval(45, 50)
     assert low < 0.9 < high

@@ -1,4 +1,4 @@
-"""`muster explain` on what real torchrun said when the laboratory broke its hosts, and on texts of no use."""
+"""`muster explain` on real torchrun output from hosts that the laboratory broke, and on texts of no use."""
 
 import pytest
 
@@ -10,8 +10,10 @@ from lab import fault, recordings, threads
 
 
 def failed_runs():
-    """(fault, what each host printed) of one failed run of each fault that is still in the catalogue, the first that is
-    recorded. `make bench-preflight` reads all of them."""
+    """For each fault in the catalogue: (fault, what each host printed) of its first recorded failed run.
+
+    `make bench-preflight` reads all recorded runs.
+    """
     known = fault.catalogue()
     for case, texts in recordings.load().items():
         if this := known.pop(recordings.of_fault(case), None):
@@ -34,7 +36,7 @@ def test_real_failures_are_explained_and_a_wrong_cause_is_rare():
     assert wrong <= 0.05 * (right + unknown + wrong)
 
 
-def test_an_explanation_shows_the_line_it_stands_on():
+def test_an_explanation_shows_the_line_it_is_based_on():
     texts = {"gpu-a": "epoch 1\n", "gpu-b": "starting\nRuntimeError: [enforce fail at device.cc:84] ifa != nullptr. "
              "Unable to find address for: eth9\n"}  # fmt: skip
     explained = explain(texts)
@@ -49,16 +51,16 @@ def test_an_explanation_shows_the_line_it_stands_on():
     "RuntimeError: [pair.cc:553] Connection closed by peer [10.77.0.11]:1234",
     "torch.distributed.DistNetworkError: failed to recv, got 0 bytes",
 ], ids=["empty", "a run", "a victim", "another victim"])  # fmt: skip
-def test_what_shows_no_cause_gets_none(text):
+def test_output_without_a_cause_gets_none(text):
     assert explain({"a": text}).cause == ""
 
 
-def test_the_cause_comes_before_what_its_victims_say():
+def test_a_cause_takes_precedence_over_its_victims_errors():
     texts = {"a": "RuntimeError: Connection reset by peer", "b": "torch.OutOfMemoryError: CUDA out of memory. Tried"}
     assert explain(texts).cause == "gpu-memory"
 
 
-def test_an_error_of_the_script_is_told_as_that():
+def test_an_error_of_the_script_is_reported_as_such():
     explained = explain({"a": "Traceback (most recent call last):\n  x\nKeyError: 'image'\n"})
     assert explained.cause == "script-error"
     assert "KeyError: 'image'" in explained.what
@@ -72,8 +74,8 @@ def test_real_output_of_any_launcher_is_explained_as_well_as_before():
 
 
 @pytest.mark.long
-def test_each_row_has_a_thread_or_a_recorded_run_with_a_line_that_it_is_the_first_to_match():
-    """A row that nothing recorded has is a guess: find a thread for it (lab/threads.py), or take it out."""
+def test_each_row_is_the_first_match_of_a_line_in_a_thread_or_recorded_run():
+    """A row that no recorded text matches is a guess: find a thread for it (lab/threads.py), or remove it."""
     texts = [thread.text for thread in threads.load()]
     texts += [text for hosts in recordings.load().values() for text in hosts.values()]
     matched = {id(sign_of(line[:2000])) for line in {line for text in texts for line in text.splitlines()}}
@@ -81,7 +83,7 @@ def test_each_row_has_a_thread_or_a_recorded_run_with_a_line_that_it_is_the_firs
 
 
 @pytest.mark.long
-def test_a_cause_that_no_row_has_is_rarely_taken_for_another():
+def test_a_cause_without_a_row_is_rarely_mistaken_for_another():
     said = benchmark.unforeseen(threads.load())
     assert said.total() >= 300
     assert said["wrong"] <= 0.06 * said.total()
@@ -94,5 +96,5 @@ def test_the_tables_are_whole_again_after_a_cause_was_left_out():
     assert explain(text).cause == "gpu-memory"
 
 
-def test_a_print_of_the_threads_gives_the_threads():
+def test_printed_threads_parse_back_to_the_same_threads():
     assert list(threads.parse(threads.printed(threads.load()))) == threads.load()

@@ -1,4 +1,4 @@
-"""A rank that reads from a disk which never answers is named with that disk. Needs root, to mount one."""
+"""A rank that reads from a disk which never answers is reported with that disk. Mounting one needs root."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ from trainer.node.hang import disks, stuck_ranks
 
 @pytest.fixture
 def hung(tmp_path, laboratory):
-    """A mounted folder in which each read hangs for good."""
+    """A mounted folder in which each read hangs forever."""
     place = tmp_path / "data"
     place.mkdir()
     with subprocess.Popen(
@@ -25,7 +25,7 @@ def hung(tmp_path, laboratory):
     subprocess.run(["umount", "-l", place], check=True)
 
 
-def test_a_read_that_never_ends_is_told_of_with_its_file_and_its_file_system(hung, tmp_path, monkeypatch):
+def test_a_read_that_never_ends_is_reported_with_its_file_and_file_system(hung, tmp_path, monkeypatch):
     monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     argv = [sys.executable, "-c", "import sys; open(sys.argv[1]).read()", hung / "shard-7"]
     rank = subprocess.Popen(argv, start_new_session=True)

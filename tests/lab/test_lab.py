@@ -1,4 +1,4 @@
-"""A few faults of the laboratory, whole: real probes, real torchrun. `make bench-preflight` runs them all."""
+"""A few of the laboratory's faults, end to end: real probes, real torchrun. `make bench-preflight` runs all faults."""
 
 import dataclasses
 import os
@@ -53,7 +53,7 @@ def test_real_torchrun_trains_in_the_laboratory_and_fails_where_a_port_is_refuse
     ("name", "cause"),
     [("clock_of_the_first_an_hour_ahead", "clock-skew"), ("localhost_is_unknown", "loopback-silent")],
 )
-def test_what_would_stop_torchs_own_rendezvous_stops_no_run_of_musters(laboratory, tmp_path, name, cause):
+def test_a_fault_that_stops_torchs_own_rendezvous_does_not_stop_muster(laboratory, tmp_path, name, cause):
     odd = dataclasses.replace(fault.catalogue()[name], style=fault.MUSTER)
     case = fault.case(odd, 2)
     with fault.laboratory(case) as lab:
@@ -64,7 +64,7 @@ def test_what_would_stop_torchs_own_rendezvous_stops_no_run_of_musters(laborator
     assert [finding.cause for finding in verdict.warnings] == [cause]
 
 
-def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(laboratory):
+def test_a_laboratory_leaves_nothing_and_does_not_change_the_machine(laboratory):
     before = state_of_the_machine()
     with network.Lab(2, "46") as lab:
         mark = lab.mark
@@ -78,7 +78,7 @@ def test_a_laboratory_leaves_nothing_and_touches_nothing_of_the_machines(laborat
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "kill -9"])
-def test_what_a_stopped_laboratory_leaves_is_gone_with_the_next_one(laboratory, number):
+def test_leftovers_of_a_stopped_laboratory_are_removed_by_the_next_one(laboratory, number):
     script = "import time\nfrom lab.network import Lab\nwith Lab(2) as lab:\n"
     script += "    print(lab.mark, flush=True)\n    time.sleep(99)"
     process = subprocess.Popen([sys.executable, "-c", script], cwd=HOME, stdout=subprocess.PIPE, text=True,

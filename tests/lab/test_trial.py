@@ -1,4 +1,4 @@
-"""How a verdict is judged: of two faults at once both have to be named."""
+"""How a verdict is judged: if there are two faults, it must name both."""
 
 from deploy.causes.finding import Finding
 from deploy.preflight.verdict import Verdict

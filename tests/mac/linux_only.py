@@ -1,4 +1,4 @@
-"""What Python has on Linux and not on macOS, by module, as mypy's typeshed says it."""
+"""What Python has on Linux but not on macOS, by module, according to mypy's typeshed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STUBS = Path(mypy.__file__).with_name("typeshed") / "stdlib"
 
 
 def by_module() -> dict[str, list[str]]:
-    """The names of each module that has some."""
+    """The names that only Linux has, for each module with such names."""
     found = {}
     for stub in _STUBS.rglob("*.pyi"):
         if '"linux"' in (text := stub.read_text()) or '"darwin"' in text:

@@ -1,8 +1,8 @@
-"""A Mac, played by Linux, for who has none: what a program sees there of its system, as far as Linux can show it.
+"""A simulated Mac on Linux, for developers without one: a program sees a Mac's system, as far as Linux can show it.
 
-Its Python has what macOS has (stand_in.py). There is no /proc, /sys or /dev/shm, loopback is lo0, folders for
-temporary files have long names below a link, and of programs there are those that macOS has. It needs root. What it
-cannot show: numbers of signals and errors, kqueue, names of files in which case does not count, BSD's tools.
+Its Python has what macOS has (stand_in.py). /proc, /sys and /dev/shm are hidden, loopback is lo0, folders for
+temporary files have long names behind a link, and only macOS's programs are installed. It needs root. It cannot show:
+numbers of signals and errors, kqueue, file names in which case does not count, BSD's tools.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import psutil
 from tests.mac import linux_only
 
 HOME = Path(__file__).resolve().parents[2]
-# macOS's own have as many letters.
+# As long as a real path of macOS.
 TEMPORARY = "/mnt/var/folders/zz/zyxvpxvq6csfxvn_n000000000/T/"
 _MARK, _ENGINE = "MAC_PROCESSES", Path("/var/run/docker.sock")
-# Of a new namespace. $1: where the processes are seen, for psutil, which has another way to them there. $2: lo0, if it
-# has a network of its own. $3: the folder for temporary files. $4: an engine's socket.
+# Runs in a new namespace. $1: where psutil sees the processes, since it has another path to them there. $2: lo0, if the
+# Mac has its own network. $3: the folder for temporary files. $4: an engine's socket.
 _SET_UP = """
 set -e
 mount --bind /proc "$1"
@@ -47,7 +47,7 @@ TOOLS = tuple(_TOOLS.split())
 
 
 class Mac:
-    """One that is up. `home`: its user's."""
+    """A running Mac. `home`: its user's home."""
 
     def __init__(self, folder: Path, inside: int) -> None:
         self._folder, self._inside = folder, inside
@@ -64,20 +64,20 @@ class Mac:
         }
 
     def start(self, *words: object, **more: Any) -> subprocess.Popen[str]:
-        """A command of its user; `env`: more variables."""
+        """Start a command as the Mac's user; `env`: more variables."""
         own = self.environment | more.pop("env", {})
         entered = [_tool("nsenter"), "-t", str(self._inside), "-m", "-n", f"--wdns={more.pop('cwd', self.home)}"]
         given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL, "text": True}
         return subprocess.Popen([*map(str, entered), *map(str, words)], env=own, **{**given, **more})
 
     def run(self, *words: object, seconds: float = 150, **more: Any) -> subprocess.CompletedProcess[str]:
-        """The same, to its end."""
+        """Run a command as the Mac's user to its end."""
         started = self.start(*words, **more)
         out, err = started.communicate(timeout=seconds)
         return subprocess.CompletedProcess(words, started.returncode, out, err)
 
     def left(self) -> list[psutil.Process]:
-        """Its processes that live."""
+        """The Mac's processes that are still alive."""
         mark, found = str(self._folder / "processes"), list[psutil.Process]()
         for process in psutil.process_iter():
             try:
@@ -90,8 +90,8 @@ class Mac:
 
 @contextmanager
 def started(lo0: bool = True, tools: Sequence[str] = TOOLS) -> Iterator[Mac]:
-    """A Mac with these programs. `lo0`: it has a network of its own, which has nothing but loopback."""
-    with TemporaryDirectory(prefix="muster-mac-", dir="/tmp") as place:  # not in /dev/shm, which a Mac has not
+    """A Mac with these programs. `lo0`: whether it has its own network, with loopback only."""
+    with TemporaryDirectory(prefix="muster-mac-", dir="/tmp") as place:  # not in /dev/shm, which a Mac lacks
         folder = Path(place)
         _install(folder, tools)
         words = ["set-up", str(folder / "processes"), "lo0" * lo0, TEMPORARY, str(_ENGINE.resolve())]
@@ -108,7 +108,7 @@ def started(lo0: bool = True, tools: Sequence[str] = TOOLS) -> Iterator[Mac]:
 
 
 def _install(folder: Path, tools: Sequence[str]) -> None:
-    """Its Python, with the packages of ours, and the programs of macOS."""
+    """Install its Python, with this Python's packages, and macOS's programs."""
     packages = folder / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
     for each in (packages, *(folder / name for name in ("bin", "tools", "home", "processes"))):
         each.mkdir(parents=True)

@@ -1,6 +1,6 @@
-"""Makes this Python that of macOS, as far as a Linux can show it. Each Python of the Mac runs it as it starts.
+"""Makes this Python look like one on macOS, as far as Linux can show it. Each Python of the Mac runs it at its start.
 
-Beside it lies names.json: what only Linux has (linux_only.py). Nothing else of ours may be imported here.
+names.json is next to this file: it lists what only Linux has (linux_only.py). No other Muster module may be imported.
 """
 
 import ctypes
@@ -15,8 +15,8 @@ import sysconfig
 import types
 from contextlib import suppress
 
-# Of these the half for Linux is installed here: they are loaded as on Linux.
-_OF_LINUX = ("torch", "psutil")
+# Their Linux builds are installed here, so they are loaded as on Linux.
+_LINUX_PACKAGES = ("torch", "psutil")
 _HIDDEN = ("/dev/shm",)
 _NOT_IN_LIBC = ("prctl", "on_exit", "memfd_create", "unshare", "setns", "gnu_get_libc_version", "syncfs")
 _LONGEST_SOCKET = 103
@@ -24,10 +24,10 @@ _VERSION = "Darwin Kernel Version 23.6.0: stand-in"
 
 
 class _AsOnLinux:
-    """Loads a package that looks for the system that it was built for."""
+    """Loads a package that checks for the system it was built for, while this Python looks like Linux."""
 
     def find_spec(self, name, path=None, target=None):
-        if name not in _OF_LINUX:
+        if name not in _LINUX_PACKAGES:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec and spec.loader:
@@ -39,19 +39,19 @@ class _AsOnLinux:
 
     def exec_module(self, module):
         module.__spec__.loader = module.__loader__ = self._loader
-        _be("linux")
+        _set_platform("linux")
         try:
             self._loader.exec_module(module)
         finally:
-            _be("darwin")
+            _set_platform("darwin")
         if module.__name__ == "psutil":
             module.PROCFS_PATH = os.environ.get("MAC_PROCESSES", "/proc")
 
 
-def _be(system):
+def _set_platform(system):
     sys.platform = system
     platform.system = {"linux": lambda: "Linux", "darwin": lambda: "Darwin"}[system]
-    for module, names in _GONE:
+    for module, names in _LINUX_ONLY:
         if system == "linux":
             vars(module).update(names)
         for name in names if system == "darwin" else ():
@@ -59,7 +59,7 @@ def _be(system):
 
 
 def _refuse(event, arguments):
-    """What the kernel of macOS does otherwise, where Python tells of it before."""
+    """Refuse what the macOS kernel would refuse, at the audit events that Python raises before the call."""
     if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes, os.PathLike)):
         if os.fsdecode(arguments[0]).startswith(_HIDDEN):
             raise FileNotFoundError(2, "No such file or directory", arguments[0])
@@ -83,12 +83,12 @@ def _uname(real=os.uname):
 
 
 def begin():
-    """From now on this is macOS."""
-    sysconfig.get_config_vars()  # by the name of the file that this Python was built with
+    """Look like macOS from now on."""
+    sysconfig.get_config_vars()  # read it now: the name of its data file contains the platform
     for name, gone in json.loads(_beside("names.json")).items():
         with suppress(ImportError):
             module = importlib.import_module(name)
-            _GONE.append((module, {each: vars(module)[each] for each in gone if each in vars(module)}))
+            _LINUX_ONLY.append((module, {each: vars(module)[each] for each in gone if each in vars(module)}))
     selectors.DefaultSelector = selectors.PollSelector
     asks = types.ModuleType("_scproxy")
     asks._get_proxy_settings = asks._get_proxies = dict
@@ -97,7 +97,7 @@ def begin():
     sys.meta_path.insert(0, _AsOnLinux())
     sys.addaudithook(_refuse)
     ctypes.CDLL = _Library
-    _be("darwin")
+    _set_platform("darwin")
 
 
 def _beside(name):
@@ -105,5 +105,5 @@ def _beside(name):
         return file.read()
 
 
-_GONE = []
+_LINUX_ONLY = []
 begin()

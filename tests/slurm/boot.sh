@@ -1,6 +1,6 @@
 #!/bin/bash
-# slurm-boot NODES: a Slurm cluster of so many nodes in this container. Each slurmd has a loopback address of its own.
-#   partition low: may be preempted, with 20 s of grace, and is requeued then.   partition high: preempts it.
+# slurm-boot NODES: a Slurm cluster with that many nodes in this container. Each slurmd has its own loopback address.
+#   partition low: jobs can be preempted, get 20 s of grace, and are requeued.   partition high: preempts low.
 set -euo pipefail
 nodes=$1
 host=$(hostname)

@@ -1,4 +1,4 @@
-"""A real Slurm in one container: slurmctld, several slurmd, and sshd, as a login host with a shared home has them."""
+"""A real Slurm in one container: slurmctld, several slurmd, and sshd, like a login host with a shared home."""
 
 from __future__ import annotations
 
@@ -20,45 +20,45 @@ SHARED = "/home/muster"
 
 
 class Slurm:
-    """A cluster that is up. Commands run as the user `muster`, whose home all nodes share."""
+    """A running cluster. Commands run as the user `muster`, whose home all nodes share."""
 
     def __init__(self, container: str) -> None:
         self.container = container
 
     def shell(self, command: str, folder: str = SHARED, timeout: float = 60, user: str = "muster"):
-        """Run a line of a shell; gives what it did."""
+        """Run a shell line; returns the completed process."""
         line = ["docker", "exec", "--user", user, "--workdir", folder, self.container, "bash", "-c", command]
         return subprocess.run(line, capture_output=True, text=True, timeout=timeout)
 
     def out(self, command: str, folder: str = SHARED, timeout: float = 60, user: str = "muster") -> str:
-        """What the line prints; fails when it fails."""
+        """What the line prints; fails if the line fails."""
         done = self.shell(command, folder, timeout, user)
         assert done.returncode == 0, f"{command}: {done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout.strip()
 
     def write(self, path: str, text: str) -> None:
-        """A file in the shared home."""
+        """Write a file in the shared home."""
         line = ["docker", "exec", "-i", "--user", "muster", "--workdir", SHARED, self.container]
         made = f"mkdir -p $(dirname {shlex.quote(path)}) && cat >{shlex.quote(path)}"
         subprocess.run([*line, "bash", "-c", made], input=text, text=True, check=True, timeout=30)
 
     def address(self) -> str:
-        """The login host's, as this machine reaches it."""
+        """The login host's address, as this machine reaches it."""
         form = "{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}"
         line = ["docker", "inspect", "--format", form, self.container]
         return subprocess.run(line, capture_output=True, text=True, check=True, timeout=30).stdout.strip()
 
     def job(self, number: str) -> dict[str, str]:
-        """What slurmctld says of a job, by field."""
+        """What slurmctld reports about a job, by field."""
         words = self.out(f"scontrol show job --oneliner {number}").split()
         return dict(word.split("=", 1) for word in words if "=" in word)
 
     def wait(self, number: str, *states: str, timeout: float = 120) -> str:
-        """Wait until a job is in one of the states; gives that state."""
+        """Wait until a job is in one of the states; returns that state."""
         return self.until(lambda: next((s for s in states if self.job(number)["JobState"] == s), ""), timeout)
 
     def until(self, condition, timeout: float = 120):
-        """Wait for what `condition` gives, once it is true."""
+        """Wait until `condition` returns something true; returns that value."""
         deadline = time.monotonic() + timeout
         while not (found := condition()):
             assert time.monotonic() < deadline, self.out("squeue -a; sinfo; tail -n 5 ~/*.out 2>/dev/null || true")
@@ -67,7 +67,7 @@ class Slurm:
 
 
 def image() -> str:
-    """The image's tag; builds it where it is missing. Needs muster-trainer:cpu (`make image`)."""
+    """The image's tag; builds the image if it is missing. Needs muster-trainer:cpu (`make image`)."""
     lock = HOME / "requirements" / "control.txt"
     content = b"".join((HERE / name).read_bytes() for name in ("Dockerfile", "boot.sh")) + lock.read_bytes()
     tag = f"muster-slurm:{zlib.crc32(content):08x}"
@@ -86,7 +86,7 @@ def image() -> str:
 
 @contextmanager
 def cluster(nodes: int = 2) -> Iterator[Slurm]:
-    """A cluster for as long as the block runs, with this checkout at /checkout."""
+    """A cluster while the block runs, with this checkout at /checkout."""
     name = f"muster-slurm-{uuid.uuid4().hex[:6]}"
     line = ["docker", "run", "--detach", "--name", name, "--hostname", "login", "--env", "PYTHONPATH=/checkout"]
     line += ["--volume", f"{HOME}:/checkout:ro", "--shm-size", "256m", image(), str(nodes)]

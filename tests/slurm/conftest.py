@@ -1,4 +1,4 @@
-"""One Slurm cluster of two nodes in a container, shared by the tests of this folder; each has a folder of its own."""
+"""One Slurm cluster with two nodes in a container, shared by the tests here; each test has its own folder."""
 
 import os
 import subprocess
@@ -23,14 +23,14 @@ def slurm(docker):
 
 @pytest.fixture
 def folder(slurm):
-    """A folder of the test's own in the shared home, in which it has nothing yet."""
+    """A new, empty folder for this test in the shared home."""
     path = f"{SHARED}/{uuid.uuid4().hex[:8]}"
     slurm.out(f"mkdir {path}")
     return path
 
 
 class Laptop:
-    """A machine that reaches the cluster's login host over SSH alone, with a project in `work`."""
+    """A machine that reaches the cluster's login host only over SSH, with a project in `work`."""
 
     def __init__(self, slurm, home: Path) -> None:
         self.slurm, self.work = slurm, home / "project"
@@ -46,17 +46,17 @@ class Laptop:
         self.environment = {**os.environ, "MUSTER_SSH_CONFIG": str(home / "config"), "XDG_STATE_HOME": str(home)}
 
     def start(self, *words: str) -> subprocess.Popen:
-        """A command of fab, in the background; what it prints goes into the file `said`."""
+        """Start a fab command in the background; its output goes into the file `said`."""
         line = [FAB, "--search-root", HOME, *words]
         with self.said.open("w") as said:
             return subprocess.Popen(line, cwd=self.work, env=self.environment, stdout=said, stderr=subprocess.STDOUT)
 
     def fab(self, *words: str, timeout: float = 120) -> tuple[int, str]:
-        """A command of fab to its end: exit code, and what it printed."""
+        """Run a fab command to its end; returns its exit code and output."""
         return self.start(*words).wait(timeout), self.said.read_text()
 
     def hears(self, words: str, timeout: float = 120) -> str:
-        """Wait until the command in the background has printed that; gives all that it printed."""
+        """Wait until the background command has printed these words; returns its output so far."""
         return self.slurm.until(lambda: words in (text := self.said.read_text()) and text, timeout)
 
     @property

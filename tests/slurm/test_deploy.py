@@ -1,4 +1,4 @@
-"""`muster deploy --slurm` on a real Slurm, through a real sshd: submitted once, followed, left, stopped, fetched."""
+"""`muster deploy --slurm` on a real Slurm, through a real sshd: submit once, follow, detach, stop, fetch."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ except Exception as failed:
 """
 pytestmark = pytest.mark.torch
 SESSIONS = 'kill $(pgrep -f "[s]shd: muster@notty")'
-# sbatch whose answer is lost: the connection is cut once Slurm has the job.
+# An sbatch whose answer is lost: the connection is cut once Slurm has the job.
 CUT_SBATCH = f"""#!/bin/sh
 answer=$(/usr/bin/sbatch "$@"); code=$?
 [ "$1" != --parsable ] || {{ {SESSIONS}; sleep 1; }}
@@ -41,7 +41,7 @@ def project(laptop):
     return laptop
 
 
-def test_a_run_survives_a_cut_connection_a_closed_laptop_and_a_preemption_and_its_files_come_home(slurm, project):
+def test_a_run_survives_a_cut_connection_a_closed_laptop_and_a_preemption(slurm, project):
     deploy = project.start("deploy", "--slurm", "login", "--nodes", "2", "--run", "long", "--", "steps.py")
     project.hears("begins at 0")
     slurm.out(SESSIONS, user="root")
@@ -66,7 +66,7 @@ def test_a_run_survives_a_cut_connection_a_closed_laptop_and_a_preemption_and_it
     assert not (project.work / "runs/long/work/steps.py").exists(), "it was sent, and is as it was"
 
 
-def test_an_answer_of_sbatch_that_is_lost_submits_nothing_twice_and_stop_leaves_a_checkpoint(slurm, project):
+def test_a_lost_sbatch_answer_submits_nothing_twice_and_stop_leaves_a_checkpoint(slurm, project):
     slurm.shell(f"cat >/usr/local/bin/sbatch <<'END'\n{CUT_SBATCH}END\nchmod 755 /usr/local/bin/sbatch", user="root")
     try:
         code, said = project.fab("deploy", "--slurm", "login", "--run", "cut", "--detach", "--", "steps.py")
@@ -84,7 +84,7 @@ def test_an_answer_of_sbatch_that_is_lost_submits_nothing_twice_and_stop_leaves_
     assert slurm.job(number)["Restarts"] == "0"
 
 
-def test_a_stopped_run_goes_on_in_a_new_job_with_what_it_wrote_and_the_folder_as_it_is_now(slurm, project):
+def test_a_stopped_run_resumes_in_a_new_job_with_its_files_and_the_current_folder(slurm, project):
     (project.work / "notes").write_text("sent")
     steps = (project.work / "steps.py").read_text()
     (project.work / "steps.py").write_text(f"open('notes', 'w').write('written')\n{steps}")
@@ -120,7 +120,7 @@ def test_a_program_submits_waits_and_fetches(slurm, project):
     assert done.stdout.splitlines() == ["done 0 True True", "RunFailed failed True"], done.stderr
 
 
-def test_the_end_of_a_job_is_the_end_of_the_run_and_what_sbatch_refuses_leaves_nothing(slurm, project):
+def test_a_run_ends_with_its_job_and_a_refused_submission_leaves_nothing(slurm, project):
     (project.work / "wrong.py").write_text("raise SystemExit('no such data')")
     code, said = project.fab("deploy", "--slurm", "login", "--run", "wrong", "--", "wrong.py")
     assert code == 1

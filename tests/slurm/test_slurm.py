@@ -1,4 +1,4 @@
-"""Runs on a real Slurm: two nodes of srun, and a job of `muster export`. test_deploy.py has one that is preempted."""
+"""Runs on a real Slurm: two nodes by srun, and a job from `muster export`. test_deploy.py tests preemption."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_srun_is_enough_and_rank_0_is_on_the_first_node(slurm, folder):
         assert f"rank {rank} of 4 sum 10.0 on n{rank // 2 + 1} task {rank}" in done.stdout
 
 
-def test_slurm_takes_the_options_of_an_exported_job_and_a_setup_that_fails_ends_it(slurm, folder):
+def test_slurm_applies_an_exported_jobs_options_and_a_failed_setup_ends_it(slurm, folder):
     slurm.write(f"{folder}/train.py", 'import os; print("cpus", os.environ["SLURM_CPUS_PER_TASK"])')
     slurm.out("muster export --slurm='-p low --time 3:00 -c 3 --export=NONE' -- train.py >job.sbatch", folder)
     job = slurm.out("sbatch --parsable job.sbatch", folder)

@@ -1,6 +1,6 @@
-"""Real OpenSSH servers on the loopback, each with keys, a home and settings of its own; without sshd tests are skipped.
+"""Real OpenSSH servers on loopback, each with its own keys, home and settings; without sshd the tests are skipped.
 
-`server(...)` starts one as a plain process. Only `SetEnv HOME` stands between the tests and the home of who runs them.
+`server(...)` starts one as a plain process. Only `SetEnv HOME` keeps the tests out of the real home of their user.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SSHD = shutil.which("sshd", path=f"{os.environ['PATH']}:/usr/sbin")
 
 
 class Server:
-    """An sshd: `port`, `home` (of whoever logs in), `folder` with its keys and its log."""
+    """An sshd on `port`. `home` is the home of the user who logs in; `folder` has the server's keys and log."""
 
     def __init__(self, folder: Path, name: str, authorized: str, options: tuple[str, ...]):
         self.name, self.folder, self.port = name, folder / name, free_port()
@@ -34,7 +34,7 @@ class Server:
         for kind in ("ed25519", "rsa"):
             self.new_key(kind)
         (self.folder / "authorized").write_text(authorized)
-        # sshd takes one line of these.
+        # sshd accepts only one SetEnv line.
         variables = [f"HOME={self.home}", *(line[7:] for line in options if line.startswith("SetEnv "))]
         settings = [
             f"Port {self.port}",
@@ -51,38 +51,38 @@ class Server:
             "UsePAM no",
             "PermitRootLogin yes",
         ]
-        # sshd takes the first value it finds: the test's own.
+        # sshd uses the first value that it finds for a keyword, so the test's options come first.
         (self.folder / "config").write_text("\n".join(settings) + "\n")
         self.start()
 
     @property
     def host(self) -> Host:
-        """The server as an inventory names it."""
+        """The server as a host of an inventory."""
         return Host(self.name, "127.0.0.1", self.port)
 
     def new_key(self, kind: str = "ed25519") -> None:
-        """Make a host key, or another in its place."""
+        """Make a host key, or replace the existing one."""
         file = self.folder / f"key_{kind}"
         file.unlink(missing_ok=True)
-        # 2048 bits: making a longer RSA key takes seconds.
+        # 2048 bits, because making a longer RSA key takes seconds.
         bits = ["-b", "2048"] if kind == "rsa" else []
         subprocess.run(["ssh-keygen", "-q", "-t", kind, *bits, "-N", "", "-f", file], check=True)
 
     def start(self) -> None:
-        """Start it and wait until it greets."""
+        """Start it and wait until it accepts connections."""
         command = [SSHD, "-D", "-f", self.folder / "config", "-E", self.folder / "log"]
         self.process = subprocess.Popen(command)
         until(self._listens, f"sshd {self.name}", 10)
 
     def stop(self) -> None:
-        """End it and every connection it serves."""
+        """End it and every connection that it serves."""
         for pid in (*self.children(), self.process.pid):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
     def children(self) -> list[int]:
-        """Processes of the connections it serves, nearest first."""
+        """The processes of the connections that it serves, nearest first."""
         with suppress(psutil.NoSuchProcess):
             return [child.pid for child in psutil.Process(self.process.pid).children(recursive=True)]
         return []
@@ -100,12 +100,12 @@ class Server:
 
 @pytest.fixture(scope="session")
 def sshd():
-    """The server's program. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
+    """The server program. MUSTER_REQUIRE_ENGINE=1 turns a skip into a failure."""
     if not SSHD:
         missing = "no sshd here: install openssh-server"
         (pytest.fail if os.environ.get("MUSTER_REQUIRE_ENGINE") == "1" else pytest.skip)(missing)
     if os.getuid() == 0:
-        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # what the package's service file would make
+        Path("/run/sshd").mkdir(mode=0o755, exist_ok=True)  # the package's service file would create it
     return SSHD
 
 
@@ -132,18 +132,18 @@ class Client:
         self.config.write_text("\n".join([*first, *common]) + "\n")
 
     def trusts(self, *servers: Server) -> None:
-        """Know these servers' keys, and no others."""
+        """Trust these servers' keys, and no others."""
         self.known_hosts.write_text("".join(server.known() for server in servers))
 
     def ssh(self, server: Server, command: str) -> subprocess.CompletedProcess[str]:
-        """What OpenSSH's own client makes of it."""
+        """Run a command with OpenSSH's own client."""
         line = ["ssh", "-F", self.config, "-o", "BatchMode=yes", "-p", str(server.port), "127.0.0.1", command]
         return subprocess.run(line, capture_output=True, text=True, timeout=20, check=False)
 
 
 @pytest.fixture
 def client(tmp_path, monkeypatch):
-    """Settings of our own, found by MUSTER_SSH_CONFIG; no agent."""
+    """A test's own SSH settings, found by MUSTER_SSH_CONFIG; without an agent."""
     folder = tmp_path / "client"
     folder.mkdir()
     monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
@@ -154,7 +154,7 @@ def client(tmp_path, monkeypatch):
 
 @pytest.fixture
 def server(sshd, client, tmp_path):
-    """server(*options, name="a") -> a Server that lets our key in and that we know (the last ones started)."""
+    """server(*options, name="a") -> a Server that accepts the client's key, and whose key the client trusts."""
     started = []
 
     def start(*options, name="a"):
@@ -171,5 +171,5 @@ def server(sshd, client, tmp_path):
 
 @pytest.fixture
 def me():
-    """Who runs the tests, and logs in."""
+    """The user who runs the tests and logs in."""
     return getpass.getuser()

@@ -1,18 +1,19 @@
-"""What people write into SSH settings, for test_like_openssh.py: each with what OpenSSH and Muster make of it.
+"""Constructs from users' SSH settings, for test_like_openssh.py: each with how OpenSSH and Muster treat it.
 
-`in`: both log in. `out`: neither does. `stricter`: OpenSSH does, Muster refuses. `ignored`: OpenSSH does not, for
-something that Muster never does. `word` of docs/reference/ssh.md names these two.
-In the text: {port} of the server, {door} and {middle} of jump hosts, {dead} where nobody listens, {x} the folder of the
-construct with `known_hosts` in it, {keys} that of the keys, {me} who runs the tests, {agent} an agent's socket.
+`in`: both log in. `out`: neither does. `stricter`: OpenSSH logs in, Muster refuses. `ignored`: OpenSSH fails because
+of something that Muster never does. For these last two, `word` occurs in docs/reference/ssh.md.
+In the text: {port} is the server's, {door} and {middle} are jump hosts', {dead} is a port where nobody listens, {x} is
+the construct's folder with `known_hosts` in it, {keys} is the folder of keys, {me} is the user who runs the tests, and
+{agent} is an agent's socket.
 """
 
 from typing import NamedTuple
 
 
 class Construct(NamedTuple):
-    """Settings that stand before the usual ones; `known` replaces known_hosts, `files` come beside it.
+    """Settings placed before the usual ones; `known` replaces known_hosts, `files` are added to the folder.
 
-    `bare`: without the usual key and known_hosts. `agent`: whether SSH_AUTH_SOCK leads to one.
+    `bare`: without the usual key and known_hosts. `agent`: whether SSH_AUTH_SOCK points to an agent.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Each way a host cannot be reached has its own kind, its own words and a next command; good hosts are unharmed."""
+"""Each reason why a host cannot be reached has its own kind, message and next command; good hosts are unaffected."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ from tests.ssh import conftest
 
 @pytest.fixture
 def refusal():
-    """refusal(host) -> the SshFault it cannot be opened for."""
+    """refusal(host) -> the SshFault with which opening the host fails."""
 
     def read(host):
         with session.open_all([host]) as results:
@@ -32,9 +32,9 @@ def refusal():
 
 @pytest.fixture
 def deaf():
-    """deaf(answers) -> port of a listener that never greets; with `answers` False it takes no connection either.
+    """deaf(answers) -> port of a listener that never greets; with `answers` False it accepts no connection either.
 
-    A listener whose queue is full drops further handshakes: to a client that is a firewall's black hole.
+    A listener with a full queue drops further handshakes: to a client it looks like a firewall's black hole.
     """
     held = []
 
@@ -43,7 +43,7 @@ def deaf():
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         held.append(listener)
-        # Linux lets one more wait than the queue's length says.
+        # Linux queues one connection more than the backlog.
         for _ in range(0 if answers else 2):
             waiting = socket.socket()
             waiting.setblocking(False)
@@ -64,7 +64,7 @@ def test_a_name_that_does_not_resolve(client, refusal, name):
     assert " -G gpu-a`" in fault.hint
 
 
-def test_a_name_that_is_nearly_that_of_a_host_in_the_settings(client, refusal, tmp_path, monkeypatch):
+def test_a_misspelt_alias_gets_a_suggestion_from_the_settings(client, refusal, tmp_path, monkeypatch):
     settings = tmp_path / "ssh config"
     settings.write_text("Host *.lab gpu-one\n  User me\n")
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(settings))
@@ -96,7 +96,7 @@ def test_a_listener_that_never_greets(client, refusal, deaf):
     assert "does not greet as an SSH server within 1 s" in fault.message
 
 
-def test_a_key_the_server_does_not_take_is_told_with_what_was_offered(client, server, refusal, tmp_path):
+def test_a_rejected_key_is_reported_with_the_keys_that_were_offered(client, server, refusal, tmp_path):
     other = tmp_path / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", other], check=True)
     printed = subprocess.run(["ssh-keygen", "-lf", other], capture_output=True, text=True, check=True).stdout.split()[1]
@@ -108,7 +108,7 @@ def test_a_key_the_server_does_not_take_is_told_with_what_was_offered(client, se
     assert "ssh-copy-id" in fault.hint
 
 
-def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, refusal, tmp_path):
+def test_a_missing_or_locked_key_is_reported_as_not_offered(client, server, refusal, tmp_path):
     locked = tmp_path / "locked"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
     host = server().host
@@ -121,7 +121,7 @@ def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, ref
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
 
 
-def test_a_key_that_the_settings_name_by_the_host_is_told_by_its_file(client, server, refusal, tmp_path):
+def test_a_key_file_with_a_host_token_is_reported_by_its_real_path(client, server, refusal, tmp_path):
     host = server().host
     (tmp_path / "a" / "authorized").write_text("")
     client.key.rename(tmp_path / "key-127.0.0.1")
@@ -131,7 +131,7 @@ def test_a_key_that_the_settings_name_by_the_host_is_told_by_its_file(client, se
     assert message.endswith(f"; {tmp_path}/none-127.0.0.1 does not exist")
 
 
-def test_a_host_whose_certificate_has_expired_is_told_so(client, server, refusal, tmp_path):
+def test_an_expired_host_certificate_is_reported(client, server, refusal, tmp_path):
     host, key, ca = (
         server(f"HostCertificate {tmp_path}/a/key_ed25519-cert.pub"),
         tmp_path / "a/key_ed25519.pub",
@@ -150,7 +150,7 @@ def test_a_host_whose_certificate_has_expired_is_told_so(client, server, refusal
 
 @pytest.fixture
 def closed_account(sshd, monkeypatch, tmp_path):
-    """Let the servers of this test refuse each account behind its key, as PAM does for one that has expired."""
+    """Let this test's servers refuse every account after accepting its key, as PAM does for an expired account."""
     if os.getuid():
         pytest.skip("PAM's settings are root's to write")
     program = tmp_path / f"sshd-{tmp_path.name}"
@@ -162,18 +162,18 @@ def closed_account(sshd, monkeypatch, tmp_path):
     rules.unlink()
 
 
-def test_a_key_that_is_taken_for_an_account_that_is_closed_is_not_told_as_rejected(closed_account, server, refusal, me):
+def test_an_accepted_key_for_a_closed_account_is_not_reported_as_rejected(closed_account, server, refusal, me):
     fault = refusal(server("UsePAM yes").host)
     assert fault.kind == "closed"
     assert f" takes {me}'s key, then hangs up" in fault.message
 
 
 @pytest.mark.parametrize(("words", "kind"), [("Operation timed out", "timeout"), ("Host is down", "unreachable")])
-def test_what_another_system_calls_the_same_is_the_same(words, kind):
+def test_error_texts_of_other_systems_give_the_same_kind(words, kind):
     assert reasons.kind_of(f"ssh: connect to host gpu-a port 22: {words}") == kind
 
 
-def test_a_server_that_hangs_up_after_some_keys_is_told_so(client, server, refusal, tmp_path):
+def test_a_server_that_hangs_up_after_too_many_keys_is_reported(client, server, refusal, tmp_path):
     keys = [tmp_path / f"key-{number}" for number in range(4)]
     for key in keys:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
@@ -201,7 +201,7 @@ def test_a_server_that_wants_more_or_other_than_a_key(server, refusal, options, 
     assert says in fault.message
 
 
-def test_an_unknown_host_key_is_refused_before_anything_of_ours_is_shown(client, server, refusal):
+def test_an_unknown_host_key_is_refused_before_any_login(client, server, refusal):
     unknown = server()
     client.known_hosts.unlink()
     fault = refusal(unknown.host)
@@ -223,7 +223,7 @@ def test_strict_checking_switched_off_in_the_settings_changes_nothing(client, se
     assert refusal(host).kind == "unknown-key"
 
 
-def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
+def test_a_changed_host_key_is_reported_loudly_and_never_replaced(client, server, refusal):
     changed = server()
     before = client.known_hosts.read_text()
     changed.stop()
@@ -238,7 +238,7 @@ def test_a_changed_host_key_is_loud_and_never_mended(client, server, refusal):
     assert client.known_hosts.read_text() == before
 
 
-def test_the_command_that_forgets_a_changed_key_does_so_under_its_alias_and_in_its_file(client, server, refusal):
+def test_the_hint_removes_a_changed_key_under_its_alias_and_from_its_file(client, server, refusal):
     changed = server()
     client.settings("Host *", "HostKeyAlias the-node")
     client.known_hosts.write_text(changed.known().replace(f"[127.0.0.1]:{changed.port}", "the-node"))
@@ -255,14 +255,14 @@ def test_the_command_that_forgets_a_changed_key_does_so_under_its_alias_and_in_i
     assert refusal(changed.host).kind == "unknown-key"
 
 
-def test_a_revoked_host_key_is_refused_though_it_is_known(client, server, refusal):
+def test_a_revoked_host_key_is_refused_even_if_it_is_known(client, server, refusal):
     host = server().host
     lines = client.known_hosts.read_text()
     client.known_hosts.write_text(lines + "".join(f"@revoked {line}\n" for line in lines.splitlines()))
     assert refusal(host).kind == "revoked-key"
 
 
-def test_a_host_of_which_only_the_second_key_type_is_known_is_let_be(client, server):
+def test_a_host_known_only_by_its_second_key_type_is_accepted(client, server):
     host = server().host
     client.known_hosts.write_text(client.known_hosts.read_text().splitlines(keepends=True)[1])
     with session.open_all([host]) as results:
@@ -283,10 +283,10 @@ def test_a_login_that_runs_no_commands(server, refusal, command, kind, says):
     assert says in fault.message
 
 
-def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
+def test_a_busy_server_accepts_all_logins_in_the_end(client, server):
     busy = server("MaxStartups 2", "LogLevel DEBUG1")
     client.settings(*(line for n in range(8) for line in (f"Host n{n}", "HostName 127.0.0.1", f"Port {busy.port}")))
-    # One machine under eight names is refused, rightly; so each takes a way of its own.
+    # One machine under eight names would rightly be refused, so each name is opened separately.
     opened, faults = [], []
 
     def connect(number):
@@ -294,7 +294,7 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
             (opened if results.values else faults).append(number)
 
     threads = [threading.Thread(target=connect, args=(number,)) for number in range(8)]
-    # One who never logs in holds one of the two places.
+    # An idle client that never logs in occupies one of the two places.
     with socket.create_connection(("127.0.0.1", busy.port)) as idle:
         assert idle.recv(4) == b"SSH-"
         for thread in threads:
@@ -306,7 +306,7 @@ def test_a_busy_server_gets_all_hosts_in_the_end(client, server):
     assert "drop connection" in (busy.folder / "log").read_text(), "no login was dropped: this test showed nothing"
 
 
-def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypatch):
+def test_a_server_that_always_hangs_up_is_reported_as_busy(client, refusal, monkeypatch):
     monkeypatch.setattr("deploy.door.connection.TRIES", 2)
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -320,7 +320,7 @@ def test_a_server_that_always_hangs_up_is_told_as_busy(client, refusal, monkeypa
     assert "hung up before login, 2 times" in fault.message
 
 
-def test_a_good_host_is_open_though_others_fail_and_all_failing_are_named(server):
+def test_a_good_host_opens_while_others_fail_and_every_failing_host_is_named(server):
     good = server()
     hosts = [Host("gpu-x", "127.0.0.1", free_port()), good.host, Host("gpu-y", "no-such-host.invalid")]
     with session.open_all(hosts) as results:
@@ -339,7 +339,7 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
 
 
 @pytest.mark.parametrize("text", [None, "Match never\n  User x\n", "nonsense\n"])
-def test_settings_that_make_no_sense_are_refused_by_file(client, text):
+def test_invalid_settings_are_refused_with_their_file(client, text):
     if text is None:
         client.config.unlink()
     else:

@@ -1,4 +1,4 @@
-"""Data on several hosts, between real OpenSSH servers: one copy up, cut and gone on, and only what changed again."""
+"""Data on several hosts, between real OpenSSH servers: one upload, interrupted and continued; then only changes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ send([At(host) for host in from_flag(sys.argv[1]).hosts], Path(sys.argv[2]), Pat
 
 
 def send(servers, folder, cache):
-    """Send the folder as data to all of them; by host, the bytes by who sent them, or the fault."""
+    """Send the folder as data to all servers; returns, by host, the bytes from each source, or the error."""
     outgoing = folder_push.outgoing_folder(FolderLook(folder, cache=cache, data=Data(folder, "/data")))
     with session.open_all([server.host for server in servers]) as opened:
         sessions = list(opened.all().values())
@@ -58,12 +58,12 @@ def send(servers, folder, cache):
 
 
 def there(server):
-    """What a host has of data, by digest."""
+    """The data on a host, by digest."""
     return {path.name: path for path in server.home.glob(".muster/data/*/*")}
 
 
 def kill_in_between(hosts, corpus, tmp_path):
-    """Let a push be killed once most of the data has arrived."""
+    """Start a push and kill it once most of the data has arrived."""
     script = tmp_path / "cut.py"
     script.write_text(CUT)
     where = ",".join(host.host.destination for host in hosts)
@@ -75,7 +75,7 @@ def kill_in_between(hosts, corpus, tmp_path):
 
 
 def arrived(server):
-    """Bytes of the pieces on a host."""
+    """The total size of the pieces on a host, in bytes."""
     with suppress(FileNotFoundError):
         return sum(path.stat().st_size for path in pieces(server))
     return 0
@@ -98,7 +98,7 @@ def corpus(tmp_path, monkeypatch):
     return folder
 
 
-def test_one_copy_leaves_here_and_only_what_changed_later(hosts, corpus, tmp_path):
+def test_data_leaves_this_machine_once_and_later_only_its_changes(hosts, corpus, tmp_path):
     first = send(hosts, corpus, tmp_path / "cache").all()
     total = sum(first.values(), Counter())
     assert 24 * MB < total[HERE] < 24.1 * MB
@@ -111,12 +111,12 @@ def test_one_copy_leaves_here_and_only_what_changed_later(hosts, corpus, tmp_pat
     assert sum(again.values(), Counter()).total() == 0
     (corpus / "0/shard.bin").write_bytes(random.Random(9).randbytes(6 * MB))
     third = sum(send(hosts, corpus, tmp_path / "cache").all().values(), Counter())
-    # A change of a few megabytes goes to each straight from here where that is faster.
+    # A change of a few megabytes goes straight from this machine to each host where that is faster.
     assert 6 * MB < third[HERE] < 3 * 6.1 * MB
     assert all(tree(corpus) in map(tree, there(server).values()) for server in hosts)
 
 
-def test_a_killed_push_of_data_goes_on_from_what_arrived_and_leaves_no_half_of_it(hosts, corpus, tmp_path):
+def test_a_killed_data_push_continues_from_what_arrived_and_leaves_nothing_partial(hosts, corpus, tmp_path):
     kill_in_between(hosts, corpus, tmp_path)
     until(lambda: not working(hosts), "the end of its parts on the hosts", 60)
     assert all(there(host).keys() <= {".coming"} or not there(host) for host in hosts), "no digest names half of it"
@@ -125,15 +125,15 @@ def test_a_killed_push_of_data_goes_on_from_what_arrived_and_leaves_no_half_of_i
     assert all(tree(place) == tree(corpus) for server in hosts for place in there(server).values())
 
 
-def test_one_file_that_is_new_does_not_make_a_cut_push_begin_anew(hosts, corpus, tmp_path):
-    """Pieces are those of files: what comes before in the order of names does not move them."""
+def test_a_new_file_does_not_restart_an_interrupted_push(hosts, corpus, tmp_path):
+    """Pieces belong to files: a new file that sorts first does not shift them."""
     kill_in_between(hosts, corpus, tmp_path)
     (corpus / "0/a new one").write_text("x" * 1000)
     total = sum(send(hosts, corpus, tmp_path / "cache").all().values(), Counter())
     assert total[HERE] < 9 * MB
 
 
-def test_data_that_changes_while_it_is_read_goes_to_no_host(hosts, corpus, tmp_path):
+def test_data_that_changes_while_it_is_read_is_stored_on_no_host(hosts, corpus, tmp_path):
     outgoing = folder_push.outgoing_folder(FolderLook(corpus, cache=tmp_path / "c", data=Data(corpus, "/data")))
     (corpus / "3/shard.bin").open("r+b").write(b"another begin")
     with session.open_all([server.host for server in hosts]) as opened:

@@ -1,4 +1,4 @@
-"""The door under attack: odd clients, odd settings, killed processes, servers that stall. Real `ssh`, real sshd."""
+"""The door under attack: odd clients, odd settings, killed processes, stalling servers. Real `ssh`, real sshd."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HOME = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def places(monkeypatch):
-    """A short folder for sockets that nobody else uses; it is empty at the end."""
+    """A private, short folder for sockets; the fixture checks that it is empty at the end."""
     with tempfile.TemporaryDirectory(prefix="d-", dir="/tmp") as folder:
         monkeypatch.setattr(tempfile, "tempdir", folder)
         monkeypatch.setenv("TMPDIR", folder)
@@ -38,7 +38,7 @@ def places(monkeypatch):
 
 @pytest.fixture
 def program(tmp_path, monkeypatch, client):
-    """program(script) puts an `ssh` first on the path."""
+    """program(script) puts this script as `ssh` first on the PATH."""
 
     def put(script):
         folder = tmp_path / "bin"
@@ -51,25 +51,25 @@ def program(tmp_path, monkeypatch, client):
 
 
 def masters(folder):
-    """The processes of ssh that hold a connection open for us."""
+    """The ssh processes that hold a connection open for Muster."""
     lines = [(each, each.info["cmdline"] or []) for each in psutil.process_iter(["cmdline"])]
     return [each for each, line in lines if "-M" in line and any(word.startswith(f"{folder}/") for word in line)]
 
 
 def fault_of(host):
-    """Why a host cannot be opened."""
+    """The error with which a host cannot be opened."""
     with session.open_all([host]) as results:
         return results.faults[host.name]
 
 
 def one(results):
-    """The one session."""
+    """The only session."""
     (opened,) = results.all().values()
     return opened
 
 
 def start(script, *words):
-    """A program that uses the door, in a session of its own."""
+    """Start a program that uses the door, in its own process session."""
     line = [sys.executable, "-c", textwrap.dedent(script), *map(str, words)]
     size = {**os.environ, "COLUMNS": "80", "LINES": "24"}
     return subprocess.Popen(
@@ -77,7 +77,7 @@ def start(script, *words):
     )
 
 
-def test_a_greeting_that_says_what_faults_say_is_no_fault(server, places, tmp_path):
+def test_a_greeting_that_looks_like_ssh_errors_is_not_an_error(server, places, tmp_path):
     greeting = tmp_path / "greeting"
     words = "REMOTE HOST IDENTIFICATION HAS CHANGED\nPermission denied (publickey).\nConnection refused\n\x1b[31m"
     greeting.write_text(words * 500)
@@ -93,7 +93,7 @@ def test_what_a_host_says_before_it_hangs_up_is_shown_without_control_characters
 
 
 @pytest.mark.parametrize("most", [1, 2])
-def test_where_a_connection_takes_few_sessions_many_commands_run_at_once(server, places, most):
+def test_many_commands_run_together_over_connections_with_few_sessions(server, places, most):
     with session.open_all([server(f"MaxSessions {most}").host]) as results:
         opened, answers = one(results), {}
 
@@ -108,7 +108,7 @@ def test_where_a_connection_takes_few_sessions_many_commands_run_at_once(server,
     assert answers == {number: f"{number}\n" for number in range(4)}
 
 
-def test_a_further_connection_that_ends_is_opened_again_where_the_first_one_stands(server, places):
+def test_a_lost_extra_connection_is_reopened_while_the_first_one_lives(server, places):
     with session.open_all([server("MaxSessions 1").host]) as results:
         opened = one(results)
         before = set(masters(places))
@@ -122,7 +122,7 @@ def test_a_further_connection_that_ends_is_opened_again_where_the_first_one_stan
             stream.close()
 
 
-def test_a_server_that_takes_no_session_is_named(server, places):
+def test_a_server_that_allows_no_session_is_reported(server, places):
     assert fault_of(server("MaxSessions 0").host).kind == "sessions"
 
 
@@ -138,7 +138,7 @@ def test_a_jump_host_is_judged_as_strictly_as_the_host(client, server, places):
     assert "its jump host" in fault.message
 
 
-def test_a_jump_host_that_dies_takes_the_command_and_nothing_else(server, places):
+def test_a_dying_jump_host_ends_only_the_commands_behind_it(server, places):
     door, inner, other = server(name="door"), server(name="a"), server(name="b")
     behind = Host("a", "127.0.0.1", inner.port, gateway=f"127.0.0.1:{door.port}")
     with session.open_all([behind, other.host]) as results:
@@ -151,7 +151,7 @@ def test_a_jump_host_that_dies_takes_the_command_and_nothing_else(server, places
         assert opened["b"].run(["echo", "on"]).out == "on\n"
 
 
-def test_a_folder_for_temporary_files_that_is_too_long_for_a_socket_does_not_matter(server, monkeypatch, tmp_path):
+def test_a_temporary_folder_too_long_for_a_socket_does_not_matter(server, monkeypatch, tmp_path):
     deep = tmp_path / ("x" * 90)
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
@@ -168,14 +168,14 @@ def test_settings_with_an_odd_path_are_read(client, server, places, monkeypatch)
         assert one(results).run(["echo", "on"]).out == "on\n"
 
 
-def test_a_machine_without_ssh_is_told_so(client, places, monkeypatch, tmp_path):
+def test_a_missing_ssh_program_is_reported(client, places, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="no `ssh` on this machine") as caught, session.open_all([Host("a", "a")]):
         pass
     assert "openssh-client" in caught.value.hint
 
 
-def test_an_ssh_that_is_too_old_is_told_so(program, places):
+def test_an_outdated_ssh_is_reported(program, places):
     program(
         'case "$*" in *-V*) echo OpenSSH_6.6p1 >&2; exit 0 ;; esac\n'
         'echo "$2: line 14: Bad configuration option: remotecommand" >&2; exit 255'
@@ -192,13 +192,13 @@ def test_an_ssh_that_does_not_end_is_ended(program, places, monkeypatch, script)
         pass
 
 
-def test_a_way_that_prints_without_end_is_a_fault_in_time(client, places, monkeypatch):
+def test_a_proxy_command_that_prints_without_end_fails_in_time(client, places, monkeypatch):
     monkeypatch.setattr("deploy.door.connection.TRIES", 1)
     client.settings("Host gpu-a", "ProxyCommand yes SSH", "Host *", "ConnectTimeout 1")
     assert fault_of(Host("gpu-a", "gpu-a")).message.startswith("gpu-a: ")
 
 
-def test_a_login_that_stalls_behind_the_exchange_of_keys_is_ended(client, server, places):
+def test_a_login_that_stalls_after_the_key_exchange_is_ended(client, server, places):
     if os.getuid() != 0:
         pytest.skip("it takes root to let an sshd run a command as another user")
     stalls = server("AuthorizedKeysCommand /bin/sleep 600", "AuthorizedKeysCommandUser root")
@@ -209,8 +209,8 @@ def test_a_login_that_stalls_behind_the_exchange_of_keys_is_ended(client, server
 
 
 @pytest.mark.holds("connections-end")
-def test_what_the_settings_want_of_a_session_is_not_done(client, server, places, tmp_path, monkeypatch):
-    """An agent, a terminal, commands here and there, ports: none of it is Muster's to use."""
+def test_session_features_from_the_users_settings_are_not_used(client, server, places, tmp_path, monkeypatch):
+    """An agent, a terminal, local and remote commands, ports: Muster uses none of them."""
     with subprocess.Popen(["ssh-agent", "-D", "-a", tmp_path / "agent"], stdout=subprocess.DEVNULL) as agent:
         until((tmp_path / "agent").exists, "the agent", 10)
         monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
@@ -232,7 +232,7 @@ def test_what_the_settings_want_of_a_session_is_not_done(client, server, places,
     assert port not in listening
 
 
-def test_a_connection_whose_ssh_is_killed_is_lost_and_the_next_command_opens_its_own(server, places):
+def test_a_connection_with_a_killed_ssh_is_lost_and_a_new_one_can_be_opened(server, places):
     host = server().host
     with session.open_all([host]) as results:
         opened = one(results)
@@ -248,7 +248,7 @@ def test_a_connection_whose_ssh_is_killed_is_lost_and_the_next_command_opens_its
         assert one(results).run(["echo", "on"]).out == "on\n"
 
 
-def test_a_connection_whose_ssh_stands_still_ends_with_the_command(server, places):
+def test_a_connection_with_a_suspended_ssh_ends_with_the_command(server, places):
     with session.open_all([server().host]) as results:
         assert one(results).run(["true"]).code == 0
         (held,) = masters(places)
@@ -269,7 +269,7 @@ USES = """
 
 @pytest.mark.holds("connections-end")
 @pytest.mark.parametrize("command", ["sys.stdin.read()", 'opened.run(["sleep", "600"], timeout_s=None)'])
-def test_nothing_is_left_of_a_program_that_is_killed(server, places, command):
+def test_a_killed_program_leaves_no_connection_and_no_remote_command(server, places, command):
     made = server()
     program = start(USES.replace("COMMAND", command), made.port)
     assert program.stdout.readline() == "open\n"
@@ -284,11 +284,11 @@ def test_nothing_is_left_of_a_program_that_is_killed(server, places, command):
 
 
 def sleepers(server):
-    """What sleeps on the server."""
+    """The ids of `sleep` processes on the server."""
     return [pid for pid in server.children() if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"]
 
 
-def test_a_connection_ends_though_the_program_and_its_guard_are_killed(server, places):
+def test_a_connection_ends_even_if_the_program_and_its_guard_are_killed(server, places):
     program = start(USES.replace("COMMAND", "sys.stdin.read()"), server().port)
     assert program.stdout.readline() == "open\n"
     family = [*psutil.Process(program.pid).children(), psutil.Process(program.pid)]
@@ -297,13 +297,13 @@ def test_a_connection_ends_though_the_program_and_its_guard_are_killed(server, p
         each.kill()
     program.communicate()
     until(lambda: not masters(places), "the end of the connection", 40)
-    for left in places.iterdir():  # a folder without a socket that answers
+    for left in places.iterdir():  # a folder whose socket no longer answers
         for file in left.iterdir():
             file.unlink()
         left.rmdir()
 
 
-def test_a_ctrl_c_to_all_processes_of_the_terminal_leaves_the_connection(server, places):
+def test_ctrl_c_in_the_terminal_does_not_close_the_connection(server, places):
     command = """
         try:
             opened.run(["sleep", "600"], timeout_s=None)
@@ -320,12 +320,12 @@ def test_a_ctrl_c_to_all_processes_of_the_terminal_leaves_the_connection(server,
     assert out.strip() == "still here"
 
 
-def test_a_ctrl_c_in_the_middle_of_a_login_leaves_nothing(client, places):
+def test_ctrl_c_during_a_login_leaves_nothing(client, places):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         program = start(USES.replace("COMMAND", "pass"), port)
         silent.accept()[0].close()
-        call, _ = silent.accept()  # the second try: the first was hung up on
+        call, _ = silent.accept()  # the second attempt; the first connection was closed
         os.killpg(program.pid, signal.SIGINT)
         program.communicate(timeout=20)
         with call:
@@ -334,7 +334,7 @@ def test_a_ctrl_c_in_the_middle_of_a_login_leaves_nothing(client, places):
                 pass
 
 
-def test_a_command_in_this_terminal_gets_what_is_typed_and_the_size_of_the_window(server, places):
+def test_an_interactive_command_gets_typed_input_and_the_window_size(server, places):
     made = server()
     (made.home / ".bashrc").write_text("echo NOISE\n")
     frames = b"r\x00\x18\x00\x50" + b"d\x00\x00\x00\x05typed" + b"d\x00\x00\x00\x01\x04"

@@ -1,4 +1,4 @@
-"""Engines of hosts through the door, and against it: real `ssh`, real sshd, a real docker client, an engine of ours."""
+"""Hosts' engines reached through the door, and attacks on that: real `ssh`, sshd and docker client, a fake engine."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINE = b"d\r\n\x01\0\0\0\0\0\0\x05line\n\r\n"
 
 @pytest.fixture
 def engine_of(server, tmp_path):
-    """engine_of(*options, docker=) -> the host, its engine, and that engine's socket."""
+    """engine_of(*options, docker=) -> the host, its fake engine, and that engine's socket."""
 
     def make(*options, docker=DOCKER):
         if not docker:
@@ -53,11 +53,11 @@ def names(opened):
 
 
 def ways(opened):
-    """How the engine was reached: by its socket, or by the program."""
+    """How the engine was reached: the socket's path, or "" for the docker program."""
     return reach.on_host(opened)._reach._path
 
 
-def test_an_engine_is_reached_by_its_socket_in_a_folder_of_ours(engine_of, places):
+def test_an_engine_is_reached_by_a_socket_in_a_private_folder(engine_of, places):
     host, _, path = engine_of()
     with session.open_all([host]) as results:
         assert names(one(results)) == ["c"]
@@ -69,7 +69,7 @@ def test_an_engine_is_reached_by_its_socket_in_a_folder_of_ours(engine_of, place
 
 @pytest.mark.parametrize("forbidden", FORBIDDEN)
 @pytest.mark.parametrize("most", [1, 10])
-def test_where_forwards_are_forbidden_the_client_there_leads_to_the_engine(engine_of, places, forbidden, most):
+def test_without_forwarding_the_hosts_docker_client_reaches_the_engine(engine_of, places, forbidden, most):
     host, _, _ = engine_of(forbidden, f"MaxSessions {most}")
     with session.open_all([host]) as results:
         assert names(one(results)) == ["c"]
@@ -87,7 +87,7 @@ def test_one_session_is_enough_for_the_engine_and_for_commands(engine_of, places
 
 
 def test_a_docker_that_is_a_script_is_the_only_way_to_its_engine(engine_of, places, tmp_path):
-    """As where the login has Docker by `sudo docker`, or by Podman's command."""
+    """Example: the login runs Docker as `sudo docker`, or has Podman's docker command."""
     program = tmp_path / "sudo-docker"
     program.write_text(f'#!/bin/sh\nexec {shutil.which("docker")} "$@"\n')
     program.chmod(0o755)
@@ -109,9 +109,9 @@ def test_a_login_without_an_engine_and_one_without_docker_are_told_apart(engine_
 
 
 @pytest.mark.parametrize("forbidden", [(), FORBIDDEN[:1]], ids=["socket", "program"])
-def test_a_connection_that_dies_midway_is_lost_and_no_end(engine_of, places, forbidden):
+def test_a_connection_lost_midway_is_not_taken_for_the_end_of_a_log(engine_of, places, forbidden):
     host, fake, _ = engine_of(*forbidden)
-    fake.odd["/logs"] = CHUNKED + LINE  # and never the last chunk
+    fake.odd["/logs"] = CHUNKED + LINE  # the last chunk never comes
     held = threading.Event()
     fake.after_odd = lambda: held.wait(30)
     with session.open_all([host]) as results:
@@ -125,7 +125,7 @@ def test_a_connection_that_dies_midway_is_lost_and_no_end(engine_of, places, for
     assert lost.value.kind == "lost"
 
 
-def test_a_silent_engine_is_named_and_holds_nobody_up(engine_of, places):
+def test_a_silent_engine_is_reported_in_time(engine_of, places):
     host, fake, _ = engine_of()
     held = threading.Event()
     with session.open_all([host]) as results:
@@ -152,7 +152,7 @@ with session.open_all([Host("a", "127.0.0.1", int(sys.argv[1]))]) as results:
 
 
 @pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
-def test_nothing_is_left_of_a_program_that_was_ended_while_it_followed(engine_of, places, blow):
+def test_a_program_ended_while_following_leaves_nothing(engine_of, places, blow):
     host, fake, _ = engine_of()
     fake.odd["/logs"] = CHUNKED + LINE
     held = threading.Event()
@@ -176,7 +176,7 @@ def connects(path):
         return ours.connect_ex(str(path)) == 0
 
 
-def test_a_socket_of_ours_does_not_stay_in_a_connection_of_the_users(engine_of, client, places):
+def test_a_forwarded_socket_does_not_stay_in_the_users_own_connection(engine_of, client, places):
     host, _, path = engine_of()
     line = ["ssh", "-F", client.config, "-f", "-N", "-M", "-S", f"{places}/users", "-p", str(host.port), "127.0.0.1"]
     subprocess.run(line, check=True, timeout=20)

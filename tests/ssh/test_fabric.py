@@ -1,4 +1,4 @@
-"""`from muster.fabric import *` in somebody's fabfile: its commands, and hosts through Muster's own door."""
+"""`from muster.fabric import *` in a user's fabfile: Muster's commands, and hosts through Muster's own door."""
 
 import io
 import os
@@ -37,14 +37,14 @@ def status(c, loud=False):
 
 @pytest.fixture
 def hosts(server):
-    """Two servers, of which the second is another home."""
+    """Two servers with different homes."""
     first, second = server(name="a"), server(name="b")
     with Hosts(f"127.0.0.1:{first.port},127.0.0.1:{second.port}") as both:
         both.homes = [first.home, second.home]
         yield both
 
 
-def test_a_command_runs_on_all_and_what_comes_back_is_fabrics(hosts, capsys):
+def test_a_command_runs_on_all_hosts_and_returns_fabrics_results(hosts, capsys):
     done = hosts.run("echo out; echo err >&2; echo $A$HOME", env={"A": "x y"})
     assert isinstance(done, GroupResult)
     assert not done.failed
@@ -59,7 +59,7 @@ def test_a_command_runs_on_all_and_what_comes_back_is_fabrics(hosts, capsys):
     assert "nothing" not in capsys.readouterr().out
 
 
-def test_a_host_that_fails_is_an_exception_beside_the_results_of_the_others(hosts):
+def test_a_failing_host_is_an_exception_next_to_the_others_results(hosts):
     (hosts.homes[0] / "only-here").touch()
     with pytest.raises(GroupException) as caught:
         hosts.run("test -e $HOME/only-here", hide=True)
@@ -70,7 +70,7 @@ def test_a_host_that_fails_is_an_exception_beside_the_results_of_the_others(host
         hosts[0].run("sleep 20", timeout=1, hide=True)
 
 
-def test_files_go_there_and_come_back_as_they_are(hosts, tmp_path, monkeypatch):
+def test_put_and_get_keep_content_and_mode(hosts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     odd = tmp_path / "a $(touch owned) b.bin"
     odd.write_bytes(bytes(range(256)) * 999)
@@ -82,7 +82,7 @@ def test_files_go_there_and_come_back_as_they_are(hosts, tmp_path, monkeypatch):
         assert (there.read_bytes(), there.stat().st_mode & 0o777) == (odd.read_bytes(), 0o750)
     hosts.put(io.BytesIO(b"x"), "made.txt")
     for home in hosts.homes:
-        (home / "made.txt").chmod(0o662)  # no host lets others write here
+        (home / "made.txt").chmod(0o662)  # get drops write permission for group and others
     back = hosts.get("made.txt")
     assert sorted(Path(each.local).read_bytes() for each in back.values()) == [b"x", b"x"]
     assert {Path(each.local).stat().st_mode & 0o777 for each in back.values()} == {0o640}
@@ -95,13 +95,13 @@ def test_files_go_there_and_come_back_as_they_are(hosts, tmp_path, monkeypatch):
     assert not list(tmp_path.rglob("owned"))
 
 
-def test_what_a_host_prints_is_shown_and_obeyed_by_no_terminal(hosts, capsys):
+def test_host_output_is_shown_without_control_characters(hosts, capsys):
     done = hosts[0].run(r"printf 'a\033]0;owned\007b\nc\n'")
     assert "\x1b" in done.stdout
     assert not [letter for letter in capsys.readouterr().out if letter != "\n" and not letter.isprintable()]
 
 
-def test_a_file_that_never_ends_and_a_flood_of_words_are_refused(hosts, monkeypatch):
+def test_an_endless_file_and_endless_output_are_refused(hosts, monkeypatch):
     monkeypatch.setattr(ours, "MOST", 1 << 20)
     with pytest.raises(DeployError, match="more than 1"):
         hosts[0].get("/dev/zero", io.BytesIO())
@@ -112,7 +112,7 @@ def test_a_file_that_never_ends_and_a_flood_of_words_are_refused(hosts, monkeypa
 
 
 @pytest.mark.parametrize("name", ["A=1; id", "-S", "", "A B"])
-def test_a_variable_that_is_none_reaches_no_host(hosts, name):
+def test_an_invalid_variable_name_reaches_no_host(hosts, name):
     with pytest.raises(UsageError, match="not the name of a variable"):
         hosts[0].run("true", env={name: "x"})
 
@@ -132,7 +132,7 @@ def test_an_unknown_host_key_is_refused_and_the_other_host_is_asked(server, clie
     assert len(caught.value.result.succeeded) == 1
 
 
-def test_a_fabfile_has_our_commands_its_own_tasks_and_leaves_no_connection(server, tmp_path):
+def test_a_fabfile_has_musters_commands_and_its_own_and_leaves_no_connection(server, tmp_path):
     made = server(name="a")
     (tmp_path / "project").mkdir()
     (tmp_path / "project" / "fabfile.py").write_text(FABFILE)

@@ -1,4 +1,4 @@
-"""A cluster.toml of somebody's folder and a real SSH server: it is not even greeted before a yes."""
+"""A cluster.toml in a cloned folder and a real SSH server: Muster does not even connect before the user says yes."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.hostile.terminal import at_terminal
 
 
 @pytest.mark.holds("folder-asks")
-def test_a_host_of_a_found_file_hears_nothing_before_a_yes_and_gets_what_was_allowed_after(server, client, tmp_path):
+def test_a_host_in_a_found_cluster_toml_hears_nothing_before_a_yes(server, client, tmp_path):
     there, folder = server("LogLevel VERBOSE"), tmp_path / "clone"
     log = there.folder / "log"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Layers that one host's engine has and this machine does not: it keeps them in pieces, others get them from there."""
+"""Layers that only one host's engine has: that host stores them as pieces, and the other hosts get them from there."""
 
 import gzip
 import hashlib
@@ -21,7 +21,7 @@ from tests.ssh.test_road import ARGV, HOME, keys, pieces, some, three, working
 
 MB = 1 << 20
 ROOM = 64 * MB
-# A stand-in for an engine: it saves an archive that lies in the home.
+# A stand-in for an engine: `docker save` prints an archive from the home.
 DOCKER = '#!/bin/sh\n[ "$1" = save ] || exit 1\ncat "$HOME/$2"\n'
 
 
@@ -40,7 +40,7 @@ def digest(data):
 
 
 def saved(giver, **files):
-    """An archive `image` of these files, as an engine names them."""
+    """Write an archive `image` of these files, with names as an engine gives them."""
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         for name, data in files.items():
@@ -51,7 +51,7 @@ def saved(giver, **files):
 
 
 def pass_on(hosts, layers, step=MB, before=lambda giver: None):
-    """The first host keeps layers; the others get them: who had what from whom, and whose fault it is."""
+    """Let the first host serve layers and the others fetch them; returns their results and the notes."""
     notes = []
     with session.open_all([server.host for server in hosts]) as opened:
         first, *others = opened.all().values()
@@ -79,7 +79,7 @@ def test_the_others_get_the_layers_from_the_host_that_has_them(hosts, packed):
     assert not keys(hosts)
 
 
-def test_what_is_no_layer_that_was_asked_for_is_not_kept(hosts):
+def test_a_layer_that_was_not_requested_is_not_kept(hosts):
     saved(hosts[0], one=LAYERS[1], other=some(MB + 7))
     sizes = []
 
@@ -92,7 +92,7 @@ def test_what_is_no_layer_that_was_asked_for_is_not_kept(hosts):
 
 
 @pytest.mark.parametrize("archive", [b"", b"no archive" * 1000, None, "cut"], ids=["empty", "odd", "none", "cut"])
-def test_of_an_archive_that_is_not_whole_nothing_stays(hosts, archive):
+def test_nothing_is_kept_from_an_incomplete_archive(hosts, archive):
     saved(hosts[0], one=LAYERS[0])
     place = hosts[0].home / "image"
     place.write_bytes(place.read_bytes()[: 3 * MB] if archive == "cut" else archive or b"")
@@ -104,7 +104,7 @@ def test_of_an_archive_that_is_not_whole_nothing_stays(hosts, archive):
 
 
 def odd(giver, *entries):
-    """An archive of these entries, a name with its kind and what it leads to, and of a layer."""
+    """Write an archive with a layer and these entries, each a name, a kind and a link target."""
     (giver.home / "precious").write_text("mine")
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -118,13 +118,13 @@ def odd(giver, *entries):
 
 
 def untouched(giver):
-    """Whether an archive changed nothing else there, and made nothing."""
+    """Whether an archive changed no other file on the host and created none."""
     made = [path for path in giver.home.rglob("*") if path.name in ("own", "escaped", "pipe", "link", "blobs")]
     return not made and (giver.home / "precious").read_text() == "mine"
 
 
-def test_of_an_archive_only_files_are_read_and_nothing_is_made_in_their_place(hosts):
-    """Engines make their archives of images that anybody may have built."""
+def test_only_files_of_an_archive_are_read_and_nothing_is_unpacked(hosts):
+    """Engines make their archives from images that anybody may have built."""
     names = []
     odd(
         hosts[0],
@@ -140,7 +140,7 @@ def test_of_an_archive_only_files_are_read_and_nothing_is_made_in_their_place(ho
 
 
 @pytest.mark.parametrize("name", ["../../../../precious", "../../../../escaped", "x/../../../../../escaped"])
-def test_an_archive_with_names_outside_of_it_gives_nothing(hosts, name):
+def test_an_archive_with_paths_that_lead_outside_gives_nothing(hosts, name):
     odd(hosts[0], (name, tarfile.REGTYPE, ""), ("link", tarfile.LNKTYPE, name))
     with pytest.raises(DeployError):
         pass_on(hosts, [digest(LAYERS[1])])
@@ -149,9 +149,9 @@ def test_an_archive_with_names_outside_of_it_gives_nothing(hosts, name):
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_of_a_push_that_ends_while_an_engine_saves_nothing_stays(hosts, tmp_path, how):
+def test_a_push_ended_during_an_engines_save_leaves_nothing(hosts, tmp_path, how):
     saved(hosts[0], one=LAYERS[0], other=some(9 * MB))
-    # An engine that gives the first layer, and then goes on for very long.
+    # An engine that outputs the first layer and then never ends.
     slow = '#!/bin/sh\nhead -c 7000000 "$HOME/image"; while sleep 0.2; do echo more; done\n'
     (hosts[0].home / "bin" / "docker").write_text(slow)
     script = tmp_path / "hold.py"
@@ -197,7 +197,7 @@ def test_a_host_that_changes_what_it_passes_on_gives_nobody_a_wrong_byte(hosts):
     assert results.faults.keys() == {"b", "c"}
 
 
-def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts, monkeypatch):
+def test_hosts_report_that_the_only_source_of_a_layer_has_stopped(hosts, monkeypatch):
     monkeypatch.setattr(routes, "SILENT_S", 3.0)
     saved(hosts[0], one=LAYERS[1])
     results, _ = pass_on(hosts, [digest(LAYERS[1])], before=lambda giver: [path.unlink() for path in pieces(giver)])
@@ -205,8 +205,8 @@ def test_who_gets_no_more_from_the_only_host_that_has_it_is_told(hosts, monkeypa
     assert all("push again" in fault.hint for fault in results.faults.values())
 
 
-def test_a_command_that_gets_no_more_ends_before_the_same_is_sent_another_way(hosts, monkeypatch):
-    """An engine with containerd's store lets no other `docker load` have a layer that one is still reading."""
+def test_a_starved_command_ends_before_its_data_is_sent_another_way(hosts, monkeypatch):
+    """With containerd's store, one `docker load` blocks a layer for every other until it has finished reading."""
     monkeypatch.setattr(routes, "SILENT_S", 3.0)
     saved(hosts[0], one=LAYERS[1])
     with session.open_all([server.host for server in hosts[:2]]) as opened:

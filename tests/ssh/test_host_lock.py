@@ -32,24 +32,24 @@ def opened(*servers):
 
 
 def locks(*servers):
-    """Names of the servers whose lock is held, by what lies on their disk."""
+    """Names of the servers whose lock is held, according to the files on their disks."""
     return [server.name for server in servers if list(server.home.glob(".muster/lock-*/"))]
 
 
 def holder_file(server):
-    """The one holder file of a server whose lock is held."""
+    """The only holder file of a server whose lock is held."""
     (path,) = server.home.glob(".muster/lock-*/holder")
     return path
 
 
 def age(server, seconds):
-    """Let the server's lock look as if its holder was last heard `seconds` ago."""
+    """Make the server's lock look as if its holder's last beat was `seconds` ago."""
     beat = holder_file(server).with_name("beat")
     beat.write_text(f"{int(beat.read_text()) - seconds}\n")
 
 
 def belongs_to(server, **changes):
-    """Let the server's lock be somebody else's."""
+    """Make the server's lock belong to somebody else."""
     file = holder_file(server)
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
@@ -67,7 +67,7 @@ def ended():
     return process.pid
 
 
-def test_a_taken_lock_is_held_on_every_host_and_let_go_after(server):
+def test_a_taken_lock_is_held_on_every_host_and_released_after(server):
     servers = [server(name=name) for name in "ab"]
     with opened(*servers) as sessions:
         with host_lock.take(sessions, "run-1"):
@@ -76,7 +76,7 @@ def test_a_taken_lock_is_held_on_every_host_and_let_go_after(server):
         host_lock.take(sessions, "run-2").release()
 
 
-def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(server):
+def test_a_second_deploy_is_refused_with_the_holder_its_time_and_the_unlock_command(server):
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
         with pytest.raises(DeployError) as caught:
@@ -86,7 +86,7 @@ def test_a_second_deploy_is_refused_with_holder_since_when_and_how_to_break_it(s
         assert f"muster unlock --hosts {machine.host.destination}" in caught.value.hint
 
 
-def test_of_many_who_race_exactly_one_wins(server):
+def test_exactly_one_of_many_racing_deploys_wins(server):
     with ExitStack() as stack:
         machine = server()
         rivals = [stack.enter_context(opened(machine))[0] for _ in range(12)]
@@ -134,7 +134,7 @@ def test_two_deploys_in_opposite_orders_both_get_their_turn(server):
     assert locks(*servers) == []
 
 
-def test_all_or_none(server):
+def test_a_lock_is_taken_on_all_hosts_or_on_none(server):
     servers = [server(name=name) for name in "abc"]
     with opened(*servers) as sessions, host_lock.take(sessions[1:2], "run-1"):
         with pytest.raises(DeployError, match="b: locked by"):
@@ -142,7 +142,7 @@ def test_all_or_none(server):
         assert locks(*servers) == ["b"]
 
 
-def test_waiting_ends_when_the_holder_lets_go(server):
+def test_waiting_ends_when_the_holder_releases_the_lock(server):
     with opened(server()) as sessions:
         held = host_lock.take(sessions, "run-1")
         threading.Timer(1, held.release).start()
@@ -150,7 +150,7 @@ def test_waiting_ends_when_the_holder_lets_go(server):
             pass
 
 
-def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
+def test_a_silent_holder_is_reported_as_stale_and_keeps_its_lock(server):
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
         belongs_to(machine, control="laptop", user="alice")
@@ -161,7 +161,7 @@ def test_a_holder_that_falls_silent_is_told_as_stale_and_kept(server):
         assert locks(machine) == ["a"]
 
 
-def test_a_lock_whose_keeper_on_the_host_died_makes_way(server, ended):
+def test_a_lock_whose_keeper_process_died_can_be_taken(server, ended):
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
         holder_file(machine).with_name("pid").write_text(f"{ended}\n")  # as after a reboot of the host
@@ -169,7 +169,7 @@ def test_a_lock_whose_keeper_on_the_host_died_makes_way(server, ended):
             assert json.loads(holder_file(machine).read_text())["run"] == "run-2"
 
 
-def test_closing_the_connection_lets_go(server):
+def test_closing_the_connection_releases_the_lock(server):
     machine = server()
     with opened(machine) as sessions:
         host_lock.take(sessions, "run-1")
@@ -177,8 +177,8 @@ def test_closing_the_connection_lets_go(server):
     until(lambda: not locks(machine), "the lock to be let go", 20)
 
 
-def test_a_holder_that_stops_without_a_word_lets_go_and_learns_of_it(server, monkeypatch):
-    """Its process stands still while its connection stays: so does a cable that is cut, or a laptop that sleeps."""
+def test_a_frozen_holder_loses_its_lock_and_notices(server, monkeypatch):
+    """The holder freezes while its connection stays, as with a cut cable or a sleeping laptop."""
     monkeypatch.setattr(host_lock, "STALE_AFTER_S", 2.0)
     machine = server()
     with opened(machine) as sessions:
@@ -188,7 +188,7 @@ def test_a_holder_that_stops_without_a_word_lets_go_and_learns_of_it(server, mon
         assert until(lambda: held.lost, "the holder to notice", 20) == ["a"]
 
 
-def test_a_living_holder_keeps_saying_so(server, monkeypatch):
+def test_a_living_holder_keeps_sending_beats(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1") as held:
@@ -199,7 +199,7 @@ def test_a_living_holder_keeps_saying_so(server, monkeypatch):
         assert not held.lost
 
 
-def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(server, monkeypatch):
+def test_a_holder_notices_its_broken_lock_and_does_not_release_the_next_ones(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
     machine = server()
     with opened(machine) as sessions:
@@ -216,7 +216,7 @@ def test_a_broken_lock_is_noticed_by_its_holder_and_not_dropped_for_the_next(ser
 
 
 @pytest.mark.holds("audit")
-def test_the_host_keeps_who_broke_whose_lock(server):
+def test_the_host_records_who_broke_whose_lock(server):
     machine = server()
     log = machine.home / ".muster" / "audit.log"
     with opened(machine) as sessions:
@@ -242,7 +242,7 @@ def test_the_audit_line_says_who_logged_in_and_not_what_a_variable_claims(server
     assert "mallory" not in line
 
 
-def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(server):
+def test_a_lock_without_a_holders_name_is_reported_and_can_be_broken(server):
     machine = server()
     with opened(machine) as sessions:
         host_lock.take(sessions, "run-1")
@@ -257,7 +257,7 @@ def test_a_lock_whose_holder_died_before_leaving_a_name_can_be_told_and_broken(s
 
 
 @pytest.mark.parametrize("left", ["", "rubbish\n"])
-def test_a_lock_whose_last_beat_was_lost_with_the_hosts_power_is_still_told(server, left):
+def test_a_lock_with_a_damaged_beat_file_is_still_reported(server, left):
     machine = server()
     with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
         holder_file(machine).with_name("beat").write_text(left)
@@ -265,7 +265,7 @@ def test_a_lock_whose_last_beat_was_lost_with_the_hosts_power_is_still_told(serv
             host_lock.take(sessions, "run-2")
 
 
-def test_no_look_at_a_lock_finds_a_beat_half_written(server, monkeypatch):
+def test_a_beat_is_never_read_half_written(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.001)
     with opened(server()) as sessions, host_lock.take(sessions, "run-1"):
         for _ in range(40):
@@ -273,8 +273,8 @@ def test_no_look_at_a_lock_finds_a_beat_half_written(server, monkeypatch):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how):
-    """The deploy takes and lets go without end: an end to it, at any moment, leaves no lock on any host."""
+def test_no_lock_is_left_whenever_taking_it_is_interrupted(server, how):
+    """The deploy takes and releases the lock in a loop: ending it at any moment leaves no lock on any host."""
     servers = [server(name=name) for name in "ab"]
     script = """
         import sys
@@ -299,7 +299,7 @@ def test_nothing_is_left_behind_at_whatever_moment_taking_is_cut_off(server, how
         until(lambda: not locks(*servers), f"no lock to be held after round {moment}", 20)
 
 
-def test_the_audit_says_when_who_what_and_keeps_what_was_there(server):
+def test_the_audit_log_has_time_user_and_action_and_keeps_earlier_lines(server):
     machine = server()
     with opened(machine) as sessions:
         audit.note(sessions[0], Action.STARTED, "{run} 2 containers", "run-1")

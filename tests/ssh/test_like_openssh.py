@@ -1,6 +1,6 @@
-"""The user's SSH settings mean for Muster what they mean for OpenSSH, but for the list in docs/reference/ssh.md.
+"""SSH settings mean the same for Muster as for OpenSSH, except for the list in docs/reference/ssh.md.
 
-Each construct is given to OpenSSH's own client and to ours, on the same server. Who got in shows with which key.
+Each construct is given to OpenSSH's own client and to Muster, on the same server; the output shows which key logged in.
 """
 
 import getpass
@@ -21,7 +21,7 @@ from tests.ssh.conftest import SSHD, Server
 from tests.ssh.constructs import ALL, IGNORED, IN, OUT, STRICTER
 
 DOCS = Path(__file__).resolve().parents[2] / "docs/reference/ssh.md"
-# Which key logged in, where: sshd tells it the session in a file.
+# Prints which key logged in, and where: sshd writes that to a file for the session (ExposeAuthInfo).
 ASK = 'cat "$SSH_USER_AUTH"; set -- $SSH_CONNECTION; echo "$4 $(id -un)"'
 
 
@@ -31,7 +31,7 @@ def keygen(*words):
 
 
 class Setup:
-    """A server, two jump hosts, keys of all sorts, an agent; and a folder for each construct."""
+    """A server, two jump hosts, keys of all sorts, an agent, and a folder for each construct."""
 
     def __init__(self, folder):
         self.folder, self.keys = folder, folder / "keys"
@@ -73,14 +73,14 @@ class Setup:
                 break
 
     def close(self):
-        """End it all."""
+        """Stop the agent and the servers."""
         self.agent.kill()
         self.agent.wait()
         for server in self.servers:
             server.stop()
 
     def place(self, construct):
-        """The folder of a construct, with its settings."""
+        """The folder of a construct, with its settings written."""
         folder = self.folder / re.sub(r"\W", "-", construct.name)
         folder.mkdir(exist_ok=True)
         fields = {**self.fields, "x": folder}
@@ -94,7 +94,7 @@ class Setup:
         return folder
 
     def environment(self, construct):
-        """Variables that the settings may name."""
+        """Variables that the settings may refer to."""
         variables = {
             "MUSTER_TEST_KEYS": str(self.keys),
             "MUSTER_TEST_AGENT": self.fields["agent"],
@@ -103,7 +103,7 @@ class Setup:
         return {**variables, **({"SSH_AUTH_SOCK": self.fields["agent"]} if construct.agent else {})}
 
     def openssh(self, construct):
-        """What OpenSSH's client makes of it: who got in, or None."""
+        """The result with OpenSSH's client: who logged in, or None."""
         config = self.place(construct) / "config"
         line = ["ssh", "-F", config, "-o", "BatchMode=yes", "node", ASK]
         variables = {name: value for name, value in os.environ.items() if name != "SSH_AUTH_SOCK"}
@@ -131,7 +131,7 @@ class Setup:
         (self.keys / "held-open-cert.pub").rename(self.keys / "held-apart.pub")
 
     def _server(self, name, authorized, options):
-        # The authority signs the host's key too, as @cert-authority wants it.
+        # The authority also signs the host's key, for the constructs with @cert-authority.
         certificate = f"HostCertificate {self.folder}/{name}/key_ed25519-cert.pub"
         made = Server(self.folder, name, authorized, (*options, certificate))
         public = made.folder / "key_ed25519.pub"
@@ -146,7 +146,7 @@ class Setup:
 
 @pytest.fixture(scope="module")
 def setup(sshd, tmp_path_factory):
-    """The servers and keys, made once for all."""
+    """The servers and keys, created once for all tests."""
     assert SSHD
     if not shutil.which("ssh"):
         pytest.skip("no OpenSSH client here")
@@ -157,14 +157,14 @@ def setup(sshd, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def rival(setup):
-    """What OpenSSH's client made of each construct, by name; asked for all of them side by side."""
+    """The result of OpenSSH's client for each construct, by name; all are run in parallel."""
     with ThreadPoolExecutor(8) as pool:
         return dict(zip([each.name for each in ALL], pool.map(setup.openssh, ALL), strict=True))
 
 
 @pytest.fixture
 def ours(setup, monkeypatch):
-    """ours(construct) -> who got in, or the fault."""
+    """ours(construct) -> who logged in, or the error."""
 
     def ask(construct):
         folder = setup.place(construct)
@@ -184,7 +184,7 @@ def ours(setup, monkeypatch):
 
 @pytest.mark.holds("ssh-settings")
 @pytest.mark.parametrize("construct", ALL, ids=[each.name for each in ALL])
-def test_a_construct_is_never_taken_more_freely_than_openssh_takes_it(rival, ours, construct):
+def test_muster_treats_settings_like_openssh_and_is_never_more_permissive(rival, ours, construct):
     theirs, got = rival[construct.name], ours(construct)
     if construct.outcome == IN:
         assert got == theirs is not None
@@ -199,6 +199,6 @@ def test_a_construct_is_never_taken_more_freely_than_openssh_takes_it(rival, our
         assert construct.word.lower() in DOCS.read_text().lower()
 
 
-def test_there_are_many_of_them_each_once():
+def test_constructs_are_many_and_unique():
     assert len(ALL) >= 40
     assert len({each.name for each in ALL}) == len(ALL)

@@ -1,6 +1,6 @@
-"""A host that wants a second factor: the user's own ssh logs in, once, and every command goes over its connection.
+"""A host that wants a second factor: the user's own ssh logs in once, and every command uses its connection.
 
-A real sshd asks by PAM, keyboard-interactive, after the key. The answer comes from an askpass program that counts.
+A real sshd asks for a code by PAM, keyboard-interactive, after the key. An askpass program answers, and counts.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FACTORS = (
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
-    """How often somebody was asked for a code; ssh asks this program, which knows the answer `123456`."""
+    """Returns how often a code was asked for; ssh runs this askpass program, which knows the answer `123456`."""
     count, program = tmp_path / "asked", tmp_path / "askpass"
     program.write_text(f"#!/bin/sh\necho . >>{count}\necho 123456\n")
     program.chmod(0o700)
@@ -49,7 +49,7 @@ def asked(tmp_path, monkeypatch):
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home for our sockets: short, as a socket's path must be."""
+    """A short home for the sockets, because a socket's path must be short."""
     short = Path("/tmp") / f"m-{uuid.uuid4().hex[:6]}"
     short.mkdir(mode=0o700)
     monkeypatch.setattr("deploy.door.settings.home", lambda: short)
@@ -59,7 +59,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture
 def guarded(server, client, home, tmp_path, monkeypatch):
-    """A server that takes our key and then asks for a code; what was opened to it is closed."""
+    """A server that accepts the client's key and then asks for a code; its connection is closed afterwards."""
     if os.getuid() != 0:
         pytest.skip("it takes root to give an sshd a PAM service of its own")
     name = f"muster-{uuid.uuid4().hex[:8]}"
@@ -70,7 +70,7 @@ def guarded(server, client, home, tmp_path, monkeypatch):
         f"auth required pam_exec.so quiet expose_authtok {check}\n"
         + "".join(f"{kind} required pam_permit.so\n" for kind in ("auth", "account", "session"))
     )
-    # sshd's PAM service is called as its program is.
+    # sshd's PAM service has the name of its program.
     program = tmp_path / name
     shutil.copy(conftest.SSHD, program)
     monkeypatch.setattr(conftest, "SSHD", str(program))
@@ -92,11 +92,11 @@ def fault_of(host):
 
 
 def log_in(host):
-    """What became of it. Raises its fault."""
+    """The message of a login. Raises its error."""
     return login.login([host], lambda text: None).all()[host.name]
 
 
-def test_before_the_login_the_fault_names_it_and_after_it_nobody_is_asked_again(guarded, asked):
+def test_the_error_names_muster_login_and_after_it_no_code_is_asked_again(guarded, asked):
     refusal = fault_of(guarded.host)
     assert isinstance(refusal, SshFault)
     assert refusal.kind == "second-factor"
@@ -111,7 +111,7 @@ def test_before_the_login_the_fault_names_it_and_after_it_nobody_is_asked_again(
     assert fault_of(guarded.host).kind == "second-factor"
 
 
-def test_commands_files_and_talks_go_over_the_connection_as_over_any_other(guarded, asked):
+def test_commands_files_and_streams_work_over_the_login_connection(guarded, asked):
     log_in(guarded.host)
     data = os.urandom(3 << 20)
     with opened(guarded.host) as sessions:
@@ -143,7 +143,7 @@ def test_commands_files_and_talks_go_over_the_connection_as_over_any_other(guard
         until(lambda: not psutil.pid_exists(pid), "a command whose talk was closed to end")
 
 
-def test_many_commands_at_once_have_their_own_answers(guarded, asked):
+def test_simultaneous_commands_get_their_own_answers(guarded, asked):
     log_in(guarded.host)
     with opened(guarded.host) as sessions:
         session, answers = sessions.all()["a"], {}
@@ -151,7 +151,7 @@ def test_many_commands_at_once_have_their_own_answers(guarded, asked):
         def ask(number):
             answers[number] = session.run(["sh", "-c", f"sleep 0.2; echo {number}"]).out
 
-        # sshd takes 10 sessions on a connection (MaxSessions).
+        # sshd allows 10 sessions on a connection (MaxSessions).
         threads = [threading.Thread(target=ask, args=(number,)) for number in range(8)]
         for thread in threads:
             thread.start()
@@ -176,7 +176,7 @@ def test_a_tunnel_goes_over_the_connection(guarded, asked):
         assert channel.recv(4) == b""
         channel.close()
         with socket.socket() as silent:
-            silent.bind(("127.0.0.1", 0))  # nobody else gets this port, and it does not listen
+            silent.bind(("127.0.0.1", 0))  # nobody else gets this port, and nothing listens on it
             with pytest.raises(DeployError, match="nothing listens"):
                 session.tunnel(silent.getsockname()[1])
 
@@ -265,7 +265,7 @@ def test_an_unknown_or_changed_host_key_is_refused_before_anything_is_asked(guar
 
 
 @pytest.mark.holds("own-ssh")
-def test_the_users_own_connection_serves_where_keys_alone_do_not(guarded, client, home, asked):
+def test_the_users_own_connection_is_used_if_a_key_is_not_enough(guarded, client, home, asked):
     control = f"Host *\n    ControlPath {home}/own-%C\n    ControlMaster auto\n    ControlPersist 60"
     client.settings(control)
     assert fault_of(guarded.host).kind == "second-factor"
@@ -283,7 +283,7 @@ def test_the_users_own_connection_serves_where_keys_alone_do_not(guarded, client
         subprocess.run([*own[:-2], "-O", "exit", "127.0.0.1"], capture_output=True, timeout=20)
 
 
-def test_a_socket_of_nobody_or_of_another_kind_is_left_alone(server, home):
+def test_a_dead_socket_or_a_file_in_its_place_is_ignored(server, home):
     made = server()
     log_in(made.host)
     (own,) = (home / ".ssh").glob("muster-*")

@@ -1,4 +1,4 @@
-"""One copy up, between real OpenSSH servers: who gets what from whom, what is sent again, and what is left."""
+"""One upload, shared between real OpenSSH servers: who gets what from whom, what is resent, and what is left."""
 
 import hashlib
 import json
@@ -26,12 +26,12 @@ from lab.waiting import until
 MB = 1 << 20
 HOME = Path(__file__).resolve().parents[2]
 PIECES = 24
-# The digest of the input, once all of it has come.
+# Prints the digest of the input once all of it has arrived.
 ARGV = ["sh", "-c", "sha256sum | cut -c -64"]
 
 
 class Gate:
-    """Bytes of which the pieces behind the first come one by one until it opens: a push waits where a test wants it."""
+    """Data whose pieces after the first `most` come slowly, one by one, until `open` is set: it holds a push there."""
 
     def __init__(self, data, most=0):
         self.data, self.most, self.open = data, most * MB, threading.Event()
@@ -46,13 +46,13 @@ class Gate:
 
     def _read(self, at, size):
         if self.closed and at >= self.most:
-            self.open.wait(3.0)  # orders to the host wait as long
+            self.open.wait(3.0)  # orders to the host are delayed as long
         self.read_so_far += size
         return self.data[at : at + size]
 
 
 class Push:
-    """A push in threads of its own: `sent`, who got how many bytes from whom; `notes`, what was said."""
+    """A push in its own threads: `told` has, by host, the bytes and their source; `notes` has the messages."""
 
     def __init__(self, servers, cargo, late=None):
         self.servers, self.cargo, self.notes, self.told = servers, cargo, [], {}
@@ -63,7 +63,7 @@ class Push:
         self.told[host] = (sent, source)
 
     def run(self, offering=()):
-        """`offering`: hosts that lack nothing."""
+        """Push to `servers`; `offering`: further hosts, which lack nothing."""
         with session.open_all([server.host for server in (*self.servers, *offering)]) as opened:
             sessions = list(opened.all().values())
             with Road(len(sessions), self.tell, self.notes.append) as road:
@@ -73,7 +73,7 @@ class Push:
         return self
 
     def deliver(self, road, each):
-        """With `late`, all hosts but the first come when that is set."""
+        """Deliver to one host; if `late` is given, every host but the first waits until it is set."""
         if self.late and each.host.name != self.servers[0].name:
             assert self.late.wait(60)
         return road.deliver(each, self.argv, self.cargo)
@@ -98,19 +98,19 @@ class Push:
 
 
 def pieces(server):
-    """The files of pieces on a host."""
+    """The piece files on a host."""
     return [path for path in (server.home / ".muster/road").glob("*/pieces/*") if path.is_file()]
 
 
 def keys(hosts):
-    """The folders of keys of pushes to these hosts: a test beside this one has its own."""
+    """The key folders of pushes to these hosts; a concurrent test has others."""
     gives = [path / "give" for path in Path("/dev/shm").glob("muster-road-*")]
     texts = {give.parent: give.read_text() for give in gives if give.is_file()}
     return [path for path, text in texts.items() if any(str(host.home) in text for host in hosts)]
 
 
 def working(hosts):
-    """What runs on these hosts."""
+    """The command lines that run on these hosts."""
     homes, running = {str(host.home) for host in hosts}, []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
@@ -120,7 +120,7 @@ def working(hosts):
 
 
 def three(server):
-    """Three hosts, on which nothing of a push stays."""
+    """Three hosts; afterwards no process and no key of a push may be left."""
     made = [server(name=name) for name in "abc"]
     yield made
     until(lambda: not working(made), "no process of a push", 60)
@@ -136,7 +136,7 @@ def some(size):
     return random.Random(size).randbytes(size)
 
 
-def test_one_copy_leaves_here_and_each_host_has_all_of_it(hosts):
+def test_this_machine_sends_one_copy_and_each_host_gets_all_of_it(hosts):
     data = some(PIECES * MB + 12_345)
     done = Push(hosts, Cargo([of_bytes(data)])).run()
     assert not done.fault
@@ -147,7 +147,7 @@ def test_one_copy_leaves_here_and_each_host_has_all_of_it(hosts):
 
 
 def begun(hosts, data, folder, most=PIECES, argv=ARGV):
-    """A process that sends `data`, the pieces behind `most` one by one."""
+    """A process that sends `data`; the pieces after the first `most` come one by one."""
     (folder / "data").write_bytes(data)
     script = folder / "cut.py"
     script.write_text(
@@ -163,7 +163,7 @@ def begun(hosts, data, folder, most=PIECES, argv=ARGV):
     return subprocess.Popen([sys.executable, script, where], cwd=HOME, env={**os.environ, "PYTHONPATH": str(HOME)})
 
 
-def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
+def test_an_interrupted_push_continues_from_the_bytes_that_arrived(hosts, tmp_path):
     data = some(PIECES * MB)
     cut = begun(hosts, data, tmp_path, 20)
     until(lambda: all(len(pieces(host)) >= 19 for host in hosts), "most of it on all hosts", 60)
@@ -174,7 +174,7 @@ def test_a_cut_push_goes_on_from_the_bytes_that_arrived(hosts, tmp_path):
     assert done.from_here <= 5 * MB + 0.15 * len(data)
 
 
-# The command waits until a test lets it go, and keeps the sum of what it took.
+# The command waits until a test releases it, and stores the digest of its input.
 SLOW = ["sh", "-c", "until [ -e $HOME/go ]; do sleep 0.1; done; "
         "sha256sum | cut -c -64 >$HOME/sum.new; mv $HOME/sum.new $HOME/sum"]  # fmt: skip
 WHOLE = hashlib.sha256(some(PIECES * MB)).hexdigest()
@@ -182,7 +182,7 @@ WHOLE = hashlib.sha256(some(PIECES * MB)).hexdigest()
 
 @pytest.fixture
 def all_up(hosts, tmp_path):
-    """The process of a push of which all has left here, and no host has ended."""
+    """The process of a push: everything has left this machine, and no host has finished."""
     sending = begun(hosts, some(PIECES * MB), tmp_path, argv=SLOW)
     until(lambda: [*map(stays, keys(hosts))] == [True] * 3, "word that hosts may go on alone", 60)
     yield sending
@@ -192,7 +192,7 @@ def all_up(hosts, tmp_path):
 
 
 def sums(hosts):
-    """Let the commands go; the sums of what they took."""
+    """Release the commands; returns the digests of what they received."""
     for host in hosts:
         (host.home / "go").touch()
     for host in hosts:
@@ -211,14 +211,14 @@ def test_hosts_finish_alone_once_the_first_copy_is_up(hosts, all_up):
     until(lambda: not any(map(pieces, hosts)), "no piece: nothing is missing", 30)
 
 
-def test_after_ctrl_c_no_host_goes_on_alone(hosts, all_up):
+def test_after_ctrl_c_no_host_continues_alone(hosts, all_up):
     all_up.send_signal(signal.SIGINT)
     all_up.wait(20)
     until(lambda: not keys(hosts), "no key of a push", 3)
     assert WHOLE not in sums(hosts)
 
 
-def test_a_push_takes_over_from_one_that_goes_on_alone(hosts, all_up):
+def test_a_push_takes_over_from_one_that_continues_alone(hosts, all_up):
     all_up.kill()
     data = some(PIECES * MB)
     done = Push(hosts, Cargo([of_bytes(data)])).run()
@@ -226,7 +226,7 @@ def test_a_push_takes_over_from_one_that_goes_on_alone(hosts, all_up):
     assert done.from_here <= 5 * MB, "what a host lacks until another has answered"
 
 
-def test_who_was_cut_gets_the_rest_from_hosts_that_have_it(hosts):
+def test_an_interrupted_host_gets_the_rest_from_hosts_that_have_it(hosts):
     data = some(PIECES * MB)
     gate = Gate(data, 16)
     push = Push(hosts, gate.cargo()).begin()
@@ -244,7 +244,7 @@ def test_who_was_cut_gets_the_rest_from_hosts_that_have_it(hosts):
     assert not any(map(pieces, hosts)), "nothing is missing any more"
 
 
-def test_a_host_whose_part_is_killed_ends_alone_and_leaves_nothing(hosts):
+def test_a_host_with_a_killed_push_process_fails_alone_and_leaves_nothing(hosts):
     data, late = some(PIECES * MB), threading.Event()
     gate = Gate(data, 8)
     push = Push(hosts, gate.cargo(), late).begin()
@@ -261,7 +261,7 @@ def test_a_host_whose_part_is_killed_ends_alone_and_leaves_nothing(hosts):
     assert push.from_here <= len(data) - 7 * MB, "who has the first pieces passes them on"
 
 
-def test_wrong_bytes_of_a_neighbour_reach_no_command_and_it_is_named(hosts):
+def test_wrong_bytes_from_a_neighbour_reach_no_command_and_it_is_named(hosts):
     data, late = some(PIECES * MB), threading.Event()
     gate = Gate(data, 8)
     push = Push(hosts, gate.cargo(), late).begin()
@@ -272,13 +272,13 @@ def test_wrong_bytes_of_a_neighbour_reach_no_command_and_it_is_named(hosts):
     until(lambda: push.notes, "a word about it", 60)
     gate.open.set()
     push.end()
-    # The one that lies may fool itself.
+    # The host with the wrong bytes may deceive itself.
     assert {name: push.digests[name] for name in "bc"} == dict.fromkeys("bc", hashlib.sha256(data).hexdigest())
     assert all("got other bytes from a than it asked for" in note for note in push.notes)
     assert not any(each.sources["a"] for each in push.ended.values())
 
 
-def test_what_lies_changed_on_a_host_is_not_used(hosts):
+def test_a_changed_piece_on_a_host_is_not_used(hosts):
     data = some(PIECES * MB)
     cargo = Cargo([of_bytes(data)])
     for host in hosts:
@@ -291,7 +291,7 @@ def test_what_lies_changed_on_a_host_is_not_used(hosts):
 
 
 @pytest.mark.parametrize("push_lives", [True, False])
-def test_what_another_push_has_begun_stays_while_that_push_lives(hosts, push_lives):
+def test_partial_files_of_another_push_stay_while_that_push_lives(hosts, push_lives):
     with subprocess.Popen(["true"]) as ended:
         pid = os.getpid() if push_lives else ended.pid
     pieces_there = hosts[0].home / ".muster/road" / os.uname().nodename / "pieces"
@@ -310,7 +310,7 @@ def test_what_another_push_has_begun_stays_while_that_push_lives(hosts, push_liv
 
 @pytest.fixture
 def standing(hosts):
-    """A push that stands still with open ports, and where one of its hosts can be asked."""
+    """A push that is held with open ports, so that a test can try to connect."""
     gate = Gate(some(PIECES * MB), 8)
     push = Push(hosts, gate.cargo()).begin()
     until(lambda: all(len(pieces(host)) >= 7 for host in hosts), "the first pieces on all hosts", 60)
@@ -321,7 +321,7 @@ def standing(hosts):
 
 
 def ports():
-    """The ports that pushes listen at."""
+    """The ports on which pushes listen."""
     return sorted(
         {
             at.laddr.port
@@ -342,7 +342,7 @@ def ask(port, key, *words):
 
 
 @pytest.mark.holds("road-closed")
-def test_nobody_else_gets_in_between_hosts(standing, client, tmp_path):
+def test_nobody_else_can_connect_to_a_pushs_servers(standing, client, tmp_path):
     open_ports = ports()
     assert open_ports
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "other"], check=True)
@@ -375,9 +375,9 @@ def test_a_neighbour_gets_pieces_of_this_push_and_nothing_else(standing):
     assert tried, "no neighbour got as far as the command: this test would show nothing"
 
 
-def test_a_host_without_a_server_of_its_own_is_served_from_here(hosts, monkeypatch):
+def test_a_host_without_its_own_server_is_served_from_this_machine(hosts, monkeypatch):
     data = some(PIECES * MB)
-    # No port is left for the servers of the push.
+    # No port is left for the push's servers.
     monkeypatch.setattr("deploy.send.road.line.PORTS", range(1, 1))
     done = Push(hosts, Cargo([of_bytes(data)])).run()
     assert done.digests == dict.fromkeys("abc", hashlib.sha256(data).hexdigest())
@@ -385,14 +385,14 @@ def test_a_host_without_a_server_of_its_own_is_served_from_here(hosts, monkeypat
     assert any("this machine" in note for note in done.notes)
 
 
-def test_a_push_shows_from_whom_each_host_gets_it(hosts):
+def test_a_push_shows_the_source_for_each_host(hosts):
     done = Push(hosts, Cargo([of_bytes(some(PIECES * MB))])).run()
     assert sorted(source == HERE for _, source in done.told.values()) == [False, False, True]
     assert json.dumps(sorted(done.told))
     assert routes.HERE == "this machine"
 
 
-def test_a_host_that_is_reached_at_a_link_local_address_serves_at_its_others(tmp_path):
+def test_a_host_reached_by_a_link_local_address_serves_at_its_other_addresses(tmp_path):
     listing, key = f"{'a' * 64} 5\n", "ssh-ed25519 " + "A" * 68
     words = line._SCRIPT("road", "token", str(len(listing)), "5", "7", " ".join(map(str, line.PORTS)))
     reached = "fe80::1%eth0 50000 fe80::1%eth0 22"

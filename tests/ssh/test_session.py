@@ -1,4 +1,4 @@
-"""A session on a real server: what a command gets and gives, noise kept out, links that die, and Ctrl-C."""
+"""A session on a real server: what a command receives and returns, noise kept out, links that die, and Ctrl-C."""
 
 import os
 import signal
@@ -20,7 +20,7 @@ HOME = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def opened(server):
-    """An open session on a server of its own."""
+    """An open session on a separate server."""
     with session.open_all([server().host]) as results:
         yield results.all()["a"]
 
@@ -31,13 +31,13 @@ def test_arguments_arrive_as_they_are(opened):
     assert done == session.Done(0, "|".join(odd) + "|", "")
 
 
-def test_a_name_that_is_no_text_arrives_as_it_was_typed(opened):
+def test_a_name_that_is_not_valid_text_arrives_as_typed(opened):
     assert opened.run(["sh", "-c", 'printf %s "$1" | od -An -tx1', "sh", os.fsdecode(b"caf\xe9")]).out.split() == [
         *("63", "61", "66", "e9")
     ]
 
 
-def test_exit_code_output_and_errors_come_apart(opened):
+def test_exit_code_output_and_errors_are_returned_separately(opened):
     done = opened.run(["sh", "-c", "echo out; echo err >&2; exit 7"], check=False)
     assert done == session.Done(7, "out\n", "err\n")
     with pytest.raises(session.CommandFailed) as caught:
@@ -55,7 +55,7 @@ def test_a_command_that_is_missing_is_a_plain_failure(opened):
     assert opened.run(["no-such-program"], check=False).code == 127
 
 
-def test_what_start_up_files_print_is_not_the_commands(server, client):
+def test_output_of_start_up_files_is_not_part_of_a_commands_output(server, client):
     noisy = server()
     (noisy.home / ".bashrc").write_text("echo NOISE out; echo NOISE err >&2; printf unended\n")
     assert "NOISE out" in client.ssh(noisy, "true").stdout, "no noise to begin with: this test would show nothing"
@@ -68,7 +68,7 @@ def test_what_start_up_files_print_is_not_the_commands(server, client):
         assert quiet.read(f"{quiet.home}/file") == b"\0data"
 
 
-def test_what_the_shell_prints_when_it_exits_is_not_the_commands(server, client):
+def test_output_of_an_exiting_shell_is_not_part_of_a_commands_output(server, client):
     noisy = server()
     (noisy.home / ".bashrc").write_text("trap 'echo GOODBYE; echo GOODBYE >&2' EXIT\n")
     assert "GOODBYE" in client.ssh(noisy, "true").stdout, "no noise to begin with: this test would show nothing"
@@ -86,14 +86,14 @@ def test_what_the_shell_prints_when_it_exits_is_not_the_commands(server, client)
             stream.read_line(20)
 
 
-def test_a_start_up_file_that_reads_what_a_command_should_get_is_named(server):
+def test_a_start_up_file_that_reads_a_commands_input_is_reported(server):
     greedy = server()
     (greedy.home / ".bashrc").write_text("read -r -p 'Do you accept? ' answer\n")
     with session.open_all([greedy.host]) as results:
         assert "does a start-up file read it" in str(results.faults["a"])
 
 
-def test_a_login_whose_limits_end_the_first_command_is_named_and_not_said_to_be_sure(server):
+def test_a_login_whose_limits_end_the_first_command_is_reported(server):
     strict = server()
     (strict.home / ".bashrc").write_text("ulimit -n 8\n")
     with session.open_all([strict.host]) as results:
@@ -102,7 +102,7 @@ def test_a_login_whose_limits_end_the_first_command_is_named_and_not_said_to_be_
     assert "ulimit -a" in fault.message
 
 
-def test_lines_are_told_while_the_command_runs(opened):
+def test_lines_are_reported_while_the_command_runs(opened):
     lines = []
     done = threading.Event()
 
@@ -123,7 +123,7 @@ def test_lines_are_told_while_the_command_runs(opened):
     assert lines == ["first", "second", "last"]
 
 
-def test_a_lot_of_output_is_told_and_only_its_end_kept(opened):
+def test_huge_output_is_reported_line_by_line_and_only_its_end_is_kept(opened):
     count = 0
 
     def tell(line):
@@ -145,7 +145,7 @@ def test_input_is_streamed_whole_and_no_faster_than_it_is_read(opened):
             sent += 1
             yield os.urandom(16) * 65536
 
-    # The reader waits for our word: until then only what fits into the windows and pipes on the way may be sent.
+    # The reader waits for `go`: until then, only what fits into the windows and pipes on the way may be sent.
     opened.run(["mkfifo", f"{opened.home}.fifo"])
     reader = ["sh", "-c", f"cat {opened.home}.fifo; wc -c"]
     out = []
@@ -159,7 +159,7 @@ def test_input_is_streamed_whole_and_no_faster_than_it_is_read(opened):
     assert out == [f"go\n{64 << 20}\n"]
 
 
-def test_input_that_fails_on_the_way_is_the_callers_own_error(opened):
+def test_an_error_in_the_callers_input_is_raised_unchanged(opened):
     def pieces():
         yield b"some"
         raise ValueError("the disk is gone")
@@ -169,11 +169,11 @@ def test_input_that_fails_on_the_way_is_the_callers_own_error(opened):
     assert opened.run(["echo", "on"]).out == "on\n"
 
 
-def test_a_command_that_reads_none_of_its_input_ends_as_it_likes(opened):
+def test_a_command_may_end_without_reading_its_input(opened):
     assert opened.run(["sh", "-c", "exit 4"], input=(b"x" * 65536 for _ in range(1000)), check=False).code == 4
 
 
-def test_a_file_is_put_whole_with_its_mode_and_folder(opened):
+def test_put_writes_a_whole_file_with_its_mode_and_folder(opened):
     path = f"{opened.home}/deep/in it/file"
     opened.put(b"one", path)
     opened.put(b"two\0" * 100_000, path, 0o640)
@@ -184,7 +184,7 @@ def test_a_file_is_put_whole_with_its_mode_and_folder(opened):
 
 def test_a_secret_given_as_input_shows_in_no_process_list(opened):
     secret = f"hf_{os.urandom(8).hex()}"
-    # The remote shell looks at every process there is while it holds the secret, itself and sshd included.
+    # While the remote shell holds the secret, it looks at every process, including itself and sshd.
     look = 'read -r held; cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ 2>/dev/null > "$0"; echo "${#held}"'
     done = opened.run(["sh", "-c", look, f"{opened.home}.seen"], input=f"{secret}\n".encode())
     assert done.out == f"{len(secret)}\n"
@@ -232,7 +232,7 @@ def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
     silent = server()
     with session.open_all([silent.host]) as results:
         opened = results.all()["a"]
-        # A quiet command on a link that lives is left alone for longer than that.
+        # A quiet command on a living link may run longer than PULSE_S.
         assert opened.run(["sleep", "4"]).code == 0
         frozen = [pid for pid in silent.children() if Path(f"/proc/{pid}/comm").read_text().startswith("sshd")]
         for pid in frozen:
@@ -251,7 +251,7 @@ def test_a_link_that_goes_silent_is_lost(server, monkeypatch):
 def test_a_second_connection_that_goes_silent_leaves_the_first_alone(server, monkeypatch):
     monkeypatch.setattr("deploy.door.framing.PULSE_S", 1.0)
     narrow = server("MaxSessions 1")
-    # Nothing is asked before: the server may not have ended that session yet, and would refuse the next one.
+    # No question for the home before: the server might still be ending that session, and would refuse the next one.
     with session.open_all([narrow.host], ask_home=False) as results:
         opened, ends = results.all()["a"], []
         quiet = threading.Thread(
@@ -273,7 +273,7 @@ def test_a_second_connection_that_goes_silent_leaves_the_first_alone(server, mon
         assert [end.code for end in ends] == [0]
 
 
-def test_hosts_are_worked_on_at_once_up_to_the_cap(server):
+def test_work_runs_on_hosts_in_parallel_up_to_the_cap(server):
     hosts = [server(name=f"n{number}").host for number in range(4)]
     running, most, lock = 0, 0, threading.Lock()
 
@@ -301,7 +301,7 @@ def test_a_bug_in_the_work_is_raised_not_taken_for_a_hosts_fault(opened):
         session.on_all([opened], lambda _: 1 / 0)
 
 
-def test_ctrl_c_ends_work_on_eight_hosts_at_once(server, client, tmp_path):
+def test_ctrl_c_ends_work_on_eight_hosts_quickly(server, client, tmp_path):
     servers = [server(name=f"n{number}") for number in range(8)]
     script = """
         import sys

@@ -1,4 +1,4 @@
-"""The user's SSH settings hold as they do for ssh: aliases, includes, users, jump hosts, several known_hosts files."""
+"""The user's SSH settings apply as they do for ssh: aliases, includes, users, jump hosts, several known_hosts files."""
 
 import re
 import tempfile
@@ -14,12 +14,12 @@ from lab.ports import free_port
 
 
 def logins(server):
-    """How often somebody logged in."""
+    """How many logins the server has accepted."""
     return (server.folder / "log").read_text().count("Accepted publickey")
 
 
 def hello(host):
-    """What the host answers to a greeting."""
+    """What the host prints for `echo hello NAME`."""
     with session.open_all([host]) as results:
         return results.all()[host.name].run(["echo", "hello", host.name]).out
 
@@ -30,13 +30,13 @@ def test_an_alias_gives_address_port_user_and_key(client, server, me):
     assert hello(Host("gpu-a", "gpu-a")) == "hello gpu-a\n"
 
 
-def test_what_the_host_says_goes_before_the_settings(client, server):
+def test_an_inventorys_port_takes_precedence_over_the_settings(client, server):
     port = server().port
     client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {free_port()}")
     assert hello(Host("gpu-a", "gpu-a", port)) == "hello gpu-a\n"
 
 
-def test_an_included_file_holds_and_what_follows_it_still_belongs_to_its_section(client, server, tmp_path):
+def test_an_included_file_applies_and_so_do_the_lines_after_it(client, server, tmp_path):
     first, second = server(name="a").port, server(name="b").port
     (tmp_path / "one.conf").write_text(f"Host gpu-a\n  HostName 127.0.0.1\n  Port {first}\n")
     client.settings(f"Include {tmp_path}/*.conf", "Host gpu-b", "HostName 127.0.0.1", f"Port {second}")
@@ -50,7 +50,7 @@ def test_a_second_known_hosts_file_counts(client, server):
     assert hello(host) == "hello a\n"
 
 
-def test_a_host_key_alias_is_what_known_hosts_is_asked_for(client, server):
+def test_known_hosts_is_searched_for_the_host_key_alias(client, server):
     host = server().host
     lines = client.known_hosts.read_text().replace(f"[127.0.0.1]:{host.port}", "the-node")
     client.known_hosts.write_text(lines)
@@ -84,13 +84,13 @@ def test_a_chain_of_jump_hosts_from_the_settings(client, server, monkeypatch):
     for _ in range(3):
         assert hello(Host("inner", "inner")) == "hello inner\n"
     assert [logins(machine) for machine in (outer, middle, inner)] == [3, 3, 3]
-    # All are closed at once, and a thread whose way out is closed before it must not end with a traceback.
+    # All connections close together; a thread whose way out closes first must not end with a traceback.
     waiting.until(lambda: set(threading.enumerate()) <= before, "the connections' threads to end")
     assert not died
 
 
 @pytest.mark.parametrize("wrong", ["key", "port"])
-def test_a_fault_of_the_jump_host_is_told_as_its_own_for_every_host_behind_it(client, server, wrong):
+def test_a_jump_hosts_fault_is_reported_as_such_for_every_host_behind_it(client, server, wrong):
     door, inner = server(name="door"), server(name="a")
     client.trusts(inner, *([door] if wrong == "port" else []))
     port = free_port() if wrong == "port" else door.port
@@ -108,7 +108,7 @@ def test_a_fault_of_the_jump_host_is_told_as_its_own_for_every_host_behind_it(cl
 @pytest.mark.parametrize(
     ("option", "kind"), [("AllowTcpForwarding no", "forbidden"), ("AllowTcpForwarding yes", "refused")]
 )
-def test_a_jump_host_that_gets_no_further(client, server, option, kind):
+def test_a_jump_host_that_cannot_reach_the_host_is_reported(client, server, option, kind):
     door = server(option, name="door")
     host = Host("a", "127.0.0.1", free_port(), gateway=f"127.0.0.1:{door.port}")
     with session.open_all([host]) as results:
@@ -116,7 +116,7 @@ def test_a_jump_host_that_gets_no_further(client, server, option, kind):
         assert "jump host" in results.faults["a"].message
 
 
-def test_a_proxy_command_is_the_way_in(client, server):
+def test_a_proxy_command_is_used(client, server):
     port = server().port
     relay = "bash -c 'exec 3<>/dev/tcp/127.0.0.1/%p; cat <&3 & cat >&3; kill $!'"
     client.settings("Host gpu-a", "HostName 127.0.0.1", f"Port {port}", f"ProxyCommand {relay}")
@@ -136,7 +136,7 @@ def test_a_proxy_command_ends_with_its_session(client, server, tmp_path):
 
 @pytest.fixture
 def own(monkeypatch, tmp_path, client, server):
-    """A user's home with a key, and a file of the system's settings, both without MUSTER_SSH_CONFIG; a server."""
+    """A server, a user's settings file, a system settings file, both without MUSTER_SSH_CONFIG, and common lines."""
     made, home = server(), tmp_path / "their home"
     (home / ".ssh").mkdir(parents=True)
     monkeypatch.delenv("MUSTER_SSH_CONFIG")
@@ -146,7 +146,7 @@ def own(monkeypatch, tmp_path, client, server):
     return made, home / ".ssh/config", tmp_path / "system", known
 
 
-def test_the_users_settings_go_before_the_systems_and_both_hold(own):
+def test_the_users_settings_precede_the_systems_and_both_apply(own):
     made, users, system, known = own
     users.write_text(f"Host gpu-a\n  HostName 127.0.0.1\n  Port {made.port}\n")
     system.write_text(f"Host *\n  Port 1\n{known}")
@@ -166,21 +166,21 @@ def test_settings_that_others_may_write_are_refused_as_ssh_refuses_them(own):
     assert hello(Host("gpu-a", "127.0.0.1")) == "hello gpu-a\n"
 
 
-def test_words_of_ssh_are_told_with_the_file(client):
+def test_sshs_error_is_reported_with_the_settings_file(client):
     client.settings("Host *", "Port banana")
     with pytest.raises(UsageError, match="banana") as caught:
         hello(Host("gpu-a", "gpu-a"))
     assert str(client.config) in caught.value.message
 
 
-def test_an_option_that_this_ssh_lacks_is_not_the_reason_of_a_refusal(client):
+def test_an_option_unknown_to_this_ssh_is_not_given_as_the_reason(client):
     client.settings("Host *", "RSAAuthentication yes", "Port banana")
     with pytest.raises(UsageError, match="banana"):
         hello(Host("gpu-a", "gpu-a"))
 
 
 @pytest.mark.parametrize("variable", ["~no-such-user/config", "/" + "x" * 300, ""])
-def test_without_settings_or_a_name_nothing_is_asked_and_nothing_left(monkeypatch, tmp_path, variable):
+def test_a_missing_settings_file_or_user_name_is_refused_and_leaves_nothing(monkeypatch, tmp_path, variable):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(settings, "_PLAIN", re.compile(".*"))
     monkeypatch.setattr(settings, "LONGEST_SOCKET", 1000)

@@ -1,4 +1,4 @@
-"""Trusting a host: what ssh-keygen shows is shown, a yes is written down once and holds, a change is never taken."""
+"""Trusting a host: fingerprints are those of ssh-keygen, a yes is stored once, a change is never accepted."""
 
 import resource
 import subprocess
@@ -20,7 +20,7 @@ ECDSA = (
 
 @pytest.fixture
 def unknown(server, client):
-    """A server that nobody knows yet."""
+    """A server whose key nobody knows yet."""
     made = server()
     client.known_hosts.unlink()
     return made
@@ -28,7 +28,7 @@ def unknown(server, client):
 
 @pytest.fixture
 def asked():
-    """The questions asked, and the lines said before them."""
+    """The questions asked, and the lines printed before them."""
     return []
 
 
@@ -40,17 +40,17 @@ def test_fingerprints_are_shown_as_ssh_keygen_shows_them(unknown, asked):
     assert set(asked) == set(printed.splitlines())
 
 
-def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, client, asked):
+def test_a_yes_trusts_the_host_and_the_second_time_nothing_is_asked(unknown, client, asked):
     done = session.trust([unknown.host], lambda question: not asked.append(question), asked.append)
     assert done.all()["a"] == f"trusted: 2 keys in {client.known_hosts}"
     assert len(asked) == 3
     assert "SHA256:" in asked[0]
     assert asked[2].startswith("a: are these the keys of 127.0.0.1?")
     assert client.known_hosts.stat().st_mode & 0o777 == 0o600
-    assert not (unknown.home / ".muster").exists()  # no audit line either: what changed is ours
+    assert not (unknown.home / ".muster").exists()  # no audit line either: only this machine changed
     with session.open_all([unknown.host]) as results:
         assert results.all()
-    assert client.ssh(unknown, "echo hello").stdout == "hello\n"  # OpenSSH reads it as we do
+    assert client.ssh(unknown, "echo hello").stdout == "hello\n"  # OpenSSH reads it as Muster does
     before = client.known_hosts.read_text()
     assert (
         session.trust([unknown.host], lambda _: pytest.fail("asked again"), asked.append).all()["a"] == "known already"
@@ -58,7 +58,7 @@ def test_a_yes_lets_the_host_in_and_a_second_time_nothing_is_asked(unknown, clie
     assert client.known_hosts.read_text() == before
 
 
-def test_of_several_hosts_each_shows_its_own_keys(server, client, asked):
+def test_each_of_several_hosts_shows_its_own_keys(server, client, asked):
     first, second = (server(name=name) for name in "ab")
     client.known_hosts.unlink()
     done = session.trust([first.host, second.host], lambda question: not asked.append(question), asked.append)
@@ -72,9 +72,9 @@ def test_a_no_changes_nothing(unknown, client, asked):
     assert "Accepted" not in (unknown.folder / "log").read_text()
 
 
-def test_keys_are_appended_once_after_what_is_there_hashed_where_the_user_wants_it(unknown, client, asked):
+def test_keys_are_appended_once_and_hashed_if_the_user_wants_it(unknown, client, asked):
     client.settings("Host *", "HashKnownHosts yes")
-    client.known_hosts.write_text("other ssh-ed25519 AAAA")  # no newline at its end
+    client.known_hosts.write_text("other ssh-ed25519 AAAA")  # no newline at the end
     for done in (f"trusted: 2 keys in {client.known_hosts}", "known already"):
         assert session.trust([unknown.host], lambda _: True, asked.append).all()["a"] == done
     lines = client.known_hosts.read_text().splitlines()
@@ -99,7 +99,7 @@ def test_a_changed_key_is_refused_and_not_asked_about(client, server, asked):
 def test_a_key_of_another_type_than_the_known_one_is_a_change_too(client, server, asked):
     machine = server()
     stranger = client.known_hosts.read_text().splitlines()
-    # Known by an ECDSA key alone; who shows keys of other types is not that server.
+    # Known only by an ECDSA key; a server that presents keys of other types is not that server.
     client.known_hosts.write_text(f"{stranger[0].split()[0]} {ECDSA}\n")
     done = session.trust([machine.host], lambda _: pytest.fail("asked about a changed key"), asked.append)
     assert done.faults["a"].kind == "changed-key"
@@ -108,13 +108,13 @@ def test_a_key_of_another_type_than_the_known_one_is_a_change_too(client, server
         assert "ecdsa" not in results.faults["a"].message.partition("known is")[0]
 
 
-def test_a_key_of_a_new_type_beside_the_known_one_is_asked_about(client, server, asked):
+def test_a_key_of_a_new_type_next_to_the_known_one_is_asked_about(client, server, asked):
     machine = server()
     client.known_hosts.write_text(client.known_hosts.read_text().splitlines(keepends=True)[0])
     assert session.trust([machine.host], lambda _: True, asked.append).all()["a"].startswith("trusted")
 
 
-def test_settings_that_name_no_file_for_known_hosts_get_nothing_written(client, server, asked):
+def test_nothing_is_written_if_the_settings_have_no_known_hosts_file(client, server, asked):
     machine = server()
     client.settings("UserKnownHostsFile none", f"GlobalKnownHostsFile {client.folder}/all")
     done = session.trust([machine.host], lambda _: True, asked.append)
@@ -122,17 +122,17 @@ def test_settings_that_name_no_file_for_known_hosts_get_nothing_written(client, 
     assert not (client.folder / "all").exists()
 
 
-def test_a_host_that_cannot_be_reached_does_not_keep_others_from_being_trusted(unknown, asked):
+def test_an_unreachable_host_does_not_stop_others_from_being_trusted(unknown, asked):
     done = session.trust([Host("x", "127.0.0.1", free_port()), unknown.host], lambda _: True, asked.append)
     assert done.faults["x"].kind == "refused"
     assert done.values["a"].startswith("trusted")
 
 
-def test_a_key_that_a_full_disk_cuts_is_told_as_not_written(unknown, client):
+def test_a_key_truncated_by_a_full_disk_is_reported_as_not_written(unknown, client):
     client.known_hosts.write_text("#" * 1000 + "\n")
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        # The disk is full once the keys are shown.
+        # The disk becomes full once the keys have been shown.
         full = 1100, before[1]
         done = session.trust([unknown.host], lambda _: not resource.setrlimit(resource.RLIMIT_FSIZE, full), print)
     finally:
@@ -143,7 +143,7 @@ def test_a_key_that_a_full_disk_cuts_is_told_as_not_written(unknown, client):
         assert not results.faults
 
 
-def test_a_full_disk_is_named_and_keeps_no_folder(client, tmp_path):
+def test_a_full_disk_is_reported_and_leaves_no_folder(client, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     folders = set(Path(tempfile.gettempdir()).glob("muster-*"))
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
@@ -155,7 +155,7 @@ def test_a_full_disk_is_named_and_keeps_no_folder(client, tmp_path):
     assert set(Path(tempfile.gettempdir()).glob("muster-*")) <= folders
 
 
-def test_a_file_that_cannot_be_written_is_told(unknown, client, asked):
+def test_an_unwritable_known_hosts_file_is_reported(unknown, client, asked):
     client.known_hosts.mkdir()
     done = session.trust([unknown.host], lambda _: True, asked.append)
     assert f"{client.known_hosts}: cannot be written: Is a directory" in done.faults["a"].message

@@ -1,4 +1,4 @@
-"""Fuzz every parser for some minutes: `make fuzz SECONDS=120`, or `python -m tests.hostile.fuzz --count 5000`."""
+"""Fuzz every parser for a few minutes: `make fuzz SECONDS=120`, or `python -m tests.hostile.fuzz --count 5000`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.hostile.fuzz.entries import ENTRIES
 
 
 def main():
-    """Rounds over all entries until the time, or the count for each, is used up. Exit code 1 for any finding."""
+    """Run rounds on all entries until the time, or each entry's count, is used up. Exit code 1 for a finding."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--seconds", type=float, default=120.0)
     asked.add_argument("--count", type=int, default=0, help="so many inputs for each, instead of seconds")
@@ -26,7 +26,7 @@ def main():
     for entry in entries:
         began = time.monotonic()
         count, until = (options.count, None) if options.count else (1 << 40, began + share)
-        # A process for each parser: its memory is that of one parser's answers.
+        # Each parser has its own process, so that the memory measured there is that of one parser.
         with multiprocessing.get_context("fork").Pool(1) as alone:
             findings, done, memory_mb = alone.apply(rounds, (entry.name, options.seed, count, until, options.grow))
         total, bad, most_mb = total + done, bad + len(findings), max(most_mb, memory_mb)
@@ -42,7 +42,7 @@ def main():
 
 
 def rounds(name, seed, count, until, grow):
-    """`running.rounds` of the entry of that name, with the most memory of this process in MB."""
+    """`running.rounds` for the entry with this name, and the peak memory of this process in MB."""
     entry = next(entry for entry in ENTRIES if entry.name == name)
     findings, done = running.rounds(entry, seed, count, until=until, grow=grow)
     return findings, done, running.memory_mb()

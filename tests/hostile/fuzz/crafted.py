@@ -1,6 +1,6 @@
-"""Inputs made to hurt their reader, by a seed: logs, archives, folders, JSON, a rank's stacks, tar streams.
+"""Inputs designed to hurt their reader, made from a seed: logs, archives, folders, JSON, stacks, tar streams.
 
-Each is a mapping of paths to bytes: the files of a folder. What a reader reads of it, readers.py says.
+Each is a mapping from paths to bytes: the files of a folder. readers.py decides how each is read.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _WORDS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def log(random):
-    """What a script may print, of up to a MB."""
+    """A log of up to 300 KB that a script might print."""
     return {"run.log": _text(random, random.choice((1_000, 30_000, 30_000, 100_000, 100_000, 300_000)))}
 
 
 def logs(random):
-    """Logs of many ranks, or a folder that is hard to walk."""
+    """Logs from many ranks, or a folder that is hard to walk."""
     if random.random() < 0.3:
         return {f"{'d/' * random.randrange(40)}{number}": b"x error\n" for number in range(random.choice((10, 3000)))}
     text = _text(random, 3_000)
@@ -47,7 +47,7 @@ def logs(random):
 
 
 def packed(random):
-    """An archive: a bomb, one in another, cut off, of wrong sizes, or of another kind."""
+    """An archive: a bomb, nested, truncated, with wrong sizes, or of another format."""
     text = random.choice((
         lambda: b"\0" * (100 << 20), lambda: b"error: x failed\n" * (4 << 20),
         lambda: b"".join(b"error %d: %s failed\n" % (n, b"x" * (n % 50)) for n in range(300_000)),
@@ -77,7 +77,7 @@ def packed(random):
 
 
 def manifest(random):
-    """The manifest of a checkpoint."""
+    """A checkpoint's manifest."""
     good = {"format": 1, "step": 20, "created": 1795238476.5, "metric": None, "summary": {}, "check": "0" * 64,
             "files": {"state.pt": {"sha256": "0" * 64, "bytes": 5}}}  # fmt: skip
     name = random.choice(("checkpoints/step-00000020/manifest.json",) * 3 + ("metrics.jsonl",))
@@ -85,7 +85,7 @@ def manifest(random):
 
 
 def stacks(random):
-    """What a rank leaves of its threads, and of how it ended."""
+    """What a rank leaves about its threads and about how it ended."""
     calls = [["0", 1, "allreduce", "4", "a.py", 3, "f"]]
     look = json.dumps({"t": 1795238476.5, "pid": 4711, "main": "0x7f", "step": 4, "since_s": 2.5, "before": 0,
                        "doing": "collective", "error": "", "collectives": calls})  # fmt: skip
@@ -101,7 +101,7 @@ def stacks(random):
 
 
 def run_folder(random):
-    """A run's folder, of which hosts and containers wrote files."""
+    """A run folder with files that hosts and containers wrote."""
     good = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
             "timeline.jsonl": samples.TIMELINE, "metrics.jsonl": samples.METRICS, "nodes/a.json": samples.NODE_UP,
             "ranks/rank-0.jsonl": samples.RANK_LINES, "telemetry/a.jsonl": samples.TELEMETRY, "logs/a.log": "x error\n",
@@ -126,12 +126,12 @@ def run_folder(random):
 
 
 def answer(random):
-    """An answer of a host or a container; the reader fills in which."""
+    """An answer from a host or a container; the reader chooses which one."""
     return {"answer": b""}
 
 
 def listing(random):
-    """The list of a run's files on a host."""
+    """A host's list of a run's files."""
     count = random.choice((10, 20_000, 100_000))
     sent = planted('{"a": ["0644", 5, 6]}', random).replace(b"\n", b" ")
     lines = [b"%x %d %d.5 ./%s" % (random.choice((0o100644, 0o120777, 0o10644)), random.randrange(10**6), 1795238476,
@@ -143,7 +143,7 @@ def listing(random):
 
 
 def stream(random):
-    """A tar stream of a host."""
+    """A tar stream from a host."""
     members = [
         lambda: member("f" * 90, b"x" * random.choice((0, 10, 100_000))), lambda: member("../x", b"y"),
         lambda: member("s", kind=tarfile.SYMTYPE, link="/etc"), lambda: member("d" * 99, kind=tarfile.DIRTYPE),
@@ -158,7 +158,7 @@ def stream(random):
 
 
 def planted(text, random):
-    """JSON with something monstrous in the place of one of its values, keys or of all of it."""
+    """JSON in which something monstrous replaces a value, a key or the whole document."""
     raw = random.choice((*mutate.RAW, *_MONSTERS))
     raw = raw() if callable(raw) else raw
     if random.random() < 0.1:
@@ -182,7 +182,7 @@ _MONSTERS = (
 
 
 def _many(random, lines, size):
-    """So many bytes of such lines, with other numbers in each."""
+    """At least `size` bytes of these lines, with different numbers in each block."""
     text, number = bytearray(), 0
     while len(text) < size:
         number += 1

@@ -1,4 +1,4 @@
-"""Inputs made to hurt the readers of what somebody sends: their wheels, git sources, needs, rules, settings, claims."""
+"""Inputs designed to hurt readers of a project: wheels, git sources, requirements, ignore rules, settings, claims."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONG = (5_000, 100_000, 900_000)
 
 
 def wheel(random):
-    """What a build left in the place of a wheel."""
+    """What a build left in place of a wheel."""
     files = {f"{INFO}/METADATA": _metadata(random), f"{INFO}/WHEEL": b"Wheel-Version: 1.0\nTag: py3-none-any\n"}
     more = random.choice((
         dict, lambda: {"odd/zeros": b"\0" * random.choice((10 << 20, 150 << 20))},
@@ -62,7 +62,7 @@ def _metadata(random):
 
 
 def _overlapping(random, data):
-    """Many entries of one content."""
+    """A zip file with many entries that share one content."""
     content = zlib.compress(b"\0" * (4 << 20), 9)[2:-4]
     crc = zlib.crc32(b"\0" * (4 << 20))
     local = struct.pack("<4s5H3L2H", b"PK\3\4", 20, 0, 8, 0, 33, crc, len(content), 4 << 20, 1, 0) + b"a" + content
@@ -75,14 +75,14 @@ def _overlapping(random, data):
 
 
 def _lying_directory(random):
-    """A list of files that says another number than it has."""
+    """A zip directory that declares another number of entries than it has."""
     row = struct.pack("<4s6H3L5H2L", b"PK\1\2", 20, 20, 0, 0, 0, 33, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0) + b"x"
     rows = row * random.choice((60_000, 340_000))
     return rows + struct.pack("<4s4H2LH", b"PK\5\6", 0, 0, 5, 5, len(rows), 0, 0)
 
 
 def source(random):
-    """The repository of a git source: its objects, as a fetch leaves them."""
+    """A git source's repository: its objects, as a fetch leaves them."""
     way = random.randrange(8)
     files = {"pyproject.toml": _toml(random), "requirements.txt": _needs(random), "setup.py": b"x"}
     if way == 0:
@@ -100,7 +100,7 @@ def source(random):
         quoted = json.dumps(name).encode("latin-1", "replace").replace(b"\\u00ff", b"\\377")
         mode = random.choice((b"100644", b"100644", b"100755", b"120000")) if way == 2 else b"100644"
         lines.append(b"M %s inline %s\ndata %d\n%s\n" % (mode, quoted, len(data), data))
-    if way == 5:  # each of 30 folders within each other has twice what is in it
+    if way == 5:  # 30 nested folders, each with twice the content of the one inside it
         lines.append(b"D setup.py\n")
     with tempfile.TemporaryDirectory() as above:
         _git(above, "init", "-q", "--bare", ".")
@@ -119,7 +119,7 @@ def source(random):
 
 
 def _bomb(folder, commit, deep):
-    """A commit whose folders have each other twice, so many times."""
+    """A commit with `deep` nested folders, each of which contains the next one twice."""
     tree = _git(folder, "rev-parse", f"{commit}^{{tree}}").decode().strip()
     for _ in range(deep):
         tree = _git(folder, "mktree", given=f"040000 tree {tree}\ta\n040000 tree {tree}\tb\n".encode()).decode().strip()
@@ -135,7 +135,7 @@ def _git(folder, *words, given=b""):
 
 
 def needs(random):
-    """The files that say what a project needs."""
+    """The files that declare what a project needs."""
     name = random.choice(("requirements.txt", "requirements.txt", "pyproject.toml", "uv.lock"))
     files = {"a.whl": b"x", "p/setup.py": b"x", "requirements.txt": _needs(random)}
     if name == "requirements.txt":
@@ -223,7 +223,7 @@ def _toml(random):
 
 
 def rules(random):
-    """A folder with rules that name files, and names that almost fit them."""
+    """A folder with ignore rules, and file names that almost match them."""
     long = random.choice((200, 5_000, 100_000))
     names = random.choice((
         lambda: ["a" * 200, "a" * 100 + "b", "train.py"], lambda: ["/".join("a" * 60), "/".join("ab" * 40), "train.py"],
@@ -252,7 +252,7 @@ def rules(random):
 
 
 def index(random):
-    """A git work tree whose index somebody wrote."""
+    """A git work tree with an index that an attacker wrote."""
     count = random.choice((1, 3, 200, 20_000, 250_000))
     version = random.choice((2, 2, 3, 4))
     long = random.choice((0, 0, 50)) if count > 1000 else random.choice((0, 900, 4090, 70_000))
@@ -282,7 +282,7 @@ def index(random):
 
 
 def settings(random):
-    """A cluster.toml and a file of variables."""
+    """A cluster.toml and an environment file."""
     long = random.choice((300, 5_000, 200_000))
     host = '[[hosts]]\nname = "a{0}"\naddress = "10.0.{0}.1"\nuser = "me"\nport = 22\n[hosts.environment]\nX{0} = "1"\n'
     good = host.format(1) + '[job]\nscript = "train.py"\ninclude = ["data"]\nmounts = ["/d:/d"]\nsecrets = []\n'
@@ -317,7 +317,7 @@ def settings(random):
 
 
 def script(random):
-    """A script, and the command that starts it."""
+    """A script and the command that starts it."""
     long = random.choice((300, 5_000, 120_000))
     code = random.choice((
         lambda: "(" * long, lambda: "-" * long + "1", lambda: "x = " + "a." * (long // 2) + "b",
@@ -349,7 +349,7 @@ def script(random):
 
 
 def claims(random):
-    """A host's answer about its GPUs and claims, and the claims of others as a node there sees them."""
+    """A host's answer about its GPUs and claims, and other runs' claims as a node on that host sees them."""
     good = {"token": "ff", "run": "r1", "user": "bob", "control": "h", "gpus": ["GPU-1"], "waits": False,
             "whole": False, "state": "runs", "why": "x", "returns": True, "number": 7}  # fmt: skip
     one = crafted.planted(json.dumps(good), random)[: 4 << 20]
@@ -369,7 +369,7 @@ def claims(random):
 
 
 def installed(random):
-    """What the program of packages answers: of the base, of builds, of an install."""
+    """What the packages program answers: about the base, about builds, about an install."""
     need = random.choice(
         ("tqdm>4", "a" + "[x" * 900, "a" + " " * 3900 + "!", "a (" + "1," * 1900, "a @ file:///etc", "a;" + "'" * 3900)
     )
@@ -398,11 +398,11 @@ def installed(random):
     )
     return {
         "answer": b"\n".join(line.replace(b"\n", b" ") for line in lines)[: 16 << 20]
-    }  # the limit of a session for an answer
+    }  # a session's limit for an answer
 
 
 def offered(random):
-    """What uv wrote of an index: a lock, and a pylock.toml."""
+    """What uv wrote about an index: a lock and a pylock.toml."""
     row = ('[[packages]]\nname = "a{0}"\nversion = "1.0"\nsdist = { url = "https://h/a.tar.gz", hashes = '
            '{ sha256 = "{1}" } }\nwheels = [{ url = "https://h/a.whl", hashes = { sha256 = "{1}" } }]\n').replace(
         "{1}", "0" * 64)  # fmt: skip

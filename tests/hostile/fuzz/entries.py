@@ -1,4 +1,4 @@
-"""Every parser of what hosts and containers say, with what is done with its value; samples to mutate."""
+"""Every parser for answers from hosts and containers, with what Muster does with the value, and samples to mutate."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from tests.hosts import FACTS
 
 @dataclass(frozen=True)
 class Entry:
-    """A parser: its name, answers as they should be, and what to do with one that is not."""
+    """A parser: its name, correct sample answers, and the function that handles any answer."""
 
     name: str
     samples: tuple[bytes, ...]
@@ -67,12 +67,12 @@ class Entry:
 
 ENTRIES: list[Entry] = []
 _FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
-_HELD = tempfile.TemporaryDirectory(prefix="muster-fuzz-", dir=_FAST)  # gone with this process
+_HELD = tempfile.TemporaryDirectory(prefix="muster-fuzz-", dir=_FAST)  # removed when this process ends
 _FOLDER = Path(_HELD.name)
 
 
 def entry(*given):
-    """Register a parser with its samples; it gets text as a session gives it."""
+    """Register a parser with its samples; the parser gets text decoded as a session decodes it."""
 
     def register(run):
         texts = tuple((each if isinstance(each, str) else json.dumps(each)).encode() for each in given)
@@ -84,13 +84,13 @@ def entry(*given):
 
 @entry(samples.LOOK)
 def look(text):
-    """`host_commands.look`, and a plan made of it."""
+    """`host_commands.look`, and a plan made from its answer."""
     parsed = facts.parse(text, 1795238476.0)
     address = deploy_plan.choose_address([parsed], None)
     work = Work(names.run_id("r2"), "muster-trainer:cpu", ("train.py",))
     host = Host("a", "a")
     meeting = deploy_spec.meeting_of([host], address, deploy_plan.choose_port(parsed), [facts.Route("eth0", address)])
-    if not parsed.uid:  # a login as root: a number is chosen for the run before
+    if not parsed.uid:  # the login is root: a user id was chosen for the run earlier
         return
     for each in deploy_spec.node_containers([host], [parsed], Job(), work, meeting):
         host_commands.variable_lines(each.environment)
@@ -102,7 +102,7 @@ _OWN = facts.container_of(facts.parse_container(samples.container()))
 
 @entry(samples.container(), samples.container("b", 1, "exited", 137))
 def container(text):
-    """One container, of ours or of somebody else."""
+    """One container, of this user or of another."""
     (parsed,) = facts.containers([facts.parse_container(text)], "/home/ops") or (_OWN,)
     which_run.choose_run(which_run.runs_of({"a": [parsed]}) or {parsed.run: {"a": parsed}}, "")
     _words([parsed.run, parsed.node, parsed.name, parsed.user])
@@ -134,7 +134,7 @@ def listed(text):
 
 @entry(samples.LOOKED)
 def looked(text):
-    """One container, as the engine describes it: of the logs, and of the run."""
+    """One container as the engine describes it, for the logs and for the run."""
     seen = engine.read_container(fields.document(text, "a container"))
     of_runs = facts.containers([seen], "/home/ops")
     for run, nodes_of_run in which_run.runs_of({"a": of_runs}).items():
@@ -144,14 +144,14 @@ def looked(text):
 
 @entry(samples.SPOKEN)
 def spoken(text):
-    """What an engine says, to the last byte: an answer, and a stream of frames."""
+    """All bytes that an engine sends: an answer, and a stream of frames."""
     for ask in (lambda wire: wire.ask("GET", "/x"), lambda wire: [*wire.open("GET", "/x").frames()]):
         with contextlib.suppress(OSError, http.client.HTTPException, Excess):
             ask(Wire(Spoken(text.encode("latin-1", "replace"))))
 
 
 class Spoken:
-    """A connection to an engine that says this."""
+    """A connection to an engine that sends these bytes."""
 
     def __init__(self, data):
         self.recv, self.close = io.BytesIO(data).read, lambda: None
@@ -160,7 +160,7 @@ class Spoken:
 
 @entry(samples.STATUS)
 def status(text):
-    """`commands.status`, as table and as JSON."""
+    """`commands.status`, as a table and as JSON."""
     seen = engine.read_containers(json.loads(samples.LISTED))
     parsed = {"a": host_status.parse(text, seen, "/home/ops")}
     tables.status_rows(parsed)
@@ -169,7 +169,7 @@ def status(text):
 
 @entry(samples.RUNS)
 def runs(text):
-    """runs."""
+    """The answer to `runs`."""
     parsed = {"a": host_status.parse_runs(text), "b": host_status.parse_runs(samples.RUNS)}
     tables.run_rows(parsed)
     _json(tables.run_values(parsed))
@@ -177,7 +177,7 @@ def runs(text):
 
 @entry(samples.RANK_LOGS)
 def rank_logs(text):
-    """rank-logs."""
+    """The answer to `rank-logs`."""
     of_runs = facts.containers([engine.read_container(json.loads(samples.LOOKED))], "/home/ops")
     logs.host_of_rank({"a": logs.parse(of_runs, text)}, {"a": of_runs[0]}, of_runs[0].run, 11)
 
@@ -201,7 +201,7 @@ def gpus(text):
 
 @entry(samples.KEPT)
 def kept(text):
-    """clean-list, and what would be removed of it."""
+    """The answer to clean-list, and what would be removed from it."""
     there = leftovers.parse(text, leftovers.Had(frozenset({"r1"})))
     wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
@@ -211,7 +211,7 @@ def kept(text):
 
 @entry(samples.STORED)
 def stored(text):
-    """What an engine stores, and what would be removed of it."""
+    """What an engine stores, and what would be removed from it."""
     asked = Answer(200, text.encode())
     known = engine.Engine(None)
     known._ask = lambda *_: asked
@@ -221,7 +221,7 @@ def stored(text):
 
 @entry(samples.NETWORKS)
 def overlay_look(text):
-    """look-overlay, and the network made of it."""
+    """The answer to look-overlay, and the network planned from it."""
     seen = dataclasses.replace(FACTS, addresses=(facts.Address("eth0", "192.0.2.1", 24),))
     made = overlay_plan.planned("0123456789abcdef", {"a": networks.parse(text)}, {"a": seen})
     assert made.mtu > 500
@@ -229,14 +229,14 @@ def overlay_look(text):
 
 @entry({"key": "A" * 43 + "="}, {"met": ["A" * 43 + "="]}, {"ports": [52000]}, {"nodes": 1}, {"lacking": ["wg"]})
 def overlay_answer(text):
-    """What an end of a run's own network answers: keys and ports, which become words of other hosts' commands."""
+    """What one end of a run's overlay network answers: keys and ports, which go into commands for other hosts."""
     answer = overlay.read(text.encode())
     assert all(not key.startswith("-") and key.isprintable() for key in (answer.get("key", ""), *answer.get("met", ())))
 
 
 @entry(samples.NODE)
 def newcomer_template(text):
-    """`docker inspect` of a node, from which a host that joins gets the plan and the run's own variables."""
+    """A node's `docker inspect`, from which a host that joins gets the plan and the run's own variables."""
     template = newcomer_plan.template_of(text)
     meeting = deploy_spec.Meeting("192.0.2.1", 29500, ("eth0",))
     work = Work(names.run_id("r1"), "muster-trainer:cpu", token="7f3a", least=2)
@@ -248,19 +248,19 @@ def newcomer_template(text):
 
 @entry({"why": "", "members": ["a", "b"]}, {"why": "--min-nodes 2", "members": []})
 def leave_answer(text):
-    """What a node answers that was asked to leave."""
+    """What a node answers when it is asked to leave."""
     _words([members.read(text).why, *members.read(text).members])
 
 
 @entry({"number": 3, "place": 0, "members": "a"})
 def epoch(text):
-    """The epoch that a node tells."""
+    """The epoch that a node reports."""
     return members.has_heard(text)
 
 
 @entry(samples.INSPECT)
 def inspected(text):
-    """`docker image inspect`, and the image of a run made of it."""
+    """`docker image inspect`, and a run's image made from it."""
     made = model.run_image(model.parse_base("base:1", text), "run:1")
     model.index(made, model.manifest(made, {}))
     for layer in made.layers:
@@ -281,7 +281,7 @@ def store(text):
 
 @entry(f"data /home/a/.muster/data/b\nat /home/a/.muster/folders/b\nfree 1000\nhas {'0' * 64} {'1' * 64}\n")
 def folders(text):
-    """The folders on a host."""
+    """The answer about the folders on a host."""
     parsed = folder_push.parse(text, ["0" * 64])
     assert parsed.at.startswith("/")
     assert parsed.data.startswith("/")
@@ -296,7 +296,7 @@ def shown(text):
 
 @entry(samples.JOB, samples.RECORDED_JOB)
 def job(text):
-    """`jobs.state`: what Slurm says of a job, and the words and the end made of it."""
+    """`jobs.state`: what Slurm reports about a job, and the messages and the end made from it."""
     number, parsed, last = jobs.parse_state(text)
     parsed = parsed or jobs.Job(jobs.GONE)
     said = [job_words.waiting("7", parsed), job_words.running("7", parsed), *job_words.ended("7", parsed)]
@@ -306,21 +306,21 @@ def job(text):
 
 @entry("job 12", "job 12;cluster")
 def submitted(text):
-    """`jobs.submit`: only a number becomes a job's id."""
+    """`jobs.submit`: only a number becomes a job id."""
     word, number = jobs.parse_submitted(text)
     assert number.isdecimal() == (word == "job")
 
 
 @entry("version slurm 24.11\nshared /scratch/u\ntaken\n", "lacks sbatch flock\nwrong no such folder\n")
 def cluster_look(text):
-    """`jobs.look`: a path for a command line."""
+    """`jobs.look`: its path goes into a command line."""
     seen = jobs.parse_look(text)
     assert not seen.shared or (seen.shared.startswith("/") and "\n" not in seen.shared)
 
 
 @entry(samples.followed_job())
 def followed_job(text):
-    """`jobs.follow`, into a run folder."""
+    """`jobs.follow`, copied into a run folder."""
     taking = JobCopy(_fresh("r1"), "login", lambda words: None)
     for line in text.split("\n"):
         taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
@@ -330,7 +330,7 @@ def followed_job(text):
 
 @entry(samples.mirrored())
 def mirrored(text):
-    """`host_commands.follow`, into a run folder that is then followed as a local one is."""
+    """`host_commands.follow`, copied into a run folder that is then followed like a local one."""
     run_dir = _fresh("r1")
     taking = mirror.Mirror(run_dir, "a", NodeName("a"), lambda words: None)
     follower, state = Follower(run_dir, from_start=True), State(("a", "b"))
@@ -353,7 +353,7 @@ def lock(text):
 
 @entry(samples.VERDICT, samples.VERDICT + "\n" + samples.STEP, samples.RANK_LINES)
 def last_words(text):
-    """`host_commands.last_words`, and how `muster stop` tells the end."""
+    """`host_commands.last_words`, and how `muster stop` reports the end."""
     nodes = {"a": _OWN}
     state = stop._state(nodes, events.last_words(text, 1795238476.0))
     _outcome_words(stop._result(state, nodes, killed=False), state)
@@ -361,7 +361,7 @@ def last_words(text):
 
 @entry(*samples.SSH_WORDS)
 def ssh_words(text):
-    """What ssh says of a login, in which a host's greeting stands too."""
+    """What ssh prints about a login; it may include a host's greeting."""
     route = Route(Place("gpu-a"), {"hostname": ("10.0.0.4",), "port": ("22",), "user": ("u",)}, None)
     reasons.fault_of(text, route, route.where(Host("gpu-a", "gpu-a")), 1, text)
     reasons.called_at(text)
@@ -369,7 +369,7 @@ def ssh_words(text):
 
 @entry(*samples.BOOTSTRAP)
 def bootstrapped(text):
-    """What bootstrap asks, and its plan."""
+    """What bootstrap asks a host, and the plan made from the answer."""
     plan = bootstrap.decide(bootstrap.parse(text))
     bootstrap_run.plan_lines({"a": plan})
     for step in plan.steps:
@@ -378,7 +378,7 @@ def bootstrapped(text):
 
 @entry(samples.RANK_LINES)
 def ranks(text):
-    """Events of a rank, one after the other."""
+    """A rank's events, one after another."""
     run_dir = _fresh("r1")
     (run_dir / "ranks").mkdir()
     (run_dir / "ranks" / "rank-0.jsonl").write_text(text, errors="replace")
@@ -431,7 +431,7 @@ def records(text):
     ))
 )  # fmt: skip
 def report_page(text):
-    """A run folder of which one file is odd, as a page."""
+    """The report page of a run folder in which one file is odd."""
     name, _, text = text.partition("\n")
     run_dir = _fresh("r1")
     whole = {"record.json": samples.RECORD, "outcome.json": samples.OUTCOME, "config.json": samples.CONFIG,
@@ -446,7 +446,7 @@ def report_page(text):
 
 @entry(*samples.WORDS)
 def faults(text):
-    """The last words of commands and engines, which are told with a cause."""
+    """The last words of commands and engines, which Muster reports with a cause."""
     code, words = refusals.ended(text) or (0, text)
     refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
     last_line(text)
@@ -473,7 +473,7 @@ def named(text):
        {"do": "rehearsal", "phase": "together", "torch": "2.13.0",
         "ranks": [{"local": 0, "step": "meet", "right": True, "signal": 9, "words": "x"}]})  # fmt: skip
 def probed(text):
-    """One answer of a probe, by its question."""
+    """One answer from a probe, by its question."""
     value = fields.json_object(text, "said")
     do = value.pop("do", "facts")
     _json(probe_answers.read(do if isinstance(do, str) and do in probe_answers._SHAPES else "facts", value))
@@ -515,7 +515,7 @@ def _outcome_words(result, state):
 
 
 def _words(texts):
-    """Text that a file, a terminal and a command line take."""
+    """Check that each text can go into a file, to a terminal and into a command line."""
     for text in texts:
         assert isinstance(text, str)
         text.encode()

@@ -1,4 +1,4 @@
-"""Answers made wrong: in their JSON, their words, their lines, their bytes."""
+"""Damages correct answers: in their JSON, words, lines or bytes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ODD_JSON = (
     None, True, False, 0, -1, 1, 0.5, -0.0, 1e308, -1e308, 2**31, 2**63, 2**64, -(2**63), 10**30, [], {}, [[]], [{}],
     {"": 0},     {"a": None}, [None], ["a"], [1, 2], {"error": "timeout"}, {"error": []}, *ODD_TEXT,
 )  # fmt: skip
-# What json.dumps does not write.
+# JSON text that json.dumps does not write.
 RAW = (
     "NaN", "Infinity", "-Infinity", "1e999", "9" * 5000, "-" + "9" * 5000, "[" * 100000, '{"a":' * 5000,
     "[" * 900 + "]" * 900, '"\\ud800"', '"\\u0000"', '"' + "y" * 200000 + '"', "[" + "0," * 50000 + "0]",
@@ -27,14 +27,14 @@ _MARK = f'"{HOLE}"'
 
 
 def mutated(data, random, others=()):
-    """`data` (bytes) with one to four changes; `others`: samples to take parts from."""
+    """`data` (bytes) with one to four changes; `others`: samples from which lines may be taken."""
     for _ in range(random.choice((1, 1, 1, 2, 2, 3, 4))):
         data = random.choice(_WAYS)(data, random, others)[:MOST]
     return data
 
 
 def _json(data, random, others):
-    """A value, a key or an entry of a JSON document somewhere in it."""
+    """Change a value, a key or an entry somewhere in a JSON document."""
     text = data.decode(errors="replace")
     lines = text.split("\n")
     places = [number for number, line in enumerate(lines) if "{" in line or "[" in line]
@@ -54,7 +54,7 @@ def _json(data, random, others):
 
 
 def changed(value, random, odd):
-    """`value` with `odd` in the place of some part of it, or without that part."""
+    """`value` with `odd` in place of some part of it, or without that part."""
     if not isinstance(value, dict | list) or not value or random.random() < 0.08:
         return odd
     keys = list(value) if isinstance(value, dict) else range(len(value))
@@ -72,7 +72,7 @@ def changed(value, random, odd):
 
 
 def _word(data, random, others):
-    """A word, or what looks like a number."""
+    """Change a word, or something that looks like a number."""
     words = re.split(rb"([ \n,:;=/|]+)", data)
     place = random.randrange(0, len(words), 2)
     odd = random.choice(ODD_TEXT).encode(errors="surrogatepass")
@@ -81,7 +81,7 @@ def _word(data, random, others):
 
 
 def _line(data, random, others):
-    """A line less, twice, many times, elsewhere, cut, or of another answer."""
+    """Remove, duplicate, repeat, cut or shuffle lines, or insert one from another answer."""
     lines = data.split(b"\n")
     place = random.randrange(len(lines))
     way = random.randrange(6)
@@ -101,7 +101,7 @@ def _line(data, random, others):
 
 
 def _bytes(data, random, others):
-    """Some bytes."""
+    """Change some bytes."""
     if not data:
         return bytes(random.randrange(256) for _ in range(random.randrange(20)))
     start = random.randrange(len(data))

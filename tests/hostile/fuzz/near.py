@@ -1,4 +1,4 @@
-"""Texts that almost fit a pattern, made from the pattern: what costs a reader of lines most."""
+"""Texts that almost match a regular expression, made from that expression: the most expensive input for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import deploy.explain
 
 
 def patterns():
-    """Every pattern that reads logs and stories, by its place; those of bytes as they are."""
+    """Every pattern that reads logs and stories, by its place in the code; patterns for bytes are included."""
     found = {}
     inside = [module.name for module in pkgutil.walk_packages(deploy.explain.__path__, "deploy.explain.")]
     for module in (*inside, "deploy.run.own_run"):
@@ -23,7 +23,7 @@ def patterns():
 
 
 def almost(pattern, random, size):
-    """A text of `size` letters that is made of beginnings of what the pattern fits."""
+    """A text of `size` characters, made from beginnings of a text that the pattern matches."""
     whole = _fitting(_tree(pattern), random) or "x"
     part = whole[: random.choice((len(whole), len(whole) - 1, len(whole) * 2 // 3, len(whole) // 2)) or 1] or "x"
     part += random.choice(("", "", " ", "x"))

@@ -1,4 +1,4 @@
-"""The readers of what a project has, or a host answers of it, as commands call them. Each gets a folder and chance."""
+"""The readers of a project and of hosts' answers about it, as commands call them. Each gets a folder and a Random."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BASE = base.Base("3.11.7", "x86_64", ("glibc", "2.36"), (base.Package("torch", 
 
 
 def remade(folder, chance):
-    """A wheel that a build left, as a host makes it anew."""
+    """A wheel that a build left, as a host rebuilds it."""
     try:
         wheels.remake(folder / crafted_projects.WHEEL, folder / "out")
     except Stop as fault:
@@ -38,19 +38,19 @@ def remade(folder, chance):
 
 
 def fetched(folder, chance):
-    """A git source after its fetch: what its files are, and what it says of itself."""
+    """A git source after its fetch: which files it has, and what it declares about itself."""
     with TemporaryDirectory() as place:
         git_files.make(Path(place))
         commit = (folder / "commit").read_text()
         try:
             content = git._read(git_files.Objects(Path(place), folder / "objects"), commit, "git+https://h/x")
-        except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch
+        except (OSError, git.subprocess.SubprocessError) as fault:  # as git.fetch does
             raise DeployError(str(fault)) from fault
         sources.of_git({"git+https://h/x": content})
 
 
 def needed(folder, chance):
-    """The file that says what a project needs, and all that it names."""
+    """The file that declares what a project needs, and all files that it refers to."""
     sent = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
     path = "uv.lock" if "uv.lock" in sent else "pyproject.toml" if "pyproject.toml" in sent else "requirements.txt"
     needs.find(folder, "", sent)
@@ -70,7 +70,7 @@ def selected(folder, chance):
 
 
 def set_up(folder, chance):
-    """A cluster.toml and a .env."""
+    """A cluster.toml and a .env file."""
     with suppress(DeployError):
         cluster = from_file(folder / "cluster.toml")
         wishes.wishes(cluster.hosts, cluster.job, folder / "cluster.toml")
@@ -84,7 +84,7 @@ def started(folder, chance):
 
 
 def claimed(folder, chance):
-    """GPUs and claims of a host: as this machine hears of them, and as a node sees them."""
+    """A host's GPUs and claims, as this machine reads them and as a node on that host sees them."""
     about = {"number": 1, "token": "1", "run": "r1", "user": "a", "gpus": [], "whole": False, "state": claims.RESTS}
     own = claims.Claims(json.dumps(about), folder / "claims/run-1-1", folder / "claims")
     own.write(state=claims.WAITS)
@@ -95,7 +95,7 @@ def claimed(folder, chance):
 
 
 def told(folder, chance):
-    """What the program of packages answers on a host."""
+    """What the packages program answers on a host."""
     exchange = Exchange("a", Settings({}), lambda words: None)
     with (folder / "answer").open(errors="replace") as lines:
         for line in lines:
@@ -111,7 +111,7 @@ def told(folder, chance):
 
 
 class _Index:
-    """In the place of uv: its answers lie in a folder."""
+    """Replaces uv: reads uv's answers from a folder."""
 
     python, settings = Path("/nonexistent"), Settings({})
 
@@ -124,7 +124,7 @@ class _Index:
 
 
 def resolved(folder, chance):
-    """What uv wrote of an index."""
+    """What uv wrote about an index."""
     files = (("requirements.txt", b"a0==1.0\na1\n"),)
     asked_for = resolve.Question(Requirements("requirements.txt", "file", files), _BASE, (), {}, {}, lambda wanted: [])
     (folder / "scratch").mkdir()

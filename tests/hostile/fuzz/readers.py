@@ -1,7 +1,8 @@
-"""Every reader on crafted inputs, each in a process of its own: `python -m tests.hostile.fuzz.readers --count 1000`.
+"""Every reader on crafted inputs, each in its own process: `python -m tests.hostile.fuzz.readers --count 1000`.
 
-A reader gives a value or a fault in words, within the budget of deploy/core/budget.py: 64 MB above idle, 2 seconds of
-CPU a MB (and 2 s for less than one), 20 s in all. Where a page says why it may use more, ALLOWED has it.
+A reader must return a value or raise a readable error, within the budget of deploy/core/budget.py: 64 MB above idle,
+2 seconds of CPU per MB (and 2 s for less than one), 20 s in all. ALLOWED lists readers that may use more, as a page
+explains.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tests.hostile.fuzz.entries import ENTRIES
 from trainer.node.hang import stacks, stuck_ranks
 
 MOST_MB, MOST_CPU_S, CPU_S_A_MB, HANG_S = 64, 20.0, 2.0, 120
-# The clock goes on while a busy machine does something else: only what waits for ever comes to this end.
+# Wall-clock time also passes while a busy machine does other work: only a reader that hangs reaches this limit.
 WAITS_S = 900
 ADDRESS_SPACE = 2 << 30
 FAULTS = (DeployError, TrainError)
@@ -48,7 +49,7 @@ FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader, and what makes its inputs. `read` gets the folder with the files, and a source of chance."""
+    """A reader, and the function that makes its inputs. `read` gets the folder with the files, and a Random."""
 
     name: str
     make: object
@@ -58,7 +59,7 @@ class Reader:
 
 @dataclass(frozen=True)
 class Tried:
-    """What one input cost its reader; `wrong`: the last lines of an exception that is no fault in words."""
+    """What one input cost its reader; `wrong`: the exception, unless it is an error that users can read."""
 
     reader: str
     seed: str
@@ -69,7 +70,7 @@ class Tried:
 
     @property
     def over(self) -> str:
-        """What is beyond the budget, or wrong; empty if nothing is."""
+        """What exceeds the budget or is wrong; empty if nothing is."""
         memory, cpu = ALLOWED.get(self.reader, (MOST_MB, MOST_CPU_S))
         limit = min(cpu, max(1.0, self.size / 1e6) * CPU_S_A_MB)
         return ", ".join(filter(None, (
@@ -79,7 +80,7 @@ class Tried:
 
 
 def explained(folder, chance):
-    """`explain` of a folder, or of its one file."""
+    """`explain` on a folder, or on its only file."""
     files = sorted(path for path in folder.iterdir())
     what = str(files[0] if len(files) == 1 and files[0].is_file() else folder)
     explain.tell([what], Console(as_json=chance.random() < 0.5))
@@ -108,12 +109,12 @@ def of_ranks(folder, chance):
 
 
 def report(folder, chance):
-    """The page of a run."""
+    """A run's report page."""
     page.build(folder)
 
 
 def followed(folder, chance):
-    """A run that is followed from its start, until all that is there is read."""
+    """A run followed from its start until everything in its folder has been read."""
     follower, state = Follower(folder, from_start=True), State(("a", "b"))
     while new := follower.read():
         for event in new:
@@ -121,7 +122,7 @@ def followed(folder, chance):
 
 
 def recorded(folder, chance):
-    """A run's record, its story and its place in the list of runs."""
+    """A run's record, its story and its row in the list of runs."""
     record.facts(folder)
     ends.listing(folder.parent, ())
     record.story_of(folder)
@@ -130,13 +131,13 @@ def recorded(folder, chance):
 
 
 def listed(folder, chance):
-    """The list of a host's files."""
+    """A host's list of files."""
     text = (folder / "answer").read_bytes().decode(errors="replace")
     listing.select(listing.parse(text), chance.choice(([], ["*.pt"])), lambda path, stamp: False, ())
 
 
 def unpacked(folder, chance):
-    """A tar stream of a host."""
+    """A tar stream from a host."""
     (folder / "here").mkdir()
     root = os.open(folder / "here", os.O_RDONLY)
     taking = unpack.Unpacker(root, 8 << 20, lambda parts: incoming.ours(parts, ["a"]), 2000)
@@ -150,7 +151,7 @@ def unpacked(folder, chance):
 
 
 def answered(folder, chance):
-    """One of the answers of hosts and containers, with something monstrous in it."""
+    """An answer from a host or a container, with something monstrous in it."""
     entry = chance.choice(ENTRIES)
     lines = chance.choice(entry.samples).decode().split("\n")
     place = max((number for number, line in enumerate(lines) if "{" in line or "[" in line), default=0)
@@ -160,7 +161,7 @@ def answered(folder, chance):
         data = "\n".join(lines).encode(errors="replace")
     else:
         data = mutate.mutated("\n".join(lines).encode(), chance, entry.samples)
-    data = data[: 16 << 20]  # the limit of a session for an answer
+    data = data[: 16 << 20]  # a session's limit for an answer
     chance.size, chance.entry = len(data), entry.name
     entry.run(data)
 
@@ -188,13 +189,13 @@ READERS = (
     Reader("packages", crafted_projects.installed, project_readers.told, 3),
     Reader("index", crafted_projects.offered, project_readers.resolved, 3),
 )
-# Memory in MB and seconds that a page allows.
+# Memory in MB and CPU seconds for the readers that a page allows more.
 ALLOWED = {"report": (128, MOST_CPU_S), "listing": (256, MOST_CPU_S), "follow": (160, MOST_CPU_S),
            "git source": (320, MOST_CPU_S)}  # fmt: skip
 
 
 def tried(reader, seed):
-    """Try one input in a process of its own; another one makes it, whose memory nobody has afterwards."""
+    """Try one input in a separate process; another process makes the input, so its memory is not counted."""
     with tempfile.TemporaryDirectory(prefix="muster-crafted-", dir=FOLDER) as above:
         folder = Path(above) / "r1"
         size = _apart(lambda: _write(folder, reader.make(random.Random(f"{reader.name} {seed}"))))
@@ -203,7 +204,7 @@ def tried(reader, seed):
 
 
 def _apart(work):
-    """What `work` returns in a process of its own; None if it has no end."""
+    """What `work` returns in a process of its own; None if it does not end in time or is killed."""
     gc.collect()
     reading, writing = os.pipe()
     child = os.fork()
@@ -235,7 +236,7 @@ def _write(folder, files):
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    return sum(-(-len(data) // 4096) * 4096 for data in files.values())  # as they lie on a disk
+    return sum(-(-len(data) // 4096) * 4096 for data in files.values())  # their size on a disk
 
 
 def _measured(reader, folder, size, seed):
@@ -267,13 +268,13 @@ def _space():
 
 
 def plan(count):
-    """Which reader gets how many inputs."""
+    """How many inputs each reader gets."""
     total = sum(reader.weight for reader in READERS)
     return [(reader, max(1, count * reader.weight // total)) for reader in READERS]
 
 
 def main():
-    """Try so many inputs. Exit code 1 for any that is beyond the budget."""
+    """Try `--count` inputs. Exit code 1 if one exceeds the budget."""
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--count", type=int, default=1000)
     asked.add_argument("--seed", type=int, default=1)

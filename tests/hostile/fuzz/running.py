@@ -1,6 +1,6 @@
-"""Run an entry on mutated answers: a value or a DeployError, within a second of CPU and 200 MB, and nothing else.
+"""Run an entry on mutated answers: it must return or raise DeployError, within a second of CPU and 200 MB.
 
-What reaches new lines of deploy/ is kept as a sample to go on from. Findings are kept in corpus/<entry>/.
+Inputs that reach new lines of deploy/ become samples for further mutation. Findings are kept in corpus/<entry>/.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ CORPUS = Path(__file__).parent / "corpus"
 DEPLOY = str(Path(__file__).resolve().parents[3] / "deploy")
 SLOW_S, HANG_S, MOST_MB, MOST_SAMPLES = 1.0, 60, 200, 400
 MOST_BYTES, SMALL = 12, 3000
-TRACED = 50  # every so many inputs are traced: tracing takes its time
+TRACED = 50  # one input in this many is traced, because tracing is slow
 
 
 class Hang(BaseException):
-    """An input that does not end."""
+    """An input takes too long."""
 
 
 def _alarm(*_):
@@ -34,7 +34,7 @@ def _alarm(*_):
 
 
 def tried(entry, data):
-    """What is wrong with how the entry takes `data`: its last lines as text, or nothing."""
+    """What is wrong with how the entry handles `data`, as text; empty if nothing is."""
     signal.signal(signal.SIGALRM, _alarm)
     signal.alarm(HANG_S)
     began = time.process_time()
@@ -57,7 +57,7 @@ def tried(entry, data):
 
 
 def reached(entry, data):
-    """Lines of deploy/ that the entry runs through."""
+    """The lines of deploy/ that the entry executes."""
     lines = set()
 
     def lines_of(frame, event, _):
@@ -74,7 +74,7 @@ def reached(entry, data):
         entry.run(data)
     except DeployError:
         pass
-    except Exception:  # told by tried()
+    except Exception:  # tried() reports it
         pass
     finally:
         sys.settrace(before)
@@ -82,14 +82,14 @@ def reached(entry, data):
 
 
 def memory_mb():
-    """The most memory this process has had, in MB."""
+    """The peak memory of this process, in MB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def rounds(entry, seed, count, keep=True, until=None, grow=False):
-    """Try `count` mutations; findings as a Counter of what was wrong, and how many inputs there were.
+    """Try `count` mutations; returns a Counter of what was wrong, and the number of inputs.
 
-    keep: findings go into the corpus; grow: so do inputs that reach new lines, a few for each entry.
+    keep: save findings in the corpus; grow: also save inputs that reach new lines, a few for each entry.
     """
     chance, samples, known = random.Random(f"{entry.name} {seed}"), list(entry.samples), set()
     findings, done = Counter(), 0
@@ -111,12 +111,12 @@ def rounds(entry, seed, count, keep=True, until=None, grow=False):
 
 
 def keep_finding(entry, data):
-    """Put a finding into the corpus, for `make test` to try again."""
+    """Save a finding in the corpus, so that `make test` tries it again."""
     path = CORPUS / entry.name / hashlib.sha1(data).hexdigest()[:12]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
 
 
 def corpus(entry):
-    """What was found before."""
+    """The findings saved earlier."""
     return [path.read_bytes() for path in sorted((CORPUS / entry.name).glob("*"))]

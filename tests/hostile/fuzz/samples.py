@@ -1,4 +1,4 @@
-"""Answers as hosts really give them, for the fuzzing to go on from."""
+"""Answers as hosts really give them; the fuzzer starts from these."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DAY = "2026-11-21T05:21:16.219120949Z"
 
 
 def container(node="a", place=0, status="running", code=0):
-    """What `docker inspect` says of a node, as host/scripts/container_line.sh asks for it."""
+    """What `docker inspect` reports about a node, as host/scripts/container_line.sh asks for it."""
     labels = {"muster.run": "r1", "muster.node": node, "muster.place": str(place), "muster.nodes": "3",
               "muster.port": "29500", "muster.command": "train.py --lr 3e-4"}  # fmt: skip
     state = {"Status": status, "ExitCode": code, "StartedAt": DAY}
@@ -160,7 +160,7 @@ WORDS = (
 
 
 def mirrored(mark="MARK"):
-    """What `host_commands.follow` says."""
+    """What `host_commands.follow` prints."""
     return "\n".join([
         f"{mark} .",
         f"{mark} doc nodes/a.json {base64.b64encode(NODE_UP.encode()).decode()}",
@@ -186,7 +186,7 @@ RECORDED_JOB = "record CANCELLED by 1000|0:15\nend\nsrun: error\n"
 
 
 def followed_job(mark="MARK"):
-    """What follow-job says."""
+    """What follow-job prints."""
     said = [f"{mark} said {line}" for line in JOB.split("\n")[1:3]]
     log = base64.b64encode(b"step 1\n").decode()
     return "\n".join([f"{mark} .", f"{mark} add logs/rank-0.log 100 {log} .", *said, f"{mark} said ."])
@@ -194,7 +194,7 @@ def followed_job(mark="MARK"):
 
 @cache
 def probe(place):
-    """What a probe answers on one of HOSTS, by question; `connect` is made by the harness of what is asked."""
+    """What a probe answers on one of HOSTS, by question; the test harness builds the answer to `connect`."""
     known = {**probe_facts(place), "hostname": HOSTS[place], "fqdn": HOSTS[place], "cuda": {}, "container": True}
     known["names"] = {host: [[f"10.0.0.{number + 1}", number == place, host]] for number, host in enumerate(HOSTS)}
     recorded = gpu_facts_of(sections("h100"))

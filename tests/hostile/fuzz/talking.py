@@ -1,4 +1,7 @@
-"""Conversations of preflight with three hosts, one odd: the verdict on the others stays, or it names that one."""
+"""Preflight conversations with three hosts, one of them odd: preflight must not blame the other two.
+
+A finding may name the odd host; any other finding must be one that three healthy hosts also get.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ ODD = samples.HOSTS[1]
 
 
 class Probe:
-    """A host that answers; `said`: lines of a question, a blank and its answer, in the place of its own."""
+    """A host that answers; `script`: lines with a question, a space and the answer that replaces the honest one."""
 
     def __init__(self, place, script=None):
         self.name, self.place, self.script = samples.HOSTS[place], place, script
@@ -51,7 +54,7 @@ class Probe:
         return self.connected({}) if do == "connect" else self.known[do]
 
     def connected(self, change):
-        """All that was asked for is reached; the first result with a change."""
+        """Every target is reached; the first result with these changes."""
         results = []
         for target in self.asked["targets"]:
             results.append({**samples.RESULT, "id": target["id"], "host": target["host"], "source": "", "seen": ""})
@@ -64,7 +67,7 @@ class Probe:
 
 
 class Inline:
-    """A thread that runs where it is started: thousands of conversations a minute."""
+    """A thread that runs its target in start(), so that thousands of conversations a minute are possible."""
 
     def __init__(self, target, args, daemon):
         self.target, self.args = target, args
@@ -82,7 +85,7 @@ def _examined(shells, request):
 
 
 def conversation():
-    """Samples, and what to do with one: lines `question answer`, the first one the number of a PreflightRequest."""
+    """Samples and their handler. A sample has the number of a PreflightRequest, then lines `question answer`."""
     known = samples.probe(1)
     questions = ["facts", "listen", *["clock"] * 3]
     whole = [f"{do} {json.dumps(known[do])}" for do in questions]
@@ -110,7 +113,7 @@ def _judged(data):
 
 @cache
 def _alone(request):
-    """Causes that are told of three hosts that are as they should be."""
+    """Causes that preflight reports for three healthy hosts."""
     return {each.cause for each in judge(_well(request)).findings}
 
 
@@ -120,7 +123,7 @@ def _well(request):
 
 
 def proof():
-    """Samples, and what to do with one: the answer of one of three hosts to both phases of a rehearsal."""
+    """Samples and their handler: one host's answer to both phases of a rehearsal, next to two honest hosts."""
     rank = '{"local": 0, "step": "write to /muster/run"'
     failed = rank + ', "error": "OSError: [Errno 28] No space left on device", "words": "x"}'
     killed = rank + ', "signal": 9, "code": 1, "seconds": 0.5, "world": 3}'
