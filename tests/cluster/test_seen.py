@@ -110,7 +110,7 @@ def test_the_plan_of_a_deploy_is_what_was_recorded(control):
 
 
 def of_first_host(plan):
-    """The lines of a plan for one host, one option per line, without what is sent: that depends on what the host has."""
+    """The lines of a plan for one host, one option per line. What is sent is left out: it depends on the host."""
     own, lines = True, list[str]()
     for line in plan.splitlines():
         own = not re.match(r"rack-2:|\S+: (push|send) ", line) if not line.startswith(" ") else own

@@ -67,7 +67,7 @@ def test_output_of_a_command_cannot_control_the_terminal(going):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_command_ends_with_who_asked_for_it(going, number):
+def test_a_command_on_hosts_ends_when_muster_exec_ends(going, number):
     line = going.line("exec", "--run", going.run, "--", "sh", "-c", "echo began; sleep 4711")
     asked = going.background(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     waiting.until(lambda: processes(going, "[0-9]  *sleep 4711") == 2, "the command on both hosts")
