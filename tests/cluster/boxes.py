@@ -24,7 +24,7 @@ chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; eval "$FIRST"
 exec env -u KEY -u AT -u USER -u FIRST tini -- /usr/sbin/sshd -D -e
 """
 # Lists what a run may leave in addition to what it keeps: processes, shared memory, scratch files, containers.
-_LEFT = """
+_LIST_LEFTOVERS = """
 for pid in $(ls /proc | grep -x '[0-9]*'); do
     ! tr '\\0' '\\n' <"/proc/$pid/environ" 2>/dev/null | grep -q ^MUSTER_BARE= ||
         echo "process $pid $(tr '\\0' ' ' <"/proc/$pid/cmdline")"
@@ -71,7 +71,7 @@ class Boxes:
 
     def left(self, host: str) -> list[str]:
         """What runs have left on this host, apart from what they keep."""
-        return self.on(host, _LEFT).splitlines()
+        return self.on(host, _LIST_LEFTOVERS).splitlines()
 
     def restart(self, host: str) -> None:
         """Restart a box as a provider stops and starts a pod: each process ends, and the disk stays."""

@@ -156,7 +156,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_):
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):

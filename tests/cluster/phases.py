@@ -60,7 +60,7 @@ cat >/usr/local/bin/$1; chmod 755 /usr/local/bin/$1
 _REMOVE = f"touch {_HOLD}/go 2>/dev/null; rm -f /usr/local/bin/docker /usr/local/bin/tar"
 _CONNECTED = "awk '$2 ~ /:0016$/ && $4 == \"01\"' /proc/net/tcp /proc/net/tcp6 | grep -q ."
 # Lists leftovers, of which there may be none. The folder of a started run and the audit log are not leftovers.
-_LOOK = """
+_LIST_LEFTOVERS = """
 /usr/bin/docker ps --all --format 'container {{.Names}} {{.Status}}'
 /usr/bin/docker network ls --filter type=custom --format 'network {{.Name}}'
 find /home/muster/.muster -name '*.starting' -o -name '*.part' -o -name 'lock-*' ! -name '*.step' | sed 's/^/file /'
@@ -162,7 +162,7 @@ class Held:
 
 def left_on(container: str, runs: Sequence[str] = ()) -> list[str]:
     """What a deploy left on a host: one line with kind and name each. `runs` never started: their folders count too."""
-    command = ["docker", "exec", container, "sh", "-c", _LOOK, "look", *runs]
+    command = ["docker", "exec", container, "sh", "-c", _LIST_LEFTOVERS, "look", *runs]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
 
 

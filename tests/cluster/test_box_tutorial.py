@@ -27,7 +27,7 @@ def typed(line, folder, environment):
     while True:
         try:
             piece = os.read(ours, 1 << 16)
-        except OSError:  # the end of a terminal
+        except OSError:  # the command has closed the terminal
             break
         shown += piece
     os.close(ours)

@@ -14,7 +14,7 @@ NEVER = 1_000_000
 
 @pytest.fixture
 def start(wide_rack, tmp_path):
-    """start(count, *words, more=1): deploy on `count` hosts of the rack; the next `more` hosts take part otherwise.
+    """start(count, *words, more=1): deploy on `count` hosts of the rack; the next `more` do not train at first.
 
     After the test, each host is as it was before.
     """

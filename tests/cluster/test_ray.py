@@ -1,4 +1,4 @@
-"""`muster ray` on three hosts of the rack, with the real Ray that the folder's requirements.txt names."""
+"""`muster ray` on three hosts of the rack, with the real Ray that the folder's requirements.txt lists."""
 
 import json
 import os

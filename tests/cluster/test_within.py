@@ -51,7 +51,7 @@ def test_a_command_runs_on_every_host_as_the_runs_user_in_the_scripts_folder(goi
         assert f"{host}  0" not in done.stdout.splitlines()
     one = going.fab("exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE")
     assert one.stdout == f"{going.hosts[1]}\n"
-    # Without hosts, this machine's record of the run names them.
+    # Without --hosts, the hosts come from this machine's record of the run.
     line = [FAB, "exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE"]
     own = subprocess.run(line, cwd=HOME, env=going.environment, capture_output=True, text=True, timeout=60)
     assert own.stdout == one.stdout, own.stderr

@@ -28,7 +28,7 @@ def environment(**more):
 
 
 def waits_for(folder):
-    """The ranks of a node wait for an epoch above this one, says its private folder; None while they train."""
+    """The epoch above which a node's ranks wait for the next one, from its private folder; None while they train."""
     return Journal(folder).newest("says").get("after")
 
 

@@ -34,7 +34,7 @@ def board(tmp_path):
 
 @pytest.fixture
 def page(browser, board):
-    """A page that records its requests, dialogs and faults in lists of its own."""
+    """A page that records its requests, dialogs and faults in its own lists."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
     shown = context.new_page()
     shown.asked, shown.faults = [], []

@@ -71,7 +71,7 @@ def test_a_recipe_imports_a_module_next_to_it_in_the_users_folder(muster, folder
 
 
 def test_preflight_looks_at_this_machine(muster, folder):
-    # Runs of other tests begin and end at the same time, so choose a port of its own that is free now.
+    # Runs of other tests begin and end at the same time, and may take a port that was free when it was chosen.
     words = ("preflight", "--backend=processes", "--workers=1", f"--port={free_port()}")
     assert "ready" in typed(muster, folder, *words).stdout
 

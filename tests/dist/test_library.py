@@ -54,7 +54,7 @@ dist.destroy_process_group()
 
 
 class Ranks:
-    """Ranks of SCRIPT as processes, each in `folders[rank]`; with `apart`, each has local rank 0, like a host's first."""
+    """Ranks of SCRIPT as processes, each in `folders[rank]`; with `apart`, each rank is the first of its own host."""
 
     def __init__(self, folders, steps, pause=0.0, apart=False, lacks=0):
         port = free_port()

@@ -37,7 +37,7 @@ def root(tmp_path_factory):
             # Each rank is a host; in the second run, each has the disk of the next one.
             case(hosts, "--mesh", "dp_shard=4", stop_after=3),
             case(root / "NEXT", "--mesh", "dp_replicate=2,dp_shard=2"),
-            # One host has a damaged file, so the step before is used. Then a host lacks its file, so no step is complete.
+            # A host has a damaged file, so the step before is used. Then a host lacks its file: no step is complete.
             case(bare, "--mesh", "dp_shard=4", "--keep", 9),
             case(
                 bare,
