@@ -84,7 +84,7 @@ def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
 
 
 def test_a_dry_run_shows_no_docker_command_for_boxes_without_an_engine(control):
-    """For boxes without Docker, a dry run showed `docker run --cap-drop ...`, which nothing would run."""
+    """Once, a dry run for boxes without Docker showed `docker run --cap-drop ...`, which nothing would run."""
     (control.code / "requirements.txt").write_text("numpy\n")
     control.fab("preflight", "--quick", hosts=["box-1", "box-2"])  # a dry run sends nothing, not even the probe
     planned = deploy(control, "train.py", "--dry-run", hosts=["box-1", "box-2"])
