@@ -1,4 +1,4 @@
-"""Rented boxes: containers with an SSH server on a mapped port, and nothing else: no engine, 64 MB of shared memory."""
+"""Rented boxes: containers with only an SSH server on a mapped port: no engine, and 64 MB of shared memory."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ ssh-keygen -A >/dev/null; mkdir -p /run/sshd "$AT/.ssh"; echo "$KEY" >"$AT/.ssh/
 chown -R "$USER" "$AT/.ssh"; chmod -R go= "$AT/.ssh"; eval "$FIRST"
 exec env -u KEY -u AT -u USER -u FIRST tini -- /usr/sbin/sshd -D -e
 """
-# What a run may have beside what it keeps: processes, shared memory, scratch, containers.
-_LEFT = """
+# Lists what a run may leave in addition to what it keeps: processes, shared memory, scratch files, containers.
+_LIST_LEFTOVERS = """
 for pid in $(ls /proc | grep -x '[0-9]*'); do
     ! tr '\\0' '\\n' <"/proc/$pid/environ" 2>/dev/null | grep -q ^MUSTER_BARE= ||
         echo "process $pid $(tr '\\0' ' ' <"/proc/$pid/cmdline")"
@@ -38,7 +38,7 @@ true
 
 @dataclass(frozen=True)
 class Boxes:
-    """Boxes that are up: `box-1`, ... in `ssh_config`; `index`: where they get packages."""
+    """Boxes that are up: `box-1`, ... in `ssh_config`. They get packages from `index`."""
 
     name: str
     size: int
@@ -47,7 +47,7 @@ class Boxes:
 
     @property
     def ssh_config(self) -> Path:
-        """What MUSTER_SSH_CONFIG shall say."""
+        """The value for MUSTER_SSH_CONFIG."""
         return self.folder / "config"
 
     @property
@@ -55,26 +55,26 @@ class Boxes:
         return [f"box-{number}" for number in range(1, self.size + 1)]
 
     def container(self, host: str) -> str:
-        """The container on this machine's engine that is the box."""
+        """The name of the container on this machine's engine that plays this box."""
         return f"{self.name}-{host.removeprefix('box-')}"
 
     def ssh(self, host: str, script: str) -> subprocess.CompletedProcess[str]:
-        """Run a script as the login; gives what it did."""
+        """Run a script as the login user; return the finished process."""
         line = ["ssh", "-T", "-F", self.ssh_config, "-o", "BatchMode=yes", host, "sh -s"]
         return subprocess.run(line, input=script, capture_output=True, text=True, timeout=60)
 
     def on(self, host: str, script: str) -> str:
-        """What a script prints there; fails when it fails."""
+        """Return what a script prints on this host; fail if the script fails."""
         done = self.ssh(host, script)
         assert done.returncode == 0, f"{host}: {script}: {done.stderr}"
         return done.stdout.strip()
 
     def left(self, host: str) -> list[str]:
-        """What runs have left there beside what they keep."""
-        return self.on(host, _LEFT).splitlines()
+        """What runs have left on this host, apart from what they keep."""
+        return self.on(host, _LIST_LEFTOVERS).splitlines()
 
     def restart(self, host: str) -> None:
-        """As a provider stops and starts a pod: each process ends, and the disk stays."""
+        """Restart a box as a provider stops and starts a pod: each process ends, and the disk stays."""
         docker("restart", "--time", "0", self.container(host))
         until(lambda: self.ssh(host, "true").returncode == 0, f"{host} to be up again", 60)
 
@@ -83,8 +83,8 @@ class Boxes:
 def started(
     size: int, image: str, folder: Path, user: str = "ops", first: str = "", options: Sequence[str] = ()
 ) -> Iterator[Boxes]:
-    """So many boxes, for the login `user`. `first`: what root does there before; `options`: of `docker run`."""
-    if left := os.environ.get("BOXES"):  # FOLDER NAME INDEX of boxes that are up, with what earlier runs made there
+    """Start `size` boxes for the login `user`. Root runs `first` in each box first; `options` go to `docker run`."""
+    if left := os.environ.get("BOXES"):  # FOLDER NAME INDEX of boxes that are up, with the files of earlier runs
         up, called, index = left.split()
         yield Boxes(called, size, Path(up), index)
         return
@@ -147,7 +147,7 @@ def _settings(boxes: Boxes, host: str, user: str) -> str:
 
 if (
     __name__ == "__main__"
-):  # python -m tests.cluster.boxes SIZE: boxes that stay until Enter, for benchmarks and by hand
+):  # python -m tests.cluster.boxes SIZE: boxes that stay until Enter, for benchmarks and manual tries
     with (
         TemporaryDirectory(prefix="muster-boxes-") as place,
         started(int(sys.argv[1]), make_image(), Path(place)) as hosts,

@@ -1,11 +1,13 @@
 """Real hosts for the tests in this folder: racks of containers with sshd and a Docker engine, started by `make rack`.
 
-    wide_rack   4 nodes; what `make rack RACK=wide NODES=4` left up is used as it is, or that of WIDE_RACK=name
-    rack        3 nodes, the last with the containerd image store: the first three of wide_rack, or what
-                `make rack STORE=mixed` left up
-    jump_rack   2 nodes, the second only reachable through the first
+    wide_rack   4 nodes: the rack that `make rack RACK=wide NODES=4` (or, with WIDE_RACK=name, of that name) left
+                up, as it is; otherwise a new one
+    rack        3 nodes, the last with the containerd image store: the rack that `make rack STORE=mixed` left up,
+                or the first three nodes of wide_rack
+    jump_rack   2 nodes, of which the second is only reachable through the first
 
-Tests share them: whoever changes a node puts it back. KEEP=1 leaves what was started up after a failure.
+Tests share these racks, so a test that changes a node restores it. With KEEP=1, a rack that the tests started stays
+up after a failure.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tests.cluster.control import BASE, Control
 
 
 def left_up(name="board", size=3, stores=()):
-    """The rack that `make rack` left up, when it has what tests need: so many nodes, and these image stores."""
+    """The rack that `make rack` left up, if it has at least `size` nodes and these image stores; otherwise None."""
     containers = subprocess.run(
         ["docker", "ps", "-q", "--filter", f"label=muster.rack={name}"], capture_output=True, text=True, check=True
     )
@@ -33,12 +35,12 @@ def left_up(name="board", size=3, stores=()):
 
 
 def started(request, **options):
-    """A rack under a name of our own, for as long as a fixture lives."""
+    """Start a rack under a new name, and end it with the fixture."""
     rack = Rack(f"test-{uuid.uuid4().hex[:6]}", options["NODES"])
     done = make("rack", RACK=rack.name, **options)
     assert done.returncode == 0, done.stderr
-    # The trainer's image, once and for all: without a name of its own on a host, every test would send its gigabyte.
-    # The push that gives it this name finds the layers there.
+    # Load the trainer's image once for all tests. Without its own name on a host, every test would send its gigabyte.
+    # The push that gives the image this name finds its layers already on the hosts.
     copies = f"muster-tests-{os.environ.get('PYTEST_XDIST_TESTRUNUID', uuid.uuid4().hex)[:12]}"
     rack.load(BASE, copies)
     pushed = Control(rack).fab("push", "--image", BASE, hosts=rack.hosts)
@@ -56,7 +58,7 @@ def started(request, **options):
 
 @pytest.fixture(scope="session")
 def trainer_image(docker):
-    """The image that the tests' runs stand on, built as `make image` builds it."""
+    """The image on which the tests' runs are based, built with `make image`."""
     done = make("image")
     assert done.returncode == 0, done.stderr
 
@@ -79,19 +81,19 @@ def rack(docker, request):
 
 @pytest.fixture(scope="session")
 def jump_rack(trainer_image, request):
-    """Two hosts; rack-2 only answers what comes through rack-1."""
+    """Two hosts; rack-2 only answers connections through rack-1."""
     yield from started(request, NODES=2, JUMP=1)
 
 
 @pytest.fixture(scope="session")
 def on(rack):
-    """on(host, *argv): standard output of a command on a host of the rack, over SSH."""
+    """on(host, *argv): run a command on a host of the rack over SSH and return its standard output."""
     return rack.on
 
 
 @pytest.fixture
 def control(rack):
-    """The control side, for a run on the rack's first two hosts; nothing is left of that run."""
+    """The control side, for a run on the rack's first two hosts; the run is removed after the test."""
     made = Control(rack)
     yield made
     made.clean()

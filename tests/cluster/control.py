@@ -1,4 +1,4 @@
-"""The control side of the tests on the rack: fab as a user types it, and what a run left where."""
+"""The control side of the tests on the rack: fab as a user types it, and what a run left on which host."""
 
 import json
 import os
@@ -18,12 +18,12 @@ SLOW = ("--folder", "tests/cluster/slow")
 
 
 def forever(more=""):
-    """Words of a deploy of Muster's trainer that only a stop ends."""
+    """Arguments of a deploy that starts Muster's trainer and ends only when it is stopped."""
     return (*SLOW, "--args", f"--recipe slow.py --steps 1000000 {more}".rstrip())
 
 
 def end_all(processes):
-    """Kill those that still go on: a deploy that a failed test left holds the locks of its hosts."""
+    """Kill the processes that are still running: a deploy that a failed test left holds the locks of its hosts."""
     for process in processes:
         process.kill()
         process.wait()
@@ -47,41 +47,41 @@ class Control:
         return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=300)
 
     def rows(self, task, *words, hosts=None):
-        """The JSON objects a task answers."""
+        """The JSON objects that a task prints."""
         return [json.loads(line) for line in self.fab(task, "--json", *words, hosts=hosts).stdout.splitlines()]
 
     def background(self, line, **more):
-        """A command of the control side that goes on beside the test, and ends with it at the latest."""
+        """Start a command of the control side in the background; it ends with the test at the latest."""
         self._background.append(subprocess.Popen(line, **{"cwd": HOME, "env": self.environment, **more}))
         return self._background[-1]
 
     def start(self, *words):
-        """`muster deploy` in the background, its narration thrown away."""
+        """Start `muster deploy` in the background and discard its messages."""
         return self.background(self.line("deploy", "--run", self.run, "--image", BASE, *words), **QUIET)
 
     def deploy(self, *words, hosts=None):
         return self.fab("deploy", "--run", self.run, "--image", BASE, *words, hosts=hosts)
 
     def containers(self):
-        """Containers of our run on its hosts, running or not."""
+        """The containers of the test's run on its hosts, running or not."""
         command = ("docker", "ps", "--all", "--quiet", "--filter", f"label=muster.run={self.run}")
         return [line for host in self.hosts for line in self.rack.on(host, *command).split()]
 
     def traces(self):
-        """What of our run is to be seen on its hosts beside its run folder: containers, variables, locks, followers."""
+        """What the test's run left on its hosts besides its run folder: containers, variables, locks, followers."""
         files = f"ls -d ~/.muster/runs/{self.run}=* ~/.muster/lock-*[!p] 2>/dev/null"
         look = f"{files}; pgrep -f '[m]uster-{self.run}'; true"
         return self.containers() + [line for host in self.hosts for line in self.rack.on(host, look).split()]
 
     def step(self):
-        """The step that rank 0 has reached, as far as it came home."""
+        """The last step of rank 0 that has been reported to this machine; 0 if none has."""
         return max((event["step"] for event in waiting.events(self.dir, 0, "step")), default=0)
 
     def outcome(self):
         return json.loads((self.dir / "outcome.json").read_text())
 
     def clean(self):
-        """Nothing of the run is left, here or there."""
+        """Remove all of the run, on this machine and on its hosts."""
         end_all(self._background)
         self.fab("down", "--run", self.run)
         for host in self.hosts:

@@ -1,4 +1,4 @@
-"""A run on hosts of which some may be lost, and what was trained there in the end."""
+"""A run on hosts some of which may be lost, and what was trained on them in the end."""
 
 import subprocess
 from collections import Counter
@@ -31,20 +31,20 @@ while True:
 
 
 def train(checkpoint_every=10):
-    """Words of a deploy of Muster's trainer that writes down on each host which samples its rank was given."""
+    """Arguments of a deploy of Muster's trainer that records on each host which samples its rank was given."""
     often = f"--steps 1000000 --checkpoint-every {checkpoint_every}"
     return (*SLOW, "--args", f"--recipe counts.py --batch {BATCH} {often} --eval-every 0")
 
 
 def script(folder):
-    """Words of a deploy of a script, whose folder this makes."""
+    """Make a folder with the script, and return the arguments of a deploy of it."""
     folder.mkdir()
     (folder / "train.py").write_text(SCRIPT)
     return "--folder", str(folder), "--script", "train.py"
 
 
 class Run(Control):
-    """A run on these hosts; a `muster deploy` follows it. `hosts`: those that train, and who else has a part in it."""
+    """A run that a `muster deploy` follows. `hosts`: the hosts that train, and the `more` that take part otherwise."""
 
     def __init__(self, rack, log, *words, hosts=None, more=(), **environment):
         super().__init__(rack)
@@ -56,7 +56,7 @@ class Run(Control):
             self.followed = self.background(line, stdout=file, stderr=file)
 
     def events(self, kind):
-        """Events of one kind of all hosts, in the order of time: another host has rank 0 after a loss."""
+        """Events of one kind from all hosts, sorted by time, since another host has rank 0 after a loss."""
         files = sorted((self.dir / "ranks").glob("rank-*.jsonl"))
         found = [event for path in files for event in waiting.lines(path) if event["kind"] == kind]
         return sorted(found, key=lambda event: event["t"])
@@ -69,7 +69,7 @@ class Run(Control):
             raise AssertionError("\n".join([f"{late}; it said:", *told[-40:]])) from None
 
     def taken(self, last):
-        """How often each sample is in the weights of step `last`: each start counts up to where the next one began."""
+        """How often each sample is in the weights of step `last`: a start counts up to where the next start began."""
         plans, counted = self.events("plan"), Counter()
         ends = [plan["start_step"] for plan in plans[1:]] + [last]
         for number, (plan, end) in enumerate(zip(plans, ends, strict=True)):
@@ -78,17 +78,17 @@ class Run(Control):
                 lives = {int(path.name.rpartition("-")[2]) / 1e9: path for path in self.dir.glob(f"seen-{host}-*")}
                 for began in sorted(t for t in lives if before < t < plan["t"])[-1:]:
                     rows = lives[began].read_text().splitlines()
-                    for row in rows[1 : 1 + end - plan["start_step"]]:  # the first settles DDP's buckets
+                    for row in rows[1 : 1 + end - plan["start_step"]]:  # the first row settles DDP's buckets
                         counted.update(map(int, row.split()))
         return counted
 
     def begins(self, host):
-        """Step and world of each start of the script on a host."""
+        """The step and the world size at each start of the script on a host."""
         told = self.rack.on(host, f"cd ~/.muster/runs/{self.run} && cat work/begins-{host}.log 2>/dev/null; true")
         return [tuple(map(int, line.split())) for line in told.splitlines()]
 
     def until_begun(self, hosts, count):
-        """Wait until the script's last start on all of these was with so many ranks; the step, the same on all."""
+        """Wait until the last start of the script on each of `hosts` had `count` ranks; return their common step."""
 
         def begun():
             lasts = [(self.begins(host) or [(0, 0)])[-1] for host in hosts]
@@ -104,28 +104,28 @@ class Run(Control):
         waiting.until(lambda: self.rack.on(host, look), f"a checkpoint on {host}", 60)
 
     def cut_power(self, host):
-        """The host is off from now on."""
+        """Switch the host off."""
         subprocess.run(["docker", "kill", self.rack.container(host)], check=True, capture_output=True)
 
     def boot(self, host):
-        """The host is on again, and answers."""
+        """Switch the host on again, and wait until it answers."""
         subprocess.run(["docker", "start", self.rack.container(host)], check=True, capture_output=True)
         waiting.until(lambda: self.rack.is_up(host), f"{host} to answer", 90)
 
     def part(self, host, others, word="I"):
-        """Drop all packets between a host and these others ("I"), or let them pass again ("D")."""
+        """Drop all packets between `host` and `others` ("I"), or let them pass again ("D")."""
         for other in others:
             address = self.rack.address(other)
             for chain, way in (("INPUT", "-s"), ("OUTPUT", "-d")):
                 self.rack.root(host, "iptables", f"-{word}", chain, way, address, "-j", "DROP")
 
     def told(self, host, text, seconds=60):
-        """Wait until a host's node says this of itself to the others."""
+        """Wait until the node on `host` reports this text about itself to the other nodes."""
         last = f"grep says ~/.muster/runs/{self.run}/nodes/.{host}/journal.jsonl 2>/dev/null | tail -n 1"
         waiting.until(lambda: text in self.rack.on(host, last), f"{text} of {host}", seconds)
 
     def seen(self, host):
-        """Of each life of the host's rank when it began and when it was last given samples, in unix seconds."""
+        """For each process of the host's rank: when it began and when it last got samples, in unix seconds."""
         look = (
             f"cd ~/.muster/runs/{self.run} && for f in seen-{host}-*; do stat -c '%n %.6Y' $f; done 2>/dev/null; true"
         )
@@ -133,17 +133,17 @@ class Run(Control):
         return sorted((int(name.rpartition("-")[2]) / 1e9, float(last)) for name, last in rows)
 
     def until_trained(self):
-        """Wait for a checkpoint that was not there at the call."""
+        """Wait for a checkpoint newer than this call."""
         known = len(self.events("checkpoint"))
         waiting.until(lambda: len(self.events("checkpoint")) > known, "a checkpoint", 120)
 
     def until_ended(self, host):
-        """Wait until a host's node has ended itself; its engine starts it again."""
+        """Wait until the node on `host` has ended itself and the engine has started it again."""
         look = ("docker", "inspect", "--format", "{{.RestartCount}}", f"muster-{self.run}")
         waiting.until(lambda: int(self.rack.on(host, *look)) > 0, f"the node of {host} to end itself", 90)
 
     def stop_and_count(self):
-        """Stop the run. Fails if a sample is repeated or missed in the weights of its last checkpoint."""
+        """Stop the run; fail if a sample is repeated or missed in the weights of its last checkpoint."""
         assert self.fab("stop", "--run", self.run).returncode == 0
         assert self.followed.wait(90) == 75, self.log.read_text()
         assert self.fab("fetch", "--run", self.run).returncode == 0

@@ -1,6 +1,6 @@
-"""An index of packages for hosts that reach no other: what this machine's own pip has in folders, over HTTP.
+"""A package index for hosts that reach no other index: serves over HTTP the folders that this machine's pip uses.
 
-And a place with a Python as uv has them: this machine's own, which starts in any folder.
+It also serves this machine's Python, in the form in which uv downloads a Python. It starts in any folder.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from tempfile import mkdtemp
 
 from deploy.send.packages.uv import PYTHON
 
-_METADATA, _BESIDE_IT = re.compile(r"[^/]+\.dist-info/METADATA"), ' data-core-metadata="true"'
+_METADATA, _METADATA_ATTR = re.compile(r"[^/]+\.dist-info/METADATA"), ' data-core-metadata="true"'
 _LINK = re.compile(r'href="([^"#]+)#sha256=([0-9a-f]{64})"')
 
 
 @cache
 def _folders() -> tuple[list[Path], list[Path]]:
-    """The indexes that are folders here, and the folders of wheels."""
-    # The tests have a home of their own for settings, where pip finds none.
+    """The indexes that are folders on this machine, and the folders of wheels."""
+    # The tests set XDG_CONFIG_HOME to their own folder, in which pip would find no settings.
     own = {name: value for name, value in os.environ.items() if name != "XDG_CONFIG_HOME"}
     line = [sys.executable, "-m", "pip", "config", "list"]
     words = subprocess.run(line, env=own, capture_output=True, text=True).stdout
@@ -45,7 +45,7 @@ def _folders() -> tuple[list[Path], list[Path]]:
 
 @cache
 def files_of(name: str) -> dict[str, tuple[Path, str]]:
-    """The files of a package: by their names, where each is, and its SHA-256."""
+    """The files of a package: by file name, the path and the SHA-256."""
     indexes, links = _folders()
     files = {}
     for index in indexes:
@@ -56,7 +56,7 @@ def files_of(name: str) -> dict[str, tuple[Path, str]]:
         for wheel in folder.glob("*.whl"):
             if re.sub(r"[-_.]+", "-", wheel.name.split("-")[0]).lower() == name:
                 files[wheel.name] = (wheel, hashlib.sha256(wheel.read_bytes()).hexdigest())
-    # What no folder has, pip may reach: a source, or a wheel.
+    # pip may be able to download a package that no folder has, as a source or a wheel.
     if not files and re.fullmatch("[a-z0-9-]+", name):
         words = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", mkdtemp(), name]
         subprocess.run(words, capture_output=True)
@@ -66,31 +66,31 @@ def files_of(name: str) -> dict[str, tuple[Path, str]]:
 
 @cache
 def metadata(path: Path) -> bytes:
-    """What a wheel says of itself, which an index has beside it: nobody fetches a wheel to learn what it needs."""
+    """A wheel's metadata. An index serves it next to the wheel, so that no client fetches a wheel only for it."""
     with zipfile.ZipFile(path) as wheel:
         return wheel.read(next(name for name in wheel.namelist() if _METADATA.fullmatch(name)))
 
 
-# The folder of Python's libraries that a program looks into, from its own folder.
-_BESIDE = b"$ORIGIN/../lib"
+# Where a program looks for Python's libraries, relative to its own folder.
+_LIBRARY_PATH = b"$ORIGIN/../lib"
 _LEFT_OUT = re.compile(r"/(site-packages|test|config-[^/]*|idlelib|__pycache__)(/|$)")
 
 
 @cache
 def python_archive() -> bytes:
-    """This machine's Python as uv's archives have one: its files below `python`."""
+    """This machine's Python as an archive such as uv downloads: its files below `python`."""
     home, version = Path(sys.base_prefix), f"python{sys.version_info[0]}.{sys.version_info[1]}"
     path, packed = f"{home}/lib".encode() + b"\0", io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
 
         def add(file: Path, name: str) -> None:
-            data = file.read_bytes().replace(path, _BESIDE.ljust(len(path), b"\0"))
+            data = file.read_bytes().replace(path, _LIBRARY_PATH.ljust(len(path), b"\0"))
             entry = tarfile.TarInfo(f"python/{name}")
             entry.size, entry.mode = len(data), 0o755
             archive.addfile(entry, io.BytesIO(data))
 
         add((home / "bin" / version).resolve(), f"bin/{version}")
-        wanted = f"python{PYTHON.rpartition('.')[0]}"  # uv looks for the names of the version that it asked for
+        wanted = f"python{PYTHON.rpartition('.')[0]}"  # uv looks for the names of the version that it requested
         for name in {"bin/python", "bin/python3", f"bin/{wanted}", f"lib/{wanted}"} - {
             f"bin/{version}",
             f"lib/{version}",
@@ -109,7 +109,7 @@ def python_archive() -> bytes:
 
 
 def _downloads(host: str) -> bytes:
-    """The list of Pythons that uv reads: ours, under the name of the version that hosts get."""
+    """The list of Pythons that uv reads: this machine's Python, as the version that hosts get."""
     major, minor, patch = map(int, PYTHON.split("."))
     key = f"cpython-{PYTHON}-linux-{platform.machine()}-gnu"
     about = {"name": "cpython", "arch": {"family": platform.machine(), "variant": None}, "os": "linux", "libc": "gnu"}
@@ -129,7 +129,7 @@ class _Handler(BaseHTTPRequestHandler):
         files = files_of(name)
         if kind == "simple" and files:
             rows = (
-                f'<a href="/files/{name}/{file}#sha256={digest}"{_BESIDE_IT * file.endswith(".whl")}>{file}</a>'
+                f'<a href="/files/{name}/{file}#sha256={digest}"{_METADATA_ATTR * file.endswith(".whl")}>{file}</a>'
                 for file, (_, digest) in files.items()
             )
             page = "".join(rows).encode()
@@ -156,16 +156,16 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET
 
     def log_message(self, *_):
-        """Nothing."""
+        """Log nothing."""
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 100  # several hosts ask for many packages at once
+    request_queue_size = 100  # several hosts request many packages at the same time
 
 
 @contextmanager
 def serve(address: str, port: int = 0) -> Iterator[str]:
-    """The address of the index, while it is served."""
+    """Serve the index; yields its address."""
     with _Server((address, port), _Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://{address}:{server.server_port}/simple"

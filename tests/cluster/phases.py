@@ -1,8 +1,9 @@
-"""The phases of a `fab deploy`, each held still on the hosts while something happens to the control side.
+"""The phases of a `fab deploy`, each paused on the hosts while something happens to the control side.
 
-A rack's host gets a `docker` or a `tar` in front of its own: one kind of command waits there, before or after it is
-done, until it is let go. What runs on the host is the real thing. In each phase the control side is hit once; then
-the hosts are looked at, after a kill -9 once `fab down --hosts` has run while what was under way still is.
+A rack's host gets a wrapper in front of its own `docker` or `tar`. In it, one kind of command waits until it is
+released, before or after the real command runs. Everything else on the host is real. In each phase the control side
+gets one signal; then the hosts are searched for leftovers. After a kill -9 this happens once `fab down --hosts` has
+run, while the paused command is still under way.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from typing import Any
 from tests.cluster.control import BASE, FAB
 
 HOME = Path(__file__).resolve().parents[2]
-CODE_BYTES = 12_000_000  # more than what may be on its way unread: a program that waits holds up its sender
+CODE_BYTES = 12_000_000  # more than the buffers on the way hold: a program that waits holds up its sender
 
 _HOLD = "/run/muster-hold"
-# Much is asked of the engine itself, on a connection that `docker system dial-stdio` carries: a request waits there.
+# Many requests go to the engine itself through `docker system dial-stdio`. This program carries them, and holds one.
 _CARRY = f"""
 import os, re, subprocess, time
 engine = subprocess.Popen(["/usr/bin/docker", "system", "dial-stdio"], stdin=subprocess.PIPE)
@@ -58,8 +59,8 @@ cat >/usr/local/bin/$1; chmod 755 /usr/local/bin/$1
 """
 _REMOVE = f"touch {_HOLD}/go 2>/dev/null; rm -f /usr/local/bin/docker /usr/local/bin/tar"
 _CONNECTED = "awk '$2 ~ /:0016$/ && $4 == \"01\"' /proc/net/tcp /proc/net/tcp6 | grep -q ."
-# Of what is here nothing may be left; the folder of a run that has started is no leftover, nor is the log of deeds.
-_LOOK = """
+# Lists leftovers, of which there may be none. The folder of a started run and the audit log are not leftovers.
+_LIST_LEFTOVERS = """
 /usr/bin/docker ps --all --format 'container {{.Names}} {{.Status}}'
 /usr/bin/docker network ls --filter type=custom --format 'network {{.Name}}'
 find /home/muster/.muster -name '*.starting' -o -name '*.part' -o -name 'lock-*' ! -name '*.step' | sed 's/^/file /'
@@ -74,11 +75,12 @@ for run; do [ ! -e "/home/muster/.muster/runs/$run" ] || echo "file of $run, whi
 
 @dataclass(frozen=True)
 class Phase:
-    """A moment: `held` is how the command of `program` begins that waits, or the pattern of a request to the
-    engine, on hosts `on` (all when empty).
+    """A moment of a deploy in which one command waits on the hosts.
 
-    `when` before or after it is done; `asked` says that `fab stop` leads there; `runs` that all nodes have started,
-    `some` that some have; `image` that hosts are sent one which they do not have.
+    `held` is how the waiting command of `program` begins, or the pattern of a request to the engine. It waits on the
+    hosts at the places `on` (on all if empty), before or after it is done (`when`). `asked`: `fab stop` leads to this
+    phase. `runs`: all nodes have started. `some`: some nodes have started. `image`: the hosts are sent an image that
+    they do not have.
     """
 
     name: str
@@ -112,7 +114,7 @@ PHASES = (
 
 
 class Held:
-    """The hosts of a rack, held in a phase. `containers` by host: what `docker exec` reaches each by."""
+    """The hosts of a rack, paused in a phase. `containers`: by host, its name for `docker exec`."""
 
     def __init__(self, containers: dict[str, str], phase: Phase) -> None:
         self._containers, self._phase = containers, phase
@@ -133,7 +135,7 @@ class Held:
             self._root(host, _REMOVE)
 
     def reached(self) -> bool:
-        """Whether one of the hosts waits in this phase; further commands of the kind pass from now on."""
+        """Whether one of the hosts waits in this phase; if so, further commands of the kind pass from now on."""
         if self._phase.name == "connecting":
             return self._says(self._held[-1], _CONNECTED)
         if not any(self._says(host, f"test -e {_HOLD}/reached") for host in self._held):
@@ -143,7 +145,7 @@ class Held:
         return True
 
     def let_go(self) -> None:
-        """Let what waits go on."""
+        """Release the commands that wait."""
         if self._phase.name == "connecting":
             self._root(self._held[-1], "kill -CONT $(pgrep -xo sshd)")
         for host in self._held if self._phase.held else []:
@@ -159,13 +161,13 @@ class Held:
 
 
 def left_on(container: str, runs: Sequence[str] = ()) -> list[str]:
-    """What a deploy left on a host: a kind and a name each. `runs` never started: their folders count too."""
-    command = ["docker", "exec", container, "sh", "-c", _LOOK, "look", *runs]
+    """What a deploy left on a host: one line with kind and name each. `runs` never started: their folders count too."""
+    command = ["docker", "exec", container, "sh", "-c", _LIST_LEFTOVERS, "look", *runs]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout.splitlines()
 
 
 def settled(look: Callable[[], list[str]], before: list[str], seconds: float = 15.0) -> list[str]:
-    """What is there beyond `before`, once nothing is or the time is up: what ends by itself may take a moment."""
+    """What `look` lists beyond `before`; waits up to `seconds` for it to go, since a process may end a moment later."""
     until = time.monotonic() + seconds
     while (left := [line for line in look() if line not in before]) and time.monotonic() < until:
         time.sleep(0.2)
@@ -174,7 +176,7 @@ def settled(look: Callable[[], list[str]], before: list[str], seconds: float = 1
 
 @dataclass(frozen=True)
 class Trial:
-    """What one hit left: `left` lines, fab's exit code, and what it said."""
+    """The result of one signal: the lines of what is left, fab's exit code and its output."""
 
     left: list[str]
     code: int
@@ -182,7 +184,7 @@ class Trial:
 
 
 def push(containers: Mapping[str, str]) -> None:
-    """Bring the base onto the hosts, under its own name too: preflight then probes from within it."""
+    """Push the base image to the hosts, and tag it with its own name too: preflight then probes from within it."""
     _fab("push", tuple(containers), "--image", BASE)
     for container in containers.values():
         name = ["docker", "exec", container, "docker", "tag", "muster-muster-trainer-cpu:latest", BASE]
@@ -192,13 +194,13 @@ def push(containers: Mapping[str, str]) -> None:
 def hit(
     names: Sequence[str], containers: Mapping[str, str], phase: Phase, number: signal.Signals, scratch: Path
 ) -> Trial:
-    """Deploy, hit the control side in a phase, and count what stays. Raises AssertionError when that never came."""
+    """Deploy, signal the control side in a phase, and list what stays. AssertionError if the phase never came."""
     run = f"left-{uuid.uuid4().hex[:8]}"
     run_dir, folder = HOME / "runs" / run, scratch / "code"
     folder.mkdir(exist_ok=True)
     (folder / "code.bin").write_bytes(random.randbytes(CODE_BYTES))
 
-    # Only a Ctrl-C takes back what has started: after a kill -9 the folder of a node that ran is the run's.
+    # Only a Ctrl-C removes what has started: after a kill -9, the folder of a node that ran belongs to the run.
     never = () if phase.runs or (phase.some and number == signal.SIGKILL) else (run,)
 
     def look() -> list[str]:
@@ -226,7 +228,7 @@ def hit(
                     held.let_go()
                 if number == signal.SIGKILL:
                     _fab("down", names)
-                elif phase.runs and not phase.asked:  # the run continues without us: this is how it ends
+                elif phase.runs and not phase.asked:  # the run continues without its follower, so it has to be stopped
                     _fab("stop", names, "--run", run)
             finally:
                 for command in commands:
@@ -248,14 +250,14 @@ def hit(
 
 
 def _new_image(name: str, folder: Path) -> str:
-    """An image that no host has: the base, and what is in the folder."""
+    """Build an image that no host has: the base, and a file of the folder."""
     command = ["docker", "build", "--quiet", "--tag", f"muster-{name}", "--file", "-", str(folder)]
     subprocess.run(command, input=f"FROM {BASE}\nCOPY code.bin /\n", text=True, check=True, capture_output=True)
     return f"muster-{name}"
 
 
 def _end(fab: subprocess.Popen[bytes], number: signal.Signals, held: Held) -> int:
-    """fab's exit code. What waits on the hosts goes on only once fab has ended, or waits for it."""
+    """Signal fab; return its exit code. Commands on the hosts stay paused until fab has ended, or waits for them."""
     fab.send_signal(number)
     with suppress(subprocess.TimeoutExpired):
         return fab.wait(3)

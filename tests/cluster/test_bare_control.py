@@ -1,6 +1,6 @@
-"""The control side needs neither Linux, root nor Docker: it deploys without /proc, docker, and all tools but ssh.
+"""The control side needs neither Linux, root nor Docker: it deploys without /proc, docker, or any tool but ssh.
 
-On a Mac that Linux plays (tests/mac/machine.py), with `sh` and `ssh` alone; and as WSL and the BSDs would have it.
+It runs on a Mac that Linux imitates (tests/mac/machine.py), with only `sh` and `ssh`. WSL and the BSDs would be alike.
 """
 
 import os
@@ -14,7 +14,7 @@ from tests.mac import machine
 
 @pytest.fixture
 def bare(control):
-    """fab as `control` runs it, on a machine with nothing of Linux's own."""
+    """fab as `control` runs it, on a machine without anything specific to Linux."""
     given = {"HOME": os.environ["HOME"], "MUSTER_SSH_CONFIG": control.environment["MUSTER_SSH_CONFIG"]}
     with machine.started(lo0=False, tools=("sh", "ssh")) as mac:
 
@@ -40,7 +40,7 @@ def image(control):
         control.rack.on(host, "docker", "rmi", name)
 
 
-def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_home(bare, control, image):
+def test_a_laptop_without_linux_docker_or_tools_deploys_and_fetches_the_results(bare, control, image):
     assert "ready" in bare("preflight", "--image", image).stdout
     bare(
         "deploy",
@@ -63,7 +63,7 @@ def test_a_laptop_without_linux_docker_or_tools_deploys_and_brings_the_results_h
     assert control.containers() == []
 
 
-def test_such_a_laptop_works_beside_a_run_that_is_going_on(bare, control, image):
+def test_such_a_laptop_can_look_at_and_stop_a_live_run(bare, control, image):
     folder = bare.home / "code"
     folder.mkdir()
     (folder / "train.py").write_text("import os, time\nprint('has', os.environ['KEY'], flush=True)\ntime.sleep(600)\n")

@@ -1,4 +1,4 @@
-"""The board of a run on three hosts: it is watched from another folder, while a rank is killed and the run goes on."""
+"""The board shows a run on three hosts from another folder, while a rank is killed and the run continues."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ while True:
 
 @pytest.fixture
 def control(rack, tmp_path):
-    """A run of the script on all hosts, which another folder deployed and nobody follows."""
+    """A run of the script on all hosts, deployed from another folder and followed by no command."""
     (tmp_path / "project").mkdir()
     (tmp_path / "project/train.py").write_text(SCRIPT)
     made = Control(rack)
@@ -44,8 +44,8 @@ def control(rack, tmp_path):
 
 
 @pytest.mark.holds("board-is-ones-own")
-def test_a_run_on_hosts_is_watched_while_a_rank_is_killed_and_its_frozen_page_tells_the_same(control, tmp_path):
-    """The board only looks: what it follows keeps its containers, and goes on when the board ends."""
+def test_the_board_follows_a_run_through_a_killed_rank_and_the_report_says_the_same(control, tmp_path):
+    """The board only looks: the run that it follows keeps its containers, and continues when the board ends."""
     hosts = ("--hosts", ",".join(control.hosts))
     with chromium() as browser:
         page = browser.new_page()
@@ -69,18 +69,18 @@ def test_a_run_on_hosts_is_watched_while_a_rank_is_killed_and_its_frozen_page_te
 
 
 def steps(page):
-    """How many steps the page says were made; 0 if it does not say."""
+    """How many steps the page shows; 0 if it shows no number."""
     numbers = page.locator(".figures div", has=page.locator("dt", has_text="steps")).locator("dd").all_inner_texts()
     return int(numbers[0].replace(",", "")) if numbers else 0
 
 
 def told(page):
-    """What a page says of a run: how it ended, its numbers, its story."""
+    """What a page shows about a run: how it ended, its numbers, its story."""
     return [page.locator(place).inner_text() for place in (".verdict", ".figures", "#story", "#steps")]
 
 
 def frozen(browser, report):
-    """What the page in a run's folder says, without a network."""
+    """What the page in a run's folder shows without a network."""
     with browser.new_context(offline=True) as context:
         page = context.new_page()
         page.goto(report.as_uri())

@@ -1,4 +1,4 @@
-"""`muster bootstrap` on a plain Debian machine: a container with sshd and sudo, and nothing of Docker until it came."""
+"""`muster bootstrap` on a plain Debian machine: a container with sshd and sudo, and without Docker at first."""
 
 import os
 import subprocess
@@ -13,13 +13,14 @@ from lab.waiting import until
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 BASE, IMAGE = "muster-base:bookworm", "muster-bare:test"
-# What an engine inside a container needs, also where --privileged is not to be had (docs/develop/rack.md).
+# What an engine inside a container needs, even where --privileged is not allowed (docs/develop/rack.md).
 RIGHTS = (
     *("--cap-add", "ALL", "--cap-drop", "SYS_RESOURCE"),
     *(word for kind in ("seccomp", "apparmor", "systempaths") for word in ("--security-opt", f"{kind}=unconfined")),
     *("--tmpfs", "/run:exec", "--mount", "type=volume,target=/var/lib/docker"),
 )
-# Docker's start script raises limits, which a container may not: /etc/default/docker takes that from it, and stays.
+# Docker's start script raises limits, which a container may not do: /etc/default/docker makes `ulimit` do nothing, and
+# apt keeps that file.
 RECIPE = f"""
 FROM {BASE}
 RUN apt-get -qq update && DEBIAN_FRONTEND=noninteractive apt-get -qq install -y --no-install-recommends \
@@ -43,7 +44,7 @@ def docker(*words, text=None):
 
 
 def make_image():
-    """Build the image of a plain machine, where it is not there, and give its name."""
+    """Build the image of a plain machine, and its base image if that is missing; return its name."""
     if subprocess.run(["docker", "image", "inspect", BASE], capture_output=True).returncode:
         subprocess.run(["images/debian-base.sh", BASE], cwd=HOME, check=True, timeout=300)
     docker("build", "--quiet", "--tag", IMAGE, "-", text=RECIPE)
@@ -58,7 +59,7 @@ def bare_image(request):
 
 @pytest.fixture
 def bare(bare_image, tmp_path):
-    """A machine called `bare`: its container, and MUSTER_SSH_CONFIG for it."""
+    """A machine called `bare`: its container, and an environment with MUSTER_SSH_CONFIG for it."""
     name = f"muster-bare-{uuid.uuid4().hex[:6]}"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "key"], check=True)
     key = (tmp_path / "key.pub").read_text()
@@ -92,7 +93,7 @@ def fab(environment, *words):
 
 
 @pytest.mark.holds("bootstrap-asks")
-def test_a_plain_debian_host_can_run_containers_afterwards_and_says_who_did_it(bare):
+def test_bootstrap_lets_a_plain_debian_host_run_containers_and_logs_each_command(bare):
     container, environment = bare
     foreseen = fab(environment, "--dry-run")
     assert foreseen.returncode == 0, foreseen.stderr
@@ -109,7 +110,7 @@ def test_a_plain_debian_host_can_run_containers_afterwards_and_says_who_did_it(b
 
     done = fab(environment, "--yes")
     assert done.returncode == 0, done.stderr
-    # As the user of the next connection, without sudo.
+    # As the login user in a new session, without sudo.
     assert docker("exec", container, "su", "ops", "-c", "docker info --format '{{.ServerVersion}}'")
     audit = docker("exec", container, "cat", "/home/ops/.muster/audit.log").splitlines()
     assert len(audit) == len(foreseen.stdout.splitlines())

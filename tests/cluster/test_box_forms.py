@@ -1,4 +1,4 @@
-"""The forms of docs/how-to/launch.md on two boxes without an engine: all ranks are of one world."""
+"""The launch forms of docs/how-to/launch.md on two boxes without an engine: all ranks form one world."""
 
 import re
 
@@ -54,7 +54,7 @@ FILES = {
     "requirements.txt": "accelerate==1.15.0\n",
 }
 EACH = "spawn.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"
-# What is typed behind `muster deploy -H a,b`, and how many ranks there are.
+# What the user types after `muster deploy -H a,b`, and how many ranks train.
 FORMS = [
     (("--", "train.py"), 2),
     (("--", "-m", "pkg.train"), 2),
@@ -89,7 +89,7 @@ def control(boxes, tmp_path):
 
 
 @pytest.mark.parametrize(("words", "ranks"), FORMS)
-def test_a_form_of_the_page_trains_on_two_boxes_as_one(control, words, ranks):
+def test_each_form_of_the_launch_page_trains_on_two_boxes_as_one_world(control, words, ranks):
     done = control.fab("deploy", "--run", control.run, "--folder", str(control.code), "--rank", "all", *words)
     assert done.returncode == 0, done.stdout + done.stderr
     total = float(ranks * (ranks + 1) // 2)

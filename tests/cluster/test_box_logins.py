@@ -1,4 +1,4 @@
-"""Rented boxes as providers leave them: what of it Muster works with, and what it refuses by name."""
+"""Rented boxes as providers deliver them: which logins Muster works with, and which it refuses by name."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def trains(control):
 
 
 @pytest.mark.parametrize("kind", AS_IT_IS)
-def test_a_login_as_it_is_on_such_boxes_trains(image, control, tmp_path, kind):
+def test_a_box_with_an_unusual_login_trains(image, control, tmp_path, kind):
     with rented.started(2, image, tmp_path, first=AS_IT_IS[kind]) as boxes:
         words = trains(control(boxes))
         assert "bare: no container engine" in words
@@ -66,7 +66,7 @@ def test_a_login_as_it_is_on_such_boxes_trains(image, control, tmp_path, kind):
         assert "num_workers=0" in words
 
 
-def test_root_at_a_mapped_port_as_a_provider_shows_it(image, control, tmp_path):
+def test_root_at_a_mapped_port_trains_as_a_provider_shows_it(image, control, tmp_path):
     with rented.started(2, image, tmp_path, user="root") as boxes:
         made = control(boxes)
         of_key = f"Host *\n  IdentityFile {tmp_path}/key\n  IdentitiesOnly yes\n  UserKnownHostsFile {tmp_path}/known\n"
@@ -87,7 +87,7 @@ def test_a_box_without_ip_is_refused_with_what_to_install(image, control, tmp_pa
 CLOSED = "chown root /home/ops; chmod 755 /home/ops; mkdir -m 777 /workspace"
 
 
-def test_a_workspace_of_somebody_else_is_nobodys_home(image, control, tmp_path):
+def test_a_workspace_of_another_user_is_not_used_as_a_home(image, control, tmp_path):
     with rented.started(1, image, tmp_path, first=CLOSED) as boxes:
         refused = deploy(control(boxes), "train.py", hosts=boxes.hosts)
         assert refused.returncode == 1, refused.stderr
@@ -102,7 +102,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_a_home_that_does_not_do_is_refused_and_what_is_typed_then_mends_it(image, control, tmp_path, kind):
+def test_an_unusable_home_is_refused_with_a_command_that_mends_it(image, control, tmp_path, kind):
     options, words = REFUSED[kind]
     options += ("--tmpfs", "/workspace:exec,uid=1000")
     with rented.started(1, image, tmp_path, options=options) as boxes:

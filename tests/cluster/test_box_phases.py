@@ -1,4 +1,4 @@
-"""Ctrl-C and kill -9 here, and a pod's restart there, at moments of a deploy on bare hosts: nothing of it stays."""
+"""Ctrl-C or kill -9 of a deploy to bare hosts, or a pod's restart, at any moment: nothing of the deploy stays."""
 
 import signal
 import subprocess
@@ -13,7 +13,7 @@ from tests.cluster import boxes as rented
 from tests.cluster.test_bootstrap import bare_image  # noqa: F401
 from tests.cluster.test_boxes import FOREVER
 
-# Parts of the time from the command to the first line of a rank.
+# Fractions of the time from the command to a rank's first line.
 MOMENTS = [number / 12 for number in range(13)]
 HOW = ("Ctrl-C", "kill -9", "restart")
 
@@ -43,7 +43,7 @@ def trains(control):
 
 @pytest.fixture(scope="module")
 def lasts(boxes, tmp_path_factory):
-    """The seconds from the command to the first line of a rank, once the environments are made."""
+    """The seconds from the command to a rank's first line, once the environments are made."""
     for _ in range(2):
         control = rented.control_of(boxes, tmp_path_factory.mktemp("first") / "code", forever=FOREVER)
         began, deploy = time.monotonic(), begin(control)
@@ -57,13 +57,13 @@ def lasts(boxes, tmp_path_factory):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_nothing_stays_of_a_deploy_that_ends_early(control, boxes, lasts, moment, how):
+def test_a_deploy_that_ends_early_leaves_nothing_behind(control, boxes, lasts, moment, how):
     deploy = begin(control)
     with suppress(subprocess.TimeoutExpired):
         deploy.wait(moment * lasts)
     if how == "Ctrl-C":
         deploy.send_signal(signal.SIGINT)
-        # Of a run that is followed, Ctrl-C ends the view alone.
+        # When a run is followed, Ctrl-C ends only the view.
         if deploy.wait(90) == DETACHED:
             assert control.fab("stop", "--run", control.run).returncode == 0
     elif how == "kill -9":

@@ -1,4 +1,4 @@
-"""Rented boxes whose Python is missing, too old, or another on each: they get one, or are refused in words."""
+"""Rented boxes whose Python is missing, too old, or different on each: they get one, or are refused clearly."""
 
 import time
 
@@ -10,7 +10,7 @@ from tests.cluster.test_boxes import TRAIN, deploy
 
 GONE = "rm -rf /usr/bin/python3* /usr/lib/python3*"
 OLD = r"""cd /usr/bin; printf '#!/bin/sh\n[ "$1" = -V ] && echo Python 3.8.18\nexit 1\n' >python3; chmod 755 python3"""
-# The first box has none, the second an old one.
+# The first box has no Python, the second an old one.
 FIRST = f'{GONE}; [ "$(uname -n)" = box-1 ] || {{ {OLD}; }}'
 LIST = "UV_PYTHON_DOWNLOADS_JSON_URL"
 
@@ -35,12 +35,12 @@ def control(boxes, tmp_path):
 
 
 def of_uv(boxes, name=""):
-    """The list of Pythons, at this machine's address or at a name that only the boxes know."""
+    """The URL of the list of Pythons, at this machine's address or at a name that only the boxes know."""
     address = boxes.index.removesuffix("/simple")
     return f"{f'http://{name}:' + address.rpartition(':')[2] if name else address}/python/list.json"
 
 
-def test_where_no_side_reaches_a_python_that_is_said_soon_with_what_to_type(control, boxes):
+def test_boxes_that_can_get_no_python_are_refused_soon_with_what_to_type(control, boxes):
     control.environment[LIST] = "http://192.0.2.1/list.json"
     started = time.monotonic()
     refused = deploy(control, "train.py")
@@ -54,7 +54,7 @@ def test_where_no_side_reaches_a_python_that_is_said_soon_with_what_to_type(cont
 
 
 @pytest.mark.parametrize("name", ["", "mirror.box"])
-def test_boxes_without_a_python_get_the_same_one_from_here_or_by_themselves(control, boxes, name):
+def test_boxes_without_a_python_get_one_from_this_machine_or_download_it(control, boxes, name):
     control.environment[LIST] = of_uv(boxes, name)
     done = deploy(control, "train.py")
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""The tutorial of two rented boxes, typed as it stands there, from the provider's `ssh` commands to the results."""
+"""The tutorial for two rented boxes, typed exactly as written, from the provider's `ssh` commands to the results."""
 
 import json
 import os
@@ -14,20 +14,20 @@ from tests.cluster.test_bootstrap import bare_image, docker  # noqa: F401
 PAGE = (HOME / "docs/tutorial/two-rented-boxes.md").read_text()
 SHOWN, SETTINGS, *TYPED = re.findall(r"^```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SCRIPT = re.search(r"```python\n(.*?)```", (HOME / "docs/tutorial/laptop.md").read_text(), re.DOTALL)[1]
-LIMIT_S = 240  # of the five minutes the script trains for one, and for longer where others use the processors
+LIMIT_S = 240  # the script trains for one of the five minutes, and for longer if the processors are busy
 
 
 def typed(line, folder, environment):
-    """What a terminal shows of a line, where each question is answered with yes; fails as the line does."""
+    """What a terminal shows for a line if each question is answered with yes; fails if the line fails."""
     ours, its = pty.openpty()
     process = subprocess.Popen(["sh", "-c", line], cwd=folder, env=environment, stdin=its, stdout=its, stderr=its)
     os.close(its)
-    os.write(ours, 4 * b"yes\n")  # of each host one question
+    os.write(ours, 4 * b"yes\n")  # one question for each host
     shown = b""
     while True:
         try:
             piece = os.read(ours, 1 << 16)
-        except OSError:  # the end of a terminal
+        except OSError:  # the command has closed the terminal
             break
         shown += piece
     os.close(ours)

@@ -1,4 +1,4 @@
-"""Rented boxes without an engine: the same runs, views and ends as on hosts with one, and nothing left behind."""
+"""Rented boxes without an engine: the same runs, views and ends as on hosts with an engine, and no leftovers."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ if os.environ.get("FAIL_ONCE") and dist.get_rank() == 0 and not os.path.exists("
     raise SystemExit("fails once")
 dist.barrier()
 """
-# It holds on to all that could outlive it: a child that hides, shared memory, a port.
+# This script holds everything that could outlive it: a child in its own session, shared memory, a port.
 FOREVER = """
 import os, socket, subprocess, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
@@ -74,7 +74,7 @@ def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
     assert "rank 0 sum 2.0" in done.stdout
     assert control.fab("fetch", "--run", control.run).returncode == 0
     assert (control.dir / "work/result.txt").read_text().count("done") >= 1
-    # The second time, nothing is made or sent again.
+    # The second deploy makes and sends nothing again.
     control.fab("down", "--run", control.run)
     again = control.fab("deploy", "--run", f"{control.run}-2", "--folder", str(control.code), "--script", "train.py")
     assert again.returncode == 0, again.stderr
@@ -83,10 +83,10 @@ def test_two_boxes_train_as_one_run_and_the_results_come_home(control):
     control.fab("down", "--run", f"{control.run}-2")
 
 
-def test_a_dry_run_names_no_command_of_an_engine_that_is_not_there(control):
-    """Who has no Docker there looked at `docker run --cap-drop ...`, which nothing would run."""
+def test_a_dry_run_shows_no_docker_command_for_boxes_without_an_engine(control):
+    """Once, a dry run for boxes without Docker showed `docker run --cap-drop ...`, which nothing would run."""
     (control.code / "requirements.txt").write_text("numpy\n")
-    control.fab("preflight", "--quick", hosts=["box-1", "box-2"])  # a dry run sends nothing, not even what looks
+    control.fab("preflight", "--quick", hosts=["box-1", "box-2"])  # a dry run sends nothing, not even the probe
     planned = deploy(control, "train.py", "--dry-run", hosts=["box-1", "box-2"])
     assert planned.returncode == 0, planned.stderr
     assert "box-2: install the packages of requirements.txt" in planned.stdout
@@ -94,7 +94,7 @@ def test_a_dry_run_names_no_command_of_an_engine_that_is_not_there(control):
     assert "docker" not in planned.stdout
 
 
-def test_each_look_at_a_run_works(control):
+def test_each_command_that_looks_at_a_run_works(control):
     begin(control, "--secret", "KEY")
     assert control.run in control.fab("status").stdout
     assert "forever.py" in control.fab("why", "--run", control.run).stdout
@@ -107,7 +107,7 @@ def test_each_look_at_a_run_works(control):
     assert attached.returncode == 75, attached.stderr
 
 
-def test_a_secret_is_in_memory_alone(control, boxes):
+def test_a_secret_is_only_in_memory(control, boxes):
     begin(control, "--secret", "KEY")
     for host in boxes.hosts[:2]:
         script = (
@@ -132,7 +132,7 @@ CANNOT = {
 }
 
 
-def test_what_needs_an_engine_is_refused_by_name_before_anything_is_sent(control, boxes):
+def test_an_option_that_needs_an_engine_is_refused_by_name_before_anything_is_sent(control, boxes):
     for option, value in CANNOT.items():
         refused = deploy(control, "train.py", option, value)
         assert (refused.returncode, option in refused.stderr) == (2, True), refused.stderr
@@ -158,7 +158,7 @@ def test_nothing_outlives_a_run_whatever_is_killed(control, boxes, phase):
     assert control.fab("down", "--run", control.run).returncode == 0
 
 
-def test_a_pod_that_starts_again_has_no_run_and_says_so(control, boxes):
+def test_attach_reports_that_a_restarted_pod_lost_its_run(control, boxes):
     begin(control)
     boxes.restart("box-2")
     attached = control.fab("attach", "--run", control.run)

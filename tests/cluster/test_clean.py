@@ -1,4 +1,4 @@
-"""`muster clean`: what is kept is listed, what is named goes; what a run uses and another user's things stay."""
+"""`muster clean` lists what is kept and removes what is named, but nothing that a run uses or another user owns."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_caches_and_made_folders_stay_for_the_next_run_and_clean_removes_what_is
     packages = f"muster-packages-1000-{uuid.uuid4().hex}"
     labels = "--label muster.packages=x --label muster.user=muster"
     control.rack.on(host, f"docker volume create {labels} {packages}")
-    # As packages are cached today, and as they were: nothing reads the last one any more.
+    # Package caches by their present names and, last, by a former name that nothing reads any more.
     kinds = [f"muster-cache-{name}-{uuid.uuid4().hex}" for name in ("packages-1000", "tools-1000", "wheels-1000")]
     cached = {(host, "caches", name) for name in (*kinds, "muster-cache-packages-1000")}
     for _, _, name in cached:

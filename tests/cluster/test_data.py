@@ -1,4 +1,4 @@
-"""Data that gets to hosts once: read-only in every container, kept across runs, and listed and removed by `clean`."""
+"""Data is sent to hosts once: it is read-only in containers, kept across runs, and `clean` lists and removes it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def kept(control):
     }
 
 
-def test_data_gets_there_once_and_every_rank_reads_it(control, project, corpus):
+def test_data_is_sent_once_and_every_rank_reads_it(control, project, corpus):
     words = ("--image", BASE, "--folder", str(project), "--data", f"{corpus}:/corpus")
     before = kept(control)
     planned = control.fab("deploy", "--run", control.run, *words, "--dry-run", "--script", "train.py")
@@ -91,7 +91,7 @@ def test_data_gets_there_once_and_every_rank_reads_it(control, project, corpus):
 
 
 @pytest.mark.holds("data-whole")
-def test_data_that_a_run_has_stays_and_data_of_nobody_goes(control, project, corpus):
+def test_data_of_a_run_stays_and_clean_removes_unused_data(control, project, corpus):
     words = ("--image", BASE, "--folder", str(project), "--data", f"{corpus}:/corpus")
     done = control.fab("deploy", "--run", control.run, *words, "--detach", "--script", "train.py --stay")
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,7 @@ def test_data_that_a_run_has_stays_and_data_of_nobody_goes(control, project, cor
     assert f"--data {digest}: no host has that" in unknown.stderr
 
 
-def test_a_file_of_hosts_names_data_and_its_digest(control, project, corpus):
+def test_cluster_toml_can_list_data_with_its_digest(control, project, corpus):
     file = project / "cluster.toml"
     listed = "".join(f'[[hosts]]\nname = "{host}"\n' for host in control.hosts)
     file.write_text(f'{listed}[[data]]\nfolder = "{corpus}"\ntarget = "/corpus"\n')

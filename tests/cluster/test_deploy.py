@@ -1,4 +1,4 @@
-"""`muster deploy` on the rack, end to end: as a user types it, and as things go wrong."""
+"""`muster deploy` on the rack, end to end, as a user types it, and when things go wrong."""
 
 import signal
 import subprocess
@@ -27,14 +27,14 @@ def test_a_users_own_script_runs_on_all_hosts_and_leaves_no_container(control):
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 
-def test_a_module_of_a_package_runs_with_its_neighbours_and_is_known_to_attach(control, tmp_path):
+def test_a_module_of_a_package_imports_its_neighbours_and_attach_knows_it(control, tmp_path):
     package = tmp_path / "pkg"
     package.mkdir()
     (package / "words.py").write_text("WORD = 'from the package'\n")
     (package / "train.py").write_text("import sys\nfrom pkg.words import WORD\nprint(WORD, sys.argv[1:], flush=True)\n")
     done = control.deploy("--folder", str(tmp_path), "--script", "-m pkg.train --lr 3e-4", "--detach")
     assert done.returncode == 0, done.stderr
-    (control.dir / "record.json").unlink()  # as from another machine
+    (control.dir / "record.json").unlink()  # as if from another machine
     attached = control.fab("attach", "--run", control.run)
     assert attached.returncode == 0, attached.stderr
     assert "   pkg.train   " in attached.stderr
@@ -42,7 +42,7 @@ def test_a_module_of_a_package_runs_with_its_neighbours_and_is_known_to_attach(c
         assert "from the package ['--lr', '3e-4']" in (control.dir / "logs" / f"{host}.log").read_text()
 
 
-def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control, tmp_path):
+def test_a_push_that_reached_only_one_host_does_not_block_a_deploy(control, tmp_path):
     script = tmp_path / "train.py"
     for number, hosts in ((1, control.hosts), (2, control.hosts[:1])):
         script.write_text(f"print('version {number}')\n")
@@ -57,7 +57,7 @@ def test_a_push_that_reached_one_host_only_keeps_no_deploy_from_starting(control
 
 @pytest.fixture
 def image(control):
-    """Makes an image of the trainer's and more lines of a Dockerfile."""
+    """made(*lines): build an image from the trainer's image and more lines of a Dockerfile."""
     name = f"muster-{control.run}:1"
 
     def made(*lines):
@@ -69,8 +69,8 @@ def image(control):
     subprocess.run(["docker", "rmi", "--force", name], check=True, capture_output=True)
 
 
-def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, image):
-    """As a Debian or Ubuntu image with torch in it: there is a `python3` and no `python`, no trainer, a user root."""
+def test_an_image_without_muster_runs_a_users_script(control, image):
+    """Like a Debian or Ubuntu image with torch: it has `python3` but no `python`, no trainer, and the user root."""
     without = "rm -r /muster; for name in $(which -a python); do rm $name; done; ! command -v python"
     name = image("USER root", f"RUN {without}", "ENV PYTHONPATH=/app")
     done = control.fab(
@@ -91,11 +91,11 @@ def test_an_image_that_knows_nothing_of_muster_runs_a_users_script(control, imag
         assert f"rank {rank} of 2: epoch 1" in (control.dir / "logs" / f"{host}.log").read_text()
 
 
-def test_a_new_image_is_looked_at_before_anything_starts_and_never_judged_by_an_older_one(control, image, tmp_path):
+def test_a_new_image_is_checked_before_anything_starts_and_never_judged_by_an_older_one(control, image, tmp_path):
     name = image("ENV GLOO_SOCKET_IFNAME=eth9")
     (tmp_path / "train.py").write_text("print('it runs', flush=True)\n")
     words = ("--run", control.run, "--image", name, "--folder", str(tmp_path), "--script", "train.py")
-    for _ in range(2):  # as it comes, and as it lies there
+    for _ in range(2):  # while the image is new to the hosts, and once they have it
         refused = control.fab("deploy", *words)
         assert refused.returncode == 3, refused.stderr
         assert f"{control.hosts[1]} has no interface eth9" in refused.stderr
@@ -106,8 +106,8 @@ def test_a_new_image_is_looked_at_before_anything_starts_and_never_judged_by_an_
     assert done.returncode == 0, done.stderr
 
 
-def test_a_name_whose_layers_never_came_keeps_no_deploy_from_starting(control, tmp_path):
-    """Docker 26 says that it failed, and leaves the name with all layers; 28 says nothing, the name shows no layers."""
+def test_an_image_name_without_its_layers_does_not_block_a_deploy(control, tmp_path):
+    """Docker 26 reports a failed load, and the name shows all layers; Docker 28 reports nothing, and it shows none."""
     control.hosts = control.rack.hosts[-1:]
     folder, host = tmp_path / f"code-{control.run}", control.hosts[0]
     folder.mkdir()
@@ -156,7 +156,7 @@ def test_a_killed_control_side_leaves_the_run_going_and_attach_sees_its_end(cont
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 
-def test_a_failing_script_is_told_with_its_host_and_code(control, tmp_path):
+def test_a_failed_script_is_reported_with_its_host_and_exit_code(control, tmp_path):
     (tmp_path / "train.py").write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
     done = control.deploy("--folder", str(tmp_path), "--script", "train.py")
     assert done.returncode == 1
@@ -177,7 +177,7 @@ def test_every_failing_host_is_named_and_the_good_one_is_left_clean(control):
     assert not control.traces()
 
 
-def test_a_node_that_cannot_start_takes_the_others_back(control):
+def test_if_one_node_cannot_start_the_others_are_removed(control):
     good, second = control.hosts
     refuses = f'case "$*" in *--detach*muster-{control.run}*) echo "no such device" >&2; exit 125;; esac'
     wrapper = f"printf '%s\\n' '#!/bin/sh' '{refuses}' 'exec /usr/bin/docker \"$@\"'"
@@ -206,7 +206,7 @@ def test_a_dry_run_prints_every_command_and_does_nothing(control):
     assert not control.traces()
 
 
-def test_a_folder_of_the_hosts_is_seen_as_asked_and_one_that_is_not_there_is_not_made(control, tmp_path):
+def test_a_host_folder_is_mounted_as_asked_and_a_missing_one_is_not_made(control, tmp_path):
     script = """import os, pathlib
 assert pathlib.Path("/data/words").read_text() == "ours"
 try: pathlib.Path("/data/more").write_text("")
@@ -231,7 +231,7 @@ except OSError: pathlib.Path("/out/seen").write_text(os.environ["RANK"])
             control.rack.on(host, "rm -r /tmp/mounted")
 
 
-def test_hosts_before_the_task_end_in_a_clear_word(control):
+def test_hosts_before_the_task_are_refused_with_the_right_command(control):
     line = [FAB, "--hosts", ",".join(control.hosts), "deploy", "--run", control.run, "--args", "--steps 10"]
     done = subprocess.run(line, cwd=HOME, env=control.environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 2
@@ -239,7 +239,7 @@ def test_hosts_before_the_task_end_in_a_clear_word(control):
     assert not control.traces()
 
 
-def test_a_connection_that_is_cut_is_opened_again_and_the_run_goes_on(control):
+def test_a_cut_connection_is_opened_again_and_the_run_continues(control):
     fab = control.start(*forever())
     waiting.until(lambda: waiting.events(control.dir, 1, "step"), "steps of the second host to come home", 120)
     control.rack.root(control.hosts[1], "sh", "-c", "pgrep -u muster sshd | xargs kill -9")
@@ -253,7 +253,7 @@ def test_a_connection_that_is_cut_is_opened_again_and_the_run_goes_on(control):
     waiting.until(lambda: not control.traces(), "the hosts to be clean")
 
 
-def test_a_secret_reaches_the_ranks_and_is_nowhere_to_be_read(control, tmp_path):
+def test_a_secret_reaches_the_ranks_and_can_be_read_nowhere_else(control, tmp_path):
     (tmp_path / "train.py").write_text("import os\nprint(len(os.environ['HUSH']), 'letters', flush=True)\n")
     tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in control.hosts)
     (tmp_path / "cluster.toml").write_text(tables + '[job]\nsecrets = ["HUSH"]\n')

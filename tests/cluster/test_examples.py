@@ -1,4 +1,4 @@
-"""The scripts and the recipe of examples/, each as it stands, on two hosts of the rack."""
+"""The scripts and the recipe of examples/, each unchanged, on two hosts of the rack."""
 
 import os
 import re
@@ -31,7 +31,7 @@ CUT, RECIPE = ("pipeline.py", "context.py"), "my_recipe.py"
 
 
 def test_every_example_is_tried_here():
-    # test_roles.py and test_ray.py have those of their folders.
+    # test_roles.py and test_ray.py try the examples in `roles` and `ray`.
     others = {path.name for folder in ("roles", "ray") for path in (HOME / "examples" / folder).glob("*.py")}
     assert {path.name for path in (HOME / "examples").rglob("*.py")} == {*SCRIPTS, *CUT, RECIPE, *others}
 
@@ -57,7 +57,7 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
             for rank, host in enumerate(hosts)
         ]
         assert all("epoch 2 loss" in of_rank[-1] for of_rank in lines)
-        # Each of the two sees the loss of both, or the same model: they trained as one.
+        # Each rank prints the loss of both, or of the same model, so equal losses show that they trained as one.
         if not script.startswith(("ddp", "char")):
             assert lines[0][-1].split("loss")[1] == lines[1][-1].split("loss")[1]
         fetched = fab(rack, "fetch", "--run", run)
@@ -66,7 +66,7 @@ def test_an_example_trains_on_two_hosts_as_one_and_its_model_comes_home(rack, im
 
 
 @pytest.mark.parametrize("script", CUT)
-def test_a_model_cut_by_layers_or_by_words_has_the_losses_of_one_process_on_two_hosts(rack, script):
+def test_a_model_split_by_layers_or_tokens_has_the_losses_of_one_process_on_two_hosts(rack, script):
     alone = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=1", f"--master-port={free_port()}"]
     one = subprocess.run([*alone, HOME / "examples/parallel" / script], capture_output=True, text=True, timeout=200)
     with deployed(rack, BASE, "examples/parallel", "--script", script) as (_, folder):
@@ -86,7 +86,7 @@ def test_the_recipe_of_the_examples_trains_on_two_hosts(rack):
 
 
 def fab(rack, task, *words):
-    """A task on two hosts of the rack."""
+    """Run a task on two hosts of the rack."""
     line = [FAB, task, "--hosts", ",".join(rack.hosts[:2]), *words]
     environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config)}
     return subprocess.run(line, cwd=HOME, env=environment, capture_output=True, text=True, timeout=400)
@@ -94,7 +94,7 @@ def fab(rack, task, *words):
 
 @contextmanager
 def deployed(rack, image, folder, *words):
-    """The run of these words that has ended well on two hosts, and its folder here; both are gone at the end."""
+    """Deploy on two hosts with these arguments; yields the finished run and its local folder; later removes both."""
     run = f"test-{uuid.uuid4().hex[:8]}"
     try:
         done = fab(rack, "deploy", "--run", run, "--image", image, "--folder", folder, *words)

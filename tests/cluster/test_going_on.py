@@ -1,4 +1,4 @@
-"""A host is lost or leaves, the first included: the others train on, no sample repeated or missed (`--min-nodes`)."""
+"""A host is lost or leaves, even the first: the others keep training and repeat or miss no sample (`--min-nodes`)."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def script_run(rack, tmp_path):
     made.clean()
 
 
-def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_there(script_run):
+def test_a_script_continues_from_rank_0s_files_after_the_first_host_loses_power(script_run):
     run, (first, second, third) = script_run, script_run.hosts
     run.until_begun(run.hosts, 3)
     run.until_kept(second)
@@ -39,7 +39,7 @@ def test_the_first_host_loses_power_and_a_script_goes_on_from_what_rank_0_wrote_
     assert run.followed.wait(90) == 75, run.log.read_text()
 
 
-def test_the_first_hosts_disk_is_lost_and_a_script_goes_on_from_the_copy_of_a_neighbour(script_run, tmp_path):
+def test_a_script_continues_from_a_neighbours_copy_after_the_first_hosts_disk_is_lost(script_run, tmp_path):
     run, (first, *others) = script_run, script_run.hosts
     run.until_begun(run.hosts, 3)
     run.until_kept(others[0])
@@ -54,7 +54,7 @@ def test_the_first_hosts_disk_is_lost_and_a_script_goes_on_from_the_copy_of_a_ne
     assert run.until_begun(run.hosts, 3) > 0
 
 
-def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_killed(run):
+def test_a_run_survives_power_loss_of_the_first_host_and_a_killed_node_of_the_last(run):
     first, second, third = run.hosts
     waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
     run.cut_power(first)
@@ -69,7 +69,7 @@ def test_the_first_host_loses_power_and_comes_back_and_the_last_ones_node_is_kil
     run.stop_and_count()
 
 
-def test_the_first_host_leaves_and_comes_back_and_meanwhile_the_second_must_stay(run):
+def test_the_first_host_leaves_and_rejoins_and_meanwhile_the_second_may_not_leave(run):
     first, second, third = run.hosts
     waiting.until(lambda: run.events("checkpoint")[1:], "two checkpoints", 120)
     left = run.fab("leave", "--run", run.run, hosts=[first])

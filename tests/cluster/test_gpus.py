@@ -1,4 +1,4 @@
-"""GPUs of hosts, given to runs: by UUID, to nobody twice, and waited for in order. The GPUs are a named fake."""
+"""Runs get GPUs of hosts by UUID, no GPU twice, and wait for them in order. The GPUs are fake (tests/fake_gpus.py)."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def hosts(rack):
 
 @pytest.fixture
 def controls(rack, hosts):
-    """Two runs, of which nothing is left."""
+    """Two runs, which are removed after the test."""
     made = [Control(rack), Control(rack)]
     yield made
     for each in made:
@@ -37,7 +37,7 @@ def words(tmp_path):
 
 
 def given(control):
-    """The GPUs of each of our containers, as its engine gave them."""
+    """The GPUs of the run's container on each host, as the engine assigned them."""
     form = "'{{range .HostConfig.DeviceRequests}}{{.DeviceIDs}}{{end}}'"
     look = f"docker inspect --format {form} muster-{control.run}"
     return {host: control.rack.on(host, look).strip("[]").split() for host in control.hosts}
@@ -68,7 +68,7 @@ def test_free_gpus_are_given_by_uuid_and_never_twice(controls, words):
     assert not claims(one), "what was claimed for the start is given back"
 
 
-def test_a_node_that_waits_takes_free_gpus_of_its_host_and_others_see_which(controls, words):
+def test_a_waiting_node_takes_free_gpus_of_its_host_and_others_see_which(controls, words):
     one, two = controls
     assert one.deploy("--gpus", "3", *words).returncode == 0
     assert two.deploy("--gpus", "2", "--wait", *words).returncode == 0

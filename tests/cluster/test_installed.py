@@ -1,4 +1,4 @@
-"""`muster`, installed by pip, from a user's own folder: everything after `--` is the script and its arguments."""
+"""`muster`, installed by pip, in a user's own folder: everything after `--` is the script and its arguments."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ from tests import installed
 HOME = Path(__file__).resolve().parents[2]
 
 
-def test_a_script_after_the_dashes_trains_and_its_run_lies_in_the_users_folder(rack, tmp_path):
+def test_a_script_after_the_dashes_trains_and_its_run_is_in_the_users_folder(rack, tmp_path):
     muster, _ = installed.install(installed.wheel(tmp_path), tmp_path / "venv")
     mine, run = tmp_path / "mine", f"test-{uuid.uuid4().hex[:8]}"
     mine.mkdir()

@@ -1,4 +1,4 @@
-"""What a script wrote on real hosts: it outlives its container, comes home, is gone on with, and goes when asked."""
+"""Files that a script wrote on real hosts outlive its container, are fetched and reused, and are deleted on request."""
 
 import json
 import subprocess
@@ -31,7 +31,7 @@ while not seen:
 
 @pytest.fixture
 def written(control, tmp_path):
-    """A run on both hosts whose ranks have written their files, and wait."""
+    """A run on both hosts whose ranks have written their files and now wait."""
     (tmp_path / "train.py").write_text(SCRIPT)
     control.words = ("--folder", str(tmp_path), "--script", "train.py", "--keep", "/data/out", "--separate")
     done = control.deploy(*control.words, "--detach")
@@ -42,7 +42,7 @@ def written(control, tmp_path):
 
 
 @pytest.mark.holds("deletes-own-run")
-def test_what_a_killed_script_wrote_comes_home_is_gone_on_with_and_deleted(written):
+def test_files_of_a_killed_script_are_fetched_then_reused_then_deleted(written):
     refused = written.fab("down", "--run", written.run, "--delete")
     assert refused.returncode == 2
     assert "still runs" in refused.stderr
@@ -129,14 +129,15 @@ dist.destroy_process_group()
 """
 
 
-def test_a_script_that_fails_and_whose_node_dies_starts_again_with_what_rank_0_wrote(control, tmp_path):
+def test_a_script_restarts_from_rank_0s_files_after_it_fails_and_after_its_node_dies(control, tmp_path):
     (tmp_path / "train.py").write_text(FAILS)
     done = control.deploy("--folder", str(tmp_path), "--script", "train.py", "--separate", "--restarts", "2")
     assert done.returncode == 0, done.stderr
     story = [json.loads(line)["text"] for line in (control.dir / "timeline.jsonl").read_text().splitlines()]
     again = [text for text in story if text.startswith("the script starts again")]
     assert len(again) == 2, story
-    # In a line of its own, in that of the restart, or behind it: another host may tell of the new start first.
+    # The error is in its own line, in the line of the restart, or in a later one: another host may report the new start
+    # first.
     assert any("bad sample 7" in text for text in story[: story.index(again[1])]), story
     assert "--restarts 2" in json.loads((control.dir / "record.json").read_text())["again"]
     begins = (control.dir / f"logs/{control.hosts[0]}.log").read_text()
@@ -155,14 +156,12 @@ with open("out.txt", "a", buffering=1) as file:
 
 
 @pytest.mark.parametrize(("restarts", "code"), [("0", 1), ("1", 0)])
-def test_what_a_script_wrote_up_to_a_reboot_of_its_host_is_kept_and_it_goes_on_if_asked(
-    control, tmp_path, restarts, code
-):
+def test_files_written_before_a_reboot_are_kept_and_the_script_restarts_if_asked(control, tmp_path, restarts, code):
     (tmp_path / "train.py").write_text(WRITES)
     host = control.hosts[0]
     words = ("--run", control.run, "--image", BASE, "--folder", str(tmp_path), "--script", "train.py")
     line = control.line("deploy", *words, "--restarts", restarts, hosts=[host])
-    # It is asked for its end, and may say much meanwhile.
+    # The test waits for this deploy to end. Its output goes to a file, because it may print much until then.
     with (tmp_path / "said").open("w") as said:
         deploy = control.background(line, stdout=said, stderr=subprocess.STDOUT)
     written = f"cd ~/.muster/runs/{control.run}/work 2>/dev/null && wc -l < out.txt 2>/dev/null; true"

@@ -1,4 +1,4 @@
-"""Looking at hosts on the rack: `muster status`, `logs`, `gpus` and `runs`, as a user types them, with real runs."""
+"""`muster status`, `logs`, `gpus` and `runs` on the rack, as a user types them, with real runs."""
 
 import json
 import re
@@ -11,10 +11,10 @@ import pytest
 from lab import waiting
 from tests.cluster.control import Control, forever
 
-# The control side's own needs, and what SSH's windows may hold for two hosts; the output is several times that.
+# What the control side needs, and what SSH's windows may hold for two hosts. The output is several times larger.
 MOST_MEMORY_MB = 220
 LINES, WIDTH = 1_100_000, 100
-# A named fake: GPUs are what the rack has none of. It answers as nvidia-smi does, the holder is a real process.
+# A fake, since the rack has no GPUs. It answers as nvidia-smi does, and the process that holds the GPU is real.
 NVIDIA_SMI = """#!/bin/sh
 case "$*" in
 *query-gpu*) echo "0, GPU-5d5ba0d6-d33d-2b2c-524d-9e3d8d2b8a77, 73411, 81559, 97, NVIDIA H100 80GB HBM3" ;;
@@ -25,23 +25,23 @@ BROKEN = "#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mis
 
 
 class Onlooker(Control):
-    """Looks at a run that goes on by itself."""
+    """A control side that looks at a detached run."""
 
     def detach(self, *words):
-        """`muster deploy --detach`."""
+        """Start the run with `muster deploy --detach`."""
         done = self.deploy("--detach", *words)
         assert done.returncode == 0, done.stderr
 
     def ours(self):
-        """What status says of our run, by host."""
+        """What status reports about the test's run, by host."""
         return {row["host"]: row for row in self.rows("status", "--run", self.run) if row.get("run") == self.run}
 
     def steps(self):
-        """The step that each host has reached, as far as it has any."""
+        """The step that each host has reached, without the hosts that have made no step."""
         return {host: row["step"] for host, row in self.ours().items() if row["step"]}
 
     def ended(self):
-        """Whether every node of ours has."""
+        """Whether both nodes of the run have ended."""
         nodes = self.ours()
         return len(nodes) == 2 and all(row["code"] is not None for row in nodes.values())
 
@@ -55,7 +55,7 @@ def control(rack):
 
 @pytest.fixture
 def nvidia_smi(rack):
-    """nvidia_smi(host, text): put a program of that name there, for as long as the test lasts."""
+    """nvidia_smi(host, text): install `text` as the program nvidia-smi on a host until the test ends."""
     path, hosts = "/usr/local/bin/nvidia-smi", []
 
     def put(host, text):
@@ -68,12 +68,12 @@ def nvidia_smi(rack):
 
 
 def peak_memory_mb(pid):
-    """What a process had at most so far. What wait4 says would count this one's memory, of before its exec, as well."""
+    """A process's peak memory so far. wait4 would also count the memory of this process, from before the exec."""
     match = re.search(r"^VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
     return int(match[1]) / 1000 if match else 0.0
 
 
-def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(control):
+def test_status_shows_step_rate_and_end_of_musters_trainer_on_every_host(control):
     control.detach(*forever())
     waiting.until(lambda: len(control.steps()) == 2, "steps", 300)
     before = control.steps()
@@ -84,7 +84,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
     shown = control.fab("status").stdout
     assert re.search(rf"{control.run} +up ", shown)
     assert "samples/s" in shown
-    # Not by `muster stop`, which would take the containers away.
+    # Not with `muster stop`, which would remove the containers.
     stop = f"docker kill --signal INT muster-{control.run}"
     with ThreadPoolExecutor() as pool:
         assert all(pool.map(lambda host: control.rack.on(host, stop), control.hosts))
@@ -95,7 +95,7 @@ def test_a_run_of_ours_shows_its_step_its_rate_and_its_last_line_on_every_host(c
     assert listed["checkpoint"] >= max(before.values())
 
 
-def test_a_script_of_the_users_shows_what_can_be_known(control, tmp_path):
+def test_status_shows_what_is_known_about_a_users_script(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('loss 0.25', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
     waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the last lines", 60)
@@ -139,7 +139,7 @@ def test_logs_merges_the_hosts_in_the_order_of_time_and_follows_to_the_end(contr
     assert control.hosts[1] not in plain
 
 
-def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(control, tmp_path):
+def test_ctrl_c_ends_following_and_leaves_the_run_but_no_process_on_hosts(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('waiting', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
     out = (tmp_path / "out").open("w+")
@@ -153,7 +153,7 @@ def test_following_ends_with_ctrl_c_and_leaves_the_run_and_no_process_there(cont
     assert {row["word"] for row in control.ours().values()} == {"running"}
 
 
-def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
+def test_gigabytes_of_logs_pass_through_in_bounded_memory(control, tmp_path):
     script = f"line = 'x' * {WIDTH}\nfor number in range({LINES}):\n    print(number, line)\nprint('over')\n"
     (tmp_path / "train.py").write_text(script)
     control.detach("--folder", str(tmp_path), "--script", "train.py")
@@ -176,7 +176,7 @@ def test_gigabytes_pass_through_in_bounded_memory(control, tmp_path):
     assert 30 < max(peaks_mb) < MOST_MEMORY_MB
 
 
-def test_what_a_console_leaves_out_is_counted_there_and_whole_in_the_ranks_log(control, tmp_path):
+def test_lines_that_the_console_leaves_out_are_counted_and_stay_in_the_ranks_log(control, tmp_path):
     script = "import os\nfor number in range(4500 if os.environ['RANK'] == '0' else 20): os.write(1, b'x\\n' * 2000)\n"
     (tmp_path / "train.py").write_text(script)
     control.detach("--folder", str(tmp_path), "--script", "train.py")
@@ -195,7 +195,7 @@ def test_what_a_console_leaves_out_is_counted_there_and_whole_in_the_ranks_log(c
     assert int(control.rack.on(first, whole)) == 9_000_000
 
 
-def test_who_holds_a_gpu_is_told_with_user_container_and_run(control, nvidia_smi, tmp_path):
+def test_the_holder_of_a_gpu_is_shown_with_user_container_and_run(control, nvidia_smi, tmp_path):
     (tmp_path / "train.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(600)\n")
     control.detach("--folder", str(tmp_path), "--script", "train.py")
     waiting.until(lambda: all(row["last_line"] for row in control.ours().values()), "the ranks", 60)

@@ -1,4 +1,4 @@
-"""Who takes a lost host's place (`--spare`, `muster join`), who votes (`--arbiter`); a cut lets no two sides train."""
+"""Who takes a lost host's place (`--spare`, `muster join`), who votes (`--arbiter`); after a cut one side trains."""
 
 import time
 
@@ -14,9 +14,9 @@ NEVER = 1_000_000
 
 @pytest.fixture
 def start(wide_rack, tmp_path):
-    """start(hosts, *words, more=1): a deploy on so many hosts of the rack; `more` have a part in it that do not train.
+    """start(count, *words, more=1): deploy on `count` hosts of the rack; the next `more` do not train at first.
 
-    Each host is as before behind the test.
+    After the test, each host is as it was before.
     """
     made = []
 
@@ -34,7 +34,7 @@ def start(wide_rack, tmp_path):
         run.clean()
 
 
-def test_a_spare_takes_the_place_of_a_host_that_lost_its_power_which_waits_when_it_is_back(start):
+def test_a_spare_replaces_a_host_without_power_and_that_host_waits_when_it_is_back(start):
     run = start(3, *train(), "--spare", "rack-4", "--min-nodes", "3")
     first, second, third, spare = run.hosts
     run.until_trained()
@@ -51,23 +51,23 @@ def test_a_spare_takes_the_place_of_a_host_that_lost_its_power_which_waits_when_
     run.stop_and_count()
 
 
-def test_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_train_on(start):
+def test_in_a_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_keep_training(start):
     run = start(3, *train(), "--spare", "rack-4", "--min-nodes", "2")
     first, second, third, spare = run.hosts
     run.until_trained()
     for host in (third, spare):
         run.part(host, (first, second))
     run.until_said(f"{first} and {second} continue from step")
-    # The spare is on the other side: a majority of all four, or of those with a disk, is on neither.
+    # The spare is on the other side, so neither side has a majority of all four hosts, or of those with a disk.
     for _ in range(3):
         run.until_trained()
     began = run.events("members")[-1]["t"]
     assert run.seen(spare) == [], "a host and a spare are no majority"
-    # In the step that was on when the link was cut, it may have been given its samples, and no more.
+    # The third host may still have got samples for the step that was under way at the cut, but none after that.
     assert run.seen(third)[-1][1] < began + 1.0
     assert min(run.seen(host)[-1][1] for host in (first, second)) > began + 1.0
     run.until_ended(third)
-    # Whoever of the two is heard first takes the free place.
+    # Whichever of the two is reachable first takes the free place.
     run.part(third, (first, second), "D")
     run.until_said(f"{third} is back: {first}, {second} and {third} continue from step")
     run.part(spare, (first, second), "D")
@@ -75,7 +75,7 @@ def test_cut_between_two_hosts_and_a_host_with_a_spare_only_the_two_train_on(sta
     run.stop_and_count()
 
 
-def test_of_two_hosts_either_trains_on_with_an_arbiter(start):
+def test_with_an_arbiter_either_of_two_hosts_can_train_alone(start):
     run = start(2, *train(), "--arbiter", "rack-3", "--min-nodes", "1")
     first, second, arbiter = run.hosts
     run.until_trained()
@@ -96,7 +96,7 @@ def test_of_two_hosts_either_trains_on_with_an_arbiter(start):
     run.stop_and_count()
 
 
-def test_without_an_arbiter_one_of_two_hosts_is_refused_and_waits_for_the_other(start, wide_rack):
+def test_without_an_arbiter_one_node_of_two_is_refused_and_a_lone_host_waits(start, wide_rack):
     refused = Control(wide_rack).deploy("--min-nodes", "1", *train())
     assert refused.returncode == 2
     assert "of two with an arbiter" in refused.stderr
@@ -109,21 +109,21 @@ def test_without_an_arbiter_one_of_two_hosts_is_refused_and_waits_for_the_other(
     waiting.until(lambda: time.time() - run.seen(first)[-1][1] > 15, "the first host to wait", 60)
 
 
-def test_who_trains_alone_and_is_cut_off_has_stopped_before_the_other_host_and_the_arbiter_begin(start):
+def test_a_lone_host_that_is_cut_off_stops_before_the_other_host_begins_with_the_arbiter(start):
     run = start(2, *train(NEVER), "--arbiter", "rack-3", "--min-nodes", "1")
     first, second, arbiter = run.hosts
     waiting.until(lambda: run.events("plan"), "a start", 120)
     run.cut_power(second)
     run.until_said(f"{second} is lost: {first} continues from step")
     run.boot(second)
-    run.told(second, '"after": 0')  # it waits: there is no checkpoint after which it could take part
+    run.told(second, '"after": 0')  # it waits, since there is no checkpoint after which it could take part
     known = len(run.seen(second))
     run.part(first, (second, arbiter))
     waiting.until(lambda: len(run.seen(second)) > known, "the other host to train", 90)
     assert run.seen(first)[-1][1] < run.seen(second)[-1][0]
 
 
-def test_a_host_that_was_not_in_the_run_joins_it_and_takes_the_place_of_one_that_leaves(start):
+def test_a_new_host_joins_a_run_and_takes_the_place_of_one_that_leaves(start):
     run = start(3, *train(), "--min-nodes", "2")
     first, second, third, new = run.hosts
     run.until_trained()
@@ -142,7 +142,7 @@ def test_a_host_that_was_not_in_the_run_joins_it_and_takes_the_place_of_one_that
 
 @pytest.fixture
 def package_index(wide_rack, tmp_path):
-    """The variables of a user who has an index with one package; no host keeps that package."""
+    """The variables of a user with an index of one package; after the test, that package is removed from all hosts."""
     gateway = wide_rack.on(wide_rack.hosts[0], "ip route | awk '/^default/ {print $3}'")
     with index.serve(gateway, dict([index.wheel("plain", "1.0", "VALUE = 'plain'")])) as url:
         yield {"UV_DEFAULT_INDEX": url, "UV_HTTP_RETRIES": "0", "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -150,9 +150,7 @@ def package_index(wide_rack, tmp_path):
         wide_rack.on(host, "docker volume ls -q --filter label=muster.packages | xargs -r docker volume rm")
 
 
-def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_have_kept(
-    package_index, start, tmp_path
-):
+def test_a_new_host_joins_a_scripts_run_and_continues_from_files_that_the_others_kept(package_index, start, tmp_path):
     words = script(tmp_path / "code")
     (tmp_path / "code" / "requirements.txt").write_text("plain\n")
     (tmp_path / "code" / "train.py").write_text("import plain\n" + SCRIPT)
@@ -170,6 +168,6 @@ def test_a_new_host_joins_the_run_of_a_script_and_goes_on_from_what_the_others_h
     assert began[0] > 0
     waiting.until(lambda: [run.begins(host)[-1] for host in (second, third)] == [began] * 2, "all to begin at one step")
     run.boot(first)
-    run.told(first, '"after": 0')  # it waits in its turn
+    run.told(first, '"after": 0')  # now this host waits for a free place
     assert run.fab("stop", "--run", run.run).returncode == 0
     assert run.followed.wait(90) == 75, run.log.read_text()

@@ -1,6 +1,7 @@
-"""Two users of a host with GPUs: what a script in the container of one can do to the claims of the other. Nothing.
+"""Two users share a host with GPUs: a script in one user's container can do nothing to the claims of the other.
 
-The script tries what a container can reach, as the user that it has; beside it, that user tries the same on the host.
+The script attacks everything that a container can reach, as the container's user. In addition, a user of the host
+without access to its engine tries the same outside a container.
 """
 
 import pytest
@@ -9,7 +10,7 @@ from lab import waiting
 from tests import fake_gpus
 from tests.cluster.test_wait import User
 
-# Each line of the answer is an attack that did what it wanted.
+# Each ATTACK line of the output is an attack that succeeded.
 SCRIPT = """
 import fcntl, glob, os, struct, time
 
@@ -56,7 +57,7 @@ print("DONE", flush=True)
 time.sleep(600)
 """
 CALM = "import time\nprint('trains', flush=True)\ntime.sleep(600)\n"
-# As a user of the host who may not use its engine.
+# Run by a user of the host who may not use its engine.
 ON_THE_HOST = """
 cd /var/tmp; rm -rf muster-claims* 2>/dev/null
 for folder in muster-claims*; do mv $folder x; chmod 0 $folder; ln -sfn /etc $folder; rm -f $folder/*; done 2>/dev/null
@@ -76,7 +77,7 @@ def host(rack):
 
 @pytest.fixture
 def users(rack, host, tmp_path):
-    """alice, whose script attacks; bob, who trains, twice; and mallory, who has a login alone."""
+    """alice, whose script attacks, and bob, who trains, as two control sides; mallory has only a login on the host."""
     for name, groups in (("bob", "docker"), ("mallory", "games")):
         make = (
             f"useradd --create-home --shell /bin/bash --groups {groups} {name} && cp -r /home/muster/.ssh /home/{name}/"
@@ -88,7 +89,7 @@ def users(rack, host, tmp_path):
     yield made
     for each in made:
         each.clean()
-    # The rest of what mallory has there goes with her.
+    # Remove mallory's remaining files and processes too.
     rack.root(host, "sh", "-c", "find /var/tmp -user mallory -delete; pkill -u mallory; true")
     for name in ("bob", "mallory"):
         rack.root(host, "userdel", "--force", "--remove", name)
@@ -108,7 +109,7 @@ def said(user, word):
 
 
 def given(user):
-    """The GPUs that others are told this run has."""
+    """The GPUs that `muster gpus` shows as given to this user's run."""
     (host,) = [row for row in user.rows("gpus") if row["host"] == user.hosts[0]]
     return [gpu["index"] for gpu in host["gpus"] if any(user.run in words for words in gpu["given"])]
 
@@ -129,7 +130,7 @@ def test_a_script_neither_changes_nor_keeps_a_claim_of_another_user(rack, host, 
     assert ("claims" in sees.split("]")[0]) == bool(wait), "only who waits sees what others have"
     assert given(bob) == [0, 1]
     assert given(alice) == [2, 3]
-    # Nobody gets what they have, and nobody is kept waiting.
+    # No other run gets the GPUs of alice and bob, and no run is kept waiting.
     refused = other.deploy("--gpus", "1", "--folder", str(tmp_path / "bob"), "--script", "train.py", "--separate")
     assert "0 free GPUs of 4" in refused.stderr
     assert bob.fab("down", "--run", bob.run).returncode == 0

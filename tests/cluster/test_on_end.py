@@ -1,4 +1,4 @@
-"""--on-end and --max-hours on the rack, after the command that started the run has left."""
+"""--on-end and --max-hours on the rack, after the command that started the run has ended."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def control(rack):
 
 
 def told(control):
-    """What the command wrote, on all hosts."""
+    """What the --on-end command wrote, on all hosts."""
     look = f"cd ~/.muster/runs/{control.run}/work && cat ended 2>/dev/null; true"
     return [line for host in control.hosts for line in control.rack.on(host, look).splitlines()]
 
@@ -27,7 +27,7 @@ def witnesses(control):
 
 
 @pytest.mark.holds("witness-leaves")
-def test_the_first_host_that_lives_tells_once_how_a_killed_run_ended_with_its_secrets(control, tmp_path):
+def test_the_first_live_host_runs_on_end_once_for_a_killed_run_with_its_secrets(control, tmp_path):
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
     control.environment["TOKEN"] = "secret-of-the-test"
     options = ("--secret", "TOKEN", "--on-end", COMMAND, "--separate", "--detach")

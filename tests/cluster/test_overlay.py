@@ -1,4 +1,4 @@
-"""--overlay on the rack: hosts that no network connects train together, and nothing of their own network stays."""
+"""--overlay on the rack: hosts that no network connects train together, and nothing of the overlay network stays."""
 
 import re
 import signal
@@ -33,7 +33,7 @@ def control(rack):
 
 @contextmanager
 def cut(rack):
-    """Between the hosts only UDP 51820 passes, and nothing at all between the second and the third."""
+    """Let only UDP 51820 pass between the hosts, and nothing at all between the second and the third."""
     hosts = rack.hosts[:3]
     rules = []
     for host in hosts:
@@ -61,7 +61,7 @@ def cut(rack):
 
 
 def left(control):
-    """Interfaces, containers, rules and files of any overlay on the hosts."""
+    """Interfaces, containers, routes and processes of any overlay on the hosts."""
     look = (
         "ip -o link | grep -o 'muster[0-9a-f]*'; docker ps --all --quiet --filter label=muster.overlay; "
         "ip route | grep muster; pgrep -f '[w]ireguard-go|[t]rainer.node overlay'; true"
@@ -74,7 +74,7 @@ def rules(control):
 
 
 def deployed(control, *options):
-    """A deploy over the overlay; again where a busy machine leaves its tunnel less than a rehearsal asks for."""
+    """Deploy over the overlay. Tries again if the tunnel on a busy machine is too slow for the rehearsal."""
     for _ in range(3):
         done = control.deploy(*options, "--overlay")
         if "all_reduce of 20 MB took" not in done.stderr or done.returncode == 0:
@@ -82,7 +82,7 @@ def deployed(control, *options):
     return done
 
 
-def test_hosts_of_which_two_do_not_reach_each_other_train_over_one_udp_port(control, tmp_path):
+def test_hosts_train_over_one_udp_port_even_if_two_cannot_reach_each_other(control, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     with cut(control.rack):
         before = rules(control)
@@ -127,15 +127,15 @@ sleep 6 && wg show stranger0 latest-handshakes | cut -f2 && wg show stranger0 tr
 
 
 @pytest.mark.holds("overlay-strangers")
-def test_a_stranger_with_a_key_of_their_own_neither_joins_nor_ends_the_run(control, tmp_path):
-    """The stranger knows everything that is public: address, port and the public key of the first host's end."""
+def test_a_stranger_with_their_own_key_neither_joins_nor_ends_the_run(control, tmp_path):
+    """The stranger knows everything public: address, port and public key of the overlay endpoint on the first host."""
     (tmp_path / "train.py").write_text(LOOP)
     control.hosts, outside = control.hosts[:2], control.hosts[2]
     first = control.hosts[0]
     running = control.start("--folder", str(tmp_path), "--script", "train.py", "--overlay")
     waiting.until(lambda: control.containers(), "the nodes", 120)
     key = control.rack.on(first, f"docker exec {end_there(control, first)} wg show all public-key").split()[-1]
-    # Those for which a busy end had no room have arrived as well: InDatagrams and InErrors.
+    # Count packets for which a busy endpoint had no room as arrived too: InDatagrams and InErrors.
     arrived = "awk '$1 == \"Udp:\" && $2 ~ /[0-9]/ {print $2 + $4}' /proc/net/snmp"
     before = int(control.rack.root(first, "sh", "-c", arrived))
     words = {"key": key, "address": control.rack.address(first), "port": PORT, "junk": 5000}
@@ -148,12 +148,12 @@ def test_a_stranger_with_a_key_of_their_own_neither_joins_nor_ends_the_run(contr
 
 
 def end_there(control, host):
-    """The container of the network's end on that host."""
+    """The overlay's container on that host."""
     return control.rack.on(host, "docker ps -q --filter label=muster.overlay")
 
 
 @pytest.mark.holds("overlay-leaves")
-def test_neither_ctrl_c_nor_a_kill_of_an_end_leaves_anything(control):
+def test_neither_ctrl_c_nor_a_killed_overlay_container_leaves_anything(control):
     with cut(control.rack):
         starting = control.start(*forever(), "--overlay")
         waiting.until(lambda: left(control), "an end of the network", 120)
@@ -170,7 +170,7 @@ def test_neither_ctrl_c_nor_a_kill_of_an_end_leaves_anything(control):
 
 @pytest.mark.holds("overlay-right")
 @pytest.mark.holds("overlay-keys")
-def test_an_end_has_one_right_and_its_key_in_its_memory_alone_and_down_leaves_nothing(control):
+def test_an_overlay_container_has_one_right_its_key_only_in_memory_and_down_removes_it(control):
     assert deployed(control, *forever(), "--detach").returncode == 0
     host = control.hosts[1]
     made = end_there(control, host)

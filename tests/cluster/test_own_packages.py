@@ -1,4 +1,4 @@
-"""Images whose site-packages have a user's packages with the names of Muster's folders: ranks import the user's."""
+"""Images whose site-packages have a user's packages with names of Muster's folders: ranks import the user's."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ print("sees", json.dumps([owners, sorted(module.name for module in pkgutil.iter_
 
 @pytest.fixture(params=["Muster's", "another"])
 def image(control, request):
-    """An image with these packages: made from Muster's own, or one that lacks Muster."""
+    """An image with these packages, built from Muster's own image, with or without Muster in it."""
     name = f"muster-{control.run}:1"
     make = f"for name in {' '.join(NAMES)}; do mkdir $name && echo OWNER = 1 > $name/__init__.py; done"
     where = "cd $(python -c 'import sysconfig; print(sysconfig.get_path(\"purelib\"))')"
@@ -31,7 +31,7 @@ def image(control, request):
     subprocess.run(["docker", "rmi", "--force", name], check=True, capture_output=True)
 
 
-def test_ranks_import_the_images_packages_and_of_ours_muster_alone(control, image, tmp_path):
+def test_ranks_import_the_images_packages_and_only_muster_from_ours(control, image, tmp_path):
     (tmp_path / "train.py").write_text(LOOKS)
     words = ("--run", control.run, "--image", image, "--folder", str(tmp_path), "--script", "train.py")
     done = control.fab("deploy", *words)

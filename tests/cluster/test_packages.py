@@ -1,4 +1,4 @@
-"""A project's packages on two hosts of the rack, from an index of our own that wants a password."""
+"""A project's packages on two hosts of the rack, from the tests' own index, which requires a password."""
 
 import json
 import shlex
@@ -36,7 +36,7 @@ def gateway(rack):
 
 @pytest.fixture
 def project(tmp_path, rack, gateway):
-    """A project with a package of its own, and the control side of a user who has the index's password."""
+    """A project with its own package, and the control side of a user who has the index's password."""
     folder = tmp_path / "project"
     (folder / "src").mkdir(parents=True)
     (folder / "train.py").write_text(SCRIPT)
@@ -71,7 +71,7 @@ def volumes(project):
 
 
 @pytest.mark.holds("index-passwords")
-def test_packages_are_there_on_all_hosts_and_the_second_time_without_an_index(project):
+def test_packages_reach_all_hosts_and_need_no_index_the_second_time(project):
     done = deploy(project)
     assert done.returncode == 0, done.stderr
     assert "on each of 2 hosts, the same files" in done.stderr
@@ -86,7 +86,7 @@ def test_packages_are_there_on_all_hosts_and_the_second_time_without_an_index(pr
     assert "has plain sourced changed" in done.stdout
 
 
-def test_what_cannot_be_installed_is_told_in_uvs_words_and_what_was_there_stays(project):
+def test_a_failed_install_is_reported_in_uvs_words_and_the_old_packages_stay(project):
     assert push(project).returncode == 0
     before = volumes(project)
     assert all(before.values())
@@ -103,7 +103,7 @@ def test_what_cannot_be_installed_is_told_in_uvs_words_and_what_was_there_stays(
         assert volumes(project) == before
 
 
-def test_a_host_without_a_way_to_the_index_gets_its_packages_from_here(project):
+def test_a_host_that_cannot_reach_the_index_gets_its_packages_from_this_machine(project):
     port = project.environment["UV_DEFAULT_INDEX"].split("/")[2].rpartition(":")[2]
     rule = ["OUTPUT", "-p", "tcp", "--dport", port, "-j", "REJECT"]
     project.rack.root(project.hosts[1], "iptables", "-I", *rule)
@@ -116,7 +116,7 @@ def test_a_host_without_a_way_to_the_index_gets_its_packages_from_here(project):
         project.rack.root(project.hosts[1], "iptables", "-D", *rule)
 
 
-# A host's own `docker`: it answers an order itself. Of a build it says that it needs another package.
+# A hostile host's `docker`: it answers one order itself, for example that a build needs another package.
 LIES = """#!/bin/sh
 case " $* " in *" muster.packages=ORDER "*)
     [ ORDER = describe ] || key=$(grep -a -o -m1 '"key": "[0-9a-f]*"' | cut -d '"' -f 4)
@@ -167,6 +167,6 @@ def test_a_hostile_first_host_decides_nothing_for_the_others(project, order, ans
         assert "evil" not in found
 
 
-def test_no_means_no(project):
+def test_requirements_no_installs_nothing(project):
     assert push(project, "--requirements", "no").returncode == 0
     assert not any(volumes(project).values())

@@ -24,7 +24,7 @@ REFUSED, STOPPED = 3, 75
 
 @contextmanager
 def firewall(rack, host, *rule):
-    """A rule on a host, for a while."""
+    """Set an iptables rule on a host inside the `with` block."""
     rack.root(host, "iptables", "-I", *rule)
     try:
         yield
@@ -34,7 +34,7 @@ def firewall(rack, host, *rule):
 
 @pytest.fixture
 def preflight(rack):
-    """`muster preflight --json` on the first two nodes; gives the exit code and the verdict."""
+    """Run `muster preflight --json` on the first two nodes; returns the exit code and the verdict."""
     hosts = rack.hosts[:2]
 
     def run(*options):
@@ -52,13 +52,13 @@ def left_there(rack, host):
     return pids + rack.on(host, "docker", "ps", "--all", "--quiet", "--filter", "label=muster.preflight")
 
 
-def test_healthy_hosts_are_green_and_nothing_stays(rack, preflight):
+def test_healthy_hosts_pass_and_no_probe_stays(rack, preflight):
     code, verdict = preflight()
     assert (code, verdict["ok"], verdict["cause"]) == (0, True, "")
     assert all(left_there(rack, host) == "" for host in rack.hosts[:2])
 
 
-def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tmp_path):
+def test_the_rehearsal_finds_a_fault_that_no_probe_sees_and_leaves_nothing(rack, tmp_path):
     hosts, file = rack.hosts[:2], tmp_path / "cluster.toml"
     tables = "".join(f'[[hosts]]\nname = "{host}"\n' for host in hosts)
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config)}
@@ -72,11 +72,11 @@ def test_the_rehearsal_finds_what_only_the_run_would_and_leaves_nothing(rack, tm
     code, verdict = preflight("")
     assert (code, verdict["cause"], verdict["groups"]["proof"]) == (0, "", "ok")
     assert verdict["rehearsed"].startswith("2 ranks met")
-    # torch refuses it at its import; no probe imports torch.
+    # torch refuses this value when it is imported; no probe imports torch.
     code, verdict = preflight('environment = { TORCH_LOGS = "nonsense" }')
     assert (code, verdict["cause"], verdict["hosts"]) == (REFUSED, "proof-failed", hosts)
     assert "failed at `import torch`: ValueError: Invalid log settings" in verdict["findings"][0]["text"]
-    # A probe that failed ends with its connection: its container a moment after the command, on a busy machine.
+    # A failed probe ends with its connection. On a busy machine, its container ends a moment after the command.
     for host in hosts:
         until(lambda host=host: left_there(rack, host) == "", f"{host} to be empty", 30)
     assert all(".rehearsal-" not in rack.on(host, "ls", "-A", ".muster/runs") for host in hosts)
@@ -116,7 +116,7 @@ def test_a_dropped_rendezvous_port_is_named_with_its_host_and_fix(rack, prefligh
             rack.on(step.host, command.replace(" -I ", " -D "))
 
 
-def test_data_ports_that_are_closed_on_one_node_are_told_from_the_rendezvous_port(rack, preflight):
+def test_closed_data_ports_are_distinguished_from_a_closed_rendezvous_port(rack, preflight):
     first = rack.hosts[0]
     with firewall(rack, first, "INPUT", "-p", "tcp", "--dport", "30000:65535", "--syn", "-j", "DROP"):
         code, verdict = preflight()
@@ -132,7 +132,7 @@ def test_a_host_that_cannot_be_reached_by_ssh_is_part_of_the_verdict(rack):
 
 
 def started(rack, *options, **streams):
-    """`muster preflight` on the first two nodes, in the background."""
+    """Start `muster preflight` on the first two nodes in the background."""
     env = os.environ | {"MUSTER_SSH_CONFIG": str(rack.ssh_config), "TERM": "xterm"}
     line = [FAB, "preflight", "--hosts", ",".join(rack.hosts[:2]), "--quick", "--port=29500", *options]
     return subprocess.Popen(line, cwd=HOME, env=env, **streams)
@@ -140,7 +140,7 @@ def started(rack, *options, **streams):
 
 @pytest.fixture
 def dropping(rack):
-    """The first host drops the rendezvous port: preflight takes more than two seconds."""
+    """Let the first host drop packets to the rendezvous port, so that preflight takes more than two seconds."""
     with firewall(rack, rack.hosts[0], "INPUT", "-p", "tcp", "--dport", "29500", "-j", "DROP"):
         yield rack
 
@@ -164,7 +164,7 @@ def test_a_page_that_cannot_be_written_is_an_error_of_two_lines(rack, name, code
     assert [line.split(":")[0] for line in err.splitlines()] == ["error", "hint"]
 
 
-def test_who_watches_sees_how_far_it_is_and_it_is_gone_afterwards(dropping):
+def test_a_terminal_shows_progress_which_is_erased_at_the_end(dropping):
     ours, theirs = pty.openpty()
     process = started(dropping, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
@@ -206,7 +206,7 @@ def test_independent_faults_of_two_hosts_are_each_named(rack, tmp_path):
     assert all(finding["fix"] for finding in verdict["findings"])
 
 
-def test_an_engine_that_is_away_is_no_other_software_of_the_others(rack, tmp_path):
+def test_a_missing_engine_is_not_also_reported_as_different_software(rack, tmp_path):
     cluster = rack_faults.FaultyHosts(rack, rack.hosts[:2], tmp_path)
     with rack_faults.TROUBLES["docker_is_not_installed"].on_host(cluster, cluster.hosts[1]):
         code, verdict = cluster.preflight()

@@ -1,4 +1,4 @@
-"""An image that lies in a registry: who of the hosts fetches it there, who gets it from another host, and with what."""
+"""An image in a registry: which hosts pull it, which get it from another host, and with which credentials."""
 
 import base64
 import hashlib
@@ -41,7 +41,7 @@ class Puller(Control):
         return self.fab("push", "--json", "--image", self.registry.image, *words, hosts=hosts or self.hosts)
 
     def given(self):
-        """What each host got of the registry, in parts of the image."""
+        """How much each host got from the registry, as a fraction of the image."""
         counted = {host: self.registry.given[self.addresses[self.rack.container(host)]] for host in self.hosts}
         return {host: count / SIZE for host, count in counted.items()}
 
@@ -49,13 +49,13 @@ class Puller(Control):
         (self.home / "config.json").write_text(json.dumps({"auths": {self.registry.name: {"auth": LOGIN}}}))
 
     def has_image(self, host):
-        """Whether an image of the registry's layer is there, under a name or under none."""
+        """Whether the host has an image with the registry's layer, named or not."""
         layer = next(digest for digest, data in self.registry.blobs.items() if len(data) > SIZE)
         ids = self.rack.on(host, "docker image ls --all --quiet --no-trunc | sort -u").split()
         return layer in self.rack.on(host, "docker", "image", "inspect", "--format", "'{{.RootFS.Layers}}'", *ids)
 
     def clear(self):
-        """No host has the image, or anything of a push of it."""
+        """Remove from all hosts the image and everything that a push of it made."""
         for host in self.hosts:
             layer = next(digest for digest, data in self.registry.blobs.items() if len(data) > SIZE)
             for image in self.rack.on(host, "docker image ls --all --quiet --no-trunc | sort -u").split():
@@ -89,11 +89,11 @@ def rows(done):
 
 
 def by_others(row):
-    """Bytes that a host got from other hosts. Muster's own small layer may come so in any push; the base is SIZE."""
+    """Bytes that a host got from other hosts. In any push this may be Muster's own small layer; the base has SIZE."""
     return sum(count for source, count in row["sources"].items() if source.startswith("rack-"))
 
 
-def test_hosts_that_share_one_slow_way_get_it_from_the_first_that_pulled(puller):
+def test_hosts_behind_a_shared_slow_link_get_the_image_from_the_first_that_pulled(puller):
     puller.registry.rate = SIZE // 20
     done = puller.push()
     pushed = rows(done)
@@ -104,13 +104,13 @@ def test_hosts_that_share_one_slow_way_get_it_from_the_first_that_pulled(puller)
     assert by_others(pushed["rack-1"]) < SIZE
 
 
-def test_each_host_pulls_where_that_is_fast(puller):
+def test_each_host_pulls_from_a_fast_registry(puller):
     pushed = rows(puller.push())
     assert all(0.99 < part < 1.05 for part in puller.given().values())
     assert all(puller.registry.name in row["sources"] and by_others(row) < SIZE for row in pushed.values())
 
 
-def test_what_one_host_has_is_neither_pulled_nor_sent_again(puller):
+def test_layers_that_one_host_has_are_neither_pulled_nor_sent_again(puller):
     rows(puller.push(hosts=puller.hosts[-1:]))
     puller.registry.only = {"nobody"}
     pushed = rows(puller.push())
@@ -119,7 +119,7 @@ def test_what_one_host_has_is_neither_pulled_nor_sent_again(puller):
     assert all(map(puller.has_image, puller.hosts))
 
 
-def test_a_host_without_a_way_to_the_registry_gets_it_from_one_that_has_one(puller):
+def test_a_host_that_cannot_reach_the_registry_gets_the_image_from_one_that_can(puller):
     puller.registry.only = {puller.addresses[puller.rack.container("rack-2")]}
     rows(puller.push())
     assert puller.given()["rack-1"] == puller.given()["rack-3"] == 0
@@ -145,7 +145,7 @@ def test_a_private_image_is_pulled_with_a_token_and_no_host_gets_the_login(pulle
         assert not puller.rack.on(host, planted)
 
 
-def test_without_a_login_here_it_says_where_to_log_in(puller):
+def test_a_push_without_a_login_says_where_to_log_in(puller):
     puller.registry.is_private = True
     done = puller.push()
     assert done.returncode == 1
@@ -162,7 +162,7 @@ def test_a_registry_that_sends_the_login_elsewhere_gets_none(puller, realm):
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller, how):
+def test_after_a_push_is_ended_no_host_keeps_pulling_and_nothing_stays(puller, how):
     puller.registry.rate = SIZE // 60
     pushing = puller.background(puller.line("push", "--image", puller.registry.image), **QUIET)
     until(lambda: sum(puller.given().values()) > 0.1, "the first bytes of a pull", 30)
@@ -182,7 +182,7 @@ def test_after_a_push_is_ended_no_host_goes_on_pulling_and_nothing_stays(puller,
 
 @pytest.mark.holds("road-closed")
 @pytest.mark.parametrize("store", ["classic", "containerd"])
-def test_an_engine_takes_no_layer_that_is_another_than_its_digest_says(rack, store):
+def test_an_engine_accepts_no_layer_that_does_not_match_its_digest(rack, store):
     host = next(host for host in rack.hosts if rack.store(host) == store)
     layer, other = layer_of(20_000), layer_of(20_000)
     named = f"sha256:{hashlib.sha256(layer).hexdigest()}"
@@ -192,7 +192,7 @@ def test_an_engine_takes_no_layer_that_is_another_than_its_digest_says(rack, sto
         line = ["docker", "exec", "-i", rack.container(host), "docker", "load"]
         done = subprocess.run(line, input=b"".join(stream.chunks()), capture_output=True, timeout=60)
         assert (done.returncode == 0) is loads, done.stderr
-        # A name may stay in containerd's store; no container can be made of it.
+        # A name may stay in containerd's store, but no container can be made from it.
         runs = "docker create --pull never --name lies muster-test-lies true >/dev/null 2>&1; echo $?; docker rm lies"
         assert rack.on(host, f"{runs} >/dev/null 2>&1; true").startswith("0") is loads
     rack.on(host, "docker", "image", "rm", "muster-test-lies")

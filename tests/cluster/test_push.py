@@ -1,4 +1,4 @@
-"""`muster push` on the rack: what goes over the wire, what is said of it, what is refused before anything is sent."""
+"""`muster push` on the rack: what goes over the wire, what is reported, what is refused before anything is sent."""
 
 import json
 import os
@@ -14,7 +14,7 @@ MB = 1_000_000
 
 
 class Pusher(Control):
-    """A user with a folder and two hosts, one of either image store."""
+    """A user with a folder and two hosts, one with each image store."""
 
     def __init__(self, rack, folder):
         super().__init__(rack)
@@ -25,24 +25,24 @@ class Pusher(Control):
         return self.fab("push", "--image", BASE, "--folder", str(self.folder), *words, hosts=hosts)
 
     def change(self, size):
-        """New code, which no compression makes smaller."""
+        """Write new code of random bytes, which no compression makes smaller."""
         (self.folder / "train.py").write_text("print('training')\n")
         (self.folder / "code.bin").write_bytes(random.randbytes(size))
 
     def received(self):
-        """Bytes that came in so far, by host."""
+        """Bytes received so far, by host."""
         count = ("cat", "/sys/class/net/eth0/statistics/rx_bytes")
         return {host: int(self.rack.on(host, *count)) for host in self.hosts}
 
     def sees(self, row, *words):
-        """What a command says in a container of the image with the folder that a push told of, on that row's host."""
+        """What a command prints on `row`'s host, in a container with the folder of `row`, the report of a push."""
         mount = f"type=bind,source=$HOME/.muster/folders/$(uname -n)/{row['folder']},target=/workspace,readonly"
         entry, *rest = words
         options = f'--mount "{mount}" --workdir /workspace --entrypoint {entry}'
         return self.rack.on(row["host"], f"docker run --rm --network none {options} {self.tag} {' '.join(rest)}")
 
     def layers(self):
-        """The layers of the image, by host; an image that is not there has none."""
+        """The layers of the image, by host; none for a host without the image."""
         look = f"docker image inspect --format '{{{{json .RootFS.Layers}}}}' {self.tag} 2>/dev/null || echo '[]'"
         return {host: json.loads(self.rack.on(host, look).splitlines()[-1]) for host in self.hosts}
 
@@ -59,7 +59,7 @@ def pusher(rack, tmp_path):
 
 
 def messages(done):
-    """What --json says: an object a line, by host."""
+    """The objects that --json prints, one per line, by host."""
     assert done.returncode == 0, done.stderr
     rows = map(json.loads, done.stdout.splitlines())
     return {row["host"]: row for row in rows if row["kind"] in ("pushed", "would push")}
@@ -113,7 +113,7 @@ def test_a_dry_run_says_what_would_be_sent_and_sends_nothing(pusher):
     assert (pusher.layers(), kept(pusher)) == before
 
 
-def test_every_host_that_cannot_take_it_is_named_before_any_is_sent_to(pusher):
+def test_every_unreachable_host_is_named_before_anything_is_sent(pusher):
     done = pusher.push(hosts=[*pusher.hosts, "no-such-host.invalid", "127.0.0.1:1"])
     assert done.returncode == 1
     assert "2 of 4 hosts failed" in done.stderr
@@ -122,7 +122,7 @@ def test_every_host_that_cannot_take_it_is_named_before_any_is_sent_to(pusher):
     assert not any(pusher.layers().values())
 
 
-def test_a_host_whose_engine_does_not_answer_keeps_the_others_from_being_sent_to(pusher):
+def test_if_one_engine_does_not_answer_nothing_is_sent_to_any_host(pusher):
     good, bad = pusher.hosts
     pusher.rack.root(
         bad, "sh", "-c", "printf '#!/bin/sh\\nexec /usr/bin/docker -H unix:///no \"$@\"' >/usr/local/bin/docker"
@@ -148,7 +148,7 @@ def test_odd_file_names_arrive_as_they_are(pusher):
 
 
 def test_a_dockerfile_is_built_here_and_only_what_it_adds_is_sent(pusher, tmp_path):
-    assert pusher.push().returncode == 0  # the base is there
+    assert pusher.push().returncode == 0  # the hosts then have the base
     context = tmp_path / f"built-{os.getpid()}"
     context.mkdir()
     (context / "Dockerfile").write_text(f"FROM {BASE}\nCOPY added.bin /added.bin\n")
@@ -182,7 +182,7 @@ while not pathlib.Path("/muster/run/end").exists():
 
 
 def kept(pusher):
-    """For each host, the digests of its folders, and whether a container has them."""
+    """For each host, the digests of its folders, and whether a container uses each."""
     rows = [json.loads(line) for line in pusher.fab("clean", "--json").stdout.splitlines()]
     folders = [row for row in rows if row["what"] == "folders"]
     return [{row["name"]: row["used"] for row in folders if row["host"] == host} for host in pusher.hosts]
@@ -207,7 +207,7 @@ def test_a_run_keeps_its_folder_while_the_next_one_is_pushed(pusher):
         assert all(line["bytes"] < 10_000 for line in sent.values())
         (second,) = {line["folder"] for line in sent.values()}
         assert kept(pusher) == [{first: True, second: False}] * 2
-        # A node that its engine starts again finds the folder of its own run.
+        # When its engine restarts a node, the node finds the folder of its own run.
         node = f"muster-{pusher.run}"
         look = f"docker restart {node} >/dev/null; docker exec {node} grep -c VERSION.1 /workspace/train.py"
         assert [pusher.rack.on(host, look).strip() for host in pusher.hosts] == ["1", "1"]
@@ -219,7 +219,7 @@ def test_a_run_keeps_its_folder_while_the_next_one_is_pushed(pusher):
     assert kept(pusher) == [{}] * 2
 
 
-def test_two_folders_of_one_content_are_one_folder_on_a_host_and_the_second_costs_nothing(pusher, tmp_path):
+def test_two_folders_with_equal_content_are_one_folder_on_a_host_and_sent_once(pusher, tmp_path):
     twin = tmp_path / "twin"
     shutil.copytree(pusher.folder, twin)
     first = messages(pusher.push("--json"))

@@ -1,4 +1,4 @@
-"""The Python API on the rack, from a thread, as a notebook or a program uses it. It prints nothing."""
+"""The Python API on the rack, used from a thread, as in a notebook or a program. It prints nothing."""
 
 import threading
 
@@ -16,7 +16,7 @@ def cluster(control, monkeypatch):
     return api.Cluster(control.hosts)
 
 
-def test_a_run_is_started_followed_read_and_fetched_from_a_thread_without_a_word(cluster, control, tmp_path, capfd):
+def test_a_thread_can_start_follow_read_and_fetch_a_run_and_prints_nothing(cluster, control, tmp_path, capfd):
     (tmp_path / "train.py").write_text(
         "import os, sys\nprint('rank', os.environ['RANK'], sys.argv[1:], flush=True)\nopen('out.txt', 'w').write('x')\n"
     )
@@ -40,7 +40,7 @@ def test_a_run_is_started_followed_read_and_fetched_from_a_thread_without_a_word
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_wait_that_ends_early_leaves_the_run(cluster, control):
+def test_a_wait_that_times_out_leaves_the_run_alone(cluster, control):
     run = cluster.deploy(folder=SLOW[1], arguments="--recipe slow.py --steps 1000000", image=BASE, run=control.run)
     with pytest.raises(TimeoutError):
         run.wait(1)

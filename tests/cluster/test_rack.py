@@ -1,4 +1,4 @@
-"""The rack is what it says: hosts with SSH and an engine, that know each other, reboot, and leave nothing behind."""
+"""The rack has real hosts: they have SSH and an engine, know each other, can reboot, and leave nothing behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lab.waiting import until
 
 
 def by_label(rack):
-    """What this machine's engine has of a rack."""
+    """A rack's containers, volumes and networks on this machine's engine."""
     kinds = {"container": ["ps", "-aq"], "volume": ["volume", "ls", "-q"], "network": ["network", "ls", "-q"]}
     objects = {}
     for kind, words in kinds.items():
@@ -21,7 +21,7 @@ def by_label(rack):
     return objects
 
 
-def test_every_host_gives_a_user_without_root_an_engine_of_its_own(rack):
+def test_every_host_has_its_own_engine_for_a_user_without_root(rack):
     assert rack.size >= 3
     assert all(rack.on(host, "id", "-u") != "0" for host in rack.hosts)
     engines = [rack.on(host, "docker", "info", "--format", "{{.ID}}") for host in rack.hosts]
@@ -30,7 +30,7 @@ def test_every_host_gives_a_user_without_root_an_engine_of_its_own(rack):
 
 
 def test_host_keys_are_known_beforehand_and_no_two_are_alike(rack):
-    # StrictHostKeyChecking is on in the configuration, so each answer above was from a key already known.
+    # StrictHostKeyChecking is on in the configuration, so each host above answered with a key that was known already.
     known = (rack.ssh_config.parent / "known_hosts").read_text().split("\n")
     keys = [line.split()[2] for line in known if " ssh-ed25519 " in line]
     assert len(set(keys)) == len(keys) >= rack.size
@@ -50,7 +50,7 @@ def test_the_last_host_has_the_containerd_store_and_the_others_the_classic_one(r
 
 @pytest.mark.parametrize("host", ["rack-1", "rack-3"], ids=["classic", "containerd"])
 def test_a_host_runs_containers_on_its_own_network(rack, host):
-    """An image of a few files, made on the host: no registry, and none of the base images is needed."""
+    """The image is made of a few files on the host, so the test needs neither a registry nor a base image."""
     files = "usr/bin/cat lib64/ld-linux-x86-64.so.2 lib/x86_64-linux-gnu/libc.so.6"
     rack.on(host, f"tar -C / -hc {files} | docker import - rack-test:1")
     try:
@@ -100,7 +100,7 @@ def test_a_second_rack_is_refused_and_says_where_the_first_is(jump_rack):
     ("options", "complaint"),
     [({"NODES": "0"}, "NODES=0"), ({"STORE": "zfs"}, "STORE=zfs"), ({"NODES": 1, "JUMP": 1}, "nothing to jump from")],
 )
-def test_what_cannot_be_is_refused(docker, options, complaint):
+def test_impossible_options_are_refused(docker, options, complaint):
     rack = Rack("test-refused", 0)
     refused = make("rack", RACK=rack.name, **options)
     assert refused.returncode != 0

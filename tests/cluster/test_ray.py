@@ -1,4 +1,4 @@
-"""`muster ray` on three hosts of the rack, with the real Ray that the folder's requirements.txt names."""
+"""`muster ray` on three hosts of the rack, with the real Ray that the folder's requirements.txt lists."""
 
 import json
 import os
@@ -22,7 +22,7 @@ LEFT = "pgrep -c 'raylet|gcs_server' || true"
 
 @pytest.fixture
 def ray(rack, tmp_path):
-    """The example's folder, and `fab` in it; nothing of its run is left."""
+    """A copy of the example's folder, and `fab` in it; its run is removed after the test."""
     shutil.copytree(HOME / "examples/ray", tmp_path, dirs_exist_ok=True)
     name, hosts = f"test-{uuid.uuid4().hex[:8]}", rack.hosts[:3]
     environment = {**os.environ, "MUSTER_SSH_CONFIG": str(rack.ssh_config), "PYTHONPATH": str(HOME)}
@@ -56,7 +56,7 @@ def log(ray, rank=0, host=None):
 
 
 def has_all(ray):
-    """Whether Ray itself says that all three hosts are in its cluster."""
+    """Whether Ray itself lists all three hosts in its cluster."""
     done = ray("exec", "--rank", "0", "--", "env", "RAY_AUTH_MODE=token", "ray", "status")
     return done.stdout.partition("Active:")[2].partition("Pending:")[0].count("1 node_") == 3
 
@@ -73,14 +73,14 @@ def test_a_driver_uses_every_host_and_the_cluster_ends_with_it(ray):
         assert ray.rack.root(host, "sh", "-c", LEFT) == "0"
 
 
-def test_the_end_of_the_driver_is_the_runs_and_names_its_error(ray):
+def test_a_failed_driver_ends_the_run_with_its_error(ray):
     (ray.folder / "wrong.py").write_text("import ray\nray.init()\nraise ValueError('bad sample 7')\n")
     done = ray("ray", *ray.image, "wrong.py")
     assert done.returncode == 1
     assert f"head on {ray.hosts[0]}: wrong.py ended with code 1: ValueError: bad sample 7" in done.stdout + done.stderr
 
 
-def test_a_killed_worker_comes_back_and_the_loop_goes_on(ray):
+def test_a_killed_worker_comes_back_and_training_continues(ray):
     run = ray.start("ray", *ray.image, "train_rl.py", "--rounds", "4000")
     try:
         waiting.until(lambda: "round 3:" in log(ray), "it trains", 240)
@@ -99,7 +99,7 @@ def test_a_killed_worker_comes_back_and_the_loop_goes_on(ray):
         assert not ray.rack.on(host, f"docker ps -q --filter label=muster.run={ray.id}").split()
 
 
-def test_without_a_driver_it_stays_until_it_is_stopped_and_its_dashboard_is_on_loopback(ray):
+def test_a_cluster_without_a_driver_stays_until_stopped_with_its_dashboard_on_loopback(ray):
     started = ray("ray", *ray.image, "--detach")
     assert started.returncode == 0, started.stdout + started.stderr
     head = ray.hosts[0]

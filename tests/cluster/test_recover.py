@@ -1,4 +1,4 @@
-"""Bad luck on the rack: nodes, hosts, engines, links and the control side die while a run goes on."""
+"""Failures on the rack: nodes, hosts, engines, links and the control side die during a run."""
 
 import json
 import re
@@ -15,14 +15,14 @@ FOREVER = forever("--checkpoint-every 10")
 
 
 class Run(Control):
-    """A run of our trainer on all hosts, followed by a `muster deploy` whose words are kept."""
+    """A run of Muster's trainer on all hosts, followed by a `muster deploy` whose output is kept in `log`."""
 
     def __init__(self, rack, log):
         super().__init__(rack)
         self.hosts, self.log, self.fab_deploy = rack.hosts, log, None
 
     def begin(self, *words, **variables):
-        """Start it, and wait until it has a checkpoint to go on from."""
+        """Start the run, and wait until it has a checkpoint from which it can continue."""
         line = self.line("deploy", "--run", self.run, "--image", BASE, *FOREVER, *words)
         self.follow(line, **variables)
         waiting.until(lambda: self.saved() and self.step() > 10, "a checkpoint and the steps behind it", 180)
@@ -38,7 +38,7 @@ class Run(Control):
         return [event["step"] for event in waiting.events(self.dir, 0, "resumed")]
 
     def goes_on(self, resumes=1):
-        """Wait until it went on from a checkpoint that often, and trained since."""
+        """Wait until the run has continued `resumes` times from a checkpoint, and has trained since."""
         waiting.until(lambda: len(self.resumes()) >= resumes, f"resume number {resumes}", 240)
         assert self.resumes()[-1] >= 10
         waiting.until(lambda: self.step() > self.resumes()[-1] + 2, "steps after the resume", 120)
@@ -47,7 +47,7 @@ class Run(Control):
         waiting.until(lambda: words in self.log.read_text(), f"the words {words!r}", seconds)
 
     def stop(self):
-        """`muster stop` ends it everywhere, with a checkpoint, and leaves nothing."""
+        """End the run everywhere with `muster stop`; it must leave nothing."""
         assert self.fab("stop", "--run", self.run).returncode == 0
         assert self.fab_deploy.wait(90) == 75
         waiting.until(lambda: not self.traces(), "the hosts to be clean")
@@ -66,18 +66,18 @@ def run(rack, tmp_path):
     made.clean()
 
 
-def test_a_node_that_is_killed_comes_back_and_the_run_goes_on(run):
+def test_a_killed_node_comes_back_and_the_run_continues(run):
     run.begin()
     run.rack.root(run.hosts[1], "pkill", "-9", "-f", "trainer[.]node agent")
     run.goes_on()
-    # How it ended is told where its engine was seen before it had started it again.
+    # The log says how the node ended only if its engine was asked before it had restarted the node.
     again = rf"^{run.hosts[1]} (\(rank 1\) .*restarting it|restarts)"
     lost = re.search(again, run.log.read_text(), re.MULTILINE)
     assert lost, run.log.read_text()
     run.stop()
 
 
-def test_a_host_that_reboots_comes_back_and_the_run_goes_on(run):
+def test_a_rebooted_host_comes_back_and_the_run_continues(run):
     run.begin()
     run.docker("restart", run.hosts[1])
     run.goes_on()
@@ -119,7 +119,7 @@ def test_a_host_whose_links_are_cut_is_found_again_and_nothing_is_lost(run):
     run.stop()
 
 
-def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
+def test_a_host_that_stays_away_is_named_and_the_others_resume_without_it(run):
     run.begin("--wait-lost", "15s")
     gone, left = run.hosts[2], run.hosts[:2]
     run.docker("kill", gone)
@@ -144,7 +144,7 @@ def test_a_host_that_stays_away_is_named_and_the_others_go_on_without_it(run):
     waiting.until(lambda: not run.traces(), "all hosts to be clean")
 
 
-def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_ended(run):
+def test_a_closed_terminal_leaves_the_run_and_a_later_stop_says_how_it_ended(run):
     run.begin()
     run.fab_deploy.send_signal(signal.SIGHUP)
     assert run.fab_deploy.wait(30) == DETACHED
@@ -169,7 +169,7 @@ def test_a_terminal_that_goes_away_leaves_the_run_going_and_stop_says_how_it_end
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
-def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run):
+def test_a_manually_killed_node_stays_away_and_stop_says_how_far_the_run_came(run):
     run.begin()
     run.fab_deploy.send_signal(signal.SIGHUP)
     assert run.fab_deploy.wait(30) == DETACHED
@@ -185,7 +185,7 @@ def test_a_node_killed_by_hand_stays_away_and_stop_says_how_far_the_run_came(run
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
-def test_the_commands_of_the_page_break_a_run_which_goes_on_after_each_and_leaves_nothing(run):
+def test_a_run_survives_each_command_of_the_survival_page_and_leaves_nothing(run):
     page = (HOME / "docs/explanation/what-survives.md").read_text()
     typed = dict(re.findall(r"^ssh gpu-([abc]) '(.+?)'", page, re.MULTILINE))
     run.begin()
@@ -218,7 +218,7 @@ def test_a_failing_script_is_named_with_host_rank_code_and_last_lines(run, tmp_p
     waiting.until(lambda: not run.traces(), "the hosts to be clean")
 
 
-def test_hosts_behind_a_jump_host_train_as_any_other(jump_rack, tmp_path):
+def test_hosts_behind_a_jump_host_train_like_any_other(jump_rack, tmp_path):
     run = Run(jump_rack, tmp_path / "told")
     try:
         done = run.deploy("--args", "--steps 20")

@@ -1,4 +1,4 @@
-"""What `muster deploy` refuses, on the rack: every host at fault is named, none has anything of the run afterwards."""
+"""What `muster deploy` refuses on the rack: it names every host at fault, and leaves nothing of the run on any."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ RUN = f"refused-{uuid.uuid4().hex[:8]}"
 
 
 class User:
-    """Somebody with a folder of code and the hosts of the rack."""
+    """A user with a folder of code and the hosts of the rack."""
 
     def __init__(self, rack, folder):
         self.rack, self.folder, self.hosts = rack, folder, rack.hosts[:2]
@@ -32,14 +32,14 @@ class User:
         return subprocess.run(line, cwd=HOME, env=self.environment, capture_output=True, text=True, timeout=120)
 
     def is_clean(self):
-        """Whether neither the hosts nor this machine know the run."""
+        """Whether neither the hosts nor this machine have anything of the run."""
         command = f"docker ps -aq --filter label=muster.run={RUN}; ls -d ~/.muster/runs/{RUN}* 2>/dev/null; true"
         answers = [self.rack.on(host, command) for host in self.hosts]
         return not any(answers) and not (HOME / "runs" / RUN).exists()
 
     @contextmanager
     def instead(self, host, name, script):
-        """A command of the host's is another one meanwhile."""
+        """Replace a command of the host by a script inside the `with` block."""
         path = f"/usr/local/bin/{name}"
         self.rack.root(host, "sh", "-c", f"printf '%s\\n' '#!/bin/sh' '{script}' >{path}; chmod 755 {path}")
         try:
@@ -56,7 +56,7 @@ def user(rack, tmp_path):
 
 @contextmanager
 def dropped(rack, host, port=29500):
-    """A firewall on the host that answers nothing on a port."""
+    """Let a firewall on the host drop all packets to a port."""
     rule = ("INPUT", "-p", "tcp", "--dport", str(port), "-j", "DROP")
     rack.root(host, "iptables", "-I", *rule)
     try:
@@ -73,13 +73,13 @@ def test_hosts_that_cannot_reach_each_other_are_refused_by_preflight(user):
     assert done.returncode == 3, done.stderr
     assert "TCP 29500 is dropped between" in done.stderr
     assert user.is_clean()
-    # A dry run does not probe: it tries the one port, and names every host.
+    # A dry run does not probe: it tries only this port, and names every host.
     assert "2 of 2 hosts failed" in planned.stderr
     assert f"{first}: cannot reach {user.rack.address(second)}:29500 from here: packets are dropped" in planned.stderr
     assert f"{second}: cannot reach {user.rack.address(first)}:29500 from here: packets are dropped" in planned.stderr
 
 
-def test_a_full_disk_is_told_before_any_host_is_sent_to(user):
+def test_a_full_disk_is_reported_before_anything_is_sent(user):
     (user.folder / "code.bin").write_bytes(os.urandom(12_000_000))
     second = user.hosts[1]
     received = {host: int(user.rack.on(host, "cat", "/sys/class/net/eth0/statistics/rx_bytes")) for host in user.hosts}
@@ -89,7 +89,7 @@ def test_a_full_disk_is_told_before_any_host_is_sent_to(user):
     assert done.returncode == 1
     assert second in done.stderr
     assert "docker system df" in done.stderr
-    for host, before in received.items():  # preflight's own calls are 2 MB large
+    for host, before in received.items():  # preflight itself sends 2 MB
         assert int(user.rack.on(host, "cat", "/sys/class/net/eth0/statistics/rx_bytes")) - before < 6_000_000
     assert user.is_clean()
 
@@ -145,8 +145,8 @@ def test_a_secret_in_the_command_is_refused_and_not_repeated(user):
     assert user.is_clean()
 
 
-def test_the_holder_of_a_lock_is_named_though_the_port_is_taken_as_well(user, monkeypatch):
-    """Two deploys at the same moment: who comes second shall hear of the first, not of what that one started."""
+def test_the_holder_of_a_lock_is_named_even_if_the_port_is_taken_too(user, monkeypatch):
+    """Of two deploys at the same moment, the second must be told about the first, not about what the first started."""
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(user.rack.ssh_config))
     first = user.hosts[0]
     with (

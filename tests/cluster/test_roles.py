@@ -1,4 +1,4 @@
-"""A run of several roles on three hosts of the rack, from one cluster.toml; each decides by itself."""
+"""A run of several roles on three hosts of the rack, from one cluster.toml; each role decides for itself."""
 
 import json
 import os
@@ -20,7 +20,7 @@ FAB = Path(sys.executable).with_name("fab")
 
 @pytest.fixture
 def run(rack, tmp_path):
-    """The example with the rack's hosts in its file, and `fab` in that folder; nothing of its run is left."""
+    """A copy of the example with the rack's hosts in its file, and `fab` in it; its run is removed after the test."""
     shutil.copytree(HOME / "examples/roles", tmp_path, dirs_exist_ok=True)
     file = tmp_path / "cluster.toml"
     text = file.read_text()
@@ -65,7 +65,9 @@ def test_without_a_follower_a_killed_worker_comes_back_and_the_run_ends_by_itsel
     def rows():
         return [json.loads(line) for line in run.rack.on(worker, events).splitlines()]
 
-    began = [row["pid"] for row in rows() if row["kind"] == "began"]  # a rank that is forked has torchrun's words in ps
+    began = [
+        row["pid"] for row in rows() if row["kind"] == "began"
+    ]  # `ps` shows torchrun's command line for a forked rank
     killed = time.time()
     run.rack.on(worker, f"docker exec muster-{run.id} sh -c 'kill -9 {began[-1]}'")
 

@@ -1,6 +1,6 @@
-"""Two users of one host's engine, and one id: what is the other's stays as it is, whoever fails, stops or cleans.
+"""Two users share a host's engine and a run id: neither one's failed start, stop or clean changes the other's things.
 
-Two hosts of a rack, each with a second user who may use Docker; the second one comes as an attacker, or by accident.
+The rack's first host has a second user who may use Docker. This user acts as an attacker, or by accident.
 """
 
 import json
@@ -21,12 +21,12 @@ import sys
 from deploy.commands import main as cli
 sys.exit(cli.run(sys.argv[1:]))
 """
-# Where both looked before either had started: the refusal does not see the other, the engine refuses the name.
+# Both users checked before either had started: the check does not see the other's run, but the engine refuses the name.
 RACE = f"from deploy.hosts import which_run\nwhich_run.refuse_foreign = lambda *_: None\n{PROGRAM}"
 
 
 class User:
-    """Somebody with a machine of their own who deploys to the rack's first host; `name` is the login there."""
+    """A person with their own machine who deploys to the rack's first host, with the login `name`."""
 
     def __init__(self, rack, folder, name):
         self.rack, self.name, self.host, self.folder = rack, name, rack.hosts[0], folder / name
@@ -46,7 +46,7 @@ class User:
 
 @pytest.fixture(scope="module")
 def users(rack, tmp_path_factory):
-    """alice, who is `muster` there, with a run that trains; and bob."""
+    """alice, whose login is `muster` and who has a live run, and bob."""
     host, folder = rack.hosts[0], tmp_path_factory.mktemp("users")
     rack.root(host, "useradd", "--create-home", "--shell", "/bin/bash", "--groups", "docker", "bob")
     rack.root(host, "cp", "-r", "/home/muster/.ssh", "/home/bob/.ssh")
@@ -64,7 +64,7 @@ def users(rack, tmp_path_factory):
 
 
 def containers(user):
-    """Containers of alice's run, whoever's, as the engine lists them."""
+    """The containers of alice's run as the engine lists them, whoever owns them."""
     return user.rack.on(
         user.host, f"docker ps -a --filter label=muster.run={user.run} --format '{{{{.ID}}}} {{{{.Status}}}}'"
     )
@@ -72,7 +72,7 @@ def containers(user):
 
 @pytest.fixture
 def stays(users):
-    """alice's container is the same at the end, and goes on; her folder is there."""
+    """Check after the test that alice's container is the same and still runs, and that her folder exists."""
     alice, _ = users
     before = containers(alice).split()[0]
     yield
@@ -85,7 +85,7 @@ def stays(users):
     ("task", "named"),
     [("stop", True), ("stop", False), ("attach", True), ("down", False), ("logs", True), ("fetch", True)],
 )
-def test_the_run_of_another_is_named_and_left(users, stays, task, named):
+def test_another_users_run_is_named_and_left_alone(users, stays, task, named):
     alice, bob = users
     done = bob.fab(task, *(("--run", alice.run) if named else ()))
     if task == "down":
@@ -98,7 +98,7 @@ def test_the_run_of_another_is_named_and_left(users, stays, task, named):
 
 
 @pytest.mark.holds("ours-only")
-def test_a_run_that_has_an_id_of_another_is_refused_before_anything_is_sent(users, stays):
+def test_another_users_run_id_is_refused_before_anything_is_sent(users, stays):
     alice, bob = users
     done = bob.deploy(alice.run)
     assert done.returncode != 0
@@ -107,7 +107,7 @@ def test_a_run_that_has_an_id_of_another_is_refused_before_anything_is_sent(user
 
 
 @pytest.mark.holds("own-start-only")
-def test_a_start_that_lost_the_race_for_an_id_takes_back_only_itself(users, stays):
+def test_a_start_that_lost_the_race_for_an_id_removes_only_its_own_things(users, stays):
     alice, bob = users
     done = bob.deploy(alice.run, program=RACE)
     assert "was not started" in done.stderr, done.stderr
@@ -116,7 +116,7 @@ def test_a_start_that_lost_the_race_for_an_id_takes_back_only_itself(users, stay
 
 
 @pytest.mark.holds("ours-only")
-def test_status_shows_whose_run_it_is_and_nothing_of_a_folder_of_that_name_here(users, stays):
+def test_status_shows_whose_run_it_is_and_ignores_the_callers_folder_of_that_name(users, stays):
     alice, bob = users
     planted = {"t": 1.0, "kind": "step", "step": 4711, "steps": 5000, "rank": 0}
     ranks = f"/home/bob/.muster/runs/{alice.run}/ranks"
@@ -128,7 +128,7 @@ def test_status_shows_whose_run_it_is_and_nothing_of_a_folder_of_that_name_here(
 
 
 @pytest.mark.holds("ours-only")
-def test_clean_neither_lists_nor_removes_what_another_has(users, stays):
+def test_clean_neither_lists_nor_removes_another_users_things(users, stays):
     alice, bob = users
     own = {name: f"muster-packages-{uid}-{uuid.uuid4().hex}" for name, uid in (("muster", 1000), ("bob", 1001))}
     for name, volume in own.items():
@@ -154,7 +154,7 @@ def test_clean_neither_lists_nor_removes_what_another_has(users, stays):
 
 
 @pytest.mark.holds("labelled-only")
-def test_a_container_that_only_says_that_it_is_ours_is_left(users, stays):
+def test_a_container_that_only_claims_to_be_ours_is_left_alone(users, stays):
     alice, bob = users
     image = bob.rack.on(bob.host, "docker image ls --quiet | head -n 1")
     labels = f"--label muster.run={alice.run} --label muster.node=a --label muster.user=bob"

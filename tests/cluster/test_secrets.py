@@ -1,6 +1,6 @@
-"""Planted secrets, searched for as root on the hosts of a run: in files, layers, configurations, logs, arguments.
+"""Root searches a run's hosts for planted secrets: in files, layers, configurations, logs and arguments.
 
-The hosts have one image store each. What is in the folder's layer: tests/hostile/test_secrets.py.
+The two hosts have different image stores. tests/hostile/test_secrets.py covers the folder's layer.
 """
 
 import os
@@ -27,7 +27,7 @@ while not os.path.exists("/muster/run/end"):
     time.sleep(0.1)
 """
 PLACES = "/home /root /tmp /var /run /etc /dev/shm"
-# What is asked is in a file: its words would stand on this search's own command line.
+# The patterns are in a file. Otherwise they would be on the command line of this search itself.
 SEARCH = f"""
 find {PLACES} -xdev -type f -cnewer /root/planted 2>/dev/null | xargs -r -d '\\n' grep -laF -f /root/planted 2>/dev/null
 hits() {{ grep -qaF -f /root/planted && echo "$1"; }}
@@ -46,7 +46,7 @@ done
 
 
 class Planted(Control):
-    """A run on two hosts with three planted values: a variable, a file and a variable that is none of the secrets."""
+    """A run on two hosts with planted values: secrets from variables and files, and a variable that is not secret."""
 
     def __init__(self, rack, folder):
         super().__init__(rack)
@@ -77,23 +77,23 @@ class Planted(Control):
         return [FAB, task, "--cluster", str(self.cluster), "--allow-folder", *words]
 
     def places(self):
-        """Where the secrets are to be found on the hosts, in no process's memory."""
+        """Where the secrets are found on the hosts, outside the memory of processes."""
         return [(host, hit) for host in self.hosts for hit in self.rack.root(host, "sh", "-c", SEARCH).splitlines()]
 
     def holders(self):
-        """Command names of processes that have a secret in their environment."""
+        """The processes (host and pid) that have a secret in their environment."""
         look = "grep -laF -f /root/planted /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3; true"
         return [(host, pid) for host in self.hosts for pid in self.rack.root(host, "sh", "-c", look).split()]
 
     def watched(self):
-        """Begin to look at all command lines of all users; what is returned ends it and gives what was seen."""
+        """Start to watch the command lines of all users; the returned function ends this and returns what was seen."""
         looking = []
         for host in self.hosts:
             self.rack.root(host, "sh", "-c", ": >/root/hits; : >/root/watch")
             looking.append(subprocess.Popen(["docker", "exec", self.rack.container(host), "sh", "-c", WATCH]))
 
         def seen():
-            for host in self.hosts:  # it sees what is there for a moment
+            for host in self.hosts:  # the watch must see this short process
                 self.rack.root(host, "sh", "-c", "sleep 2", DECOY)
                 self.rack.root(host, "rm", "/root/watch")
             for look in looking:
@@ -123,7 +123,7 @@ def run(rack, tmp_path):
 @pytest.mark.holds("variables-off-command-lines")
 @pytest.mark.holds("secret-source-stays")
 @pytest.mark.holds("secrets-masked")
-def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(run):
+def test_a_detached_run_exposes_no_secret_while_it_runs_when_it_ends_or_later(run):
     seen = run.watched()
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
@@ -152,7 +152,7 @@ def test_a_detached_run_leaves_no_secret_while_it_goes_on_at_its_end_and_after(r
 
 
 @pytest.mark.holds("secrets-nowhere")
-def test_a_container_that_is_killed_leaves_no_secret_and_neither_does_down(run):
+def test_neither_a_killed_container_nor_down_leaves_a_secret(run):
     deployed = run.fab("deploy", "--run", run.run, "--script", "train.py", "--detach")
     assert deployed.returncode == 0, deployed.stderr
     assert run.holders(), "the ranks have them"
@@ -207,7 +207,7 @@ with session.open_all(hosts_of_flag(sys.argv[1])) as opened:
 
 @pytest.mark.holds("secret-by-input")
 def test_a_deploy_that_is_killed_while_it_hands_secrets_in_leaves_no_container(run):
-    """The container's agent never takes them: what stands for it sleeps."""
+    """The container's agent never takes the secrets, since `sleep` runs in its place."""
     host = run.hosts[0]
     assert run.fab("push").returncode == 0
     line = [sys.executable, "-c", STARTS, host, run.run, "muster-code:latest"]

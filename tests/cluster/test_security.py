@@ -1,6 +1,6 @@
-"""docs/explanation/security.md, line by line, on real servers and engines: `holds` names the line.
+"""docs/explanation/security.md, line by line, on real servers and engines: the mark `holds` names the line.
 
-One run serves most of it, on hosts whose user has no sudo; the tests look at it while it trains, then at its end.
+One run serves most tests, on hosts whose user has no sudo. The tests look at it while it trains, and after its end.
 """
 
 import json
@@ -24,7 +24,7 @@ IMAGE, SECRET = "muster-trainer:cpu", "sesame-4711"
 
 
 class Run:
-    """A run on two hosts of the rack: fab for it, and what is to be seen of it."""
+    """A run on two hosts of the rack: `fab` for it, and what the hosts show of it."""
 
     def __init__(self, rack):
         self.rack, self.hosts, self.id = rack, rack.hosts[:2], f"test-{uuid.uuid4().hex[:8]}"
@@ -42,7 +42,7 @@ class Run:
         return done
 
     def inspected(self):
-        """All that the engines say of the run's containers, by host."""
+        """All that the engines report about the run's containers, by host."""
         return {host: json.loads(self.rack.on(host, "docker", "inspect", self.container))[0] for host in self.hosts}
 
     def listening(self, host):
@@ -51,26 +51,26 @@ class Run:
         return {(row[3], row[5].split("pid=")[1].split(",")[0]) for row in rows if len(row) > 5}
 
     def ranks(self, host):
-        """Process ids of the run's container, as the host sees them, with their user's id."""
+        """The process ids of the run's container, as the host sees them, with their user ids."""
         rows = self.rack.on(host, "docker", "top", self.container, "-eo", "pid,uid").splitlines()[1:]
         return dict(row.split() for row in rows)
 
 
 def having(rack, host, variable):
-    """Process ids on a host, as root sees them, that have this in their environment."""
+    """The process ids on a host, as root sees them, that have this variable in their environment."""
     look = f"grep -laz '^{variable}$' /proc/[0-9]*/environ 2>/dev/null; true"
     return {path.split("/")[2] for path in rack.root(host, "sh", "-c", look).split()}
 
 
 @pytest.fixture(scope="module")
 def run(rack):
-    """A run that trains, with a secret, deployed by a user who has no sudo."""
+    """A training run with a secret, deployed by a user without sudo."""
     made = Run(rack)
     for host in made.hosts:
         rack.root(host, "mv", "/etc/sudoers.d/muster", "/root/sudoers.muster")
         rack.root(host, "touch", "/root/before")
     try:
-        # No checkpoints meanwhile: files that come and go are none to search through.
+        # The run writes no checkpoints, since the tests cannot search through files that come and go.
         trained = "--steps 1000000 --checkpoint-every 0"
         words = ("--run", made.id, "--image", IMAGE, "--secret", "HUSH", "--args", trained, "--detach")
         made.deployed = made.fab("deploy", *words)
@@ -89,7 +89,7 @@ def run(rack):
 
 @pytest.fixture(scope="module")
 def ended(run):
-    """The same run, stopped and brought home."""
+    """The same run, stopped and fetched."""
     assert run.fab("stop", "--run", run.id).returncode == 0
     run.fab("attach", "--run", run.id)
     fetched = run.fab("fetch", "--run", run.id)
@@ -113,7 +113,7 @@ def test_containers_have_no_privileges(run):
 
 
 @pytest.mark.holds("not-root")
-def test_nobody_in_a_container_is_root(run):
+def test_no_process_in_a_container_is_root(run):
     for host, seen in run.inspected().items():
         own = run.rack.on(host, "id", "-u")
         assert seen["Config"]["User"].split(":")[0] == own != "0"
@@ -121,7 +121,7 @@ def test_nobody_in_a_container_is_root(run):
 
 
 @pytest.mark.holds("no-devices")
-def test_containers_get_no_device_where_there_is_none(run):
+def test_containers_get_no_device_on_a_host_without_gpus(run):
     for seen in run.inspected().values():
         assert not seen["HostConfig"]["Devices"]
         assert not seen["HostConfig"]["DeviceRequests"]
@@ -171,13 +171,13 @@ def test_the_ranks_have_the_secret_and_the_containers_configuration_does_not(run
 
 
 @pytest.mark.holds("arguments-are-public")
-def test_arguments_can_be_read_by_everybody_there(run):
+def test_arguments_can_be_read_by_everybody_on_the_host(run):
     assert "100000" in run.rack.on(run.hosts[0], "ps", "axww")
     assert all("100000" in seen["Config"]["Labels"]["muster.command"] for seen in run.inspected().values())
 
 
 @pytest.mark.holds("secrets-nowhere")
-def test_a_secret_is_on_no_command_line_and_in_no_label_while_the_run_goes_on(run):
+def test_a_secret_is_on_no_command_line_and_in_no_label_during_the_run(run):
     for host, seen in run.inspected().items():
         assert SECRET not in json.dumps([seen["Config"]["Labels"], seen["Config"]["Cmd"], seen["Args"]])
         processes = run.rack.root(host, "ps", "axww")
@@ -198,12 +198,12 @@ def test_only_processes_of_the_run_listen(run):
 
 
 @pytest.mark.holds("secret-by-input")
-def test_variables_that_do_not_arrive_whole_start_nothing_and_lie_in_no_file(run, monkeypatch):
+def test_variables_that_arrive_incomplete_start_nothing_and_are_in_no_file(run, monkeypatch):
     monkeypatch.setenv("MUSTER_SSH_CONFIG", str(run.rack.ssh_config))
     with session.open_all(hosts_of_flag(run.hosts[0])) as opened:
         (host_session,) = opened.all().values()
         folder, sent = f"{host_session.home}/runs/{run.id}-look", commands.line(b"A=12345\n")
-        # What stands for `docker run` tells what it gets, what is in the folders meanwhile, and makes no container.
+        # This stand-in for `docker run` prints its input and the files that contain it, and makes no container.
         look = ("sh", "-c", f"cat >&2; grep -rl 12345 {host_session.home} >&2; stat -c %a {folder} >&2; exit 7")
         done = host_session.run(commands.start(folder, "", look, "no-such-start"), input=sent + b"\n", check=False)
         assert done.err.splitlines() == ["A=12345", "700"]
@@ -234,7 +234,7 @@ def test_an_agent_is_not_forwarded(run, monkeypatch, tmp_path):
 
 
 @pytest.mark.holds("host-keys")
-def test_a_host_that_is_not_known_or_has_changed_is_refused(run, tmp_path):
+def test_an_unknown_host_key_or_a_changed_one_is_refused(run, tmp_path):
     known = run.rack.ssh_config.with_name("known_hosts").read_text().splitlines()
     theirs = [line.split()[2] for line in known if "ssh-ed25519" in line]
     changed = [
@@ -269,7 +269,7 @@ def test_nothing_of_an_ended_run_is_left(ended):
 
 @pytest.mark.holds("what-stays")
 @pytest.mark.holds("runs-closed")
-def test_what_stays_is_the_owners_alone(ended):
+def test_only_the_owner_can_read_what_stays(ended):
     for host in ended.hosts:
         left = ended.rack.on(host, "ls -A ~/.muster").split()
         assert {name for name in left if not name.startswith("lock-")} <= {
@@ -286,7 +286,7 @@ def test_no_process_has_the_secret_once_the_run_has_ended(ended):
 
 
 @pytest.mark.holds("secrets-nowhere")
-def test_a_secret_is_in_nothing_that_stays_here_or_there(ended):
+def test_a_secret_is_in_nothing_that_stays_on_this_machine_or_the_hosts(ended):
     matches = subprocess.run(["grep", "-rl", SECRET, ended.dir], capture_output=True, text=True)
     assert matches.stdout == ""
     assert (ended.dir / "report.html").exists()
@@ -304,7 +304,7 @@ def test_no_package_service_or_timer_is_added(ended):
 
 
 @pytest.mark.holds("audit")
-def test_the_host_says_what_was_done_and_by_whom(ended):
+def test_the_audit_log_says_what_was_done_and_by_whom(ended):
     for host in ended.hosts:
         entries = [line for line in ended.rack.on(host, "cat", ".muster/audit.log").splitlines() if ended.id in line]
         assert f"started muster-{ended.id}" in entries[0]
@@ -323,7 +323,7 @@ def test_a_link_that_leads_out_is_not_unpacked(ended):
 
 
 @pytest.mark.holds("labelled-only")
-def test_what_has_no_label_is_not_touched(ended):
+def test_a_container_without_labels_is_not_touched(ended):
     host = ended.hosts[0]
     image = ended.rack.on(host, "docker image ls --quiet | head -n 1")
     made = ended.rack.on(host, "docker", "create", "--name", f"bystander-{ended.id}", image, "true")

@@ -1,6 +1,6 @@
-"""What a user sees of hosts, recorded: plans of `deploy --dry-run`, `--json` of each command, and a run's event lines.
+"""Recorded output of commands on hosts: plans of `deploy --dry-run`, `--json` of each command, a run's event lines.
 
-What differs from day to day stands there by its kind, such as <time>. tests/golden/held.py compares.
+What differs from day to day has a placeholder, such as <time>. tests/golden/held.py compares.
 """
 
 import difflib
@@ -12,7 +12,7 @@ import pytest
 from tests.cluster.control import BASE, HOME, SLOW, Control
 from tests.golden.held import hold
 
-# What differs from day to day, by what stands there instead.
+# What differs from day to day, and the placeholder that replaces it.
 _KINDS = (
     (r"\btest-[0-9a-f]{6,8}\b|\b20\d\d-\d\d-\d\d-\d{4,6}(?:-[a-z]+)*(?:-[0-9a-f]{4})?\b", "<run>"),
     (r"sha256:[0-9a-f]{12,64}|\b[0-9a-f]{12,64}\b", "<id>"),
@@ -21,7 +21,7 @@ _KINDS = (
     (r"\b20\d\d-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:\d\d)?", "<date>"),
     (r"\b\d+(?:\.\d+)? (?:s|ms|min|h)\b(?: \d+ (?:s|min)\b)?", "<time>"),
     (r"\b\d+(?:\.\d+)? samples/s", "<rate>"),
-    (r"\bstep \d/4 ", "step <which>/4 "),  # a view that is not a terminal shows a step now and then
+    (r"\bstep \d/4 ", "step <which>/4 "),  # without a terminal, only some of the steps are shown
     (r"\b\d+(?:\.\d+)? ?(?:[kKMGT]i?B|bytes)\b", "<size>"),
 )
 CODE, STEPS = ("--folder", "examples"), (*SLOW, "--args", "--recipe slow.py --steps 4")
@@ -44,7 +44,7 @@ _PLANS = (
 
 
 def by_kind(text):
-    """`text` without what differs from rack to rack."""
+    """`text` with placeholders for what differs from rack to rack."""
     text = text.replace(str(HOME), ".")
     for pattern, instead in _KINDS:
         text = re.sub(pattern, instead, text)
@@ -52,9 +52,9 @@ def by_kind(text):
 
 
 def shape(value):
-    """A JSON value, with types for its values."""
+    """The shape of a JSON value: each value is replaced by the name of its type."""
     if isinstance(value, dict):
-        # Which hosts a push names, if any, depends on what lies on them.
+        # Which hosts a push names, if any, depends on what they have already.
         return {key: "bytes by host" if key == "sources" else shape(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         return [json.loads(each) for each in sorted({json.dumps(shape(each), sort_keys=True) for each in value})]
@@ -63,7 +63,7 @@ def shape(value):
 
 @pytest.fixture
 def control(rack):
-    """The control side; its hosts have the image, as after any first run."""
+    """The control side; its hosts have the image, as after a first run."""
     made = Control(rack)
     assert made.fab("push", "--image", BASE).returncode == 0
     yield made
@@ -87,7 +87,7 @@ def test_json_of_each_command_has_the_fields_that_were_recorded(control):
 
 
 def kinds(text):
-    """The different shapes of JSON lines, each once, but for those that come at times of their own."""
+    """The different shapes of JSON lines, each once, without the kinds that come at random times."""
     found = dict[str, None]()
     for line in text.splitlines():
         value = json.loads(line)
@@ -101,7 +101,7 @@ def test_the_plan_of_a_deploy_is_what_was_recorded(control):
     for name, words in _PLANS:
         done = control.deploy("--dry-run", *words)
         lines = [*of_first_host(by_kind(done.stdout)), "-- and beside it", *by_kind(done.stderr).splitlines()]
-        # Behind the first, what differs from the one before.
+        # After the first plan, only its difference from the plan before.
         differs = list(difflib.unified_diff(before, lines, lineterm="", n=0))[2:] if done.returncode == 0 else lines
         blocks += [f"== {name}: {done.returncode}", *(line for line in differs if not line.startswith("@@"))]
         before = lines if done.returncode == 0 else before
@@ -110,7 +110,7 @@ def test_the_plan_of_a_deploy_is_what_was_recorded(control):
 
 
 def of_first_host(plan):
-    """The lines of a plan for one host, an option a line; not what is sent, which depends on what lies there."""
+    """The lines of a plan for one host, one option per line. What is sent is left out: it depends on the host."""
     own, lines = True, list[str]()
     for line in plan.splitlines():
         own = not re.match(r"rack-2:|\S+: (push|send) ", line) if not line.startswith(" ") else own
@@ -118,9 +118,9 @@ def of_first_host(plan):
     return lines
 
 
-def test_a_run_says_these_lines(control):
+def test_a_run_prints_the_lines_that_were_recorded(control):
     done = control.deploy(*STEPS)
-    # What was sent depends on what was sent before, and whether a wait is worth a line on how long it took.
+    # What is sent depends on what was sent before, and only a long wait gets a line.
     told = [
         line for line in done.stderr.splitlines() if not re.search(r" sent \(|^preflight |^rehearsed|loading", line)
     ]

@@ -1,4 +1,4 @@
-"""A model that two hosts of the rack share: each has its part of a checkpoint, on a disk of its own."""
+"""A model sharded over two hosts of the rack: each has its part of a checkpoint on its own disk."""
 
 import pytest
 
@@ -17,12 +17,12 @@ def run(rack):
 
 
 def parts(run, host, step):
-    """The parts of a checkpoint that a host has."""
+    """The parts of a checkpoint on a host."""
     folder = f"~/.muster/runs/{run.run}/checkpoints/step-{step:08}"
     return run.rack.on(host, f"cd {folder} && ls shard-*; true").split()
 
 
-def test_a_cut_models_run_continues_with_the_hosts_in_another_order_and_comes_home_as_one_file(run, tmp_path):
+def test_a_sharded_run_continues_with_reordered_hosts_and_is_fetched_as_one_file(run, tmp_path):
     first, second = run.hosts
     done = run.deploy("--args", f"{TRAIN} 20")
     assert done.returncode == 0, done.stderr

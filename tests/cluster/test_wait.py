@@ -1,4 +1,4 @@
-"""`muster deploy --wait`: the hosts wait and start the run, with no command, over a reboot, whoever else waits."""
+"""`muster deploy --wait`: hosts wait and start the run without the command, after a reboot, and in a queue."""
 
 import subprocess
 import uuid
@@ -19,7 +19,7 @@ time.sleep(float(sys.argv[1]))
 
 
 class User(Control):
-    """A control side that logs in under another name."""
+    """A control side that may log in under another name."""
 
     def __init__(self, rack, login="muster"):
         super().__init__(rack)
@@ -35,7 +35,7 @@ class User(Control):
         assert done.returncode == 0, done.stderr
 
     def states(self, host=None):
-        """What `muster status` says of our node on each host, or on this one."""
+        """What `muster status` reports about the run's node on each host, or on `host`."""
         rows = [row for row in self.rows("status") if row.get("run") == self.run]
         return [row["word"] for row in rows if host in (None, row["host"])]
 
@@ -65,7 +65,7 @@ def alice(rack):
 
 @pytest.fixture
 def blocker(rack, folder):
-    """A run on both hosts that keeps the others waiting."""
+    """A run on both hosts for which the other runs have to wait."""
     made = User(rack)
     assert made.deploy("--folder", str(folder), "--script", "train.py 600", "--detach").returncode == 0
     yield made
@@ -85,7 +85,7 @@ def bob(rack):
 
 
 def began(user):
-    """When the ranks of a run began and ended, by its own events on its hosts."""
+    """When the first rank of a run began and the last one ended, from the events that its hosts recorded."""
     assert user.fab("attach", "--run", user.run).returncode == 0
     first = min(event["t"] for rank in (0, 1) for event in waiting.events(user.dir, rank, "began"))
     return first, max(event["t"] for rank in (0, 1) for event in waiting.events(user.dir, rank, "ended"))
@@ -113,7 +113,7 @@ def test_two_users_wait_in_opposite_order_without_their_commands_and_take_turns(
     waiting.until(lambda: not claims(rack, alice.hosts), "the claims to be given back")
 
 
-def test_a_host_that_reboots_keeps_its_place(rack, alice, folder):
+def test_a_rebooted_host_keeps_its_place_in_the_queue(rack, alice, folder):
     one = User(rack)
     one.hosts = one.hosts[:1]
     try:
@@ -147,7 +147,7 @@ def test_a_run_that_waits_can_be_stopped_and_leaves_nothing(rack, alice, blocker
     waiting.until(lambda: rack.on(alice.hosts[0], look) == "stopped 75", "the end to be told")
 
 
-def test_a_network_that_breaks_while_it_waits_refuses_the_start_and_says_why(rack, alice, blocker, folder):
+def test_a_run_whose_network_breaks_while_it_waits_is_refused_with_the_reason(rack, alice, blocker, folder):
     alice.wait(folder)
     waiting.until(lambda: alice.states() == ["waits", "waits"], "its nodes to wait")
     first, second = alice.hosts

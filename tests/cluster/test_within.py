@@ -1,4 +1,4 @@
-"""`muster exec` and `muster shell` on the rack: beside the ranks, with the command's own code, nothing is left."""
+"""`muster exec` and `muster shell` on the rack run next to the ranks, return the command's code, and leave nothing."""
 
 import os
 import pty
@@ -27,7 +27,7 @@ time.sleep(600)
 
 @pytest.fixture(scope="module")
 def going(rack, tmp_path_factory):
-    """A run of a script that does not end by itself."""
+    """A run whose script keeps running during the tests."""
     control, tmp_path = Control(rack), tmp_path_factory.mktemp("going")
     (tmp_path / "train.py").write_text(SCRIPT)
     done = control.deploy("--folder", str(tmp_path), "--script", "train.py", "--detach")
@@ -43,7 +43,7 @@ def processes(going, words):
     return sum(int(going.rack.on(host, count)) for host in going.hosts)
 
 
-def test_a_command_runs_on_every_host_as_the_runs_user_where_the_script_works(going):
+def test_a_command_runs_on_every_host_as_the_runs_user_in_the_scripts_folder(going):
     done = going.fab("exec", "--run", going.run, "--", "sh", "-c", "id -u; pwd; ls; echo $MUSTER_NODE; exit 3")
     assert done.returncode == 3
     for host in going.hosts:
@@ -51,13 +51,13 @@ def test_a_command_runs_on_every_host_as_the_runs_user_where_the_script_works(go
         assert f"{host}  0" not in done.stdout.splitlines()
     one = going.fab("exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE")
     assert one.stdout == f"{going.hosts[1]}\n"
-    # Without hosts, this machine's record of the run names them.
+    # Without --hosts, the hosts come from this machine's record of the run.
     line = [FAB, "exec", "--run", going.run, "--rank", "1", "--", "printenv", "MUSTER_NODE"]
     own = subprocess.run(line, cwd=HOME, env=going.environment, capture_output=True, text=True, timeout=60)
     assert own.stdout == one.stdout, own.stderr
 
 
-def test_what_a_command_prints_cannot_command_the_terminal(going):
+def test_output_of_a_command_cannot_control_the_terminal(going):
     done = going.fab("exec", "--run", going.run, "--rank", "0", "--", "printf", r"a\033]0;title\007b\n")
     assert "\x1b" not in done.stdout
     assert done.returncode == 0
@@ -67,7 +67,7 @@ def test_what_a_command_prints_cannot_command_the_terminal(going):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_command_ends_with_who_asked_for_it(going, number):
+def test_a_command_on_hosts_ends_when_muster_exec_ends(going, number):
     line = going.line("exec", "--run", going.run, "--", "sh", "-c", "echo began; sleep 4711")
     asked = going.background(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     waiting.until(lambda: processes(going, "[0-9]  *sleep 4711") == 2, "the command on both hosts")
@@ -78,7 +78,7 @@ def test_a_command_ends_with_who_asked_for_it(going, number):
 
 
 class Terminal:
-    """`muster shell` on a terminal of ours."""
+    """`muster shell` on a pseudo-terminal of the test."""
 
     def __init__(self, going):
         line = going.line("shell", "--run", going.run, "--rank", "1")
@@ -101,7 +101,7 @@ class Terminal:
         self.shown = self.shown.partition(words.encode())[2]
 
 
-def test_a_shell_has_a_terminal_of_this_window_and_ends_with_its_own_code(going):
+def test_a_shell_has_its_own_terminal_and_ends_with_its_own_code(going):
     shell = Terminal(going)
     shell.until("$ ")
     shell.type("stty size; echo $((6 * 7)) on $MUSTER_NODE\r")
@@ -124,10 +124,10 @@ def test_a_shell_whose_terminal_is_gone_leaves_nothing(going):
 
 
 @pytest.mark.holds("loopback-alone")
-def test_a_port_of_the_run_is_one_of_this_machines_loopback_as_long_as_the_command_runs(going):
+def test_muster_port_forwards_a_port_to_this_machines_loopback_while_it_runs(going):
     port = free_port()
     line = going.line("port", f"{port}:16006", "--run", going.run, "--rank", "1")
-    line.insert(2, line.pop(4))  # the number comes first, as it is typed
+    line.insert(2, line.pop(4))  # the ports come first, as a user types them
     command = going.background(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = command.stdout.readline()
     assert said == f"http://127.0.0.1:{port}\n", said or command.communicate(timeout=30)[1]
@@ -141,7 +141,7 @@ def test_a_port_of_the_run_is_one_of_this_machines_loopback_as_long_as_the_comma
         urllib.request.urlopen(f"http://127.0.0.1:{port}/here", timeout=20)
 
 
-def test_lines_are_searched_on_the_hosts_and_a_pattern_is_only_a_pattern(going):
+def test_grep_runs_on_the_hosts_and_its_pattern_is_never_run_as_a_command(going):
     done = going.fab("logs", "--run", going.run, "--grep", "^loss: +na")
     assert sorted(done.stdout.splitlines()) == [
         f"{host} [{place}]  loss: nan $(touch here-too)" for place, host in enumerate(going.hosts)

@@ -1,4 +1,4 @@
-"""Real torchrun, real agents, real gloo, on the loopback interface of this machine."""
+"""Real torchrun, real agents and real gloo on this machine's loopback interface."""
 
 import os
 import signal
@@ -21,14 +21,14 @@ SECONDS = 120
 
 
 def environment(**more):
-    """What a rank's machine gives it, without anything of an outer run."""
+    """The variables that a rank gets from its machine, without those of an outer run."""
     outer = ("PET_", "MUSTER_", "NNODES", "NODE_RANK")
     variables = {name: value for name, value in os.environ.items() if not name.startswith(outer)}
     return {**variables, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "=lo", **more}
 
 
 def waits_for(folder):
-    """Above which epoch the ranks of a node wait for one, by its private folder; None while they train."""
+    """The epoch above which a node's ranks wait for the next one, from its private folder; None while they train."""
     return Journal(folder).newest("says").get("after")
 
 
@@ -36,9 +36,10 @@ TORCHS = "torch.distributed.run"
 
 
 class Torchrun:
-    """One torchrun with some ranks: Muster's, or by `module=TORCHS` torch's, as a user of the trainer alone starts it.
+    """One torchrun with `world` ranks, as a user who has only the trainer starts it.
 
-    `warm` forks Muster's: of a short run, importing torch anew takes most of the time.
+    It is Muster's torchrun, or with `module=TORCHS` torch's own. `warm` forks Muster's, because importing torch again
+    takes most of the time of a short run.
     """
 
     def __init__(self, warm, world, arguments, run_dir, home=HOME, module=OURS, **variables):
@@ -62,7 +63,7 @@ class Torchrun:
             )
 
     def wait(self):
-        """Its exit code and all it said."""
+        """Wait for the exit code and return it; `output` then has all that torchrun printed."""
         code = self.process.wait(timeout=SECONDS)
         self.output = self._output.read_text()
         return code
@@ -74,7 +75,7 @@ class Torchrun:
 
 @pytest.fixture(scope="session")
 def warm():
-    """Gives the process that forks torchruns, started by the first test that asks for it."""
+    """get(): the process that forks torchruns, started by the first test that needs it."""
     made = []
 
     def get():
@@ -89,7 +90,7 @@ def warm():
 
 @pytest.fixture
 def torchrun(tmp_path, warm):
-    """Starts torchruns; kills what a failed test left of them."""
+    """start(world, *arguments): start a torchrun; kills what a failed test left of it."""
     started = []
 
     def start(world, *arguments, folder="run", **variables):
@@ -107,7 +108,7 @@ def torchrun(tmp_path, warm):
 
 
 class Nodes:
-    """Several nodes of one run, each an agent of its own, as `make up` starts them."""
+    """Several nodes of one run, each with its own agent, as `make up` starts them."""
 
     def __init__(self, run_dir, workers, arguments, start=1):
         for folder in (run_dir, run_dir / "logs"):
@@ -118,38 +119,38 @@ class Nodes:
         self.nodes = processes.LocalNodes(run_dir, command, HOME)
 
     def start(self, *names):
-        """Start the named nodes, or all, the last first: nothing may depend on the order."""
+        """Start the named nodes, or all, the last one first, because nothing may depend on the order."""
         for node in reversed(self.spec.nodes):
             if not names or node.name in names:
                 self.nodes.start(node, self.run_dir / "logs" / f"{node.name}.log")
         return self
 
     def codes(self):
-        """Exit code by node, None while it runs; dead nodes are not brought back."""
+        """The exit code by node, None while it runs; dead nodes are not restarted."""
         return {state.node: state.code for state in self.nodes.states(lambda _: False)}
 
     def restarting_codes(self):
-        """The same, but nodes that died are started again, as a supervisor does."""
+        """Like `codes`, but nodes that died are restarted, as a supervisor does."""
         states = self.nodes.states(lambda state: state.code not in (0, 2, 75))
         return {state.node: state.code if state.state == "exited" else None for state in states}
 
     def pids(self, node):
-        """Process ids of a node: its agent first."""
+        """The process ids of a node, its agent first."""
         labelled = processes.labelled(self.run_dir, node)
         return [process.pid for process in sorted(labelled, key=lambda process: process.create_time())]
 
     def kill_everything(self):
-        """kill -9 of every process of the run."""
+        """Kill every process of the run with SIGKILL."""
         self.nodes.end()
 
     def terminate(self, node):
-        """SIGTERM to one node's agent, as `docker stop` gives it."""
+        """Send SIGTERM to one node's agent, as `docker stop` does."""
         os.kill(self.pids(node)[0], signal.SIGTERM)
 
 
 @pytest.fixture
 def nodes(tmp_path):
-    """Makes Nodes; nothing of them is left when the test ends."""
+    """make(workers, *arguments): make Nodes; they are killed when the test ends."""
     made = []
 
     def make(workers, *arguments, folder="run", start=1):
@@ -164,7 +165,7 @@ def nodes(tmp_path):
 
 @pytest.fixture
 def recipe_file(tmp_path):
-    """Writes a recipe: a linear model on 203 numbered samples, with what the test changes in it."""
+    """write(body): write a recipe with a linear model on 203 numbered samples; the test's `body` changes it."""
 
     def write(body="", name="mine.py", train=203, held_out=37):
         file = tmp_path / name

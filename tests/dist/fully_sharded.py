@@ -1,4 +1,4 @@
-"""A script that cuts its model with FSDP2: trains with and without a stop, and says whether both come to the same."""
+"""A script that shards its model with FSDP2: it trains with and without a stop, and compares both results."""
 
 import sys
 
@@ -12,7 +12,7 @@ import muster
 
 
 def train(folder, steps):
-    """The weights after `steps`, from the folder's newest checkpoint on."""
+    """Train up to `steps` from the folder's newest checkpoint; return the first step and the weights."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 1))
     fully_shard(model)

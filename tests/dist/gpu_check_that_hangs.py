@@ -1,4 +1,4 @@
-"""A check that starts a process in a session of its own, finds something, and then hangs."""
+"""A check that starts a process in its own session, yields one finding, and then hangs."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ TITLE, LIMIT_S = "a check that hangs", 4
 
 
 def run(bench):
-    """Never ends by itself."""
+    """Start a process, report it, and hang."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     yield judge("started", True, str(child.pid), own=os.getpid())
     time.sleep(600)

@@ -1,4 +1,4 @@
-"""A small recipe with what real models have: blocks in a row, tied weights, a buffer, a layer of uneven size."""
+"""A small recipe with features of real models: a stack of blocks, tied weights, a buffer, a layer of uneven size."""
 
 import os
 
@@ -41,7 +41,7 @@ class Model(nn.Module):
         self.table = nn.Embedding(31, WIDTH)
         self.blocks = nn.ModuleList(Block() for _ in range(2))
         self.norm = nn.LayerNorm(WIDTH)
-        nn.init.normal_(self.table.weight, std=0.1)  # with torch's own, scores of a tied table begin too large
+        nn.init.normal_(self.table.weight, std=0.1)  # with torch's default, the scores of a tied table begin too large
         self.register_buffer("scale", torch.ones(1))
 
     def forward(self, words):

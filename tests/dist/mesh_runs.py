@@ -1,11 +1,12 @@
-"""Several runs of the trainer in one start of ranks: importing torch takes longer than a short run.
+"""Several runs of the trainer in one start of ranks, because importing torch takes longer than a short run.
 
     torchrun --nproc-per-node 4 -m tests.dist.mesh_runs '[{"folder": "a", "arguments": ["--mesh", "dp_shard=4"]}]'
 
-In a folder's name, RANK is the rank and NEXT the rank after it: with one of them each rank is a host with a disk of its
-own. `flip` and `remove` name files that rank 0 spoils before the run. `compare` names a checkpoint: the run only loads
-it, and rank 0 writes into `compared` how many of its tensors are the same to the last bit. `stop_after`: a stop is
-asked for after so many steps. A run that raises leaves `refused-<rank>`, with the error; the next ones run.
+In a folder's name, RANK stands for the rank and NEXT for the rank after it: with one of them, each rank is a host with
+its own disk. `flip` and `remove` list files that rank 0 damages before the run. With `compare`, the path of a
+checkpoint, the run only loads it, and rank 0 writes to `compared` how many of its tensors are the same to the last
+bit. `stop_after` is the number of steps after which a stop is requested. A run that raises leaves `refused-<rank>`
+with the error; the next runs still start.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 def place(case: dict[str, Any], ranks: Any) -> tuple[Any, Path]:
-    """The rank's place in the run, and its folder; where each rank has one of its own, each is a host."""
+    """The rank's place in the run, and its folder; if each rank has its own folder, each rank is a host."""
     if "RANK" in case["folder"] or "NEXT" in case["folder"]:
         ranks = dataclasses.replace(ranks, local_rank=0, node=f"host-{ranks.rank}")
         os.environ["MUSTER_NODE"] = ranks.node
@@ -73,7 +74,7 @@ def _run(case: dict[str, Any], ranks: Any, group: Any) -> None:
 
 
 def build(case: dict[str, Any], ranks: Any, group: Any, folder: Path) -> Training:
-    """The training of a case, as a rank of the trainer builds it."""
+    """Build the training of a case as a rank of the trainer builds it."""
     config = parse(["--join-timeout", "60", *case["arguments"]])
     mesh.parse(config.mesh, ranks.world)
     randomness.seed_all(config.seed)
@@ -116,4 +117,4 @@ def _compare(case: dict[str, Any], training: Training, folder: Path) -> None:
 if __name__ == "__main__":
     main()
     sys.stdout.flush()
-    os._exit(0)  # gloo's threads at times crash an interpreter on its way out
+    os._exit(0)  # gloo's threads sometimes crash an interpreter that shuts down

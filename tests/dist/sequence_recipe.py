@@ -1,5 +1,8 @@
-"""The small recipe with sequence parallelism: between the layers that tensor parallelism cuts, each rank has a part of
-the sequence. With WHOLE_SEQUENCE=1 it is the plan of the small recipe: a run may continue with the other of the two."""
+"""The small recipe with sequence parallelism: each rank has a part of the sequence between the sharded layers.
+
+Tensor parallelism shards those layers. With WHOLE_SEQUENCE=1 the plan is that of the small recipe: a run may continue
+with the other plan of the two.
+"""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Plans for tensor parallelism that are wrong: what each changes in a good one. Tests and a benchmark use them."""
+"""Wrong plans for tensor parallelism, as changes to a good plan. Tests and a benchmark use them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GOOD = {
     "blocks.*.think.2": "RowwiseParallel()",
 }
 COLUMNS, ROWS = "ColwiseParallel", "RowwiseParallel"
-# The change, and a word of the reason why Muster refuses the plan. None: the module is not in the plan.
+# The change, and a word from the reason why Muster refuses the plan. None: the module is not in the plan.
 WRONG: dict[str, tuple[Mapping[str, str | None], str]] = {
     "swapped": ({"blocks.*.by_head": f"{ROWS}()", "blocks.*.mix": f"{COLUMNS}()"}, "plan"),
     "half-a-net": ({"blocks.*.think.2": None}, "could not be tried"),
@@ -27,13 +27,13 @@ WRONG: dict[str, tuple[Mapping[str, str | None], str]] = {
     "no-style": ({"blocks.*.mix": "'rowwise'"}, "not a ParallelStyle"),
     "nothing": (dict.fromkeys(GOOD), "shards no weight"),
 }
-# A layer whose columns are q, k and v, not heads: cut in two, each half has parts of other heads.
+# A layer whose columns are ordered by q, k and v, not by head: if cut in two, each half has parts of different heads.
 BY_HEAD = ".unflatten(-1, (-1, 3, WIDTH // HEADS)).permute(3, 0, 2, 1, 4)"
 FUSED = ".unflatten(-1, (3, -1, WIDTH // HEADS)).permute(2, 0, 3, 1, 4)"
 
 
 def recipe(folder: Path, name: str, changes: Mapping[str, str | None], *edits: tuple[str, str]) -> str:
-    """Write the small recipe with another plan, and other code where `edits` say so. Returns its path."""
+    """Write the small recipe with another plan, and with the code changed by `edits`; return its path."""
     plan = {module: style for module, style in {**GOOD, **changes}.items() if style}
     text = RECIPE.read_text()
     for before, after in edits:

@@ -1,4 +1,4 @@
-"""attach, stop and resume beside a run on this machine, as a user types them in a second terminal."""
+"""attach, stop and resume for a run on this machine, as a user types them in a second terminal."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ SCRIPT = "import time\nfor step in range(100000):\n    print('step', step, flush
 
 @pytest.fixture
 def project(tmp_path):
-    """A user's folder, in which commands are typed."""
+    """A user's folder, in which the user types commands."""
     (tmp_path / "train.py").write_text(SCRIPT)
     yield tmp_path
     for pids in processes.runs_alive(tmp_path / "runs").values():
@@ -37,7 +37,7 @@ def typed(project, *words):
 
 
 def begin(project, *words, run="r1"):
-    """A run of one node that prints its steps, and its id."""
+    """Start a run of one node that prints its steps; return the command and the run's id."""
     command = start(project, *(words or ("up", "--backend", "processes", "--run", run, "train.py")))
     until(lambda: "step 3" in typed(project, "logs", "--run", run)[1], "the script", 60)
     return command, os.readlink(project / "runs/latest")
@@ -53,7 +53,7 @@ def test_a_second_terminal_follows_leaves_and_stops_a_run(project):
     assert f"to stop it:   muster stop --run {run}" in words
     follower = start(project, "attach")
     until(lambda: "step" in follower.stdout.readline(), "its output", 30)
-    first.send_signal(signal.SIGSTOP)  # as Ctrl-Z in its terminal
+    first.send_signal(signal.SIGSTOP)  # like Ctrl-Z in its terminal
     code, out = typed(project, "stop")
     assert code == 0
     assert f"{run}: train.py was asked to stop" in out
@@ -74,7 +74,7 @@ def test_a_run_in_processes_is_resumed_in_processes_and_killed_at_once_if_asked(
     assert "killed at once, as asked" in out
 
 
-def test_whoever_follows_learns_that_the_run_s_own_command_was_killed(project):
+def test_a_follower_learns_that_the_runs_own_command_was_killed(project):
     first, run = begin(project)
     follower = start(project, "attach")
     until(lambda: "step" in follower.stdout.readline(), "its output", 30)
@@ -85,7 +85,7 @@ def test_whoever_follows_learns_that_the_run_s_own_command_was_killed(project):
     assert typed(project, "status")[1].split()[:2] == [run, "stopped"]
 
 
-def test_of_two_runs_at_once_stop_guesses_none(project):
+def test_with_two_live_runs_stop_guesses_none(project):
     commands = [begin(project, run=run) for run in ("r1", "r2")]
     runs = [run for _, run in commands]
     assert len({*runs}) == 2

@@ -1,4 +1,4 @@
-"""Scripts that do what a watcher or an agent dislikes: each ends clearly, does what it did alone, leaves nothing."""
+"""Scripts that disturb a watcher or an agent: each ends clearly, works as it does alone, and leaves nothing."""
 
 import os
 import subprocess
@@ -15,7 +15,7 @@ FAB = Path(sys.executable).with_name("fab")
 
 @pytest.fixture
 def up(tmp_path):
-    """Runs a script by `muster up` as one rank; gives what it said and, in `work`, the files that it wrote."""
+    """run(body, *words): run a script with `muster up` as one rank; the script's files are in `work`."""
 
     def run(body, *words):
         (tmp_path / "train.py").write_text(body)
@@ -30,7 +30,7 @@ def up(tmp_path):
 
 
 def left(run_dir):
-    """Processes that still have the run's folder among their variables."""
+    """The processes that still have the run's folder among their variables."""
     found = []
     for process in psutil.process_iter():
         try:
@@ -41,7 +41,7 @@ def left(run_dir):
     return found
 
 
-def test_files_of_a_script_that_closes_all_files_hold_what_it_wrote_alone(up):
+def test_a_script_that_closes_all_files_finds_only_its_own_text_in_its_files(up):
     done = up(
         "import os, time\nos.closerange(3, 1024)\n"
         "files = [open(f'{n}.txt', 'w') for n in range(6)]\n"
@@ -126,7 +126,7 @@ os._exit(7)
 """
 
 
-def test_a_script_that_closes_its_output_removes_its_folder_and_leaves_a_daemon_ends_with_its_code(up):
+def test_a_script_that_closes_output_removes_its_folder_and_leaves_a_daemon_ends_with_its_code(up):
     done = up(GONE)
     assert done.returncode == 1
     assert "ended with code 7" in done.stderr

@@ -1,4 +1,4 @@
-"""`muster board` in a browser: what somebody sees who opens it, and that nothing of a run is interpreted there."""
+"""`muster board` in a browser: what a user sees, and that nothing from a run's folder is interpreted."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = needed
 
 @pytest.fixture(scope="module")
 def browser():
-    """One chromium for these tests."""
+    """One Chromium for these tests."""
     with chromium() as started:
         yield started
 
 
 @pytest.fixture
 def board(tmp_path):
-    """The address of a board of tmp_path, which Ctrl-C ends with code 0 and without a word."""
+    """The address of a board for tmp_path, which Ctrl-C ends with code 0 and without a message."""
     (tmp_path / "runs").mkdir()
     with board_of(tmp_path, str(tmp_path)) as url:
         yield url
@@ -34,7 +34,7 @@ def board(tmp_path):
 
 @pytest.fixture
 def page(browser, board):
-    """A page whose requests, dialogs and faults are kept in lists of the page."""
+    """A page that records its requests, dialogs and faults in its own lists."""
     context = browser.new_context(viewport={"width": 1200, "height": 900}, accept_downloads=True)
     shown = context.new_page()
     shown.asked, shown.faults = [], []
@@ -49,7 +49,7 @@ def page(browser, board):
 
 
 def going_on(folder, steps=3):
-    """The folder of a script that still runs: no end, and files that are written now."""
+    """Make the folder of a script that still runs: it has no outcome, and its files are new."""
     watched_run(folder)
     (folder / "outcome.json").unlink()
     write(folder / "record.json", {**RECORD, "started": time.time() - 60, "starts": [{"t": time.time() - 60}]})
@@ -63,8 +63,8 @@ def rows_of(page):
     return page.locator(".runs tbody tr")
 
 
-def test_a_run_that_goes_on_is_live_in_the_list_and_on_its_page(page, board, tmp_path):
-    """A print, a step and the end arrive without a hand on the page; a zoomed chart stays as its reader left it."""
+def test_a_live_run_updates_in_the_list_and_on_its_page(page, board, tmp_path):
+    """A print, a step and the end appear without any action on the page; a zoomed chart stays as its reader left it."""
     page.goto(board)
     page.get_by_text("No runs lie here yet").wait_for()
     run = going_on(tmp_path / "runs/first")
@@ -101,8 +101,8 @@ def test_the_log_of_a_rank_is_searched_and_followed(page, board, tmp_path):
     assert log.inner_text() == "loss 0.25"
 
 
-def test_lines_of_a_log_that_come_late_are_not_shown_as_those_of_another(page, board, tmp_path):
-    """The answer was taken for the log that was chosen when it came to its end, and stood there until that one grew."""
+def test_late_lines_of_one_log_are_not_shown_in_another(page, board, tmp_path):
+    """Once, a late answer was shown as the log that was chosen when it ended, until that log grew."""
     going_on(tmp_path / "runs/first")
     page.add_init_script(
         """const text = Response.prototype.text, wait = (done) => setTimeout(done, 3000);
@@ -125,8 +125,8 @@ def test_lines_of_a_log_that_come_late_are_not_shown_as_those_of_another(page, b
     assert "hello from 1" in page.locator("#logs pre").inner_text()
 
 
-def test_an_answer_that_is_cut_short_is_asked_for_again(page, board, tmp_path):
-    """Its mark was taken as that of what is shown: the list stayed as it was until something else changed."""
+def test_a_truncated_answer_is_requested_again(page, board, tmp_path):
+    """Once, the page kept the mark of a truncated answer: the list stayed stale until something else changed."""
     page.goto(board)
     page.get_by_text("No runs lie here yet").wait_for()
     cut = []
@@ -159,8 +159,8 @@ def test_the_list_is_searched_and_sorted(page, board, tmp_path):
 
 
 @pytest.mark.parametrize("verdict", ["constructor", "told", "__proto__"])
-def test_a_verdict_that_is_none_of_ours_is_a_word_and_no_style(page, board, tmp_path, verdict):
-    """A run's folder is others': neither a script's own names nor those of a style have a meaning there."""
+def test_an_unknown_verdict_is_shown_as_text_without_a_style(page, board, tmp_path, verdict):
+    """A run's folder is untrusted: neither names of JavaScript nor names of a style may have a meaning in it."""
     write(plain_run(tmp_path / "runs/odd", 1) / "outcome.json", {"verdict": verdict})
     page.goto(board)
     state = rows_of(page).first.locator("b")
@@ -178,7 +178,7 @@ def test_ticked_runs_are_compared_with_curves_over_each_other(page, board, tmp_p
     for number in (1, 2):
         page.get_by_label(f"compare run-{number}").check()
     page.get_by_text("3 ticked").wait_for()
-    shutil.rmtree(tmp_path / "runs/run-1")  # by `muster down --delete`, in another terminal
+    shutil.rmtree(tmp_path / "runs/run-1")  # like `muster down --delete` in another terminal
     page.get_by_text("2 ticked").wait_for()
     page.get_by_role("button", name="Compare").click()
     loss = page.locator("figure.chart", has_text="loss by step")
@@ -218,8 +218,8 @@ def test_a_chart_answers_the_keyboard(page, board, tmp_path):
     assert len(lines) > 100
 
 
-def test_a_chart_answers_fingers(browser, board, tmp_path):
-    """One reads values, two zoom, a tap on `all` shows all of it; the buttons need no pointer that hovers."""
+def test_a_chart_answers_touch(browser, board, tmp_path):
+    """One finger reads values, two zoom, a tap on `all` shows the whole chart; the buttons need no hovering pointer."""
     sample(tmp_path / "runs/first")
     with browser.new_context(has_touch=True, viewport={"width": 390, "height": 800}) as context:
         shown = context.new_page()
@@ -248,7 +248,7 @@ def test_a_chart_answers_fingers(browser, board, tmp_path):
         assert chart.locator(".x").all_inner_texts() == whole
 
 
-def test_a_host_is_a_row_that_opens_and_stays_open_while_the_run_goes_on(page, board, tmp_path):
+def test_a_hosts_row_opens_and_stays_open_while_the_run_continues(page, board, tmp_path):
     run = going_on(tmp_path / "runs/first")
     lines = [{"node": "a", "t": START + t, "cpu_percent": 90.0, "cores": 4} for t in range(0, 50, 5)]
     for name in "abcd":
@@ -265,8 +265,8 @@ def test_a_host_is_a_row_that_opens_and_stays_open_while_the_run_goes_on(page, b
     assert hosts.nth(1).locator("figure").first.is_visible()
 
 
-def test_what_a_reader_does_with_a_chart_goes_on_while_the_run_does(page, board, tmp_path):
-    """A button keeps the focus, a table its place, and nothing takes a range away from under the mouse."""
+def test_new_steps_do_not_disturb_the_reader_of_a_chart(page, board, tmp_path):
+    """A button keeps its focus, a table its scroll position, and a range that the mouse is selecting stays."""
     run = going_on(tmp_path / "runs/first")
     losses = [{"t": START + step, "step": step, "loss": 2.9 - step / 1000} for step in range(1, 60)]
     write_lines(run / "metrics.jsonl", losses)
@@ -300,8 +300,8 @@ def test_what_a_reader_does_with_a_chart_goes_on_while_the_run_does(page, board,
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_page_keeps_somebody_out(browser, board, tmp_path, scheme):
-    """axe-core finds nothing serious: in the list, on the page of a run, of one that failed, in a comparison."""
+def test_every_page_is_accessible(browser, board, tmp_path, scheme):
+    """axe-core finds nothing serious in the list, on the pages of a run and a failed run, and in a comparison."""
     rules = pytest.importorskip("axe_playwright_python", reason="make installs it for tests")
     sample(tmp_path / "runs/first")
     sample(tmp_path / "runs/second", 300)
@@ -323,14 +323,14 @@ def test_no_page_keeps_somebody_out(browser, board, tmp_path, scheme):
 
 
 def serious(shown, rules):
-    """What keeps people from using a page, as axe-core finds it."""
+    """The serious accessibility faults that axe-core finds on a page."""
     shown.evaluate((Path(rules.__file__).parent / "axe.min.js").read_text())
     found = shown.evaluate("axe.run()")["violations"]
     return [f"{each['id']}: {each['nodes'][0]['html']}" for each in found if each["impact"] in ("serious", "critical")]
 
 
 def test_an_axis_has_a_few_different_ticks_for_any_numbers(page, board, tmp_path):
-    """Of a course that is flat, tiny, huge, and over many powers of ten."""
+    """The curves are flat, tiny, huge, or span many powers of ten."""
     ends = [(0, 600), (0.003, 0.004), (-3, 8e6), (5, 5), (0, 0), (1e-12, 3e-12), (1e15, 2e15), (-1e99, 1e99)]
     wide = [(0.02, 2.3), (1e-9, 1e9), (0.5, 40), (1e-3, 5e4), (1.1, 1.3)]
     tags = {f"plain {at}": [[1, low], [2, high]] for at, (low, high) in enumerate(ends)}
@@ -346,8 +346,8 @@ def test_an_axis_has_a_few_different_ticks_for_any_numbers(page, board, tmp_path
         assert "NaN" not in chart.locator(".plot").inner_html()
 
 
-def test_who_zooms_into_steps_of_fifteen_digits_still_has_a_page(page, board, tmp_path):
-    """Its ticks had no end: one more was the same number, and the page was gone."""
+def test_zooming_into_steps_of_fifteen_digits_does_not_freeze_the_page(page, board, tmp_path):
+    """Once, the loop over its ticks had no end, because adding one gave the same number, and the page froze."""
     run, tags = sample(tmp_path / "runs/first"), {"far": [[10**15 - 1, 1], [10**15, 2]]}
     write_lines(run / "scalars/a.jsonl", [{"t": START, "node": "a", "file": "work/log.csv", "tags": tags}])
     page.goto(f"{board}run/first/")
@@ -357,7 +357,7 @@ def test_who_zooms_into_steps_of_fifteen_digits_still_has_a_page(page, board, tm
     assert chart.locator(".plot .x").count() < 10
 
 
-def test_a_chart_answers_the_mouse_and_is_as_before_afterwards(page, board, tmp_path):
+def test_a_chart_answers_the_mouse_and_a_double_click_resets_it(page, board, tmp_path):
     sample(tmp_path / "runs/first")
     page.goto(f"{board}run/first/")
     chart = page.locator("figure.chart").first
@@ -380,7 +380,7 @@ def test_a_chart_answers_the_mouse_and_is_as_before_afterwards(page, board, tmp_
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_fits_a_phone_and_the_dark_and_prints_no_buttons(page, board, tmp_path, scheme):
+def test_the_board_fits_a_phone_and_dark_mode_and_prints_no_buttons(page, board, tmp_path, scheme):
     run = sample(tmp_path / "runs/first")
     name = "grad_norm/transformer.h.11." + "mlp_" * 15
     tags = [{"t": START, "node": "a", "file": "work/log.csv", "tags": {name: [[step, 1.0]]}} for step in (1, 2)]
@@ -398,7 +398,7 @@ def test_it_fits_a_phone_and_the_dark_and_prints_no_buttons(page, board, tmp_pat
 
 
 def test_the_command_that_fetches_a_run_of_hosts_is_shown_whole(page, board, tmp_path):
-    """It was cut after a few words, as a long script is."""
+    """Once, the command was cut after a few words, like a long script."""
     sample(tmp_path / "runs/first")
 
     def of_hosts(route):
@@ -416,7 +416,7 @@ def test_the_command_that_fetches_a_run_of_hosts_is_shown_whole(page, board, tmp
 
 @pytest.mark.holds("board-is-ones-own")
 def test_a_run_with_scripts_in_every_field_runs_none(page, board, tmp_path):
-    """Not in the list, not on its page, not compared: a dialog, a request or a fault would fail the fixture."""
+    """None runs in the list, on the run's page or in a comparison: a dialog, request or fault fails the fixture."""
     nasty = HOSTILE.replace("\ud800", "")
     for name in ("first", "second"):
         run = going_on(tmp_path / f"runs/{name}")
@@ -441,8 +441,8 @@ def test_a_run_with_scripts_in_every_field_runs_none(page, board, tmp_path):
     assert page.locator("script").count() == 1
 
 
-def test_a_site_in_the_same_browser_gets_nothing(page, board):
-    """Not by a request, not by a frame, not by an image: it does not even know that somebody listens."""
+def test_another_site_in_the_same_browser_gets_nothing(page, board):
+    """Requests from the other site get no content from the board."""
     here = board.split("/")[2]
     page.route("http://evil.test/", lambda route: route.fulfill(body="<h1>evil</h1>", content_type="text/html"))
     page.goto("http://evil.test/")
@@ -463,7 +463,7 @@ def test_a_site_in_the_same_browser_gets_nothing(page, board):
     assert all(here in url for url in page.asked)
 
 
-def test_without_scripts_a_page_is_whole(browser, board, tmp_path):
+def test_a_page_is_complete_without_javascript(browser, board, tmp_path):
     sample(tmp_path / "runs/first")
     with browser.new_context(java_script_enabled=False) as context:
         shown = context.new_page()

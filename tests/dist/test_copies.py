@@ -1,4 +1,4 @@
-"""Where each host has a disk of its own, two write each checkpoint: the loss of the first host's is borne."""
+"""If each host has its own disk, two hosts write each checkpoint, so a run survives the loss of the first disk."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.dist.test_meshes import case, finish, start
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Runs of three hosts with a rank each, and what became of them when disks were lost or damaged."""
+    """Runs of three hosts with one rank each, of which some lost a disk or had files damaged."""
     root = tmp_path_factory.mktemp("copies")
     lost, flipped, narrow = root / "lost-RANK", root / "flipped-RANK", root / "narrow-RANK"
     narrow_disk = root / "narrow-1"

@@ -1,4 +1,4 @@
-"""How those who train end counts, whatever hears their code: a pipe, a shell, a parent (docs/decisions/0144)."""
+"""How a training process ends decides, even if a pipe, a shell or a parent drops its code (docs/decisions/0144)."""
 
 import os
 import subprocess
@@ -47,7 +47,7 @@ train.train("raise" if sys.argv[1] == os.environ["RANK"] else "")
 
 @pytest.fixture
 def up(tmp_path):
-    """`muster up` of a shell script, or of a script of Python's, beside train.py."""
+    """up(text, *words): run `muster up` with a shell script, or a Python script, next to train.py."""
     environment = {**os.environ, "PYTHONPATH": str(HOME), "PATH": f"{FAB.parent}{os.pathsep}{os.environ['PATH']}"}
     line = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--requirements", "no"]
     (tmp_path / "train.py").write_text(TRAIN)
@@ -102,7 +102,7 @@ def up(tmp_path):
         ),
     ],
 )
-def test_a_training_whose_code_a_shell_drops_fails_with_its_own_error(up, text, words):
+def test_a_training_whose_exit_code_a_shell_drops_fails_with_its_own_error(up, text, words):
     done = up(text)
     assert done.returncode == 1, done.stdout + done.stderr
     assert words in done.stderr
@@ -120,7 +120,7 @@ def test_a_training_whose_code_a_shell_drops_fails_with_its_own_error(up, text, 
         "PYTHONPATH=. python -c 'import time, torch; time.sleep(99)' &\npython train.py\nkill $!\nwait",
     ],
 )
-def test_what_a_later_training_makes_good_or_the_shell_asks_for_fails_no_run(up, text):
+def test_a_failure_that_a_later_training_repairs_or_the_shell_handles_fails_no_run(up, text):
     done = up(text)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "done" in done.stdout
@@ -135,7 +135,7 @@ def test_what_a_later_training_makes_good_or_the_shell_asks_for_fails_no_run(up,
          "its thread that trained failed: ValueError: bad sample 7"),
     ],
 )  # fmt: skip
-def test_a_child_or_a_thread_that_trains_and_fails_is_not_lost_in_its_script(up, text, words):
+def test_a_failed_training_in_a_child_or_a_thread_fails_the_run(up, text, words):
     done = up(text, "python")
     assert done.returncode == 1, done.stdout + done.stderr
     assert words in done.stderr
@@ -152,7 +152,7 @@ def test_a_rank_of_a_torchrun_in_a_pipe_fails_its_run_on_two_nodes(up):
     assert "ValueError: bad sample 7" in done.stderr
 
 
-def test_two_nodes_that_neither_train_nor_write_are_asked_about(up):
+def test_a_run_of_two_nodes_that_neither_trained_nor_wrote_is_questioned(up):
     done = up("python -c 'print(1)'", "--workers", "1")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "did it train?" in done.stderr

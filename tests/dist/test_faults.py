@@ -1,4 +1,4 @@
-"""What goes wrong ends soon, everywhere, with its cause and place; nothing hangs and nothing is lost."""
+"""A fault ends the run soon on all nodes, with its cause and place; nothing hangs and nothing is lost."""
 
 import json
 import os
@@ -14,13 +14,13 @@ from muster.checkpoint import store
 
 
 def ended(run, seconds=60):
-    """Exit codes once every node has ended."""
+    """Wait until every node has ended; return the set of exit codes."""
     until(lambda: None not in run.codes().values(), "all nodes to end", seconds)
     return set(run.codes().values())
 
 
 def verdict(run):
-    """The one verdict that all nodes left."""
+    """The verdict that all nodes left, which must be the same."""
     verdicts = [json.loads(path.read_text()) for path in sorted((run.run_dir / "outcome").glob("*.json"))]
     assert len(verdicts) == len(run.spec.nodes)
     assert len({each["message"] for each in verdicts}) == 1
@@ -111,13 +111,13 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
         pytest.skip("mounting a small disk needs root")
     disk = tmp_path / "disk"
     disk.mkdir()
-    # A checkpoint of digits takes 0.95 MB: two fit, and what else a run writes.
+    # A checkpoint of digits takes 0.95 MB: two fit, with the other files of a run.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2600k", "tmpfs", disk], check=True)
     try:
         run = torchrun(1, "--steps", 40, "--checkpoint-every", 10, "--keep", 9, "--eval-every", 0, folder="disk")
         assert run.wait() == 1, run.output
         assert events(disk, 0, "checkpoint_failed")
-        assert len(events(disk, 0, "step")) >= 4  # it trained on
+        assert len(events(disk, 0, "step")) >= 4  # it kept training
         end = events(disk, 0, "outcome")[0]
         assert "the last checkpoint is not on the disk" in end["message"]
         usable, damaged = store.newest_usable(disk / "checkpoints")
@@ -128,7 +128,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
         subprocess.run(["umount", disk], check=True)
 
 
-def test_a_node_that_never_starts_ends_the_others_with_a_word(nodes):
+def test_a_node_that_never_starts_ends_the_others_with_a_clear_error(nodes):
     run = nodes(1, "--steps", 5)
     run.spec = run.spec.__class__(
         **{
@@ -155,7 +155,7 @@ def test_a_node_that_never_starts_ends_the_others_with_a_word(nodes):
     assert not events(run.run_dir, 0, "step")
 
 
-def test_a_hung_rank_is_noticed_and_the_run_goes_on(nodes):
+def test_a_hung_rank_is_replaced_and_the_run_continues(nodes):
     run = nodes(1, "--steps", 3000, "--checkpoint-every", 20, "--eval-every", 0, "--timeout", 4).start()
     until(lambda: events(run.run_dir, 0, "checkpoint"), "a checkpoint")
     hung = events(run.run_dir, 1, "started")[0]["pid"]
@@ -170,7 +170,7 @@ def test_no_process_of_a_run_outlives_its_agent(nodes):
     run = nodes(0, "--steps", 5000, "--eval-every", 0).start()
     until(lambda: events(run.run_dir, 0, "step"), "a first step")
     pids = run.pids("master")
-    assert len(pids) == 5  # agent, torchrun, the ranks store, rank, what writes down what the machine does
+    assert len(pids) == 5  # agent, torchrun, the ranks' store, the rank, and the process that records telemetry
     os.kill(pids[0], signal.SIGKILL)
     until(lambda: not any(alive(pid) for pid in pids), "its torchrun, store and rank to go", 30)
 
@@ -191,7 +191,7 @@ def test_a_node_that_waits_for_a_lost_peer_ends_soon_when_it_is_asked_to_stop(no
     rank = events(run.run_dir, 0, "started")[0]["pid"]
     for pid in run.pids("worker-1"):
         os.kill(pid, signal.SIGKILL)
-    # Its own rank has died of that, and torchrun waits for the peer, to start again.
+    # The master's rank dies because of the lost peer; then torchrun waits for that peer to start again.
     until(lambda: not alive(rank), "the master's rank to miss its peer", 60)
     asked = time.monotonic()
     run.terminate("master")

@@ -1,4 +1,4 @@
-"""Ranks that are forked and ranks that torchrun starts itself: a script must not tell the difference."""
+"""A script must not see whether its rank is forked or started by torchrun itself."""
 
 import json
 import os
@@ -16,10 +16,10 @@ from lab.ports import free_port
 from lab.waiting import alive, until
 from tests.dist.conftest import HOME, OURS, TORCHS, environment
 
-# In a build for GPUs no rank is a fork (test_a_rank_is_no_fork_where_torchrun_asked_cuda...).
+# With a build of torch for GPUs, no rank is forked (test_no_rank_is_forked_where_torchrun_asks_cuda...).
 BUILD = runpy.run_path(str(Path(find_spec("torch").origin).with_name("version.py")))
 FORKS = not (BUILD["cuda"] or BUILD["hip"])
-# Left out are variables that differ from start to start: ports, ids, files, MUSTER_LIFE.
+# LOOKS leaves out variables that differ from start to start: ports, ids, files, MUSTER_LIFE.
 LOOKS = """
 import faulthandler, json, os, random, signal, sys
 before = "torch" in sys.modules
@@ -41,7 +41,7 @@ with open(f"seen-{os.environ['RANK']}.json", "w") as file:  # not printed: lines
 
 
 class Started:
-    """`python -m MODULE` of torchrun, ours or torch's own, on `words`, in `folder`."""
+    """Torchrun as `python -m MODULE`, Muster's or torch's own, with the arguments `words`, in `folder`."""
 
     def __init__(self, module, words, folder, ranks=1, **variables):
         self.folder = folder
@@ -56,12 +56,12 @@ class Started:
         )
 
     def ended(self):
-        """What it said, its errors, and the exit code."""
+        """Wait for its end; return its output, its errors and its exit code."""
         out, err = self.process.communicate(timeout=120)
         return out, err, self.process.returncode
 
     def looks(self):
-        """What each rank of LOOKS saw, by rank."""
+        """What each rank that ran LOOKS saw, ordered by rank."""
         _, err, code = self.ended()
         assert code == 0, err
         return _seen(self.folder)
@@ -82,7 +82,7 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words, given
         place.write_text(LOOKS)
     forked, started = (Started(module, words, tmp_path, ranks=2, **given).looks() for module in (OURS, TORCHS))
 
-    # docs/how-to/launch.md: for scripts that start processes of their own.
+    # docs/how-to/launch.md: these variables are for scripts that start their own processes.
     more = [{name: seen["here"]["environment"].pop(name) for name in ("NNODES", "NODE_RANK")} for seen in forked]
     assert more == [{"NNODES": "1", "NODE_RANK": "0"}] * 2
     assert [seen["here"] for seen in forked] == [seen["here"] for seen in started]
@@ -91,8 +91,8 @@ def test_a_script_sees_what_it_would_see_in_a_new_process(tmp_path, words, given
         assert len({seen[draw] for seen in forked + started}) == 4, "ranks that draw alike would shuffle alike"
 
 
-# What a script does before `import torch`, and what torch then says of it: threads, debug level, jit, and one of the
-# settings of torch._inductor. All begin with threads 1, as the launcher says.
+# What a script does before `import torch`, and what torch then reports: threads, debug level, jit, and one setting of
+# torch._inductor. All start with one thread, which the launcher sets.
 SAYS = """
 import torch, torch.distributed as dist, torch._inductor.config as inductor
 print(torch.get_num_threads(), dist.get_debug_level().name, torch.jit._state._enabled.enabled, inductor.fx_graph_cache)
@@ -118,8 +118,8 @@ FIRST = {
 
 
 @pytest.mark.parametrize("name", FIRST)
-def test_what_a_script_sets_before_it_imports_torch_has_its_effect(tmp_path, name):
-    """A Python of its own where torch would be there too early, and a fork else; no line runs twice."""
+def test_settings_made_before_import_torch_take_effect(tmp_path, name):
+    """The rank gets a new Python if a fork would have torch too early, and is forked otherwise; no line runs twice."""
     text, answer = FIRST[name]
     sets = "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nos.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'\n"
     (tmp_path / "pack").mkdir()
@@ -134,7 +134,7 @@ def test_what_a_script_sets_before_it_imports_torch_has_its_effect(tmp_path, nam
 
 
 @pytest.mark.parametrize("name", ["trainer", "muster", "secrets"])
-def test_a_users_own_module_of_a_name_of_ours_or_of_pythons_is_the_one_that_is_imported(tmp_path, name):
+def test_a_users_module_wins_over_one_of_muster_or_python_with_the_same_name(tmp_path, name):
     (tmp_path / name).mkdir()
     (tmp_path / name / "__init__.py").write_text("whose = 'mine'")
     (tmp_path / "train.py").write_text(f"import {name}; print({name}.whose)")
@@ -153,8 +153,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize("words", [["train.py"], ["-m", "train"]])
-def test_what_a_spawned_child_sends_is_of_the_scripts_own_class(tmp_path, words):
-    """As a batch of a DataLoader is whose workers are spawned: pickle looks in the child's name for the script."""
+def test_objects_from_a_spawned_child_have_the_scripts_own_class(tmp_path, words):
+    """Like a batch from a DataLoader with spawned workers: pickle finds the script under the child's module name."""
     (tmp_path / "train.py").write_text(SPAWNS)
     out, err, _ = Started(OURS, words, tmp_path).ended()
     assert out == "True\n", err
@@ -166,7 +166,7 @@ def test_a_plain_torchrun_starts_ranks_as_torchs_own_does(tmp_path):
     assert [each["before"] for each in seen] == [False, False]
 
 
-def test_a_command_that_is_no_python_runs_as_under_torchruns_own(tmp_path):
+def test_a_command_with_no_python_runs_as_under_torchs_own_torchrun(tmp_path):
     (tmp_path / "run.sh").write_text("echo rank $RANK of $WORLD_SIZE")
     out, err, code = Started(OURS, ["--no-python", "bash", "run.sh"], tmp_path).ended()
     assert (out, code) == ("rank 0 of 1\n", 0), err
@@ -186,7 +186,7 @@ def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
     (tmp_path / "train.py").write_text(ends)
 
     def report(module):
-        """The script's own words, and what torchrun says of its end."""
+        """The script's own output, torchrun's exit-code line, and torchrun's code."""
         _, err, code = Started(module, ["train.py"], tmp_path).ended()
         lines = err.splitlines()
         own = next(at for at, line in enumerate(lines) if "failed (exitcode" in line)
@@ -195,9 +195,9 @@ def test_a_script_that_fails_fails_the_same_way(tmp_path, ends):
     assert report(OURS) == report(TORCHS)
 
 
-def test_what_is_read_when_a_library_loads_has_a_new_process_read_it(tmp_path):
+def test_ranks_are_new_processes_if_a_loaded_library_would_miss_a_variable(tmp_path):
     (tmp_path / "train.py").write_text(LOOKS)
-    # torchrun itself names the number of threads here: too late for libraries that it has loaded.
+    # Without the variable, torchrun itself sets the number of threads: too late for libraries that it has loaded.
     seen = Started(OURS, ["train.py"], tmp_path, ranks=2, OMP_NUM_THREADS="").looks()
     assert [each["before"] for each in seen] == [FORKS, FORKS]
     variables = environment()
@@ -221,8 +221,8 @@ print(forks.can_start([sys.executable, "-u", "train.py"], os.environ))
 """
 
 
-def test_a_rank_is_no_fork_where_torchrun_asked_cuda_for_gpus_also_if_there_are_none(tmp_path):
-    """Such a fork's torch says `Cannot re-initialize CUDA in forked subprocess`, where the machine has no driver."""
+def test_no_rank_is_forked_where_torchrun_asks_cuda_for_gpus_even_if_there_are_none(tmp_path):
+    """In such a fork, torch raises `Cannot re-initialize CUDA in forked subprocess` if the machine has no driver."""
     (tmp_path / "train.py").touch()
     command = [sys.executable, "-P", "-c", ASKS]
     variables = environment(PYTHONPATH=str(HOME))
@@ -240,7 +240,7 @@ time.sleep(0 if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" else 600)
 
 
 def _ranks(folder, attempt, count):
-    """Process ids of an attempt's ranks, once all are there."""
+    """Wait until all ranks of an attempt have started; return their process ids."""
     return until(
         lambda: (
             len(numbers := [int(p.name.partition("-")[2]) for p in folder.glob(f"{attempt}-*")]) == count and numbers
@@ -251,9 +251,9 @@ def _ranks(folder, attempt, count):
 
 @pytest.fixture
 def waiting(tmp_path, request):
-    """Torchrun of ours with two ranks that wait for ever at first, and end at once when started again.
+    """Muster's torchrun with two ranks that wait forever at first, and end immediately when restarted.
 
-    With `-` each has a Python of its own.
+    With `-`, each rank has a new Python.
     """
     (tmp_path / "train.py").write_text(WAITS)
     each = Started(
@@ -272,7 +272,7 @@ def test_a_rank_that_is_killed_comes_back(tmp_path, waiting):
 
 
 @pytest.mark.parametrize("waiting", ["", "-"], indirect=True)
-def test_nothing_is_left_of_a_torchrun_that_is_killed(waiting):
+def test_a_killed_torchrun_leaves_no_process(waiting):
     torchrun, ranks = waiting
     below = [each.pid for each in psutil.Process(psutil.Process(ranks[0]).ppid()).children()]
     assert len(below) == len(ranks) + 1, "the ranks, and the process of their store"
@@ -280,7 +280,7 @@ def test_nothing_is_left_of_a_torchrun_that_is_killed(waiting):
     until(lambda: not any(map(alive, below)), "the end of the store and the ranks")
 
 
-def test_a_torchrun_that_is_asked_to_end_asks_its_ranks(waiting):
+def test_a_terminated_torchrun_ends_its_ranks(waiting):
     torchrun, ranks = waiting
     torchrun.terminate()
     assert torchrun.wait(60) != 0

@@ -1,7 +1,7 @@
-"""The orderly stop in Lightning and in the Hugging Face Trainer, on two ranks: one gets SIGTERM, and both go on later.
+"""The graceful stop in Lightning and the Hugging Face Trainer: one of two ranks gets SIGTERM, and both resume later.
 
-pip unpacks 200 MB for this, in one minute; torch is this environment's. Each test starts its ranks once or thrice, and
-most of their time goes into the imports: ten seconds a start, where two cores are busy.
+pip unpacks 200 MB of packages for this in one minute; torch comes from this environment. Each test starts its ranks
+once or three times. Most of the time goes into imports: ten seconds a start if two cores are busy.
 """
 
 import json
@@ -23,8 +23,8 @@ FAB = Path(sys.executable).with_name("fab")
 # As in requirements/bench.txt.
 PACKAGES = ("lightning==2.6.6", "transformers==5.23.0", "accelerate==1.15.0")
 STEPS = 40
-# All samples are the same, so that only the number of steps tells what the weights are. Half a step's gradients that
-# are lost, or an optimizer that begins anew, show in them.
+# All samples are equal, so that the weights depend only on the number of steps. Lost gradients of half a step, or an
+# optimizer that starts anew, change them.
 COMMON = """
 import hashlib, os, sys, time, torch
 from pathlib import Path
@@ -105,7 +105,7 @@ SCRIPTS = {"lightning": LIGHTNING, "transformers": TRANSFORMERS}
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """The programs of an environment with the frameworks."""
+    """The folder of programs of an environment with the frameworks."""
     return installed.beside(tmp_path_factory.mktemp("frameworks") / "venv", *PACKAGES)
 
 
@@ -135,7 +135,7 @@ class Ranks:
         return [process.wait(timeout=120) for process in self.processes]
 
     def lines(self, word):
-        """What each rank said with this word: the step, and a digest of its weights."""
+        """The lines of each rank that begin with `word`: the step, and a digest of its weights."""
         return [
             [line.split()[1:] for line in path.read_text().splitlines() if line.startswith(f"{word} ")]
             for path in self.said
@@ -147,7 +147,7 @@ class Ranks:
 
 @pytest.fixture
 def start(packages):
-    """Starts Ranks with the frameworks at hand; none is left when the test ends."""
+    """begin(*words): start Ranks that can import the frameworks; they are killed when the test ends."""
     started = []
 
     def begin(*words, **named):
@@ -160,7 +160,7 @@ def start(packages):
 
 
 @pytest.mark.parametrize("framework", SCRIPTS)
-def test_a_signal_to_one_rank_ends_both_at_the_same_step_and_they_go_on_to_the_same_weights(start, tmp_path, framework):
+def test_sigterm_to_one_rank_ends_both_at_one_step_and_they_resume_to_the_same_weights(start, tmp_path, framework):
     whole = start(tmp_path / "whole", SCRIPTS[framework])
     assert whole.codes() == [0, 0], whole.all_said()
     cut = start(tmp_path / "cut", SCRIPTS[framework], 0.05)

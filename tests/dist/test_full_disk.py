@@ -1,4 +1,4 @@
-"""A disk that fills up while a run goes on: the training goes on, and the end names the disk and no other host."""
+"""A disk fills up during a run: the training continues, and the outcome names the disk and blames no host."""
 
 import json
 import os

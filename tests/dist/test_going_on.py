@@ -1,4 +1,4 @@
-"""A node is lost, the first included: the others train on, and no sample is repeated or missed."""
+"""A node is lost, even the first: the others keep training, and no sample is repeated or missed."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ STEPS, ENDLESS, BATCH = 150, 100_000, 24
 
 
 def grouped(nodes, recipe, steps=STEPS, least=2):
-    """Three nodes that may lose one."""
+    """Start three nodes, of which one may be lost."""
     options = ("--recipe", recipe, "--batch", BATCH, "--steps", steps, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2, *options)
     run.spec = run.spec.grouped(least, machine.doors(3), "key")
@@ -26,18 +26,18 @@ def grouped(nodes, recipe, steps=STEPS, least=2):
 
 
 def epochs(run):
-    """What was told of who trains."""
+    """The members of each epoch, as rank 0's events report them."""
     return [event["members"] for event in events(run.run_dir, 0, "members")]
 
 
 def trains(run):
-    """Waits for a checkpoint that was not there at the call."""
+    """Wait for a checkpoint newer than this call."""
     known = len(events(run.run_dir, 0, "checkpoint"))
     until(lambda: len(events(run.run_dir, 0, "checkpoint")) > known, "a checkpoint", 90)
 
 
 def test_the_first_node_is_lost_and_comes_back_and_another_is_lost(nodes, recipe_file):
-    # Only the stop ends it: a busy machine may need longer for the return of a node than for any number of steps.
+    # Only the stop ends this run, because on a busy machine a node may need longer to return than any number of steps.
     run = grouped(nodes, recipe_file(RECORD), ENDLESS)
     trains(run)
     os.kill(run.pids("master")[0], signal.SIGKILL)
@@ -59,7 +59,7 @@ def test_the_first_node_is_lost_and_comes_back_and_another_is_lost(nodes, recipe
 
 
 def taken(run, last):
-    """How often each sample is in the weights of step `last`: of each start the steps up to where the next began."""
+    """How often each sample is in the weights of step `last`: a start counts up to where the next start began."""
     plans, counted = events(run.run_dir, 0, "plan"), Counter()
     ends = [plan["start_step"] for plan in plans[1:]] + [last]
     for number, (plan, end) in enumerate(zip(plans, ends, strict=True)):
@@ -67,15 +67,15 @@ def taken(run, last):
         world = _last_life(run, 0, before, plan["t"])["world"]
         for rank in range(world):
             path = run.run_dir / f"seen-{rank}-{_last_life(run, rank, before, plan['t'])['pid']}"
-            # Ranks that were ended before their first step have seen nothing.
+            # Ranks that ended before their first step have seen no sample.
             rows = [[int(i) for i in row.split()] for row in path.read_text().splitlines()] if path.exists() else []
-            for row in rows[1 : 1 + end - plan["start_step"]]:  # the first is the pass that settles DDP's buckets
+            for row in rows[1 : 1 + end - plan["start_step"]]:  # the first row settles DDP's buckets
                 counted.update(row)
     return counted
 
 
 def _last_life(run, rank, before, plan):
-    """The life of a rank in a start: its last before the plan was told, which follows on all ranks' begin."""
+    """The `started` event of a rank in a start: the last one before the plan, which follows when all ranks began."""
     return [life for life in events(run.run_dir, rank, "started") if before < life["t"] <= plan][-1]
 
 
@@ -88,12 +88,12 @@ def test_a_node_that_is_left_alone_ends_itself(nodes, recipe_file):
     assert "worker-1 sees 1 of 3 nodes" in (run.run_dir / "logs/worker-1.log").read_text()
 
 
-def test_a_rank_that_sigstop_holds_is_started_again_and_training_goes_on(nodes, recipe_file):
+def test_a_rank_paused_by_sigstop_is_restarted_and_training_continues(nodes, recipe_file):
     run = grouped(nodes, recipe_file(RECORD))
     life = until(lambda: events(run.run_dir, 1, "started"), "rank 1")[-1]
     until(lambda: events(run.run_dir, 0, "checkpoint"), "a checkpoint")
     os.kill(life["pid"], signal.SIGSTOP)
-    # A collective's timeout (--timeout 60) would do it as well, much later.
+    # A collective's timeout (--timeout 60) would also end it, but much later.
     until(lambda: run.codes()["master"] == 0, "the end", 50)
     assert "SIGSTOP" in events(run.run_dir, 1, "ended")[0]["how"]
 
@@ -114,7 +114,7 @@ def seen(ids):
 """
 
 
-def test_a_rank_that_is_locked_up_is_ended_before_its_collective_gives_up_and_training_goes_on(nodes, recipe_file):
+def test_a_deadlocked_rank_is_ended_before_its_collective_times_out_and_training_continues(nodes, recipe_file):
     run = grouped(nodes, recipe_file(LOCKED))
     until(lambda: run.codes()["master"] == 0, "the end", 150)
     assert "was stuck in" in events(run.run_dir, 1, "ended")[0]["how"]

@@ -1,4 +1,4 @@
-"""gpu-check on a machine without a GPU: the same paths with gloo, and what it promises of itself."""
+"""gpu-check on a machine without a GPU: the same code paths with gloo, and what gpu-check promises about itself."""
 
 import json
 import os
@@ -22,13 +22,13 @@ HANGS = "tests.dist.gpu_check_that_hangs"
 
 @pytest.fixture
 def temporary():
-    """A folder for temporary files whose path is short: sockets are made in it."""
+    """A folder for temporary files with a short path, since sockets are made in it."""
     with tempfile.TemporaryDirectory(prefix="gc-") as folder:
         yield Path(folder)
 
 
 def started(path, temporary, *options, **variables):
-    """`python -m gpu_check`, without a GPU."""
+    """Start `python -m gpu_check` without a GPU."""
     command = [sys.executable, "-m", "gpu_check", "--json", str(path), *options]
     hidden = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "TMPDIR": str(temporary), **variables}
     return subprocess.Popen(
@@ -36,7 +36,7 @@ def started(path, temporary, *options, **variables):
     )
 
 
-def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_path, temporary):
+def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_pass(tmp_path, temporary):
     file = tmp_path / "gpu-check.json"
     only = "facts,hosts,kill,forked,checkpoint,memory,several,telemetry,orphans"
     run = started(file, temporary, "--only", only, "--seconds", "300")
@@ -66,7 +66,7 @@ def test_without_a_gpu_the_same_checks_run_on_the_cpu_and_find_what_is_so(tmp_pa
         assert f"] {check['check']}: {check['title']}" in err, "each check says that it runs"
 
 
-def test_models_that_ranks_have_cut_train_on_the_cpu_as_one_process_does(tmp_path, temporary):
+def test_sharded_models_train_on_the_cpu_as_one_process_does(tmp_path, temporary):
     file = tmp_path / "gpu-check.json"
     run = started(file, temporary, "--only", "mesh")
     out, err = run.communicate(timeout=200)
@@ -85,7 +85,7 @@ def test_models_that_ranks_have_cut_train_on_the_cpu_as_one_process_does(tmp_pat
     assert states["FSDP2: peak memory beside DDP"] == NOT_TRIED
 
 
-def test_a_check_that_hangs_is_killed_whole_and_the_next_goes_on(tmp_path):
+def test_a_check_that_hangs_is_killed_with_its_children_and_the_next_one_runs(tmp_path):
     (tmp_path / "machine.json").write_text(json.dumps({"torch": {"gpus": []}, "packages": {}}))
     hung, after = Schedule(tmp_path, 60.0, lambda _: None).run([HANGS, "orphans"])
     begun, late = hung.findings
@@ -96,14 +96,14 @@ def test_a_check_that_hangs_is_killed_whole_and_the_next_goes_on(tmp_path):
     assert [finding.state for finding in after.findings] == [MET, NOT_TRIED]
 
 
-def test_what_does_not_fit_into_the_time_is_named_and_not_started(tmp_path):
+def test_a_check_that_does_not_fit_into_the_time_is_named_and_not_started(tmp_path):
     (late,) = Schedule(tmp_path, 0.0, lambda _: None).run(["hosts"])
     assert [finding.state for finding in late.findings] == [NOT_TRIED]
     assert not (tmp_path / "hosts").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, temporary, number):
+def test_ctrl_c_ends_all_processes_and_reports_what_was_found(tmp_path, temporary, number):
     file = tmp_path / "gpu-check.json"
     run = started(file, temporary, "--only", "facts,kill")
     [folder] = until(lambda: [*temporary.glob("gpu-check-*/kill/killed/ranks")], "the ranks' folder", 60)
@@ -117,7 +117,7 @@ def test_ctrl_c_ends_all_that_was_started_and_tells_what_was_found(tmp_path, tem
     assert [check["check"] for check in json.loads(file.read_text())["checks"]] == ["facts", "kill"]
 
 
-def test_a_python_without_torch_is_told_so(tmp_path, temporary):
+def test_a_python_without_torch_is_refused_with_the_reason(tmp_path, temporary):
     file = tmp_path / "gpu-check.json"
     hidden = tmp_path / "torch.py"
     hidden.write_text("raise ImportError('libcudart is missing')")
@@ -128,7 +128,7 @@ def test_a_python_without_torch_is_told_so(tmp_path, temporary):
     assert not file.exists()
 
 
-def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
+def test_a_cut_link_silently_drops_all_packets_until_it_is_mended():
     if network.allowed():
         pytest.skip(network.allowed())
     with network.hosts_apart(2) as net:
@@ -155,4 +155,4 @@ def test_a_cut_link_drops_all_without_a_word_until_it_is_mended():
             server.kill()
             server.communicate()
     with pytest.raises(OSError, match=r"."):
-        socket.if_nametoindex("net0")  # nothing of it was in our own network
+        socket.if_nametoindex("net0")  # none of it was in this process's own network

@@ -1,4 +1,4 @@
-"""A script that hangs is named while it hangs, and one that is only slow is not: on real ranks."""
+"""Real ranks: a rank that hangs is named while it hangs, and a rank that is only slow is not named."""
 
 import json
 import os
@@ -43,7 +43,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def run(tmp_path):
-    """Starts `muster up` of the script on two processes; its words go to a file. Ends it behind the test."""
+    """start(stand, steps): run the script with `muster up` on two nodes, with its output in a file; ended later."""
     started = []
 
     def start(stand, steps, *more):
@@ -65,7 +65,7 @@ def run(tmp_path):
             process.wait(60)
 
 
-def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(run):
+def test_a_stuck_rank_is_named_with_its_line_and_who_waits_for_it(run):
     run("time.sleep(1000)", 1000)
     waiting.until(lambda: "no rank has made a step" in run.output(), "the hang to be named", 90)
     line = next(line for line in run.output().splitlines() if "no rank has made a step" in line)
@@ -80,7 +80,7 @@ def test_a_rank_that_stands_still_is_named_with_its_line_and_who_waits_for_it(ru
     assert "work/train.py:16 stand" in answer.stdout
 
 
-def test_ranks_that_call_different_collectives_are_told_with_the_calls_on_which_they_do_not_agree(run):
+def test_ranks_that_call_different_collectives_are_named_with_their_calls(run):
     run("dist.broadcast(torch.zeros(9), src=0)", 1000)
     waiting.until(lambda: "no rank has made a step" in run.output(), "the hang to be named", 90)
     line = next(line for line in run.output().splitlines() if "no rank has made a step" in line)
@@ -95,7 +95,7 @@ def test_a_rank_that_computes_alone_for_a_while_is_not_named(run):
     assert "no rank has made a step" not in run.output()
 
 
-def test_a_rank_that_stands_still_is_ended_where_a_restart_is_left_and_all_train_again(run):
+def test_a_stuck_rank_is_ended_if_a_restart_is_left_and_all_train_again(run):
     once = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)"
     process = run(once, 200, "--restarts", "1")
     assert process.wait(180) == 0, run.output()
@@ -110,7 +110,7 @@ def test_a_rank_that_stands_still_is_ended_where_a_restart_is_left_and_all_train
     ["lock = threading.Lock(); lock.acquire(); lock.acquire()", "next(iter(DataLoader(Slow(), num_workers=1)))"],
     ids=["a deadlock", "a worker of its DataLoader sleeps"],
 )
-def test_a_rank_that_stands_still_is_ended_where_nodes_may_be_lost_and_all_train_again(run, stand):
+def test_a_stuck_rank_is_ended_if_nodes_may_be_lost_and_all_train_again(run, stand):
     once = f"if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': {stand}"
     process = run(once, 200, "--workers", "2", "--min-nodes", "2", "--restarts", "1")
     assert process.wait(180) == 0, run.output()

@@ -1,4 +1,4 @@
-"""A hint is a command: what it says is typed to the letter, and gets further than the error that it answers."""
+"""A hint has a command: typed exactly as shown, it gets further than the error that the hint answers."""
 
 import pytest
 
@@ -161,7 +161,7 @@ TYPED = [
 
 @pytest.fixture(scope="module")
 def typist():
-    """What types."""
+    """The Typist, which types commands and those of their hints."""
     typist = Typist()
     yield typist
     typist.close()
@@ -169,7 +169,7 @@ def typist():
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project's folder, and nothing of this user's: no variable, and no settings of SSH."""
+    """A project's folder, without variables of the user who runs the tests."""
     for name in ("HF_TOKEN", "VIRTUAL_ENV"):
         monkeypatch.delenv(name, raising=False)
     for name, text in FILES.items():

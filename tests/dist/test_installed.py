@@ -1,4 +1,4 @@
-"""The installed wheel trains, looks and explains: from an empty folder, and from one full of modules of its names."""
+"""The installed wheel trains, checks and explains, in an empty folder and in one with modules of the same names."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +33,7 @@ NAMES = ("deploy", "trainer", "muster", "torch", "random")
 
 @pytest.fixture(scope="module")
 def muster(tmp_path_factory):
-    """The installed command; torch and the other libraries are those of this environment."""
+    """The installed command; torch and the other libraries come from this environment."""
     folder = tmp_path_factory.mktemp("installed")
     return installed.install_beside(installed.wheel(folder), folder / "venv")
 
@@ -48,7 +48,7 @@ def folder(request, tmp_path):
 
 
 def typed(muster, folder, *words):
-    """A command as typed in `folder`: what it did, which must be without fault."""
+    """Run a command in `folder`; it must succeed."""
     done = installed.run(str(muster), *words, cwd=folder)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
@@ -64,14 +64,14 @@ def test_up_trains_in_the_users_folder(muster, folder):
     assert (run / "report.html").stat().st_size > 10_000
 
 
-def test_a_recipe_of_the_users_folder_imports_what_lies_beside_it(muster, folder, recipe_file):
+def test_a_recipe_imports_a_module_next_to_it_in_the_users_folder(muster, folder, recipe_file):
     (folder / "width.py").write_text("OF = 4\n")
     recipe_file("import width\nassert width.OF == 4")
     typed(muster, folder, "up", "--backend=processes", "--workers=1", "--args=--recipe mine.py --steps 2")
 
 
 def test_preflight_looks_at_this_machine(muster, folder):
-    # Other tests' runs begin and end meanwhile: a port that was free when it was chosen may be taken.
+    # Runs of other tests begin and end at the same time, and may take a port that was free when it was chosen.
     words = ("preflight", "--backend=processes", "--workers=1", f"--port={free_port()}")
     assert "ready" in typed(muster, folder, *words).stdout
 
@@ -81,8 +81,8 @@ def test_explain_reads_a_log(muster, folder):
     assert "memory" in typed(muster, folder, "explain", "rank-0.log").stdout
 
 
-def test_an_agent_below_another_launcher_joins_the_others_by_that_ones_variables(muster, tmp_path):
-    """Each launcher starts one `muster agent` a node, and says where the nodes meet in its own way."""
+def test_an_agent_below_another_launcher_joins_the_others_through_its_variables(muster, tmp_path):
+    """Each launcher starts one `muster agent` per node, and tells it in its own way where the nodes meet."""
     (tmp_path / "train.py").write_text(TRAIN)
 
     def node(launcher, place):

@@ -1,4 +1,4 @@
-"""Commands that start their node's ranks themselves: they train together, and their failures are told."""
+"""Commands that start their node's ranks themselves: they train together, and their failures are reported."""
 
 import json
 import os
@@ -54,7 +54,7 @@ if __name__ == "__main__":
 
 @pytest.fixture
 def up(tmp_path):
-    """`muster up` with a command, on two nodes as processes, and what all ranks printed."""
+    """start(command): run `muster up` with a command on two nodes as processes; its output has that of all ranks."""
     (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "spawn.py").write_text(SPAWN)
     (tmp_path / "pkg").mkdir()
@@ -81,14 +81,14 @@ def up(tmp_path):
     return start
 
 
-def test_ranks_of_a_typed_torchrun_are_as_many_as_it_says(up):
+def test_a_typed_torchrun_sets_the_number_of_ranks(up):
     done = up("torchrun --nproc-per-node 2 --nnodes 2 --master-addr gpu-a train.py")
     assert done.returncode == 0, done.stderr
     assert all(f"rank {rank} of 4 sum 10.0" in done.stdout for rank in range(4))
     assert "--master-addr: not used" in done.stderr
 
 
-def test_the_options_of_an_etcd_server_are_not_used_and_the_nodes_meet_without_it(up):
+def test_options_for_an_etcd_server_are_ignored_and_the_nodes_meet_without_it(up):
     done = up("torchrun --rdzv-backend etcd-v2 --rdzv-endpoint e:2379 train.py")
     assert done.returncode == 0, done.stderr
     assert all(f"rank {rank} of 2 sum 3.0" in done.stdout for rank in range(2))
@@ -137,7 +137,7 @@ def test_a_model_in_stages_that_ddp_wraps_trains_together(up, tmp_path):
     assert all(f"rank {rank} of 2 has the same weights: True" in done.stdout for rank in range(2))
 
 
-def test_data_parallel_on_two_nodes_fails_as_trained_alone_and_is_told_what_joins_it(up, tmp_path):
+def test_data_parallel_on_two_nodes_fails_as_trained_alone_and_names_the_fix(up, tmp_path):
     (tmp_path / "one.py").write_text(ONE_PROCESS)
     done = up("one.py")
     assert done.returncode == 1, done.stderr
@@ -146,7 +146,7 @@ def test_data_parallel_on_two_nodes_fails_as_trained_alone_and_is_told_what_join
 
 
 def test_a_packages_own_command_that_starts_torchrun_joins_all_nodes(up, tmp_path):
-    # No package of anybody: a command that starts its ranks as LLaMA-Factory's does, by the variables of its node.
+    # Not a real package: a command that starts its ranks from the variables of its node, as LLaMA-Factory's does.
     program = tmp_path / "bin" / "fake-factory-cli"
     program.parent.mkdir()
     given = "--nnodes $NNODES --node_rank $NODE_RANK --master_addr $MASTER_ADDR --master_port $MASTER_PORT"
@@ -233,7 +233,7 @@ dist.all_reduce(torch.ones(1))
         (FALLBACK, "run.sh:1: ARGS=(--nnodes=${SLURM_NNODES:-1}"),
     ],
 )
-def test_a_launcher_in_a_script_with_a_world_of_its_own_fails_with_the_line_that_says_so(up, tmp_path, script, line):
+def test_a_launcher_with_its_own_world_fails_with_the_line_of_the_script_that_sets_it(up, tmp_path, script, line):
     (tmp_path / "step.py").write_text(STEPS)
     (tmp_path / "run.sh").write_text(script.replace("$PORT", str(free_port())).replace("PORT +", f"{free_port()} +"))
     done = up("bash run.sh")
@@ -245,7 +245,7 @@ def test_a_launcher_in_a_script_with_a_world_of_its_own_fails_with_the_line_that
     assert json.loads(next(tmp_path.glob("runs/*/outcome.json")).read_text())["cause"] == "trained-alone"
 
 
-def test_a_launcher_in_a_script_that_waits_for_nobody_is_named_and_ended(up, tmp_path):
+def test_a_standalone_launcher_in_a_script_is_named_and_ended(up, tmp_path):
     (tmp_path / "run.sh").write_text("torchrun --standalone --nproc_per_node=2 train.py")
     done = up("bash run.sh")
     assert done.returncode == 1, done.stderr
@@ -255,7 +255,7 @@ def test_a_launcher_in_a_script_that_waits_for_nobody_is_named_and_ended(up, tmp
     assert "leave --standalone out there" in end
 
 
-def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_the_run(up, tmp_path):
+def test_a_program_with_its_own_environment_does_not_count_as_the_runs_training(up, tmp_path):
     (tmp_path / "step.py").write_text(STEPS + "import time; time.sleep(3)")
     (tmp_path / "run.sh").write_text("env -i PATH=$PATH torchrun --standalone step.py")
     done = up("bash run.sh")
@@ -266,7 +266,7 @@ def test_what_a_script_starts_with_an_environment_of_its_own_does_not_count_as_t
 
 
 @pytest.mark.parametrize(("option", "code"), [("--standalone", 1), ("", 0)])
-def test_a_launcher_with_a_path_of_its_own_is_compared_with_the_plan_as_well(up, tmp_path, option, code):
+def test_a_launcher_with_its_own_pythonpath_is_compared_with_the_plan_too(up, tmp_path, option, code):
     (tmp_path / "step.py").write_text(STEPS + "import time; time.sleep(2)")
     (tmp_path / "run.sh").write_text(f"PYTHONPATH=. torchrun {option} step.py")
     done = up("bash run.sh")
@@ -274,7 +274,7 @@ def test_a_launcher_with_a_path_of_its_own_is_compared_with_the_plan_as_well(up,
     assert ("run.sh:1: PYTHONPATH=. torchrun --standalone" in done.stderr) == bool(code)
 
 
-def test_a_node_may_evaluate_in_a_world_of_its_own_beside_the_one_that_trains(up, tmp_path):
+def test_a_node_may_evaluate_in_its_own_world_in_addition_to_training(up, tmp_path):
     (tmp_path / "eval.py").write_text(EVALUATE)
     (tmp_path / "run.sh").write_text("torchrun --standalone --nnodes=1 eval.py\ntorchrun train.py")
     done = up("bash run.sh")
@@ -282,8 +282,8 @@ def test_a_node_may_evaluate_in_a_world_of_its_own_beside_the_one_that_trains(up
     assert "alone" not in done.stderr
 
 
-def test_each_program_of_a_script_that_trains_is_watched_and_not_the_first_alone(up, tmp_path):
-    """A program that trains nothing comes before them; what the second one's ranks do is seen as the first one's."""
+def test_every_training_program_of_a_script_is_watched_not_only_the_first(up, tmp_path):
+    """A program that does not train comes first; ranks of the second training program are watched like the first's."""
     (tmp_path / "step.py").write_text(STEPS)
     (tmp_path / "run.sh").write_text("python -c 'import torch'\ntorchrun step.py\ntorchrun step.py")
     done = up("bash run.sh")
@@ -297,7 +297,7 @@ def test_each_program_of_a_script_that_trains_is_watched_and_not_the_first_alone
     assert "no process of this rank" not in (run / "report.html").read_text()
 
 
-def test_a_program_that_is_not_there_is_named(up):
+def test_a_missing_program_is_named(up):
     done = up("no-such-program --x python train.py", workers="0")
     assert done.returncode == 2
     assert "no such program: no-such-program" in done.stderr

@@ -1,4 +1,4 @@
-"""A recipe chooses the memory layout of its model; training keeps it, and so do checkpoints."""
+"""A recipe chooses its model's memory layout; training and checkpoints keep it."""
 
 import torch
 
@@ -23,7 +23,7 @@ CONTIGUOUS, CHANNELS_LAST = (CONVOLUTION.format(layout=name) for name in ("conti
 
 
 def newest_state(run):
-    """The convolution's weight in the newest checkpoint, its first moment, and the batch norm's count of batches."""
+    """From the newest checkpoint: the convolution's weight, its first moment, and the batch norm's batch count."""
     checkpoint, _ = store.newest_usable(run.run_dir / "checkpoints")
     state, _ = store.load(checkpoint.path)
     names = list(state["model"])

@@ -1,4 +1,4 @@
-"""`muster.Training` on several ranks, started as torchrun starts them: killed, stopped, and with disks of their own."""
+"""`muster.Training` on ranks started as torchrun starts them: they are killed, stopped, and have separate disks."""
 
 import signal
 import subprocess
@@ -12,7 +12,7 @@ from tests.dist.conftest import HOME, environment
 
 pytestmark = pytest.mark.torch
 
-# The layers are registered in another order than they are used, and fill more than one bucket of DDP's.
+# The layers are used in a different order than they are registered, and fill more than one DDP bucket.
 SCRIPT = """
 import hashlib, os, sys, time
 import torch, torch.distributed as dist
@@ -54,7 +54,7 @@ dist.destroy_process_group()
 
 
 class Ranks:
-    """Ranks of SCRIPT as processes; each has `folders[rank]` as its folder and is the first rank there if `apart`."""
+    """Ranks of SCRIPT as processes, each in `folders[rank]`; with `apart`, each rank is the first of its own host."""
 
     def __init__(self, folders, steps, pause=0.0, apart=False, lacks=0):
         port = free_port()
@@ -81,7 +81,7 @@ class Ranks:
         return [process.wait(timeout=120) for process in self.processes]
 
     def weights(self):
-        """What each rank ended with."""
+        """Wait until all ranks are done; return the set of digests of their final weights."""
         assert self.codes() == [0] * len(self.processes), "\n".join(path.read_text() for path in self.said)
         return {path.read_text().split("weights ")[1].strip() for path in self.said}
 
@@ -99,7 +99,7 @@ def start():
         ranks.kill()
 
 
-def test_ranks_that_are_killed_continue_to_the_last_bit(start, tmp_path):
+def test_killed_ranks_continue_with_weights_equal_to_the_last_bit(start, tmp_path):
     whole = start([tmp_path / "whole"] * 3, 20).weights()
     assert len(whole) == 1
     cut = start([tmp_path / "cut"] * 3, 20, 0.05)
@@ -135,7 +135,7 @@ def test_ranks_with_data_of_different_size_are_refused_and_do_not_wait_for_each_
     assert "rank 0 has 100 samples, and rank 1 has 97" in ranks.said[0].read_text()
 
 
-# torch's default group takes no CPU tensors, as after init_process_group("nccl"): torch's fake backend stands in there.
+# The default group takes no CPU tensors, as after init_process_group("nccl"); torch's fake backend replaces NCCL.
 FOR_GPUS_ALONE = """
 import sys, torch, torch.distributed as dist
 import torch.testing._internal.distributed.fake_pg
@@ -162,7 +162,7 @@ sys.stdout.write(f"to {training.step}\\n")
 
 
 @pytest.mark.parametrize("model", ["whole", "cut"])
-def test_a_group_that_takes_no_cpu_tensors_is_enough(tmp_path, model):
+def test_training_works_if_the_default_group_takes_no_cpu_tensors(tmp_path, model):
     (tmp_path / "train.py").write_text(FOR_GPUS_ALONE)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port"]
 

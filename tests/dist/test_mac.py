@@ -1,4 +1,4 @@
-"""`muster up` on a Mac that Linux plays (tests/mac/machine.py): it trains, starts again, stops, and leaves nothing."""
+"""`muster up` on a Mac that Linux imitates (tests/mac/machine.py): it trains, restarts, stops, and leaves nothing."""
 
 import json
 import os
@@ -35,14 +35,14 @@ def mac():
 
 
 def up(mac, run, words, *more):
-    """`muster up` of two nodes, once both ranks have stepped."""
+    """Start `muster up` on two nodes, and wait until both ranks have made steps."""
     started = mac.start(mac.muster, "up", "--workers", 1, "--run", run, *more, "--script", f"train.py {words}")
     logs = [mac.home / "runs" / run / "logs" / f"rank-{rank}.log" for rank in (0, 1)]
     until(lambda: all(log.exists() and "step 2" in log.read_text() for log in logs), "steps of both ranks")
     return started
 
 
-def test_two_nodes_train_to_the_end_though_a_rank_was_killed_and_each_command_speaks_of_it(mac):
+def test_two_nodes_finish_despite_a_killed_rank_and_each_command_shows_the_run(mac):
     assert len(machine.TEMPORARY) == len("/var/folders/zz/zyxvpxvq6csfxvn_n0000000000000/T/")
     _, err = (run := up(mac, "whole", "dies 12", "--restarts", 2)).communicate(timeout=120)
     assert run.returncode == 0, err
@@ -72,13 +72,13 @@ def test_ctrl_c_leaves_nothing(mac):
     until(lambda: mac.left() == [], "the end of all", 30)
 
 
-def test_where_no_kernel_ends_orphans_a_killed_command_leaves_no_deaf_rank(mac):
+def test_a_killed_command_leaves_no_rank_that_ignores_sigterm(mac):
     run = up(mac, "deaf", "deaf 9999", "--grace", "1s")
     run.kill()
     until(lambda: mac.left() == [], "the end of all", 60)
 
 
-def test_where_no_kernel_ends_orphans_those_of_killed_agents_end(mac):
+def test_orphans_of_killed_agents_end_without_help_from_the_kernel(mac):
     run = up(mac, "agents", "ends 9999")
     doomed = [process for process in mac.left() if "agent" in process.cmdline()]
     assert len(doomed) == 2

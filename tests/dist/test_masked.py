@@ -1,4 +1,4 @@
-"""A script that tries to show its secret: what its user sees of it, in the console and in every file of the run."""
+"""A script tries to reveal its secret: neither the console nor any file of the run may show it."""
 
 import base64
 import os
@@ -50,14 +50,14 @@ locals()["f_" + name]()
 
 
 def letters(data):
-    """What is left of a text that is written in any way: its letters, small."""
+    """The letters and digits of a text, lowercase, without colour codes, escapes and punctuation."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", data.decode("latin-1"))
     text = re.sub(r"%([0-9a-fA-F]{2})|\\u00([0-9a-f]{2})", lambda way: chr(int(way[1] or way[2], 16)), text)
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
 @pytest.mark.holds("secrets-masked")
-def test_a_script_that_shows_its_secret_in_every_way_shows_it_nowhere(tmp_path):
+def test_a_script_that_prints_its_secret_in_every_way_reveals_it_nowhere(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     fab = [str(FAB), "--search-root", str(HOME)]
     line = [*fab, "up", "--backend", "processes", "--nproc", "2", "--secret", "API"]
@@ -68,7 +68,7 @@ def test_a_script_that_shows_its_secret_in_every_way_shows_it_nowhere(tmp_path):
     run, whole = tmp_path / "runs/shows", letters(KEY.encode())
     assert done.returncode == 1
     assert b"ValueError: 401 for https://u:***@host/" in done.stderr
-    # The script's own files are its own.
+    # Files that the script itself wrote are not masked.
     files = [path for path in run.rglob("*") if path.is_file() and not path.is_relative_to(run / "work")]
     seen = {"console": done.stdout + done.stderr, **{str(path): path.read_bytes() for path in files}}
     log = (run / "logs/rank-0.log").read_text()
@@ -107,8 +107,8 @@ def loss(model, batch):
 
 @pytest.mark.holds("secrets-masked")
 @pytest.mark.parametrize("fails", ["", "1"])
-def test_a_recipe_of_a_run_with_secrets_shows_none_either(tmp_path, fails):
-    """What it printed went into its log by itself, past the agent, and so past the mask."""
+def test_a_recipe_of_a_run_with_secrets_reveals_none_either(tmp_path, fails):
+    """Once, a recipe's output went straight to its log, past the agent, and so past the mask."""
     (tmp_path / "own.py").write_text(RECIPE)
     given = {**environment(PYTHONPATH=str(HOME), API=KEY, FAILS=fails), "PET_NPROC_PER_NODE": "2"}
     given |= {"MUSTER_RUN_DIR": str(tmp_path / "run"), "MUSTER_NODE": "here", "MUSTER_SECRETS_PRESENT": "API"}

@@ -1,4 +1,4 @@
-"""The ranks' store is held by torchrun, on the meeting address alone, and is another one for each generation."""
+"""torchrun holds the ranks' store, only on the rendezvous address, and each generation gets a new store."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from lab.ports import free_port
 from lab.waiting import until
 from tests.dist.conftest import HOME, environment
 
-# Trains once, loses its last rank if it is to be lost, trains again, and stays until it has been looked at.
+# Each start trains once, and its ranks stay until the file `enough` exists. The last rank fails once if `lose` exists.
 TRAIN = """
 import glob, json, os, time, torch, torch.distributed as dist
 dist.init_process_group()
@@ -29,7 +29,7 @@ while not os.path.exists("enough"):
 
 
 class Agents:
-    """Nodes that run TRAIN in `folder`, each with an agent of its own."""
+    """Nodes that run a script (TRAIN) in `folder`, each with its own agent."""
 
     def __init__(self, folder, count, ranks, script=TRAIN, **variables):
         self.folder, self.world = folder, count * ranks
@@ -37,7 +37,7 @@ class Agents:
         self._shared = shared = environment(
             PYTHONPATH=str(HOME), PET_NPROC_PER_NODE=str(ranks), PET_NNODES=str(count), **variables
         )
-        del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # nobody said: as in a plain `docker run`
+        del shared["GLOO_SOCKET_IFNAME"], shared["NCCL_SOCKET_IFNAME"]  # not set, as in a plain `docker run`
         self.agents = [self.start(place) for place in range(count)]
 
     def start(self, place):
@@ -49,12 +49,12 @@ class Agents:
 
     @staticmethod
     def place(place):
-        """What is a node's own."""
+        """The variables that only this node gets."""
         conf = f"is_host={int(place == 0)},last_call_timeout=1,join_timeout=60"
         return {"PET_NODE_RANK": str(place), "PET_RDZV_CONF": conf, "MUSTER_NODE": f"node-{place}"}
 
     def seen(self, generations=1):
-        """What each rank of each generation saw, by the port of its store, once the last has trained."""
+        """Wait until all generations have trained; return what each rank saw, by the port of its store."""
 
         def by_store():
             files = sorted(self.folder.glob("seen-*.json"))
@@ -66,20 +66,20 @@ class Agents:
         return until(by_store, f"{generations} generations")
 
     def addresses(self):
-        """Where their processes listen."""
+        """The addresses on which processes of the agents listen."""
         pids = {each.pid for agent in self.agents for each in psutil.Process(agent.pid).children(recursive=True)}
         connections = psutil.net_connections("tcp")
         return {each.laddr.ip for each in connections if each.status == "LISTEN" and each.pid in pids}
 
     def ended(self):
-        """Their exit codes."""
+        """Let the ranks end; return the agents' exit codes."""
         (self.folder / "enough").touch()
         return [agent.wait(60) for agent in self.agents]
 
 
 @pytest.fixture
 def agents(tmp_path):
-    """Makes Agents; nothing of them is left when the test ends."""
+    """make(count, ranks): start Agents; they are killed when the test ends."""
     made = []
 
     def make(*words, **variables):
@@ -92,7 +92,7 @@ def agents(tmp_path):
         agent.wait()
 
 
-def test_ranks_meet_again_after_a_restart_in_a_store_that_is_new(agents, tmp_path):
+def test_ranks_meet_in_a_new_store_after_a_restart(agents, tmp_path):
     variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"[::1]:{free_port()}"}
     (tmp_path / "lose").touch()
     run = agents(2, 2, PET_MAX_RESTARTS="1", **variables)
@@ -102,7 +102,7 @@ def test_ranks_meet_again_after_a_restart_in_a_store_that_is_new(agents, tmp_pat
     assert run.ended() == [0, 0]
 
 
-# Rank 1 is killed once rank 0 has ended well, in the first of its lives.
+# In the first start, rank 1 kills itself once rank 0 has ended well.
 UNEVEN = """
 import os, signal, time, torch, torch.distributed as dist
 dist.init_process_group()
@@ -120,7 +120,7 @@ if rank == 1 and is_first:
 
 
 @pytest.mark.parametrize(("restarts", "codes", "lives"), [("1", [0, 0], 2), ("0", [0, 1], 1)])
-def test_a_rank_that_is_killed_after_another_nodes_ranks_ended_well_holds_nobody_up(agents, restarts, codes, lives):
+def test_a_rank_killed_after_another_nodes_ranks_ended_well_delays_nobody(agents, restarts, codes, lives):
     variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}"}
     run = agents(2, 1, UNEVEN, PET_MAX_RESTARTS=restarts, **variables)
     assert run.ended() == codes, "torch's own exit barrier waits for five minutes"
@@ -128,14 +128,14 @@ def test_a_rank_that_is_killed_after_another_nodes_ranks_ended_well_holds_nobody
 
 
 @pytest.mark.parametrize("variables", [{}, {"PET_MASTER_PORT": str(free_port())}])
-def test_one_node_that_was_told_no_place_to_meet_listens_on_loopback(agents, variables):
+def test_a_single_node_without_a_rendezvous_address_listens_on_loopback(agents, variables):
     run = agents(1, 2, PET_MAX_RESTARTS="0", **variables)
     assert list(run.seen().values()) == [[{"sum": 3.0, "address": "127.0.0.1"}] * 2]
     assert run.addresses() == {"127.0.0.1"}
     assert run.ended() == [0]
 
 
-# Notes the words of each start, and waits.
+# Records the arguments of each start, and waits.
 WORDS = """
 import os, sys, time
 with open(f".{os.getpid()}", "w") as file:
@@ -146,7 +146,7 @@ while not os.path.exists("enough"):
 """
 
 
-def test_ranks_that_begin_again_with_a_node_that_came_back_have_the_words_for_it(agents, tmp_path):
+def test_ranks_that_restart_with_a_returned_node_get_the_restart_arguments(agents, tmp_path):
     """No rank has failed, so no restart is counted."""
     variables = {"PET_RDZV_BACKEND": "c10d", "PET_RDZV_ID": "x", "PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}"}
     run = agents(2, 1, WORDS, PET_MAX_RESTARTS="1", MUSTER_RESTART_WITH="--resume", **variables)

@@ -1,4 +1,4 @@
-"""Every mesh trains as one process does: the same losses, every sample once, an orderly stop."""
+"""Every mesh trains as one process does: the same losses, every sample once, a graceful stop."""
 
 import json
 import re
@@ -19,7 +19,7 @@ RECIPE, SEQUENCE = HOME / "tests/dist/mesh_recipe.py", HOME / "tests/dist/sequen
 
 
 def start(world, *cases):
-    """Start so many ranks, which run each case in turn: its folder, and the trainer's options."""
+    """Start `world` ranks, which run the cases in turn; each case has a folder and the trainer's options."""
     listed = [{**case, "arguments": ["--recipe", str(RECIPE), *map(str, case["arguments"])]} for case in cases]
     command = [sys.executable, "-m", OURS, f"--nproc-per-node={world}"]
     command += [f"--master-port={free_port()}", "-m", "tests.dist.mesh_runs", json.dumps(listed)]
@@ -38,20 +38,20 @@ def case(folder, *arguments, **more):
 
 
 MESHES = ["dp_shard=4", "dp_replicate=2,dp_shard=2", "dp_replicate=4", "tp=4", "dp_shard=2,tp=2", "dp_replicate=2,tp=2"]
-# What else each mesh does, with the losses of one process.
+# Further options with which each mesh must have the losses of one process.
 WAYS = {"accumulated": ("--micro-batch", 2), "recomputed": ("--recompute",)}
 CUT = ["dp_shard=4", "tp=4", "dp_shard=2,tp=2"]
 KINDS = ["dp_replicate=4", *CUT]
 
 
 def on(name, meshes, root, *arguments, **more):
-    """A case on each mesh."""
+    """The same case for each mesh."""
     return [case(root / f"{name} {mesh}", "--mesh", mesh, *arguments, **more) for mesh in meshes]
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Each mesh's run folder, with that of one process, all of the same steps."""
+    """The run folders of each mesh and of one process, all with the same steps."""
     root = tmp_path_factory.mktemp("meshes")
     laid = layouts(root)
     kept = {name: keeps_a_tensor(root, name, how) for name, how in KEPT.items()}
@@ -88,7 +88,7 @@ def trained(tmp_path_factory):
 
 
 def layouts(folder):
-    """A recipe of a convolution whose weights lie channels-last."""
+    """Write a recipe of a convolution whose weights are stored channels-last."""
     path = folder / "pictures.py"
     path.write_text(
         RECIPE.read_text()
@@ -114,7 +114,8 @@ def tensor_plan(model):
     return str(path)
 
 
-# What a model may keep beside its weights: all of it is there where the weights get their memory after the cut.
+# What a model may keep in addition to its weights. It must have its values even if the weights get their memory only
+# after the model is sharded.
 KEPT = {
     "buffer": "self.register_buffer('moved', shift, persistent=False)",
     "attribute": "self.parts = {'moved': [shift]}",
@@ -122,7 +123,7 @@ KEPT = {
 
 
 def keeps_a_tensor(folder, name, how):
-    """A recipe whose model keeps a tensor of random numbers in this way; each rank notes where it was built."""
+    """Write a recipe whose model keeps a random tensor in this way; each rank records the device of its build."""
     path = folder / f"{name}.py"
     path.write_text(
         RECIPE.read_text()
@@ -146,7 +147,7 @@ def model():
 
 
 def shares_a_weight(folder):
-    """A recipe whose table of words is also its last layer: two modules with one weight."""
+    """Write a recipe whose embedding is also its last layer: two modules with one weight."""
     path = folder / "shared.py"
     path.write_text(
         RECIPE.read_text()
@@ -172,7 +173,7 @@ def model():
 
 @pytest.mark.parametrize("mesh", CUT)
 @pytest.mark.parametrize(("name", "built"), [("buffer", "meta "), ("attribute", "meta cpu ")])
-def test_only_rank_0_builds_a_model_whole_if_the_others_can_do_without(trained, name, built, mesh):
+def test_only_rank_0_builds_the_whole_model_if_the_others_do_not_need_it(trained, name, built, mesh):
     folder = trained / f"{name} {mesh}"
     assert losses(folder) == pytest.approx(losses(trained / f"{name} one"), rel=1e-5)
     assert losses(folder) != pytest.approx(losses(trained / "one"), rel=1e-2)
@@ -205,8 +206,8 @@ def test_every_sample_is_read_once_by_the_ranks_that_share_the_data(trained, nam
     for rank in range(4):
         rows = (
             (trained / name / f"seen-{rank}").read_text().splitlines()[-8:]
-        )  # passes before the first step come before
-        peers = 1 if "tp" not in name else int(name.rpartition("tp=")[2])  # they read the same
+        )  # earlier rows are from passes before the first step
+        peers = 1 if "tp" not in name else int(name.rpartition("tp=")[2])  # these read the same samples
         if rank % peers == 0:
             taken.update(int(number) for row in rows for number in row.split())
     stream = StreamSampler(203, batch=12, world=1, rank=0)
@@ -234,7 +235,7 @@ def test_a_channels_last_model_trains_to_the_same_losses(trained, mesh):
 
 
 @pytest.mark.parametrize("mesh", KINDS)
-def test_an_orderly_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained, mesh):
+def test_a_graceful_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained, mesh):
     assert {(trained / f"stopped {mesh}" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
     words = {(trained / f"exploded {mesh}" / f"refused-{rank}").read_text() for rank in range(4)}
     assert all("the loss is" in text and "no optimizer took that step" in text for text in words)
@@ -246,7 +247,7 @@ def test_a_compiled_model_trains_to_the_losses_of_one_process(trained):
     assert losses(trained / "compiled") == pytest.approx(losses(trained / "one"), rel=1e-5)
 
 
-def test_what_a_mesh_cannot_do_is_refused_by_name(trained):
+def test_options_that_a_mesh_does_not_support_are_refused_by_name(trained):
     assert "one would have an empty pass" in (trained / "uneven" / "refused-0").read_text()
     for mesh in CUT:
         assert f"--compile on mesh {mesh}" in (trained / f"compiled {mesh}" / "refused-0").read_text()

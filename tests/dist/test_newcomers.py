@@ -1,4 +1,4 @@
-"""A host that joins a run which goes on is a spare: the others hear of it in questions that prove the run's key."""
+"""A host that joins a live run is a spare: the others learn of it from questions that prove the run's key."""
 
 import dataclasses
 import json
@@ -11,7 +11,7 @@ from tests.dist.test_spares import SLOWLY, STEPS, epochs, kill, trains
 
 
 def newcomer(run, name, place, key="key"):
-    """Start a node that the plan of the others does not name."""
+    """Start a node that is not in the plan of the others."""
     template = run.spec.nodes[-1]
     plan = json.loads(template.environment[GROUP])
     address, register, port = machine.doors(1)[0]
@@ -22,7 +22,7 @@ def newcomer(run, name, place, key="key"):
 
 
 def with_newcomer(run):
-    """Who has the place beside the two that stay; empty while nobody has it."""
+    """The node in the place next to the two that stay; empty while the place is free."""
     last = (epochs(run) or [[]])[-1]
     return last[2] if last[:2] == ["master", "worker-2"] and len(last) == 3 else ""
 

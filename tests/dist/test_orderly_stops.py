@@ -1,4 +1,4 @@
-"""A script that is asked to stop saves what it would save under a plain signal to its rank, and the end says so."""
+"""A script that is asked to stop saves as if its rank got a plain signal, and the outcome says what it wrote."""
 
 import json
 import os
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 
-# Each script says `ready` once it works. What it saves last is last.pt.
+# Each script prints `ready` once it works. Its last save goes to last.pt.
 HEAD = """
 import os, signal, subprocess, sys, threading, time
 import multiprocessing as mp
@@ -111,7 +111,7 @@ child.start()
 
 @pytest.fixture
 def up(tmp_path):
-    """`fab up` of a script in a folder of its own, to its first words; then a signal, and how it ended."""
+    """run(text, *words): run a script with `fab up` until it prints `wait`, send a signal, and wait for the end."""
 
     def run(text, *words, number=signal.SIGTERM, run_sh="", wait="ready"):
         (tmp_path / "train.py").write_text(HEAD + text)
@@ -153,7 +153,7 @@ def _saved(run):
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_it_saves_as_under_a_plain_signal_to_its_rank(up, name):
+def test_a_script_saves_as_under_a_plain_signal_to_its_rank(up, name):
     run = up(SCRIPTS[name], "--nproc", "2")
     assert _saved(run) == "whole", run.words
     assert run.returncode == 75, run.words
@@ -161,20 +161,20 @@ def test_it_saves_as_under_a_plain_signal_to_its_rank(up, name):
     assert "since then it wrote last.pt" in run.outcome["message"]
 
 
-def test_a_script_without_a_handler_has_written_nothing_and_that_is_said(up):
+def test_a_script_without_a_handler_is_reported_to_have_written_nothing(up):
     run = up("ready(); time.sleep(100)", "--nproc", "2")
     assert run.returncode == 75, run.words
     assert run.outcome["message"] == "train.py was asked to stop; since then it wrote no file"
 
 
-def test_who_fails_at_the_save_has_not_stopped_well(up):
+def test_a_script_that_fails_while_saving_has_failed_not_stopped(up):
     run = up(FLAG + "ready(); stop.wait()\nif rank == 0: raise OSError('no room for last.pt')\n", "--nproc", "2")
     assert run.returncode == 1, run.words
     assert run.outcome["verdict"] == "failed"
     assert "rank 0 failed at it: OSError: no room for last.pt; since then it wrote no file" in run.outcome["message"]
 
 
-def test_a_save_that_takes_too_long_is_cut_and_that_is_said_and_the_time_can_be_set(up):
+def test_a_save_longer_than_the_grace_period_is_cut_and_reported(up):
     slow = FLAG + "ready(); stop.wait(); save(seconds=6)"
     run = up(slow, "--nproc", "2", "--grace", "2s")
     assert _saved(run) == "wh"
@@ -182,7 +182,7 @@ def test_a_save_that_takes_too_long_is_cut_and_that_is_said_and_the_time_can_be_
     assert "since then it wrote last.pt, which may not be whole" in run.outcome["message"]
 
 
-# Takes the code of each orphan at once, as systemd does, and ends once there is none.
+# Reaps each orphan immediately, as systemd does, and ends once no child is left.
 REAPER = """
 import ctypes, os, sys
 PR_SET_CHILD_SUBREAPER = 36
@@ -194,8 +194,8 @@ except ChildProcessError: pass
 """
 
 
-def test_a_program_below_a_shell_script_outlives_no_torchrun_that_was_killed(tmp_path):
-    """Linux's kernel ends the shell with torchrun, and not what the shell has started: it kept its GPU."""
+def test_a_program_below_a_shell_script_does_not_outlive_a_killed_torchrun(tmp_path):
+    """Linux ends the shell together with torchrun, but not what the shell has started, which once kept its GPU."""
     (tmp_path / "train.py").write_text(HEAD + "ready(); time.sleep(300)")
     (tmp_path / "run.sh").write_text("python train.py\n:\n")
     given = {"MUSTER_LAUNCHER_RANKS": "1", "MUSTER_NODE": "here", "PYTHONPATH": str(HOME)}
@@ -219,7 +219,7 @@ def test_a_program_below_a_shell_script_outlives_no_torchrun_that_was_killed(tmp
         processes.kill(processes.labelled(tmp_path / "run"))
 
 
-def test_the_ranks_below_a_shell_script_are_asked_and_their_workers_are_not(up):
+def test_ranks_below_a_shell_script_are_asked_to_stop_and_their_workers_are_not(up):
     run = up(
         SCRIPTS["workers"]
         .replace("for at,", "p = torch.nn.Parameter(torch.ones(1)); o = torch.optim.SGD([p], 0.1)\nfor at,")
@@ -231,7 +231,7 @@ def test_the_ranks_below_a_shell_script_are_asked_and_their_workers_are_not(up):
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
-def test_a_signal_of_a_schedulers_goes_to_the_ranks(up, number):
+def test_a_schedulers_signal_goes_to_the_ranks(up, number):
     text = f"signal.signal({int(number)}, lambda *_: stop.set())\nready(); stop.wait(); save(); print('heard')\n"
     run = up(text, "--nproc", "2", number=number)
     assert _saved(run) == "whole", run.words

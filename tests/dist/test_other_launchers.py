@@ -31,7 +31,7 @@ class Model(lightning.LightningModule):
         print("rank", self.global_rank, "of", self.trainer.world_size, "sum", number)
 """
 TRAINER = "accelerator='cpu', strategy='ddp', max_epochs=1, logger=False, enable_checkpointing=False"
-# On CPUs Accelerate forms a group only where ACCELERATE_USE_CPU says so, which Muster sets.
+# On CPUs, Accelerate forms a group only if ACCELERATE_USE_CPU is set, which Muster does.
 PLAIN = """
 import torch, accelerate
 one = accelerate.Accelerator()
@@ -51,7 +51,7 @@ SCRIPTS = {
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory):
-    """The programs of an environment with these packages; torch is this environment's."""
+    """The folder of programs of an environment with these packages; torch comes from this environment."""
     return installed.beside(tmp_path_factory.mktemp("launchers") / "venv", *PACKAGES)
 
 

@@ -1,4 +1,4 @@
-"""A user's packages with the names of Muster's folders: ranks import the user's, wherever they lie."""
+"""A user's packages with the names of Muster's folders: ranks import the user's, wherever they are stored."""
 
 import json
 import os
@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-# All that a checkout has at its top, and what the halves are called in there.
+# The packages and modules at the top of a checkout, and `node`, a package inside one of them.
 NAMES = ("trainer", "node", "deploy", "lab", "tests", "benchmarks", "examples", "gpu_check", "fabfile", "setup")
 LOOKS = f"""
 import importlib, json, os, pkgutil, sys
@@ -26,7 +26,7 @@ with open(f"seen-{{os.environ['RANK']}}.json", "w") as file:
 
 
 def packages(folder, owner):
-    """Packages of all these names in a folder."""
+    """Make packages with all these names in a folder."""
     for name in NAMES:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(f"OWNER = {owner!r}\n")
@@ -35,7 +35,7 @@ def packages(folder, owner):
 
 @pytest.fixture(params=["installed", "beside the script", "a module of the folder", "the user's PYTHONPATH"])
 def project(request, tmp_path):
-    """A folder with train.py, the words that run it, what its user's shell has set, and whose the packages are."""
+    """A folder with train.py, the arguments that run it, the variables of the user's shell, and the packages' owner."""
     folder, script, shell = tmp_path / "project", ["train.py"], {}
     (folder / "scripts").mkdir(parents=True)
     (folder / "scripts/train.py").write_text(LOOKS)
@@ -57,7 +57,7 @@ def project(request, tmp_path):
 
 
 @pytest.mark.parametrize("fresh", ["", "1"], ids=["forked", "started"])
-def test_ranks_import_the_users_packages_and_of_ours_muster_alone(project, fresh):
+def test_ranks_import_the_users_packages_and_only_muster_from_ours(project, fresh):
     folder, script, shell, owner = project
     outer = ("PET_", "MUSTER_", "PYTHON", "VIRTUAL_ENV", "CONDA_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(outer)}

@@ -1,4 +1,4 @@
-"""The examples of pipeline and context parallelism have the losses of one process."""
+"""The examples of pipeline and context parallelism have the same losses as one process."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Every mesh that docs/how-to/which-mesh.md offers in its table trains, with the losses of the others."""
+"""Every mesh in the table of docs/how-to/which-mesh.md trains, with the same losses as the others."""
 
 import re
 import shlex
@@ -14,7 +14,7 @@ OFFERED = re.findall(
 )
 
 
-def test_each_row_trains_and_has_the_losses_of_the_others(tmp_path):
+def test_each_mesh_of_the_page_trains_with_the_losses_of_the_others(tmp_path):
     assert len(OFFERED) >= 5
     small = ("--batch", 4, "--log-every", 1, "--eval-every", 0)
     finish(start(4, *(case(tmp_path / words, *shlex.split(words), *small, stop_after=2) for words in OFFERED)))

@@ -1,4 +1,4 @@
-"""`muster up --restarts N`: a script that fails or is killed is started again in the same folder, and this is told."""
+"""`muster up --restarts N`: a script that fails or is killed restarts in the same folder, and the run reports it."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import pytest
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-# Rank 1 of 2 fails in the middle of the first life, by {fault}.
+# Rank 1 of 2 fails with {fault} in the middle of the first attempt.
 SCRIPT = """
 import json, os, signal, time, torch
 import torch.distributed as dist
@@ -39,7 +39,7 @@ dist.destroy_process_group()
 
 @pytest.fixture
 def up(tmp_path):
-    """Runs the script with a fault on two nodes of this machine, to its end."""
+    """run(fault, *words): run the script with a fault on two nodes of this machine, to its end."""
 
     def run(fault, *words):
         (tmp_path / "train.py").write_text(SCRIPT.format(fault=fault))
@@ -53,7 +53,7 @@ def up(tmp_path):
 
 
 def told(folder):
-    """What was told while it went on; a run of which nothing was has no such file."""
+    """The lines of the run's story; empty if nothing was reported, since the file is then missing."""
     file = folder / "timeline.jsonl"
     return [json.loads(line)["text"] for line in file.read_text().splitlines()] if file.exists() else []
 
@@ -67,7 +67,7 @@ def told(folder):
     ],
     ids=["an error", "a killed rank", "a killed node"],
 )
-def test_a_script_that_fails_once_continues_with_what_it_wrote_and_its_ranks_are_watched_again(up, fault, reason):
+def test_a_script_that_fails_once_continues_from_its_files_and_is_watched_again(up, fault, reason):
     done = up(fault, "--restarts", "1")
     assert done.returncode == 0, done.stderr
     assert "begins at 10" in done.stdout
@@ -83,19 +83,19 @@ def test_a_script_that_fails_once_continues_with_what_it_wrote_and_its_ranks_are
         assert len([event for event in events if event["kind"] == "started"]) == 2
 
 
-def test_a_script_is_started_again_as_often_as_asked_and_not_once_more(up):
+def test_a_script_is_restarted_as_often_as_asked_and_not_more(up):
     done = up("raise ValueError('bad sample 7')".replace("raise", "os.remove('step'); raise"), "--restarts", "1")
     assert done.returncode == 1
     assert "rank 1" in done.stderr
     assert "bad sample 7" in done.stderr
-    # Where the nodes' agents are slow to agree, a line names the rank's end before the verdict does.
+    # If the nodes' agents are slow to agree, an extra line reports the rank's end before the verdict.
     assert [text.partition(":")[0] for text in told(up.folder) if "start" in text] == [
         "the script starts again (restart 1)",
-        "the script starts over from the beginning",  # as its file of steps is gone
+        "the script starts over from the beginning",  # because its file `step` is gone
     ]
 
 
-def test_a_command_of_torchruns_may_say_it_itself(up):
+def test_a_torchrun_command_may_set_the_number_of_restarts(up):
     done = up("raise ValueError('bad sample 7')", "--script", "torchrun --max-restarts 1 train.py")
     assert done.returncode == 0, done.stderr
     assert "begins at 10" in done.stdout
@@ -104,7 +104,7 @@ def test_a_command_of_torchruns_may_say_it_itself(up):
     assert "the script's command says 1" in refused.stderr
 
 
-def test_without_the_option_it_is_not_started_again(up):
+def test_without_the_option_a_script_is_not_restarted(up):
     done = up("raise ValueError('bad sample 7')")
     assert done.returncode == 1
     assert (up.folder / "work/step").read_text() == "9"

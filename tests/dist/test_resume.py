@@ -1,4 +1,4 @@
-"""Going on after anything: nothing is repeated, nothing is missed, not a bit is different."""
+"""A run resumes after any interruption: it repeats nothing, misses nothing, and no bit is different."""
 
 import json
 import math
@@ -34,7 +34,7 @@ def same(first, other):
 
 
 def trains_again(run, rank, starts):
-    """Wait until a rank has started so many times and taken a step since; its process id."""
+    """Wait until a rank has started `starts` times and made a step since; return its process id."""
     until(lambda: len(events(run.run_dir, rank, "started")) == starts, f"start {starts} of rank {rank}")
     last = events(run.run_dir, rank, "started")[-1]
     until(lambda: any(e["t"] > last["t"] for e in events(run.run_dir, rank, "step")), "a step after the start")
@@ -55,7 +55,7 @@ def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, r
         for rank in range(world):
             rows = [[int(i) for i in row.split()] for row in (seen / str(rank)).read_text().splitlines()]
             own = steps[world] - (0 if number == 0 else steps[before])
-            for row in rows[1 : 1 + own]:  # the first is the pass that settles DDP's buckets; the last are evaluation
+            for row in rows[1 : 1 + own]:  # the first row settles DDP's buckets; the last ones are evaluation
                 taken.update(row)
     expected = Counter(
         StreamSampler(203, batch=24, micro_batches=1, world=1, rank=0, seed=0, consumed=0).indices(0, 24 * steps[after])
@@ -65,7 +65,7 @@ def test_nothing_is_repeated_or_missed_across_a_change_of_world_size(torchrun, r
     assert f"world size {before} -> {after}" in resumed["changes"][0]
 
 
-def test_kill_9_of_everything_then_again_gives_the_same_weights_to_the_last_bit(nodes):
+def test_a_run_resumed_after_kill_9_of_everything_has_the_same_weights_to_the_last_bit(nodes):
     options = ("--steps", 120, "--checkpoint-every", 10, "--keep", 50, "--eval-every", 0)
     whole = nodes(2, *options, folder="whole").start()
     until(lambda: None not in whole.codes().values(), "the undisturbed run to end", 120)
@@ -97,7 +97,7 @@ def loss(model, batch):
 """
 
 
-def test_after_a_replicas_weights_were_changed_all_ranks_go_back_and_end_with_the_right_ones(nodes, recipe_file):
+def test_after_a_replicas_weights_change_all_ranks_go_back_and_end_with_the_right_ones(nodes, recipe_file):
     options = ("--steps", 60, "--batch", 24, "--checkpoint-every", 10, "--eval-every", 0, "--log-every", 1)
     spoiled = nodes(1, *options, "--recipe", recipe_file(SPOILED), folder="spoiled").start()
     until(lambda: None not in spoiled.codes().values(), "the spoiled run to end", 120)
@@ -110,13 +110,13 @@ def test_after_a_replicas_weights_were_changed_all_ranks_go_back_and_end_with_th
     assert same(weights(sound.run_dir, 60), weights(spoiled.run_dir, 60))
 
 
-def test_a_rank_that_is_killed_or_ended_by_another_than_its_agent_comes_back_by_itself(nodes):
+def test_a_rank_that_gets_sigkill_or_sigterm_comes_back_by_itself(nodes):
     options = ("--steps", 2000, "--checkpoint-every", 20, "--eval-every", 0)
     run = nodes(1, *options).start()
     for starts in (1, 2, 3):
         pid = trains_again(run, 1, starts)
         if starts < 3:
-            # SIGTERM is what torchrun sends its ranks when a node joins: nobody has asked the run to stop.
+            # torchrun sends SIGTERM to its ranks when a node joins, so it is not a request to stop the run.
             os.kill(pid, signal.SIGKILL if starts == 1 else signal.SIGTERM)
     assert set(run.codes().values()) == {None}
     run.terminate("worker-1")
@@ -131,7 +131,7 @@ def test_a_lost_node_that_is_started_again_joins(nodes):
     os.kill(run.pids("worker-1")[0], signal.SIGKILL)
     until(lambda: run.restarting_codes() and len(events(run.run_dir, 1, "started")) == 2, "the node to come back")
     trains_again(run, 0, 2)
-    assert not any(alive(pid) for pid in ranks)  # a killed agent takes its rank with it
+    assert not any(alive(pid) for pid in ranks)  # the rank of a killed agent dies with it
     assert events(run.run_dir, 0, "resumed")
 
 
@@ -148,7 +148,7 @@ def test_one_node_asked_to_stop_stops_all_at_one_step_with_a_checkpoint(nodes):
     assert usable.manifest.step == step
 
 
-def test_a_damaged_newest_checkpoint_is_told_and_the_one_before_it_used(torchrun):
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_it_is_used(torchrun):
     options = ("--steps", 40, "--checkpoint-every", 10, "--keep", 9, "--eval-every", 0)
     run = torchrun(1, *options)
     assert run.wait() == 0, run.output
@@ -205,7 +205,7 @@ def test_a_checkpoint_names_its_world(torchrun):
     ("recipe", "mesh", "checkpoint"),
     [("line.py", (), "checkpoint-v1"), ("plane.py", ("--mesh", "dp_shard=2"), "checkpoint-v2")],
 )
-def test_a_run_goes_on_from_a_checkpoint_of_each_format(torchrun, recipe, mesh, checkpoint):
+def test_a_run_resumes_from_a_checkpoint_of_each_format(torchrun, recipe, mesh, checkpoint):
     golden = HOME / "tests/golden"
     run = torchrun(2, "--recipe", f"tests/golden/{recipe}", *mesh, "--steps", 9, "--resume", golden / checkpoint)
     assert run.wait() == 0, run.output
@@ -236,12 +236,12 @@ def loss(model, batch):
 
 
 def finished(run, ranks, until_t=math.inf):
-    """The last step that one of these ranks has finished by then."""
+    """The last step that any of these ranks finished before `until_t`."""
     return max(event["step"] for rank in ranks for event in events(run.run_dir, rank, "step") if event["t"] < until_t)
 
 
 def whole_state(run_dir, step):
-    """What a checkpoint has besides what the user chose."""
+    """The parts of a checkpoint that do not depend on the user's settings: model, optimizer and scheduler."""
     state = store.load(run_dir / f"checkpoints/step-{step:08d}")[0]
     return {name: state[name] for name in ("model", "optimizer", "scheduler")}
 
@@ -258,7 +258,7 @@ def equal(first, other):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_no_finished_step_is_lost_with_a_rank_and_not_a_bit_is_different(nodes, recipe_file, workers):
+def test_a_lost_rank_costs_no_finished_step_and_changes_no_bit(nodes, recipe_file, workers):
     own = ("--recipe", recipe_file(UNEVEN), "--data-workers", workers, "--eval-every", 40)
     options = (*own, "--steps", 150, "--batch", 24, "--checkpoint-every", 100000, "--log-every", 1, "--keep", 9)
     whole = nodes(2, *options, folder="whole").start()

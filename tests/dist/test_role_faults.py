@@ -1,6 +1,6 @@
-"""Twenty faults of a role, drawn at random: the first words name the role and the cause, whatever the others do.
+"""Twenty random faults of a role: the error names the role and the cause, whatever the other roles do.
 
-On hosts a role's name stands with its host's ("server on gpu-a"): tests/cluster/test_ray.py.
+On hosts, the error also names the role's host ("server on gpu-a"): tests/cluster/test_ray.py.
 """
 
 import os
@@ -33,7 +33,7 @@ def serves(first="", address="127.0.0.1", more=0, answer="connection.sendall(b'H
     return SERVES.format(first=first, address=address, more=more, answer=answer)
 
 
-# By name: the program, how it shows that it is ready, and the words that say what is wrong. PORT is the role's port.
+# By name: the program, its readiness check, and a pattern for the error. PORT is the role's port, MORE is PORT + 7.
 FAULTS = {
     "never ready: a port": (SLEEPS, "port", r"nothing answers on port PORT .*; its program listens on no port"),
     "never ready: a url": (
@@ -63,14 +63,14 @@ FAULTS = {
 
 
 def drawn():
-    """All faults once, and four again; each as the first role to start or behind another."""
+    """All faults once, and four of them again; each in the first role to start, or in one that starts after another."""
     draw = random.Random(40)
     names = [*FAULTS, *draw.sample(sorted(FAULTS), 20 - len(FAULTS))]
     return [(name, draw.choice(["first", "second"])) for name in names]
 
 
 @pytest.mark.parametrize(("fault", "place"), drawn())
-def test_the_first_words_name_the_role_and_the_cause(fault, place, tmp_path):
+def test_the_error_names_the_role_and_the_cause(fault, place, tmp_path):
     program, ready, words = FAULTS[fault]
     port, other = free_port(), free_port()
     for name, text in (("server.py", program), ("good.py", serves()), ("train.py", SLEEPS)):

@@ -26,9 +26,9 @@ from tests.hosts import FACTS
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-# A helper that does not end by itself, and takes no notice of a request to stop.
+# A helper that does not end by itself, and ignores a request to stop.
 DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); time.sleep(600)"
-# The main role says when it has ended.
+# The main role records when it has ended.
 SHORT = "import time; time.sleep(1); open('ended', 'w').write(str(time.time()))"
 SERVER = """
 import os, socket
@@ -43,7 +43,7 @@ while True:
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder for scripts, and `fab up` in it."""
+    """up(*words): run `fab up` in a folder for scripts; after the test, no process of the run may be left."""
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
 
     def command(*words):
@@ -115,11 +115,11 @@ def test_a_run_ends_with_its_main_role_although_a_helper_never_does(project):
     done = project("--role", "deaf=1,ready=line deaf:python deaf.py", "--", "python", "short.py")
     assert done.returncode == 0, done.stderr
     took = outcome(project)["t"] - float((project.run / "work/ended").read_text())
-    # 5 s on a machine of its own; here other tests run as well.
+    # 5 s on an idle machine, but other tests may run at the same time.
     assert took < 20, f"{took:.1f} s"
 
 
-def test_the_code_of_the_main_role_is_the_runs(project):
+def test_the_main_roles_exit_code_is_the_runs(project):
     project.write("deaf.py", DEAF)
     project.write("wrong.py", "raise ValueError('bad sample 7')")
     done = project("--role", "deaf=1,ready=line deaf:python deaf.py", "--", "python", "wrong.py")
@@ -148,7 +148,7 @@ def test_a_role_that_is_never_ready_is_named_with_what_is_missing(project):
     assert not (project.run / "work/began").exists()
 
 
-def test_a_role_that_dies_before_it_is_ready_has_no_new_time_with_each_start(project):
+def test_a_role_that_dies_before_it_is_ready_gets_no_new_time_for_each_restart(project):
     project.write("helper.py", "raise ValueError('bad config')")
     project.write("train.py", "import time; time.sleep(300)")
     helper = f"helper=1,port={free_port()},ready=port,within=12s,restart=9999:python helper.py"
@@ -161,8 +161,8 @@ def test_a_role_that_dies_before_it_is_ready_has_no_new_time_with_each_start(pro
     assert len(told) < 8, "a storm of restarts is no storm of lines"
 
 
-def test_a_server_comes_back_although_what_it_left_behind_has_its_port(project):
-    """As an engine does whose parent died: it holds the port, or the GPU."""
+def test_a_server_comes_back_although_its_orphan_holds_its_port(project):
+    """Like an inference engine whose parent died: it holds the port, or the GPU."""
     project.write(
         "server.py",
         """
@@ -182,21 +182,21 @@ os._exit(5)
     assert "server ended with code 5: it starts again (restart 2)" in done.stderr
 
 
-def test_a_role_whose_program_is_not_there_is_named(project):
+def test_a_role_with_a_missing_program_is_named(project):
     project.write("train.py", "import time; time.sleep(300)")
     done = project("--role", "helper=1:qwen-serve --port 1", "--", "python", "train.py")
     assert done.returncode == 2
     assert "error: helper: no such program: qwen-serve" in done.stderr
 
 
-def test_a_role_whose_script_is_not_there_is_named_before_anything_starts(project):
+def test_a_role_with_a_missing_script_is_named_before_anything_starts(project):
     project.write("train.py", "")
     done = project("--role", "helper=1:python nothere.py", "--", "python", "train.py")
     assert done.returncode == 2
     assert "error: role helper: nothere.py: no such file in" in done.stderr
 
 
-def test_the_roles_of_a_file_of_hosts_run_here_too(project):
+def test_the_roles_of_a_cluster_toml_run_on_this_machine_too(project):
     project.write(
         "cluster.toml",
         """
@@ -219,8 +219,8 @@ ends = true
     assert "hosts 127.0.0.1" in done.stdout
 
 
-def test_a_port_of_somebody_else_is_no_role_that_is_ready(project):
-    """Else a trainer would send its weights to whoever listens there."""
+def test_a_port_of_another_process_does_not_make_a_role_ready(project):
+    """Otherwise a trainer would send its weights to any process that listens there."""
     project.write("server.py", SERVER)
     project.write("train.py", "open('began', 'w')")
     with socket.create_server(("127.0.0.1", 0)) as stranger:
@@ -247,7 +247,7 @@ def test_each_role_knows_where_the_others_are_and_none_has_the_runs_key(project)
 
 @pytest.fixture
 def on_hosts(tmp_path):
-    """The agents of a run as the plan for real hosts has them, by role; each has a run folder. Nobody follows them."""
+    """start(*roles): start agents as planned for real hosts, each with its own run folder; no command follows them."""
     started = {}
 
     def start(*texts):
@@ -277,7 +277,7 @@ def on_hosts(tmp_path):
         process.kill()
 
 
-def test_hosts_that_nobody_follows_bring_a_worker_back_and_end_the_run(on_hosts, tmp_path):
+def test_hosts_without_a_follower_restart_a_worker_and_end_the_run(on_hosts, tmp_path):
     on_hosts.write("server.py", SERVER)
     on_hosts.write("deaf.py", DEAF)
     on_hosts.write("short.py", "import os, time\nwhile not os.path.exists('end'): time.sleep(0.1)")
@@ -300,9 +300,9 @@ def test_hosts_that_nobody_follows_bring_a_worker_back_and_end_the_run(on_hosts,
     assert {role: agent.wait(60) for role, agent in agents.items()} == {"main": 0, "deaf": 0, "server": 0}
 
 
-def test_hosts_that_nobody_follows_hear_at_once_of_a_role_that_cannot_start(on_hosts):
+def test_hosts_without_a_follower_learn_soon_of_a_role_that_cannot_start(on_hosts):
     on_hosts.write("train.py", "import time; time.sleep(300)")
     agents = on_hosts("helper=h2:qwen-serve", "main=h3,ends,after=helper:python train.py")
-    # Who is not told waits for a minute before it takes the other for lost.
+    # Without that notice, an agent waits for a minute before it takes the other one for lost.
     assert agents["main"].wait(40) == 0
     assert agents["helper"].wait(40) == 2

@@ -1,6 +1,6 @@
-"""A script on three hosts of which one is lost: the others start it again from what it kept, and the lost one follows.
+"""A script on three hosts, one of which is lost: the others restart it from its kept files, and the lost one rejoins.
 
-Hosts are agents with a run folder each; rank 0 alone writes the checkpoint, and every rank loads it.
+Hosts are agents with separate run folders. Only rank 0 writes the checkpoint, and every rank loads it.
 """
 
 import copy
@@ -53,7 +53,7 @@ if rank == 2 and os.path.exists(sys.argv[1] + "/late"):
 
 
 class Host:
-    """A node's agent with a disk of its own."""
+    """A node's agent with its own disk."""
 
     def __init__(self, folder, node, spec, more):
         self.folder, self.name, self.file = folder, node.name, node.place
@@ -72,7 +72,7 @@ class Host:
         self.agent.wait()
 
     def begins(self):
-        """Step and world of each start of its rank."""
+        """The step and the world size at each start of its rank."""
         lines = self.console().splitlines()
         return [(int(words[2]), int(words[4])) for line in lines if (words := line.split())[:1] == ["begins"]]
 
@@ -82,9 +82,9 @@ class Host:
 
 @pytest.fixture
 def hosts(tmp_path, request):
-    """Three hosts, of which two go on; `told` is a folder in which a test tells the script what to do.
+    """Three hosts, of which two are enough to train; files in the folder `told` tell the script what to do.
 
-    With the parameter "spare" three hosts have to train, and a fourth one waits.
+    With the parameter "spare", three hosts have to train, and a fourth one waits.
     """
     spares = int(getattr(request, "param", "") == "spare")
     (tmp_path / "sent").mkdir()
@@ -103,14 +103,14 @@ def hosts(tmp_path, request):
 
 
 def until_begun(hosts, count, seconds=60):
-    """Wait until the last start of all of these was with so many ranks; returns the step at which they began."""
+    """Wait until the last start on each of these hosts had `count` ranks; return the step at which they began."""
     until(lambda: all(host.begins() and host.begins()[-1][1] == count for host in hosts), f"{count} ranks", seconds)
     steps = {host.begins()[-1][0] for host in hosts}
     assert len(steps) == 1, steps  # all have loaded the same checkpoint
     return steps.pop()
 
 
-def test_the_first_host_is_lost_and_the_others_go_on_from_its_checkpoint_and_it_comes_back(hosts, tmp_path):
+def test_the_others_continue_from_the_lost_first_hosts_checkpoint_and_it_comes_back(hosts, tmp_path):
     first, second, third = hosts
     assert until_begun(hosts, 3) == 0
     until(lambda: (second.folder / "work/out/last.pt").exists(), "a copy on a neighbour")
@@ -118,7 +118,7 @@ def test_the_first_host_is_lost_and_the_others_go_on_from_its_checkpoint_and_it_
     went_on = until_begun((second, third), 2)
     assert went_on > 0
     first.start()
-    until(lambda: len(first.begins()) == 2, "its second start")  # its first one was with three ranks, too
+    until(lambda: len(first.begins()) == 2, "its second start")  # its first start had three ranks too
     assert until_begun(hosts, 3) > went_on
     (tmp_path / "told" / "end").touch()
     assert [host.agent.wait(60) for host in hosts] == [0, 0, 0]
@@ -126,7 +126,7 @@ def test_the_first_host_is_lost_and_the_others_go_on_from_its_checkpoint_and_it_
     assert json.loads((first.folder / "copies.json").read_text())["work/out/last.pt"][2] == second.name
 
 
-def test_a_script_that_fails_by_itself_is_started_again_as_often_as_asked(hosts, tmp_path):
+def test_a_script_that_fails_by_itself_is_restarted_as_often_as_asked(hosts, tmp_path):
     until_begun(hosts, 3)
     fault = tmp_path / "told" / "fail-1"
     fault.touch()
@@ -139,7 +139,7 @@ def test_a_script_that_fails_by_itself_is_started_again_as_often_as_asked(hosts,
     assert [(verdict["node"], "as asked" in verdict["message"]) for verdict in verdicts] == [("worker-1", True)]
 
 
-def test_a_rank_that_is_killed_after_the_others_ended_well_has_all_begin_again(hosts, tmp_path):
+def test_a_rank_killed_after_the_others_ended_well_makes_all_restart(hosts, tmp_path):
     until_begun(hosts, 3)
     for word in ("late", "end"):
         (tmp_path / "told" / word).touch()
@@ -155,7 +155,7 @@ def test_a_stop_is_no_failure(hosts):
 
 
 @pytest.mark.parametrize("hosts", ["spare"], indirect=True)
-def test_a_spare_takes_the_first_hosts_place_with_what_it_had_kept(hosts):
+def test_a_spare_takes_the_first_hosts_place_with_its_files(hosts):
     first, *others, spare = hosts
     until_begun((first, *others), 3)
     until(lambda: (others[0].folder / "work/out/last.pt").exists(), "a copy on a neighbour")
@@ -165,7 +165,7 @@ def test_a_spare_takes_the_first_hosts_place_with_what_it_had_kept(hosts):
     assert until_begun((*others, spare), 3) > 0
 
 
-def test_a_host_that_joins_takes_the_place_of_a_lost_one_with_what_the_others_have_kept(hosts, tmp_path):
+def test_a_joining_host_takes_a_lost_hosts_place_with_files_that_the_others_kept(hosts, tmp_path):
     first, second, third = hosts
     until_begun(hosts, 3)
     until(lambda: (second.folder / "work/out/last.pt").exists(), "a copy on a neighbour")

@@ -1,4 +1,4 @@
-"""A run that ranks have cut continues on any mesh and from any disk; a damaged part is named before it is loaded."""
+"""A sharded run continues on any mesh and from any disk; a damaged part is named before it is loaded."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ STEP = "checkpoints/step-00000004"
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
-    """Runs that were saved on meshes of four ranks, and what became of them on others."""
+    """Runs that were saved on meshes of four ranks, and their continuations on other meshes."""
     root = tmp_path_factory.mktemp("sharded")
     hosts, bare, alone = root / "RANK", root / "bare-RANK", root / "alone-RANK"
     finish(
@@ -34,10 +34,10 @@ def root(tmp_path_factory):
                     ("one-on-ddp", "mixed", "tp=4"),
                 )
             ),
-            # Each rank is a host; then each has the disk of the next.
+            # Each rank is a host; in the second run, each has the disk of the next one.
             case(hosts, "--mesh", "dp_shard=4", stop_after=3),
             case(root / "NEXT", "--mesh", "dp_replicate=2,dp_shard=2"),
-            # Damage on one host: the step before is used. Then a host without its files: nothing is complete.
+            # A host has a damaged file, so the step before is used. Then a host lacks its file: no step is complete.
             case(bare, "--mesh", "dp_shard=4", "--keep", 9),
             case(
                 bare,
@@ -90,7 +90,7 @@ def test_a_run_continues_on_another_mesh_and_world_as_if_nothing_had_changed(roo
 
 @pytest.mark.parametrize("world", [1, 3])
 @pytest.mark.parametrize("name", SAVED)
-def test_every_tensor_is_the_same_to_the_last_bit_after_it_is_cut_otherwise(root, name, world):
+def test_every_tensor_is_the_same_to_the_last_bit_after_it_is_resharded(root, name, world):
     weights = len(store.load(root / name / STEP)[0]["optimizer"]["state"])
     text = (root / f"{name}-bits-{world}" / "compared").read_text()
     same, of = int(text.split()[0]), int(text.split()[2])
@@ -110,7 +110,7 @@ def test_each_host_has_its_own_files_and_the_manifest_of_all(root):
     }
 
 
-def test_no_disk_is_shared_and_the_ranks_are_on_other_hosts_than_before(root):
+def test_a_run_continues_without_a_shared_disk_with_its_ranks_on_other_hosts(root):
     (resumed,) = (event for rank in range(4) for event in events(root / str(rank), 0, "resumed"))
     assert resumed["step"] == 4
     merged = {**losses(root / "0"), **losses(root / "1")}  # rank 0 was on disk 0, then on disk 1
@@ -125,20 +125,20 @@ def test_a_damaged_part_is_named_with_its_host_and_the_step_before_is_used(root)
     assert (root / "bare-3/end-3").read_text() == "done 9"
 
 
-def test_a_run_whose_parts_are_not_all_here_is_refused_and_not_begun_again(root):
+def test_a_run_with_a_missing_part_is_refused_and_not_started_over(root):
     for rank in range(4):
         text = (root / f"alone-{rank}" / f"refused-{rank}").read_text()
         assert "shard-1.pt of host-1 is on none of these hosts" in text
 
 
-def test_one_file_is_made_of_the_parts(root):
+def test_the_parts_load_as_one_checkpoint(root):
     state, manifest = store.load(root / "fsdp" / STEP)
     assert manifest.sharded
     assert state["position"] == {"step": 4, "consumed": 48}
     assert state["model"]["table.weight"].shape == (31, 16)
 
 
-def test_a_script_that_cuts_its_model_continues_to_the_same_weights(tmp_path):
+def test_a_script_that_shards_its_model_continues_to_the_same_weights(tmp_path):
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     command += [str(HOME / "tests/dist/fully_sharded.py"), str(tmp_path)]
     ended = subprocess.run(

@@ -1,4 +1,4 @@
-"""A script on several hosts, each with a run folder of its own: between the attempts the hosts share what it wrote."""
+"""A script on several hosts, each with its own run folder: between attempts, the hosts share the files it wrote."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ from tests.dist.conftest import environment
 
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
-# As most scripts do it: rank 0 alone writes the checkpoint, and every rank loads it.
+# Like most scripts: only rank 0 writes the checkpoint, and every rank loads it.
 SCRIPT = """
 import os, signal, torch
 import torch.distributed as dist

@@ -1,4 +1,4 @@
-"""A spare takes the place of a lost node, waits again for its own turn, may itself be lost; a node leaves in order."""
+"""A spare takes a lost node's place, and the lost node then waits for one; spares may be lost, and nodes may leave."""
 
 import json
 import os
@@ -23,7 +23,7 @@ STEPS = 100_000
 
 
 def planned(run, least, spares=0, arbiter=""):
-    """Let the last nodes of a run here wait, or vote, as only hosts have it by an option."""
+    """Make the last nodes of a local run spares, or one an arbiter; options allow this only for runs on hosts."""
     where = dict(zip(run.spec.names, machine.doors(len(run.spec.names)), strict=True))
     waiting = run.spec.names[len(where) - spares :]
     more = group_variable(least, "key", where, spares=waiting, arbiter=arbiter)
@@ -31,7 +31,7 @@ def planned(run, least, spares=0, arbiter=""):
 
 
 def grouped(nodes, recipe, spares=1, least=2):
-    """Three nodes that train, and spares; `least` of three train on."""
+    """Start three nodes that train, and spares; `least` nodes are enough to keep training."""
     options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2 + spares, *options)
     planned(run, least, spares)
@@ -39,12 +39,12 @@ def grouped(nodes, recipe, spares=1, least=2):
 
 
 def epochs(run):
-    """What was told of who trains."""
+    """The members of each epoch, as rank 0's events report them."""
     return [event["members"] for event in events(run.run_dir, 0, "members")]
 
 
 def trains(run):
-    """Waits until the ranks have written a checkpoint since the call."""
+    """Wait until the ranks have written a checkpoint since the call."""
     known = len(events(run.run_dir, 0, "checkpoint"))
     until(lambda: len(events(run.run_dir, 0, "checkpoint")) > known, "a checkpoint", 90)
 
@@ -54,7 +54,7 @@ def kill(run, name):
 
 
 def back(run, name):
-    """Start a lost node again, and wait until it waits for an epoch."""
+    """Restart a lost node, and wait until it waits for an epoch."""
     until(lambda: run.nodes.states(lambda state: state.node == name) and run.codes()[name] is None, "a start")
     until(lambda: waits_for(run.run_dir / "nodes" / f".{name}") == 0, f"{name} to wait for an epoch")
 
@@ -72,7 +72,7 @@ def test_a_spare_takes_the_place_of_a_lost_node_which_waits_when_it_is_back(node
     trains(run)
     back(run, "worker-1")
     trains(run)
-    trains(run)  # one that is back takes part after the next checkpoint, if there is a place
+    trains(run)  # a node that is back takes part after the next checkpoint, if a place is free
     assert len(epochs(run)) == 1
     kill(run, "worker-3")
     until(lambda: epochs(run)[-1] == ["master", "worker-1", "worker-2"], "the node to take its place again", 30)
@@ -96,7 +96,7 @@ def test_a_spare_that_is_lost_while_it_enters_costs_the_others_nothing(nodes, re
     trains(run)
 
 
-def test_a_run_that_its_first_host_and_a_spare_finish_is_done_for_all(nodes, recipe_file):
+def test_a_run_without_its_first_host_that_a_spare_finishes_is_done_for_all(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", 200, "--checkpoint-every", 10)
     run = nodes(4, *options, "--eval-every", 0)
     planned(run, 2, spares=2)
@@ -109,14 +109,14 @@ def test_a_run_that_its_first_host_and_a_spare_finish_is_done_for_all(nodes, rec
 
 
 def arbitrated(nodes, recipe):
-    """Two nodes that train, of which one may be lost, because worker-2 votes with them."""
+    """Start two nodes that train, of which one may be lost, because worker-2 votes with them."""
     options = ("--recipe", recipe, "--batch", 24, "--steps", STEPS, "--checkpoint-every", 10, "--eval-every", 0)
     run = nodes(2, *options)
     planned(run, 1, arbiter="worker-2")
     return run.start()
 
 
-def test_of_two_nodes_either_trains_on_with_an_arbiter_and_a_stop_ends_all(nodes, recipe_file):
+def test_with_an_arbiter_either_of_two_nodes_keeps_training_and_a_stop_ends_all(nodes, recipe_file):
     run = arbitrated(nodes, recipe_file(SLOWLY))
     trains(run)
     kill(run, "master")
@@ -145,7 +145,7 @@ def test_the_arbiter_may_be_lost_and_a_node_that_is_left_alone_ends_itself(nodes
     assert epochs(run) == []
 
 
-def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains(nodes, recipe_file):
+def test_a_lone_node_that_falls_silent_ends_before_the_other_one_trains(nodes, recipe_file):
     options = ("--recipe", recipe_file(SLOWLY), "--batch", 24, "--steps", STEPS, "--checkpoint-every", STEPS)
     run = nodes(2, *options, "--eval-every", 0)
     planned(run, 1, arbiter="worker-2")
@@ -153,7 +153,7 @@ def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains
     until(lambda: events(run.run_dir, 0, "plan"), "a start", 60)
     kill(run, "worker-1")
     until(lambda: epochs(run) == [["master"]], "one to train alone", 30)
-    back(run, "worker-1")  # it waits: there is no checkpoint after which it could take part
+    back(run, "worker-1")  # it waits, since there is no checkpoint after which it could take part
     stopped, silent = run.pids("master"), time.time()
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -165,7 +165,7 @@ def test_who_trains_alone_and_falls_silent_has_ended_before_the_other_one_trains
 
 
 def leave(run, name):
-    """Ask a node to leave, as `muster leave` does in its container; what it answers."""
+    """Ask a node to leave, as `muster leave` does in its container; return its answer."""
     environment = {**os.environ, "MUSTER_RUN_DIR": str(run.run_dir), "MUSTER_NODE": name}
     asked = [sys.executable, "-P", "-m", "muster.trainer.node", "leave"]
     environment["PYTHONPATH"] = str(Path(__file__).resolve().parents[2])

@@ -1,4 +1,4 @@
-"""At which step a script continues, by whatever it resumes; or that it starts over, which is said at once."""
+"""Muster reports at which step a script continues, however it resumes, or immediately that it starts over."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tests.unit.trainer.node.ending.test_rank_lives import node
 pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-# A start makes 20 steps, or 30 from the first on, so that 10 of them come again; `go` resumes from the 20th.
+# A start trains up to step 30 and saves after step 20, so that a start which resumes repeats 10 steps.
 HEAD = """
 import torch
 from pathlib import Path
@@ -101,7 +101,7 @@ train(o, begin, save)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_where_a_start_continues_is_right_or_it_is_said_that_it_starts_over(tmp_path, name):
+def test_the_step_at_which_a_start_continues_is_reported_or_that_it_starts_over(tmp_path, name):
     text, step = SCRIPTS[name]
     subprocess.run([sys.executable, "-c", "import torch; torch.save({}, 'given.pt')"], cwd=tmp_path, check=True)
     os.utime(tmp_path / "given.pt", (0, 0))
@@ -132,7 +132,7 @@ for step in range(begin + 1, 31):
 
 
 @pytest.mark.parametrize("more", [(), ("--restart-with=--resume",)], ids=["with the same words", "with other words"])
-def test_a_restart_that_starts_over_is_said_at_once_and_keeps_what_was_there_and_other_words_continue(tmp_path, more):
+def test_a_restart_that_starts_over_is_reported_and_keeps_files_and_restart_with_continues(tmp_path, more):
     (tmp_path / "train.py").write_text(OWN_FLAG)
     up = [FAB, "--search-root", HOME, "up", "--backend", "processes", "--requirements", "no", "--run", "r1"]
     line = [*up, "--restarts", "1", *more, "--script", "train.py --lr 1"]

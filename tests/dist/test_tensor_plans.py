@@ -28,7 +28,7 @@ def test_a_wrong_plan_is_refused_before_the_first_step(root, name):
     assert not losses(root / f"run-{name}")
 
 
-def test_a_plan_that_is_trusted_trains_as_it_is(root):
+def test_a_trusted_plan_trains_without_a_trial(root):
     assert len(losses(root / "run-trusted")) == 8
 
 

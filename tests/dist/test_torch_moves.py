@@ -1,4 +1,4 @@
-"""A torch that has moved a private name costs what the table says, and never the run: no script notices."""
+"""If torch moves a private name, Muster loses only what its table says, and never the run: no script notices."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.dist.conftest import HOME, environment
 from tests.unit.trainer.node.test_torch_names import OF_GPUS, OF_OBJECTS
 from trainer.node.torch_names import NAMES
 
-# Uses all that is watched.
+# Uses everything that Muster watches.
 SCRIPT = """
 import torch, torch.distributed as dist
 from torch import nn
@@ -44,7 +44,7 @@ compiled(torch.ones(1, 4)).backward()
 dist.destroy_process_group()
 print([float(each.detach().sum()) for each in model.parameters()], flush=True)
 """
-# Forks a Python that has torch for each watcher: SITES, by the name that its torch lacks.
+# Forks a Python that has imported torch for each watcher in sites.json, by the name that its torch lacks.
 DRIVER = """
 import json, os, runpy, sys
 import torch, torch._dynamo, torch.distributed.rpc, torch.utils.data
@@ -65,7 +65,7 @@ PRIVATE = {row.rpartition(":")[2].rpartition(".")[2]: row for row in {**NAMES, *
 
 @pytest.fixture(scope="module")
 def scripts(tmp_path_factory):
-    """What the script printed and its code, by the name that torch lacked; `bare`: unwatched, `whole`: none lacked."""
+    """The script's output and exit code, by the name that torch lacks; `bare`: not watched, `whole`: it lacks none."""
     folder = tmp_path_factory.mktemp("moves")
     sites = {"bare": "", "whole": str(HOME / "trainer/node/rank/site/sitecustomize.py")}
     for name in PRIVATE:
@@ -87,7 +87,7 @@ def scripts(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", ["whole", *PRIVATE])
-def test_a_script_prints_and_ends_as_ever_in_a_torch_that_lacks_a_private_name(scripts, name):
+def test_a_script_prints_and_ends_as_usual_if_torch_lacks_a_private_name(scripts, name):
     said, code, folder = scripts[name]
     assert (said, code) == scripts["bare"][:2]
     assert code == "0"

@@ -1,4 +1,4 @@
-"""What one run of the trainer must do, on real ranks."""
+"""What a single run of the trainer must do, on real ranks."""
 
 import json
 from pathlib import Path

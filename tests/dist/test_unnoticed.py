@@ -1,11 +1,11 @@
-"""A script under an agent with all hooks comes to the same as under torchrun by hand: what it prints, how it ends.
+"""A script under an agent with all hooks prints the same and ends the same as under a plain torchrun.
 
     UNNOTICED=all python -m pytest tests/dist/test_unnoticed.py      # every case, half an hour
 
-Each case of watched_cases.py runs on every rank in a process of its own, once started by torch's own torchrun, once
-under a real agent with all its hooks. Sixty more are drawn (once, seed 36) from torch's own distributed tests: of those
-that gloo can run on CPUs. Compared are exit codes and all that is printed, with tracebacks, warnings and the lines they
-name; left out are addresses, ports, process ids and times.
+Each case of watched_cases.py runs in its own process on every rank, once started by torch's own torchrun and once
+under a real agent with all its hooks. Sixty more cases were drawn (once, seed 36) from those of torch's own distributed
+tests that gloo can run on CPUs. The test compares exit codes and all output, including tracebacks, warnings and the
+lines that they name. It leaves out addresses, ports, process ids and times.
 """
 
 import json
@@ -20,7 +20,7 @@ from lab.ports import free_port
 
 HOME, CASES = Path(__file__).resolve().parents[2], Path(__file__).with_name("watched_cases.py")
 LIMIT_S = 1800
-# Of 100 that need no GPU, no NCCL, no compiler and no timeout.
+# Drawn from 100 tests that need no GPU, no NCCL, no compiler and no timeout.
 TORCHS = """
     Backend_enum_class DistributedDataParallelCPU_grad_is_view all_gather_coalesced_full_group
     all_gather_coalesced_group all_gather_coalesced_simple all_gather_coalesced_with_empty all_gather_group
@@ -52,7 +52,7 @@ def test_a_script_does_not_notice_that_it_is_watched(tmp_path, ranks, cases):
 
 
 def outcomes(folder, ranks, cases, watched):
-    """By rank and case, the exit code and what was printed. Raises RuntimeError where the ranks did not end."""
+    """By rank and case, the exit code and the output. Raises RuntimeError if the ranks did not end well."""
     folder.mkdir(parents=True)
     (folder / "train.py").write_text(CASES.read_text())
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
@@ -74,7 +74,7 @@ def outcomes(folder, ranks, cases, watched):
 
 
 def differ(by_hand, watched):
-    """The cases that do not come to the same on some rank, each with the first line that differs."""
+    """The cases whose outcome differs on some rank, each with the first line that differs."""
     words = []
     for case in by_hand[0]:
         for rank, (one, other) in enumerate(zip(by_hand, watched, strict=True)):

@@ -1,4 +1,4 @@
-"""`muster up` on local processes, from a checkout of its own: the run, its record, and every way it can end."""
+"""`muster up` with local processes in a separate checkout: the run, its record, and every way it can end."""
 
 import json
 import os
@@ -50,7 +50,7 @@ def test_up_trains_to_the_end_and_leaves_a_whole_record(checkout):
     assert not checkout.left()
 
 
-def test_a_busy_port_is_passed_over_and_said(checkout):
+def test_a_busy_port_is_skipped_and_reported(checkout):
     with ExitStack() as held:
         until(lambda: listens(held, 29500), "port 29500 to be ours", 60)
         code, _, err = checkout.up("--workers=1", "--args=--steps 2")
@@ -59,12 +59,12 @@ def test_a_busy_port_is_passed_over_and_said(checkout):
 
 
 def listens(held, port):
-    """Whether we have the port now, for as long as `held` is open."""
+    """Try to hold the port until `held` closes; returns the socket, or None if the port is in use."""
     with suppress(OSError):
         return held.enter_context(socket.create_server(("", port)))
 
 
-def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(checkout):
+def test_ctrl_c_stops_with_a_checkpoint_and_resume_continues_in_the_same_folder(checkout):
     first = checkout.start("--workers=1", f"--args={LONG}")
     folder = checkout.training(step=40)
     first.send_signal(signal.SIGINT)
@@ -85,7 +85,7 @@ def test_ctrl_c_stops_with_a_checkpoint_and_resume_goes_on_in_the_same_folder(ch
 def test_a_second_ctrl_c_kills_and_leaves_nothing_running(checkout):
     run = checkout.start("--workers=1", f"--args={LONG}")
     checkout.training()
-    for rank in (0, 1):  # hung ranks: they cannot stop in good order
+    for rank in (0, 1):  # hung ranks, which cannot stop gracefully
         os.kill(events(checkout.folders()[0], rank, "started")[0]["pid"], signal.SIGSTOP)
     run.send_signal(signal.SIGINT)
     next(line for line in run.stderr if "with time to save" in line)
@@ -104,11 +104,11 @@ def test_ctrl_c_before_anything_runs_leaves_nothing(checkout):
     assert not checkout.left()
 
 
-def test_two_at_once_do_not_meet(checkout):
-    with socket.socket() as taken:  # and the usual port belongs to a stranger
+def test_two_runs_at_the_same_time_do_not_meet(checkout):
+    with socket.socket() as taken:  # in addition, another process holds the usual port
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held = False
-        with suppress(OSError):  # another test has it: that is a stranger too, who may leave at any time
+        with suppress(OSError):  # another test holds the port, and may release it at any time
             taken.bind(("127.0.0.1", 29500))
             taken.listen()
             held = True
@@ -118,7 +118,7 @@ def test_two_at_once_do_not_meet(checkout):
     assert len(checkout.folders()) == 2
     for folder, err in zip(checkout.folders(), errors, strict=True):
         assert lines(folder / "metrics.jsonl")[-1]["step"] == 30
-        assert "29500" in err or not held  # the other port is said
+        assert "29500" in err or not held  # the message names the other port
 
 
 def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checkout):
@@ -132,7 +132,7 @@ def test_when_the_control_side_is_killed_the_nodes_stop_with_a_checkpoint(checko
     assert store.newest_usable(folder / "checkpoints")[0].manifest.step == end["step"]
 
 
-def test_a_whole_node_killed_comes_back_and_the_run_ends_well(checkout):
+def test_a_killed_node_comes_back_and_the_run_ends_well(checkout):
     run = checkout.start("--workers=1", "--args=--steps 500 --checkpoint-every 20 --eval-every 0")
     folder = checkout.training(step=20)
     processes.kill(processes.labelled(folder, "worker-1"))
@@ -168,7 +168,7 @@ def test_a_node_that_never_starts_is_named_within_30_s(checkout):
         (["--args='unclosed"], "unclosed"),
     ],
 )
-def test_nonsense_is_refused_in_two_lines_and_leaves_no_folder(checkout, options, words):
+def test_bad_options_are_refused_in_two_lines_and_leave_no_folder(checkout, options, words):
     code, out, err = checkout.up(*options)
     assert code == 2, err
     assert out == ""
@@ -179,7 +179,7 @@ def test_nonsense_is_refused_in_two_lines_and_leaves_no_folder(checkout, options
     assert checkout.folders() == []
 
 
-def test_a_run_that_goes_on_is_not_resumed_by_another(checkout):
+def test_a_live_run_is_not_resumed_by_another_command(checkout):
     run = checkout.start("--workers=0", f"--args={LONG}")
     folder = checkout.training(step=20)
     code, _, err = checkout.up("--resume=latest")

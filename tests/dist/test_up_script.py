@@ -1,4 +1,4 @@
-"""`muster up --script`: a user's script on this machine, as processes: followed, kept, continued."""
+"""`muster up --script`: a user's script runs here as processes; it is followed, its files are kept, it can resume."""
 
 import json
 import os
@@ -35,7 +35,7 @@ print("rank", os.environ["RANK"], "of", os.environ["WORLD_SIZE"])
 
 @pytest.fixture
 def project(tmp_path):
-    """A folder with a script and a module named like one of ours, and `muster up` in it."""
+    """up(*words): run `muster up` in a folder with a script and a module named like one of Muster's."""
     (tmp_path / "train.py").write_text("import trainer\n" + SCRIPT)
     (tmp_path / "trainer.py").write_text("print('a module of the user')\n")
     environment = {**os.environ, "PYTHONPATH": str(HOME)}
@@ -69,7 +69,7 @@ def test_a_script_is_followed_and_what_it_wrote_is_kept_and_named(project):
     assert not (project.folder / "outputs").exists()
 
 
-def test_a_page_that_is_told_of_the_end_gets_the_command_that_resumes_the_run(project):
+def test_an_on_end_url_gets_the_command_that_resumes_the_run(project):
     told = []
 
     class Page(BaseHTTPRequestHandler):
@@ -91,7 +91,7 @@ def test_a_page_that_is_told_of_the_end_gets_the_command_that_resumes_the_run(pr
     assert (told[0]["end"], told[0]["resume_command"]) == ("failed", "muster resume told")
 
 
-def test_a_clock_that_is_set_back_during_a_run_changes_neither_its_end_nor_how_long_it_took(project):
+def test_a_clock_set_back_during_a_run_changes_neither_its_end_nor_its_duration(project):
     clock = project.folder / "clock" / "sitecustomize.py"
     clock.parent.mkdir()
     jump = f"os.path.exists({str(project.runs / 'back/work/outputs')!r})"
@@ -102,7 +102,7 @@ def test_a_clock_that_is_set_back_during_a_run_changes_neither_its_end_nor_how_l
     assert 0 < json.loads((project.runs / "back/outcome.json").read_text())["seconds"] < 600
 
 
-def test_data_is_where_the_variable_says_and_stays_where_it_is(project, tmp_path_factory):
+def test_the_data_variable_names_the_folder_and_the_data_is_not_copied(project, tmp_path_factory):
     corpus = tmp_path_factory.mktemp("corpus")
     (corpus / "file").write_text("words")
     reads = "import os; print('read', open(os.environ['MUSTER_DATA'] + '/file').read())\n"
@@ -149,7 +149,7 @@ print("<script>alert(1)</script>")
 """
 
 
-def test_its_report_shows_what_was_seen_and_no_empty_section(project):
+def test_the_report_of_a_script_shows_what_was_seen_and_no_empty_section(project):
     (project.folder / "train.py").write_text(WATCHED)
     for words in (
         ("init", "-q"),
@@ -196,7 +196,7 @@ for step in range(60):
 """
 
 
-def test_a_loss_that_is_no_number_is_told_while_the_script_trains_on(project):
+def test_a_loss_that_is_no_number_is_reported_while_the_script_keeps_training(project):
     (project.folder / "train.py").write_text(NO_NUMBER)
     done = project("--script", "train.py")
     assert done.returncode == 0, done.stderr
@@ -204,14 +204,14 @@ def test_a_loss_that_is_no_number_is_told_while_the_script_trains_on(project):
     assert 21 <= int(since) <= 40, "the first that the watcher has looked at"
 
 
-def test_a_run_of_a_script_continues_with_what_it_wrote_and_with_todays_code(project):
+def test_a_resumed_script_continues_with_its_files_and_the_newest_code(project):
     project("--script", "train.py 2 0", "--run", "again")
     (project.folder / "train.py").write_text((project.folder / "train.py").read_text() + "print('new code')\n")
     done = project("--resume", "again", "--script", "train.py 4 0")
     assert done.returncode == 0, done.stderr
     assert "begins at 2" in done.stdout
     assert "new code" in done.stdout
-    repeated = project("--resume", "again")  # the script as it was recorded
+    repeated = project("--resume", "again")  # this repeats the script as it was recorded
     assert "begins at 4" in repeated.stdout
 
 
@@ -242,7 +242,7 @@ dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("place", ["", "sub/"], ids=["at the top", "in a folder below"])
-def test_a_script_gets_its_own_modules_of_the_names_of_ours_and_is_told_which_library_it_imports(project, place):
+def test_a_script_gets_its_own_modules_named_like_ours_and_is_told_which_library_it_imports(project, place):
     folder = project.folder / place
     (folder / "deploy").mkdir(parents=True)
     for name in ("deploy/__init__.py", "muster.py", "trainer.py"):
@@ -256,7 +256,7 @@ def test_a_script_gets_its_own_modules_of_the_names_of_ours_and_is_told_which_li
     assert told in (project.runs / "own/timeline.jsonl").read_text()
 
 
-def test_a_script_that_fails_for_a_muster_py_of_its_own_or_a_variable_of_mpi_is_told_what_helps(project):
+def test_a_failure_from_the_scripts_own_muster_py_or_a_missing_mpi_variable_has_a_hint(project):
     (project.folder / "muster.py").touch()
     (project.folder / "lightning_one.py").write_text("from muster.lightning import OrderlyStop\n")
     (project.folder / "mpi.py").write_text("import os\nprint(os.environ['OMPI_COMM_WORLD_RANK'])\n")
@@ -299,7 +299,7 @@ if sys.argv[2:]:
 """
 
 
-def test_one_rank_typed_as_python_starts_as_by_hand_and_is_watched_and_resumed(project):
+def test_one_rank_typed_as_python_starts_as_plain_python_and_is_watched_and_resumed(project):
     (project.folder / "alone.py").write_text(ALONE)
     done = project("--run", "alone", "--script", "python alone.py 30")
     assert done.returncode == 0, done.stderr
@@ -313,14 +313,14 @@ def test_one_rank_typed_as_python_starts_as_by_hand_and_is_watched_and_resumed(p
 @pytest.mark.parametrize(
     "words", [("--script", "alone.py 1 join"), ("--nproc", "1", "--script", "python alone.py 1 join")]
 )
-def test_one_rank_has_torchruns_variables_where_they_are_asked_for(project, words):
+def test_one_rank_has_torchruns_variables_if_they_are_requested(project, words):
     (project.folder / "alone.py").write_text(ALONE)
     done = project(*words)
     assert done.returncode == 0, done.stderr
     assert "'LOCAL_RANK'" in done.stdout
 
 
-def test_a_script_that_joins_a_group_without_them_fails_as_by_hand_and_is_told_how_to_get_them(project):
+def test_a_script_that_joins_a_group_without_variables_fails_and_is_told_how_to_get_them(project):
     (project.folder / "alone.py").write_text(ALONE)
     done = project("--script", "python alone.py 1 join")
     assert done.returncode == 1
@@ -328,14 +328,14 @@ def test_a_script_that_joins_a_group_without_them_fails_as_by_hand_and_is_told_h
     assert "--nproc 1" in done.stderr
 
 
-def test_python_in_a_shell_script_of_one_node_is_no_rank_unless_ranks_are_asked_for(project):
+def test_python_in_a_shell_script_of_one_node_is_no_rank_unless_ranks_are_requested(project):
     (project.folder / "solo.py").write_text("import os, torch\nprint('rank', os.environ.get('RANK'))\n")
     (project.folder / "run.sh").write_text("python solo.py\ntorchrun solo.py\n")
     assert "rank None\nrank 0\n" in project("--script", "bash run.sh").stdout
     assert "rank 0\nrank 0\n" in project("--nproc", "1", "--script", "bash run.sh").stdout
 
 
-def test_ctrl_c_stops_it_and_says_how_to_continue(project):
+def test_ctrl_c_stops_a_script_and_says_how_to_continue(project):
     up = project.start("--script", "train.py 50 0.1", "--run", "stopped")
     waiting.until(lambda: (project.runs / "stopped/work/outputs/step").exists(), "the script to write", 60)
     up.send_signal(signal.SIGINT)
@@ -372,15 +372,15 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--args", "--recipe nope"), "built-in: digits, text"),
     ],
 )
-def test_what_is_wrong_is_refused_before_anything_starts(project, words, hint):
+def test_wrong_options_are_refused_before_anything_starts(project, words, hint):
     done = project(*words)
     assert done.returncode == 2
     assert hint in done.stderr
     assert not list(project.runs.glob("*"))
 
 
-def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_path_factory):
-    """From an index of this machine; the second time without it. A launcher of the environment finds them too."""
+def test_a_scripts_packages_are_installed_next_to_the_existing_torch(project, tmp_path_factory):
+    """They come from an index on this machine, and the second time need none. The environment's launcher finds them."""
     folder = project.folder
     (folder / "train.py").write_text("import plain, sourced, asks, warns\nprint('has', plain.VALUE, sourced.VALUE)\n")
     (folder / "run.sh").write_text("torchrun train.py\n")
@@ -409,8 +409,8 @@ def test_its_packages_are_installed_beside_the_torch_that_is_there(project, tmp_
 
 
 @pytest.mark.parametrize("line", ["no-such-package==9", "torch==2.0.0", "broken==1"])
-def test_packages_that_cannot_be_had_keep_no_script_from_the_python_that_it_has_by_hand(project, line):
-    """Somebody's repository pins what it was written with, and the user's environment runs it all the same."""
+def test_packages_that_cannot_be_installed_stop_a_script_only_if_the_user_insists(project, line):
+    """A repository may pin the versions that it was written with, although the user's environment can run it too."""
     (project.folder / "requirements.txt").write_text(f"{line}\n")
     broken = index.source("broken", "1", "", before="raise RuntimeError('needs another compiler')\n")
     with index.serve("127.0.0.1", dict([broken])) as url:
@@ -424,7 +424,7 @@ def test_packages_that_cannot_be_had_keep_no_script_from_the_python_that_it_has_
     assert "error:" not in done.stderr
     python = re.search(r"the script has what (\S+) has \(--requirements requirements\.txt insists", warning)
     assert python, warning
-    # By another path than this one's in a checkout whose .venv is a link.
+    # The two paths differ in a checkout whose .venv is a link.
     assert Path(python[1]).parent.samefile(Path(sys.executable).parent)
     assert insists.returncode != 0
     assert named in insists.stderr

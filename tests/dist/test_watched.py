@@ -1,4 +1,4 @@
-"""Unchanged scripts under a real agent: what is told of them, what is not, and that they never notice."""
+"""Unchanged scripts under a real agent: what is reported about them, what is not, and that they never notice."""
 
 import json
 import textwrap
@@ -37,7 +37,7 @@ model = DistributedDataParallel(model)
 
 @pytest.fixture
 def watched(tmp_path):
-    """Runs a script under an agent to its end; gives its events by rank, the metrics, and what it said."""
+    """run(body): run a script under an agent to its end; returns its events by rank, its metrics and its output."""
 
     def run(body, ranks=1, code=0, **variables):
         ended, _, events, output = node(
@@ -59,7 +59,7 @@ def unseen(events):
     return {event["what"]: event["message"] for event in of("unseen", events)}
 
 
-def test_steps_losses_and_who_waits_for_whom_are_told(watched, tmp_path):
+def test_steps_losses_and_who_waits_for_whom_are_reported(watched, tmp_path):
     slow = "if rank == 1: model.register_forward_pre_hook(lambda *_: time.sleep(0.2))"
     (first, second), metrics, _ = watched(slow + JOIN + "train(model, optimizer)\nkeep(f'own-{rank}', own)", ranks=2)
     (started,) = of("started", first)
@@ -97,8 +97,8 @@ keep("end", hashlib.sha256(b"".join([p.detach().numpy().tobytes() for p in model
 """
 
 
-def test_a_second_start_counts_on_and_its_losses_are_not_put_between_the_first_ones(watched):
-    """It loads its weights alone, from a file that names no step."""
+def test_a_second_start_continues_the_step_count_and_its_losses_follow_the_first_ones(watched):
+    """The script loads only its weights, from a file without a step."""
     body = """
     if os.path.exists("w.pt"): model.load_state_dict(torch.load("w.pt"))
     train(model, optimizer)
@@ -132,7 +132,7 @@ for step in range(start, {end}):
 ADAM = "torch.optim.AdamW(model.parameters(), 0.01)"
 
 
-def test_a_script_that_loads_its_optimizer_continues_at_its_own_step_and_what_it_repeats_counts_once(watched):
+def test_a_script_that_loads_its_optimizer_continues_at_its_own_step_and_repeats_count_once(watched):
     watched(GOES_ON.format(optimizer=ADAM, end=30, more="pass"))
     (events,), metrics, _ = watched(GOES_ON.format(optimizer=ADAM, end=60, more="pass"))
     (place,) = of("continues", events)
@@ -150,7 +150,7 @@ def test_a_script_that_loads_its_optimizer_continues_at_its_own_step_and_what_it
     ],
     ids=["that does not count", "that gives way to another", "one of two"],
 )
-def test_an_optimizer_that_does_not_tell_the_step_is_not_believed(watched, optimizer, more):
+def test_an_optimizer_that_does_not_know_the_step_is_not_trusted(watched, optimizer, more):
     script = GOES_ON.format(optimizer=optimizer, end=30, more=more)
     for _ in range(2):
         (events,), _, _ = watched(script.replace('"step"', '"at"').replace("step=20", "at=20"))
@@ -159,7 +159,7 @@ def test_an_optimizer_that_does_not_tell_the_step_is_not_believed(watched, optim
     assert of("step", events)[-1]["step"] > place["before"] == place["step"], "its steps come behind the earlier ones"
 
 
-def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp_path):
+def test_watching_changes_no_bit_of_the_results_and_can_be_switched_off(watched, tmp_path):
     weights = []
     for observe in ("", "0"):
         (events,), _, _ = watched("random.seed(1)\n" + ENDS, MUSTER_OBSERVE=observe)
@@ -170,7 +170,7 @@ def test_results_are_the_same_bit_by_bit_and_it_can_be_switched_off(watched, tmp
     assert len(of("step", events)) == before
 
 
-def test_workers_and_children_that_are_forked_write_nothing(watched):
+def test_forked_workers_and_children_write_nothing(watched):
     body = """
     loader = DataLoader(samples, batch_size=8, num_workers=2)
     train(model, optimizer, 1, loader)
@@ -197,7 +197,7 @@ if __name__ == "__main__":
 """
 
 
-def test_ranks_that_a_script_spawns_itself_are_told_of_by_their_own_numbers(watched, tmp_path):
+def test_ranks_that_a_script_spawns_are_reported_by_their_own_numbers(watched, tmp_path):
     watched(SPAWN)
     for rank in (0, 1):
         lines = (tmp_path / "run" / "ranks" / f"rank-{rank}.jsonl").read_text().splitlines()
@@ -213,13 +213,13 @@ def test_ranks_that_a_script_spawns_itself_are_told_of_by_their_own_numbers(watc
         ("for _ in range(30):\n    model(samples[0][0]).sum().backward()\n    optimizer.step()", "data", "DataLoader"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_seen_is_said(watched, body, what, words):
+def test_what_cannot_be_observed_is_reported(watched, body, what, words):
     (events,), metrics, _ = watched(body)
     assert words in unseen(events)[what]
     assert what != "loss" or not metrics
 
 
-def test_a_fault_of_the_watcher_is_told_and_the_script_goes_on(watched, tmp_path):
+def test_a_fault_of_the_watcher_is_reported_and_the_script_continues(watched, tmp_path):
     body = "def fails(*_): raise ZeroDivisionError('oops')\n"
     body += (
         "sys.modules['_muster_watch.steps.losses'].Losses.root = fails\n" + "train(model, optimizer)\nkeep('own', own)"
@@ -230,7 +230,7 @@ def test_a_fault_of_the_watcher_is_told_and_the_script_goes_on(watched, tmp_path
     assert "oops" not in output
 
 
-def test_files_that_cannot_be_written_disturb_nobody(watched, tmp_path):
+def test_files_that_cannot_be_written_do_not_disturb_the_script(watched, tmp_path):
     (tmp_path / "run" / "ranks").mkdir(parents=True)
     (tmp_path / "run" / "ranks" / "rank-0.jsonl").symlink_to("/dev/full")
     (tmp_path / "run" / "metrics.jsonl").mkdir()
@@ -268,7 +268,7 @@ def test_a_graph_is_not_kept_alive(watched, tmp_path):
     assert (tmp_path / "left").read_text() == "0"
 
 
-def test_a_script_that_compiles_its_step_is_told_of_and_warned_of_nothing(watched):
+def test_a_script_that_compiles_its_step_is_reported_and_gets_no_warning(watched):
     body = """
     model = torch.compile(model, backend="eager")
     def step(x, y):
@@ -285,7 +285,7 @@ def test_a_script_that_compiles_its_step_is_told_of_and_warned_of_nothing(watche
     assert "trace" not in output
 
 
-def test_a_script_that_ends_at_once_and_has_hooks_of_its_own_is_told_of(watched):
+def test_a_script_with_its_own_hooks_and_an_abrupt_end_is_reported(watched):
     body = """
     from torch.optim.optimizer import register_optimizer_step_post_hook
     register_optimizer_step_post_hook(lambda *_: None)
@@ -316,7 +316,7 @@ keep(f"own-{{rank}}", own)
 """
 
 
-def test_the_loss_of_a_script_with_muster_training_is_told_as_without_it(watched, tmp_path):
+def test_the_loss_of_a_script_with_muster_training_is_reported_as_without_it(watched, tmp_path):
     (first, _), metrics, _ = watched(JOIN + OURS.format(log="pass"), ranks=2)
     own = json.loads((tmp_path / "own-0").read_text())
     assert metrics
@@ -325,7 +325,7 @@ def test_the_loss_of_a_script_with_muster_training_is_told_as_without_it(watched
 
 
 @pytest.mark.parametrize("board", [True, False], ids=["with tensorboardX", "without it"])
-def test_what_muster_training_logs_is_among_the_runs_numbers_once(watched, tmp_path, board):
+def test_numbers_that_muster_training_logs_are_recorded_once(watched, tmp_path, board):
     if board:
         pytest.importorskip("tensorboardX")
     without = "" if board else "sys.modules['tensorboardX'] = None\n"

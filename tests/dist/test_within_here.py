@@ -1,4 +1,4 @@
-"""`muster exec` and `muster logs` for a run on this machine: beside its ranks, with the command's own code."""
+"""`muster exec` and `muster logs` for a run on this machine, next to its ranks and with the command's own code."""
 
 import contextlib
 import os
@@ -30,7 +30,7 @@ def fab(*words):
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    """A run of two ranks that does not end by itself."""
+    """A run of two ranks that keeps running during the tests."""
     name, folder = f"test-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("script")
     (folder / "train.py").write_text(SCRIPT)
     line = [
@@ -56,13 +56,13 @@ def run(tmp_path_factory):
     shutil.rmtree(HOME / "runs" / name, ignore_errors=True)
 
 
-def test_a_command_runs_where_the_script_works_and_ends_with_its_own_code(run):
+def test_a_command_runs_in_the_scripts_folder_and_ends_with_its_own_code(run):
     done = fab("exec", "--run", run, "--", "sh", "-c", "ls; echo $MUSTER_NODE $MUSTER_RUN_ID; exit 4")
     assert (done.returncode, done.stdout.splitlines()) == (4, ["here", "train.py", f"master {run}"])
     assert "rank 2 of it does not run" in fab("exec", "--run", run, "--rank", "2", "--", "true").stderr
 
 
-def test_a_command_ends_with_who_asked_for_it(run):
+def test_a_command_ends_when_muster_exec_ends(run):
     line = [FAB, "exec", "--run", run, "--", "sh", "-c", "echo $$; sleep 4713"]
     asked = subprocess.Popen(line, cwd=HOME, stdout=subprocess.PIPE, text=True)
     pid = int(asked.stdout.readline())
@@ -72,13 +72,13 @@ def test_a_command_ends_with_who_asked_for_it(run):
     waiting.until(lambda: not waiting.alive(pid), "the command to be gone")
 
 
-def test_a_command_ends_where_nobody_reads_what_it_prints(run):
+def test_a_command_ends_if_nobody_reads_its_output(run):
     line = f"{shlex.join([str(FAB), 'exec', '--run', run, '--', 'yes'])} | head -1"
     assert subprocess.run(line, shell=True, cwd=HOME, capture_output=True, timeout=60).stdout == b"y\n"
 
 
-def test_ctrl_c_in_a_shell_is_the_program_s(run):
-    """As in `python` at a prompt: it stops what goes on there, and nothing else."""
+def test_ctrl_c_in_muster_shell_goes_to_the_program(run):
+    """As at the prompt of `python`, Ctrl-C stops what the program is doing, and nothing else."""
     program = "import time\ntry: print('up', flush=True); time.sleep(600)\nexcept KeyboardInterrupt: print('goes on')"
     line = ["muster", "shell", "--run", run, "--", sys.executable, "-c", program]
     pid, terminal = pty.fork()
@@ -99,7 +99,7 @@ def test_ctrl_c_in_a_shell_is_the_program_s(run):
     )
 
 
-def test_the_logs_of_a_rank_and_of_a_pattern(run):
+def test_logs_can_be_limited_to_a_rank_and_to_a_pattern(run):
     assert fab("logs", "--run", run, "--rank", "0").stdout == "[0]  loss: 0.5\n"
     assert fab("logs", "--run", run, "--grep", "na+n").stdout == "[1]  loss: nan\n"
     assert fab("logs", "--run", run, "--grep", "(").returncode == 2

@@ -1,6 +1,6 @@
-"""`python -m tests.dist.warm FD`: a process that has imported torch and the trainer, and forks a torchrun when asked.
+"""`python -m tests.dist.warm FD`: a process that has imported torch and the trainer, and forks torchruns on request.
 
-torchrun spares each rank the import of torch; this spares it each torchrun.
+torchrun forks its ranks, so that they need not import torch; this process does the same for each torchrun.
 """
 
 import importlib
@@ -14,12 +14,12 @@ import time
 from trainer.node.launch import forks
 
 OURS = "muster.trainer.node.launch.torchrun"
-# What torchrun imports, and what the server of its ranks imports.
+# The modules that torchrun and the server of its ranks import.
 _MODULES = (OURS, "muster.trainer.train.run", "torch._dynamo")
 
 
 class Started:
-    """A torchrun that was forked, as Popen has one."""
+    """A forked torchrun, with the interface of Popen."""
 
     returncode = None
 
@@ -27,13 +27,13 @@ class Started:
         self.pid, self._warm = pid, warm
 
     def poll(self):
-        """Its exit code; None while it runs."""
+        """Return the exit code; None while it runs."""
         if self.returncode is None:
             self.returncode = self._warm.code(self.pid)
         return self.returncode
 
     def wait(self, timeout=float("inf")):
-        """Its exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
+        """Return the exit code. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         end = time.monotonic() + timeout
         while (code := self.poll()) is None:
             if time.monotonic() > end:
@@ -43,7 +43,7 @@ class Started:
 
 
 class Warm:
-    """The tests' end of the process."""
+    """The tests' side of the process that forks."""
 
     def __init__(self, folder, environment):
         self._channel, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,7 +52,7 @@ class Warm:
         far.close()
 
     def start(self, arguments, folder, environment, output):
-        """Fork a torchrun with these arguments, which prints into the file `output`."""
+        """Fork a torchrun with these arguments; it prints to the file `output`."""
         place = {"folder": str(folder), "environment": environment, "output": str(output)}
         return Started(self, self._ask(do="fork", arguments=["-m", OURS, *arguments], **place)["pid"])
 
@@ -72,7 +72,7 @@ class Warm:
 
 
 def serve(channel):
-    """Answer until the tests end. Raises forks.Forked in a torchrun."""
+    """Answer requests until the tests end. Raises forks.Forked in each forked torchrun."""
     started = {}
     while data := channel.recv(1 << 20):
         asked = json.loads(data)

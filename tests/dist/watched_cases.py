@@ -1,9 +1,9 @@
-"""Uses of torch that hooks may disturb, each in a process of its own on every rank: what it prints and how it ends.
+"""Uses of torch that hooks may disturb: runs each in its own process on every rank, and records output and end.
 
     CASES=groups,mesh OWN=FOLDER torchrun --nproc-per-node 4 watched_cases.py
 
-Without CASES: all of this file. A name that begins with `test_` is a case of torch's own distributed tests.
-`rank-N.json` has, for each case, the exit code and what was printed, tracebacks and warnings too.
+Without CASES, all cases of this file run. A name that begins with `test_` is a case of torch's own distributed tests.
+`rank-N.json` has, for each case, the exit code and the output, including tracebacks and warnings.
 """
 
 import atexit
@@ -40,7 +40,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 PATIENCE, LIMIT_S = datetime.timedelta(seconds=60), 180
 OWN, RANK, WORLD = os.environ["OWN"], int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-# Addresses, times, process ids, names of temporary files, ports, and lines of torch's own C++.
+# What changes from run to run: addresses, times, process ids, temporary file names, ports, lines of torch's C++.
 CHANGES = re.compile(
     r"0x[0-9a-f]+|\b\d\d:\d\d:\d\d(?:\.\d+)?(?: \d+(?::\d+)?)?|\b[WE]1\d{3} ?|\b(?:pid:?|started) \d+|tmp\w{8}"
     r"|127\.0\.0\.1\]?:\d+|\d+(\.\d+)?(ms|us|s)\b|\[[^\]]*\.cc:\d+\]"
@@ -48,7 +48,7 @@ CHANGES = re.compile(
 
 
 class Rows(Dataset):
-    """Rows of which one may be broken."""
+    """Eight rows, of which one may be broken."""
 
     def __init__(self, bad=-1):
         self.bad = bad
@@ -63,7 +63,7 @@ class Rows(Dataset):
 
 
 class Stream(IterableDataset):
-    """Says that it is shorter than it is."""
+    """A stream that reports a smaller length than it has."""
 
     def __len__(self):
         return 2
@@ -73,7 +73,7 @@ class Stream(IterableDataset):
 
 
 class Fails(torch.autograd.Function):
-    """Raises on the way back."""
+    """A function that raises in its backward pass."""
 
     @staticmethod
     def forward(ctx, x):
@@ -85,7 +85,7 @@ class Fails(torch.autograd.Function):
 
 
 def join(more=""):
-    """Form the group of all ranks by a file of the case: the store of torchrun has keys of other cases."""
+    """Form the group of all ranks through a file of the case, since torchrun's store has keys of other cases."""
     where = f"file://{os.getcwd()}/store{more}"
     dist.init_process_group(backend="gloo", init_method=where, rank=RANK, world_size=WORLD, timeout=PATIENCE)
 
@@ -96,7 +96,7 @@ def small():
 
 
 def train(model, optimizer=None, steps=3, loader=None):
-    """Train, print each loss, and what the weights are in the end."""
+    """Train; print each loss, and a digest of the final weights."""
     optimizer = optimizer or torch.optim.AdamW(model.parameters(), 0.01)
     for batch in loader or [torch.ones(2, 4) * (RANK + 1)] * steps:
         loss = model(batch).pow(2).mean()
@@ -240,7 +240,7 @@ def evaluation():
 
 
 def spawned(local, *_):
-    if local == 1:  # what two print at once has no order
+    if local == 1:  # the output of two processes has no fixed order
         os.environ["RANK"] = str(local)
         train(small())
         raise ValueError("of a child")
@@ -415,7 +415,7 @@ def compiled():
 
 
 def compiled_step():
-    importlib.import_module("torch._dynamo")  # it changes optimizers that are made from now on
+    importlib.import_module("torch._dynamo")  # this import changes optimizers that are made after it
     model, scaler = small(), torch.amp.GradScaler("cpu", init_scale=2.0)
     optimizer = torch.optim.SGD(model.parameters(), torch.tensor(0.1))
     step = torch.compile(optimizer.step, backend="eager", fullgraph=True)
@@ -598,7 +598,7 @@ def fake_ranks():
 
 
 def frameworks_like():
-    """As libraries do: their own name for torch's function, taken early, and a replacement of it."""
+    """Do as libraries do: bind torch's function to another name early, and replace it."""
     real = torch.autograd.backward
 
     def own(*words, **named):
@@ -640,7 +640,9 @@ def torchs_own(name):
         except SystemExit as fault:
             if fault.code != own.TEST_SKIPS["small_worldsize"].exit_code:
                 raise
-            inspect.unwrap(getattr(Case, name))(case)  # of fewer than 8 ranks; two groups need three
+            inspect.unwrap(getattr(Case, name))(
+                case
+            )  # the test itself works with fewer than 8 ranks; two groups need three
         print("passed")
     except (unittest.SkipTest, SystemExit) as fault:
         print("skipped:", fault)
@@ -651,7 +653,7 @@ def torchs_own(name):
 
 
 def outcome(name):
-    """Run a case in a child; how it ended, and what it printed."""
+    """Run a case in a child process; return its exit code and its output."""
     said = os.path.join(OWN, f"said-{RANK}")
     if not (pid := os.fork()):
         folder = os.path.join(OWN, name)
@@ -676,7 +678,7 @@ def outcome(name):
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     open(os.path.join(OWN, name, f"done-{RANK}"), "w").close()
     while not all(os.path.exists(os.path.join(OWN, name, f"done-{rank}")) for rank in range(WORLD)):
-        time.sleep(0.02)  # else one rank's next case waits for the others' last
+        time.sleep(0.02)  # otherwise one rank's next case waits for another rank's last one
     with open(said, errors="replace") as file:
         return [code, CHANGES.sub("*", file.read().replace(OWN, ""))]
 
@@ -689,7 +691,7 @@ if __name__ == "__main__":
         os.environ["CASES"].split(",") if os.environ.get("CASES") else [case for case in ALL if case not in PARTS],
     )
     if any(case.startswith("test_") for case in cases):
-        # torch's tests import it for texts that they expect; no case here has one.
+        # torch's tests import this module to compare expected texts; no case here has such a text.
         sys.modules["expecttest"] = types.ModuleType("expecttest")
         sys.modules["expecttest"].TestCase = unittest.TestCase
         os.environ |= {"BACKEND": "gloo", "TEMP_DIR": OWN, "INIT_METHOD": ""}

@@ -1,4 +1,4 @@
-"""A recipe that writes down which samples each rank was given, on its own host."""
+"""A recipe in which each rank records on its own host which samples it was given."""
 
 import os
 import time

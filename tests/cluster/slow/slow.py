@@ -1,4 +1,4 @@
-"""A recipe whose steps mostly rest: runs that only have to go on leave the cores to other tests."""
+"""A recipe whose steps mostly sleep: a run that only has to keep running leaves the cores to other tests."""
 
 import time
 from pathlib import Path
