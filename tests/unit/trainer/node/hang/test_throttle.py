@@ -29,7 +29,7 @@ class Kernel:
 
 @pytest.fixture
 def told(monkeypatch):
-    """Return a function that returns what is reported after looks at (periods, throttled periods, perhaps a new limit)."""
+    """Return a function that returns the reports after looks at (periods, throttled periods, perhaps a new limit)."""
 
     def looks(kernel, root, counts):
         found, news = throttle.Throttle(root), []

@@ -125,7 +125,7 @@ def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_get_a_warni
 
 @pytest.fixture
 def shell(tmp_path):
-    """Return a function that runs a line in a shell that finds the stand-ins first; `deepspeed` prints its arguments."""
+    """Return a function that runs a line in a shell where stand-ins come first; `deepspeed` prints its arguments."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "deepspeed").write_text('#!/bin/sh\nprintf "%s\\n" "$PATH" "$@"\n')
