@@ -70,7 +70,7 @@ def test_with_long_steps_the_ranks_ask_at_each_step(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "between"), [([0.001, 0.001], 16), ([0.06, 0.06], 4), ([0.001, 0.06], 4)])
-def test_with_short_steps_the_ranks_ask_four_times_a_second_of_the_slowest_rank(monkeypatch, seconds, between):
+def test_with_short_steps_the_slowest_rank_sets_how_often_all_ranks_ask(monkeypatch, seconds, between):
     ranks = Ranks(monkeypatch, seconds)
     asked_at = []
     for _ in range(200):

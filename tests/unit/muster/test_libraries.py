@@ -142,7 +142,7 @@ class Keeps:
 
 @pytest.mark.torch
 def test_lightnings_newest_checkpoint_replaces_that_of_an_earlier_stop(library, tmp_path):
-    """A run that was stopped, resumed and killed began again at the stop, hundreds of steps before its newest."""
+    """After stop, resume and kill, a run began again at the stop, hundreds of steps before its newest checkpoint."""
     ours = library("lightning.pytorch.callbacks", "muster.lightning", Callback=object, ModelCheckpoint=Keeps)
     stop, kept = ours.OrderlyStop(tmp_path / "checkpoints/stopped.ckpt"), tmp_path / "logs/checkpoints"
     kept.mkdir(parents=True)

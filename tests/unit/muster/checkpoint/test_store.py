@@ -173,7 +173,7 @@ for line in sys.stdin:
 
 
 def test_a_kill_before_any_file_operation_leaves_a_usable_checkpoint(tmp_path):
-    """Each trial writes steps 1 (again) and 2, prunes step 1, and is killed one file operation (audit event) later."""
+    """Trial n rewrites step 1, writes 2, prunes 1; it is killed before its nth file operation (Python audit event)."""
     trial, ended = 0, -signal.SIGKILL
     command = [sys.executable, "-c", DIES]
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:

@@ -166,7 +166,7 @@ def test_a_plan_is_read_as_it_was_made():
     assert "key='k'" not in repr(plan)
 
 
-def test_every_program_knows_where_the_others_are_and_who_it_is():
+def test_every_program_knows_where_the_others_are_and_which_one_it_is():
     here = {"w0": Node("10.0.0.1", 1, 8100, 3, 2), "w1": Node("fd00::2", 1, 8101, 4, 2)}
     plan = Plan((role("roll-out", at=here), role("t", at={"t": Node("10.0.0.3", 1)})))
     assert plan.variables("w1") == {
@@ -279,7 +279,7 @@ def test_a_file_of_an_earlier_life_or_a_link_makes_no_role_ready(tmp_path, monke
 
 def test_a_line_counts_once_it_is_printed_in_this_life_even_in_pieces(tmp_path):
     log = tmp_path / "rank-0.log"
-    log.write_text("listens\n")  # of an earlier start
+    log.write_text("listens\n")  # the line is from an earlier start
     ask = look("line", tmp_path, about="listens")
     assert "has not printed" in ask(0.0)
     with log.open("a") as file:
@@ -289,7 +289,7 @@ def test_a_line_counts_once_it_is_printed_in_this_life_even_in_pieces(tmp_path):
         file.write("ens now\n")
         file.flush()
     assert ask(0.0) == ""
-    assert "has not printed" in ask(time.time() + 1)  # another life
+    assert "has not printed" in ask(time.time() + 1)  # the program's next life
 
 
 def test_a_line_counts_even_if_the_clock_is_set_back_before_its_programs_start(tmp_path):

@@ -58,7 +58,7 @@ def started(tmp_path, how):
 
 
 @pytest.mark.parametrize(("how", "code"), [("stuck", 7), ("hears", 5)])
-def test_only_a_main_thread_that_does_not_hear_the_signal_is_ended_by_another(tmp_path, how, code):
+def test_only_a_main_thread_that_misses_the_signal_is_ended_from_another_thread(tmp_path, how, code):
     with started(tmp_path, how) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == code

@@ -1,4 +1,4 @@
-"""One sentence says how a script ended that was asked to stop."""
+"""One sentence says how a script that was asked to stop ended."""
 
 import pytest
 

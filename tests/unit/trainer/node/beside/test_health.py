@@ -56,7 +56,7 @@ def test_events_from_before_a_resume_are_not_progress(folder):
     assert health.stuck(folder, "here", START + 130) == "worker-1: no rank has started in 130 s"
 
 
-def test_a_line_cut_off_by_a_kill_is_passed_over(folder):
+def test_a_line_cut_off_by_a_kill_is_skipped(folder):
     say(folder, START + 1000)
     with (folder / "ranks/rank-1.jsonl").open("a") as file:
         file.write('{"t": 1000')

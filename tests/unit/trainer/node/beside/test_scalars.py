@@ -203,7 +203,7 @@ def test_a_malformed_file_stops_no_reader_and_yields_no_invented_numbers(work, n
     assert all(not tags or list(tags) == ["loss"] for tags in found.values())
 
 
-def test_large_records_are_passed_over(work):
+def test_large_records_are_skipped(work):
     (work / EVENTS.name).write_bytes(framed(bytes(1 << 20)) + record("loss", 7, 0.5))
     assert read(work.parent) == {f"work/{EVENTS.name}": {"loss": [(7, 0.5)]}}
 

@@ -124,7 +124,7 @@ def waiting():
         process.kill()
 
 
-def test_a_launcher_waits_in_vain_where_no_other_node_can_come(waiting):
+def test_a_launcher_waits_in_vain_if_no_other_node_can_come(waiting):
     seconds, nobody = waiting(launch=[2, 2, 2], meets="localhost:0")
     assert (round(seconds), nobody) == (50, True)
     assert waiting(launch=[2, 2, 2], meets="127.0.0.1:29577") == (pytest.approx(50, abs=5), True)

@@ -89,7 +89,7 @@ def counter_of(tmp_path, line, place):
     return counter
 
 
-def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+def test_a_kill_is_called_out_of_memory_only_if_the_kernel_says_so(tmp_path):
     counter = counts_of(tmp_path, "oom 0\noom_kill 2\n")
     memory = Memory(tmp_path)
     assert memory.killed() is False
@@ -104,7 +104,7 @@ def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
     assert ended_how(-40) == "was killed by SIGRTMIN+6"  # a signal without a name of its own
 
 
-def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
+def test_each_cause_that_an_agent_names_is_in_the_control_sides_list():
     causes = [ended_why(-9, True), ended_why(-9, True, of_host=True), ended_why(-9, False), ended_why(-11, True)]
     assert causes == ["container-out-of-memory", "host-out-of-memory", "killed", "killed"]
     assert all(
@@ -114,7 +114,7 @@ def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
 
 
 @pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
-def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
+def test_version_1_of_control_groups_is_read_as_well(tmp_path, line):
     counter = counter_of(tmp_path, line, "memory/box/memory.oom_control")
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
     memory = Memory(tmp_path)

@@ -12,7 +12,7 @@ from lab.waiting import until
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import disks, stuck_ranks
 
-# The kernel reports a parent in vfork as if it waits for a disk, until the child starts a program: here never.
+# After vfork the kernel reports the parent as waiting for a disk until the child starts a program: here never.
 WAITS = """
 import ctypes, signal
 CLONE_VFORK, libc = 0x4000, ctypes.CDLL(None)

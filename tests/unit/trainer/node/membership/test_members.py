@@ -105,7 +105,7 @@ def test_a_node_that_was_left_out_and_still_ends_its_ranks_is_not_taken_back():
     assert looks == [None, None]
 
 
-def test_ranks_that_end_because_a_stop_was_asked_for_do_not_begin_again():
+def test_ranks_that_end_because_of_a_requested_stop_do_not_begin_again():
     assert second_look(Epoch(4, NAMES), b={"after": 4}, c={"stops": True}) is None
 
 
@@ -141,7 +141,7 @@ def test_spares_alone_never_train_while_other_hosts_could():
     assert with_spares(Epoch(4, ("a", "c", "d")), c={"gone": True}, b={"gone": True}) is None
 
 
-def test_a_spare_that_does_not_reach_a_node_takes_no_place_beside_it():
+def test_a_spare_that_does_not_reach_a_node_takes_no_place_next_to_it():
     cut = {"d": {"sees": frozenset("abce")}, "c": {"sees": frozenset("abe")}}
     assert with_spares(Epoch(4, NAMES), b={"gone": True}, **cut) == ("a", "c", "e")
 
@@ -231,6 +231,6 @@ def test_a_spare_that_waits_may_leave():
     ],
     ids=["by who asks", "by another", "lost", "seen too early", "missed too early", "ended", "back already"],
 )
-def test_a_node_that_was_left_out_is_cut_off_where_some_reach_it_and_some_do_not(changed, said):
+def test_a_node_that_was_left_out_is_cut_off_if_some_reach_it_and_some_do_not(changed, said):
     seen = views(102.0, **changed)
     assert cut_off(["c"], ["a", "b"], "a", seen, 101.0, 101.5) == said

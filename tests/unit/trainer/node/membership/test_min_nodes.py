@@ -46,7 +46,7 @@ def test_hundreds_of_nodes_ask_each_other_less_often_and_a_lost_question_is_no_l
         assert pause_s(nodes) + 0.2 < _DOUBT_S - _SURE_S, "each has said since then whether it sees who was left out"
 
 
-def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_epoch(tmp_path):
+def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_current_epoch(tmp_path):
     node = member("a", floor=-1)
     node._views, node._journal, node._folder = {}, Journal(tmp_path), tmp_path
     note(tmp_path, says={"after": 0, "number": 0, "store": ""})

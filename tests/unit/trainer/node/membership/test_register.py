@@ -76,7 +76,7 @@ def test_a_majority_holds_an_epoch_and_strangers_neither_read_it_nor_flood_a_nod
             raise AssertionError("the flood was taken")
         next(node for node in nodes if node.leads).form(1, ("a", "b"))
         until(lambda: all(node.epoch.members == ("a", "b") for node in nodes), "both to hold it")
-        for number in (1, 3):  # neither the present epoch again nor one that does not follow
+        for number in (1, 3):  # neither the current epoch again nor one that does not follow it
             next(node for node in nodes if node.leads).form(number, ("a",))
         next(node for node in nodes if node.leads).end(1, 0)
         until(lambda: all(node.epoch.over == 0 for node in nodes), "the end")

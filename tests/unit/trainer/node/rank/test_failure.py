@@ -81,6 +81,6 @@ def test_an_exit_code_without_an_exception_is_reported_as_such() -> None:
     assert said.message == "train.py ended with code 7 without an exception"
 
 
-def test_a_message_of_several_lines_is_noted_by_its_first() -> None:
+def test_a_message_of_several_lines_is_noted_by_its_first_line() -> None:
     assert words(RuntimeError("one\ntwo")) == "RuntimeError: one"
     assert words(RuntimeError()) == "RuntimeError"

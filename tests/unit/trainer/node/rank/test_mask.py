@@ -187,7 +187,7 @@ def test_a_long_value_without_its_last_letters_is_hidden_wherever_the_stream_is_
     assert masked(b"x 0123456789abc y", ["0123456789abcde"]) == b"x 0123456789abc y"
 
 
-def test_colours_stay_where_a_value_goes():
+def test_colours_stay_where_a_value_is_hidden():
     assert masked(f"\x1b[31mkey {KEY[:4]}\x1b[1m{KEY[4:]}\x1b[0m.".encode(), [KEY]) == b"\x1b[31mkey ***\x1b[1m\x1b[0m."
 
 

@@ -32,7 +32,7 @@ def test_a_file_is_the_scripts_own_unless_it_is_pythons_a_librarys_or_musters(fi
 
 @pytest.mark.parametrize("library", ["muster", "muster/muster"])
 def test_musters_library_is_not_the_scripts_own_code_but_files_next_to_it_are(library, tmp_path):
-    """On bare hosts the library's folder contains the trainer; in a checkout (here: muster) it is next to the trainer."""
+    """On bare hosts the library's folder contains the trainer; in a checkout, here named muster, it is next to it."""
     home = tmp_path / "muster/trainer/node/rank"
     home.mkdir(parents=True)
     (tmp_path / library).mkdir(exist_ok=True)

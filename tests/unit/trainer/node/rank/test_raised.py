@@ -50,7 +50,7 @@ def test_looks_include_the_errors_of_their_process() -> None:
 
 
 def test_a_threads_error_is_noted_despite_the_scripts_own_hook_once_it_trains() -> None:
-    """A script that logs its threads' errors had silenced our hook, so its failed training thread ended well."""
+    """A script that logged its threads' errors had silenced our hook: a failed training counted as ended well."""
     own = "threading.excepthook = lambda about: None; raised.hear_threads(); raised.hear_threads()"
     text = _SCRIPT.format(thread="1 / 0", main="print(list(raised.by_thread.values()))")
     text = text.replace("thread = threading", f"{own}\nthread = threading", 1)

@@ -104,7 +104,7 @@ except Exception as fault:
     ids=["in a collective", "elsewhere"],
 )
 def test_a_call_whose_error_ends_the_process_gets_the_line_of_the_error(tmp_path, line, place):
-    """Without an optimizer torch records no lines, so the calls of a script of collectives alone would have none."""
+    """Without an optimizer torch records no lines, so a script that calls only collectives would show no place."""
     (tmp_path / "train.py").write_text(FAILS % line)
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True)

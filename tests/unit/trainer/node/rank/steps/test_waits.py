@@ -1,4 +1,4 @@
-"""`backward` waits for other ranks as long as it runs after its own work; a GPU's own clock measures its waits."""
+"""The time that `backward` takes after its own work is its wait for other ranks; a GPU's own clock measures it."""
 
 import sys
 import time
