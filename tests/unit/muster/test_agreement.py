@@ -1,4 +1,4 @@
-"""All ranks stop after the same step, whenever each of them hears of it; and where steps are short they seldom ask."""
+"""All ranks stop after the same step, whenever each of them hears of the stop; with short steps they seldom ask."""
 
 from itertools import pairwise
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.torch
 
 
 class Ranks:
-    """Ranks in lockstep, each with a clock of its own: `seconds` a step. Their messages meet as in an all-reduce."""
+    """Ranks in lockstep, each with its own clock: `seconds` per step. Messages are combined as in an all-reduce."""
 
     def __init__(self, monkeypatch, seconds):
         self.now, self.seconds, self.messages = 0.0, seconds, dict[int, list]()
@@ -40,7 +40,7 @@ class Ranks:
         return SimpleNamespace(wait=wait)
 
     def step(self):
-        """What each rank answers after one more step."""
+        """Take one more step and return the answer of each rank."""
         self.steps += 1
         answers = []
         for rank, one in enumerate(self.each):
@@ -54,7 +54,7 @@ class Ranks:
         return len(self.messages.get(0, []))
 
 
-def test_all_ranks_stop_after_the_same_step_though_one_alone_was_asked(monkeypatch):
+def test_all_ranks_stop_after_the_same_step_though_only_one_was_asked(monkeypatch):
     ranks = Ranks(monkeypatch, [1.0, 1.0, 1.0])
     assert [ranks.step() for _ in range(3)] == [[False] * 3] * 3
     ranks.stops[1].asked = True
@@ -62,7 +62,7 @@ def test_all_ranks_stop_after_the_same_step_though_one_alone_was_asked(monkeypat
     assert ranks.step() == [True] * 3
 
 
-def test_where_steps_are_long_the_ranks_ask_at_each(monkeypatch):
+def test_with_long_steps_the_ranks_ask_at_each_step(monkeypatch):
     ranks = Ranks(monkeypatch, [1.0, 1.0])
     for _ in range(10):
         ranks.step()
@@ -70,7 +70,7 @@ def test_where_steps_are_long_the_ranks_ask_at_each(monkeypatch):
 
 
 @pytest.mark.parametrize(("seconds", "between"), [([0.001, 0.001], 16), ([0.06, 0.06], 4), ([0.001, 0.06], 4)])
-def test_where_steps_are_short_they_ask_four_times_a_second_as_the_slowest_needs_it(monkeypatch, seconds, between):
+def test_with_short_steps_the_slowest_rank_sets_how_often_all_ranks_ask(monkeypatch, seconds, between):
     ranks = Ranks(monkeypatch, seconds)
     asked_at = []
     for _ in range(200):
@@ -80,7 +80,7 @@ def test_where_steps_are_short_they_ask_four_times_a_second_as_the_slowest_needs
     assert {later - earlier for earlier, later in pairwise(asked_at[2:])} == {between + 1}
 
 
-def test_a_rank_alone_stops_when_it_is_asked_and_sends_nothing(monkeypatch):
+def test_a_single_rank_stops_when_it_is_asked_and_sends_nothing(monkeypatch):
     ranks = Ranks(monkeypatch, [1.0])
     assert ranks.step() == [False]
     ranks.stops[0].asked = True
@@ -90,7 +90,7 @@ def test_a_rank_alone_stops_when_it_is_asked_and_sends_nothing(monkeypatch):
     assert ranks.left == ["left"]
 
 
-def test_a_training_that_ends_hears_the_message_that_is_under_way_once(monkeypatch):
+def test_a_training_that_ends_receives_the_pending_message_once(monkeypatch):
     ranks = Ranks(monkeypatch, [1.0, 1.0])
     ranks.stops[0].asked = True
     ranks.step()
@@ -98,7 +98,7 @@ def test_a_training_that_ends_hears_the_message_that_is_under_way_once(monkeypat
     assert [one.settle() for one in ranks.each] == [False, False]
 
 
-def test_no_rank_leaves_before_all_have_come_so_far(monkeypatch):
+def test_no_rank_leaves_before_all_reach_a_barrier(monkeypatch):
     ranks = Ranks(monkeypatch, [1.0, 1.0])
     ranks.each[0].leave()
     assert ranks.left == ["barrier", "left"]
@@ -109,7 +109,7 @@ def test_without_a_process_group_there_is_no_group_of_cpus():
 
 
 @pytest.mark.parametrize(("backend", "made"), [("gloo", None), ("nccl", "a group of gloo")])
-def test_messages_go_by_the_cpu_where_the_group_is_of_gpus(monkeypatch, backend, made):
+def test_ranks_with_an_nccl_group_exchange_messages_over_gloo(monkeypatch, backend, made):
     class Group(str):
         __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""Every sample once an epoch, at any world size and across a change of it."""
+"""Each epoch takes every sample once, at any world size and across a change of the world size."""
 
 import itertools
 from typing import NamedTuple
@@ -13,7 +13,7 @@ SIZE, BATCH, SEED = 101, 12, 7
 
 
 def take(world, steps, consumed=0, micro=0):
-    """What all ranks together take in `steps` steps, in stream order."""
+    """Return the samples that all ranks together take in `steps` steps, in stream order."""
     taken = []
     samplers = []
     for rank in range(world):
@@ -84,7 +84,7 @@ def test_tensors_in_memory_and_any_other_dataset_give_the_same_batches():
         assert torch.equal(quick[1], plain[1])
 
 
-def test_a_dataset_made_of_tensors_gives_each_sample_as_it_makes_it():
+def test_a_subclass_of_tensordataset_keeps_its_own_getitem():
     class Turned(TensorDataset):
         def __getitem__(self, index):
             return super().__getitem__(index)[0].flip(0)
@@ -100,7 +100,7 @@ def test_a_loader_does_not_touch_the_ranks_random_numbers():
 
 
 @pytest.mark.parametrize("dataset", [TensorDataset(torch.arange(4.0)), list(range(4))], ids=["tensors", "any other"])
-def test_a_users_own_way_to_make_a_batch_is_used_for_any_dataset(dataset):
+def test_the_users_collate_function_is_used_for_any_dataset(dataset):
     assert list(batches(dataset, [[0, 1], [3]], collate=len)) == [2, 1]
 
 
@@ -115,13 +115,13 @@ def test_every_tensor_of_a_batch_goes_to_the_device_and_all_else_stays_as_it_is(
 
 
 class Pair(NamedTuple):
-    """What a collation may return."""
+    """A batch type that a collate function may return."""
 
     x: torch.Tensor
     name: str
 
 
-def test_named_tuples_and_what_moves_itself_go_to_the_device():
+def test_named_tuples_and_objects_that_move_themselves_go_to_the_device():
     packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
     pair, moved = to_device([Pair(torch.ones(2), "a"), packed], torch.device("meta"))
     assert (type(pair), pair.x.device.type, pair.name) == (Pair, "meta", "a")

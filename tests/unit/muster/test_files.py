@@ -1,4 +1,4 @@
-"""What others may put in the place of a file, and how a process is told from a later one, whatever its name."""
+"""Something else in a file's place does no harm, and a process has a start time, whatever its name."""
 
 import ctypes
 import os
@@ -18,7 +18,7 @@ def of_scalars(folder):
 
 
 @pytest.mark.parametrize("read", [files.read, of_scalars, lambda folder: Journal(folder).newest("verdict")])
-def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_again_nothing(tmp_path, read):
+def test_reading_a_folder_in_a_files_place_leaks_no_file_descriptor(tmp_path, read):
     (tmp_path / JOURNAL).mkdir()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(20):
@@ -27,7 +27,7 @@ def test_a_folder_in_the_place_of_a_file_costs_a_reader_that_looks_again_and_aga
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_that_the_script_calls_unasked_is_no_word_of_an_agent(tmp_path, monkeypatch):
+def test_a_scripts_own_file_named_unasked_is_not_taken_for_the_agents(tmp_path, monkeypatch):
     monkeypatch.delenv("MUSTER_OUTCOME_DIR", raising=False)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "unasked").touch()
@@ -36,7 +36,7 @@ def test_a_file_that_the_script_calls_unasked_is_no_word_of_an_agent(tmp_path, m
     assert stop.Stop.is_restarted()
 
 
-def test_a_process_whose_name_is_cut_in_the_middle_of_a_letter_has_a_beginning():
+def test_a_process_whose_name_is_cut_within_a_character_has_a_start_time():
     libc, own = ctypes.CDLL(None), ctypes.create_string_buffer(16)
     began = stop.began(os.getpid())
     libc.prctl(16, own)

@@ -1,4 +1,4 @@
-"""What a script imports of Muster works beside the libraries that an image has, whatever state they are in."""
+"""What a script imports from Muster works with the libraries in the image, whatever state they are in."""
 
 import importlib
 import os
@@ -18,7 +18,7 @@ HOME = Path(__file__).resolve().parents[3]
 
 @pytest.fixture
 def library(monkeypatch):
-    """Put a module into the place of a library's; gives one of Muster's that imports it."""
+    """Return a function that replaces a library's module and returns Muster's module that imports it."""
 
     def put(name, ours, **content):
         module = ModuleType(name)
@@ -33,7 +33,7 @@ def library(monkeypatch):
         sys.modules.pop(ours, None)
 
 
-def test_a_tensorboard_library_that_cannot_be_imported_costs_its_events_alone(tmp_path):
+def test_a_tensorboard_library_that_fails_to_import_costs_only_its_events(tmp_path):
     (tmp_path / "tensorboardX").mkdir()
     (tmp_path / "tensorboardX/__init__.py").write_text("raise TypeError('Descriptors cannot be created directly.')")
     code = "from muster.metrics import Metrics; Metrics(__import__('pathlib').Path('x')).add(1, loss=2.0)"
@@ -60,7 +60,7 @@ dist.destroy_process_group()
 
 @pytest.mark.long
 @pytest.mark.torch
-def test_ranks_exchange_what_they_know_without_numpy_which_torch_does_not_bring(tmp_path):
+def test_ranks_exchange_their_state_without_numpy(tmp_path):
     (tmp_path / "numpy.py").write_text("raise ModuleNotFoundError('No module named numpy', name='numpy')")
     (tmp_path / "train.py").write_text(SCRIPT)
     given = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(HOME)])}
@@ -71,7 +71,7 @@ def test_ranks_exchange_what_they_know_without_numpy_which_torch_does_not_bring(
 
 
 @pytest.mark.torch
-def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(library):
+def test_lightning_in_a_thread_as_under_ray_keeps_the_signal_handlers(library):
     ours = library("lightning.pytorch.callbacks", "muster.lightning", Callback=object, ModelCheckpoint=Keeps)
     before, begun = signal.getsignal(signal.SIGTERM), []
     stop, trainer = ours.OrderlyStop(), SimpleNamespace(global_step=3)
@@ -83,9 +83,9 @@ def test_lightning_in_a_thread_as_ray_trains_keeps_the_signals_where_they_are(li
 
 
 @pytest.mark.torch
-def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp_path, monkeypatch):
+def test_a_checkpoint_that_a_kill_left_incomplete_is_skipped(library, tmp_path, monkeypatch):
     stop = library("transformers", "muster.transformers", TrainerCallback=object).OrderlyStop()
-    monkeypatch.chdir(tmp_path)  # a Trainer's former output_dir, before this one has told its own
+    monkeypatch.chdir(tmp_path)  # an earlier Trainer's output_dir; this Trainer has not yet given its own
     (tmp_path / "checkpoint-7").mkdir()
     (tmp_path / "checkpoint-7/trainer_state.json").write_text("{}")
     assert stop.newest is None
@@ -103,8 +103,8 @@ def test_a_checkpoint_that_the_trainer_was_killed_in_is_passed_over(library, tmp
 
 
 @pytest.mark.torch
-def test_the_example_of_the_trainer_resumes_from_its_newest_whole_checkpoint(library, tmp_path, monkeypatch):
-    """transformers' get_last_checkpoint takes the folder with the highest number, also one that a kill has left."""
+def test_the_hf_trainer_example_resumes_from_its_newest_whole_checkpoint(library, tmp_path, monkeypatch):
+    """transformers' get_last_checkpoint takes the folder with the highest number, even if a kill left it incomplete."""
     resumed, made = [], []
 
     class Trainer:
@@ -131,7 +131,7 @@ def test_the_example_of_the_trainer_resumes_from_its_newest_whole_checkpoint(lib
 
 
 class Keeps:
-    """What is read of a ModelCheckpoint."""
+    """The attributes of a ModelCheckpoint that Muster reads."""
 
     last_model_path = ""
 
@@ -141,14 +141,14 @@ class Keeps:
 
 
 @pytest.mark.torch
-def test_lightnings_checkpoint_of_an_earlier_stop_becomes_the_newest_of_the_training(library, tmp_path):
-    """A run that was killed after a stop and a resume began again at the stop, hundreds of steps before its newest."""
+def test_lightnings_newest_checkpoint_replaces_that_of_an_earlier_stop(library, tmp_path):
+    """After stop, resume and kill, a run began again at the stop, hundreds of steps before its newest checkpoint."""
     ours = library("lightning.pytorch.callbacks", "muster.lightning", Callback=object, ModelCheckpoint=Keeps)
     stop, kept = ours.OrderlyStop(tmp_path / "checkpoints/stopped.ckpt"), tmp_path / "logs/checkpoints"
     kept.mkdir(parents=True)
     (kept / "alone.ckpt").write_text("of no optimizer")
     keeps, weights = Keeps(), Keeps(str(kept / "alone.ckpt"), alone=True)
-    # Lightning's OnExceptionCheckpoint is a checkpoint, too, and keeps none that it could name.
+    # Lightning's OnExceptionCheckpoint is also a checkpoint callback, but it keeps no checkpoint that it could name.
     about = {"accumulate_grad_batches": 1, "is_global_zero": True, "checkpoint_callbacks": [weights, object(), keeps]}
     trainer = SimpleNamespace(global_step=0, **about)
     stop._step, stop._agreement = 0, SimpleNamespace(all_stop=lambda: False, settle=lambda: None)

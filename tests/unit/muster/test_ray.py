@@ -1,4 +1,4 @@
-"""What a host starts of Ray, from the run's variables alone: addresses, ports, resources, and nothing of a rank."""
+"""How a host starts Ray from the run's variables alone: addresses, ports and resources, without a rank's variables."""
 
 import os
 import stat
@@ -24,7 +24,7 @@ HEAD = {
 WORKER = {**HEAD, "MUSTER_ROLE_HOST": "10.0.0.2", "MUSTER_ROLE_GPUS": "0"}
 
 
-def test_the_head_listens_where_the_run_has_planned_it_and_its_dashboard_on_loopback():
+def test_the_head_listens_at_its_planned_address_and_its_dashboard_on_loopback():
     words = ray.start_words("head", HEAD, 10 << 30, 16, 40123)
     assert {"--head", "--block", "--port=29601", "--node-ip-address=10.0.0.1"} <= {*words}
     assert {"--dashboard-host=127.0.0.1", "--ray-client-server-port=40123"} <= {*words}
@@ -38,14 +38,14 @@ def test_a_worker_joins_the_head_from_its_own_address_with_the_gpus_that_it_was_
 
 
 @pytest.mark.parametrize("part", ["head", "worker"])
-def test_no_other_port_has_a_number_that_two_clusters_of_a_host_would_share(part):
+def test_no_other_port_is_fixed_so_two_clusters_can_share_a_host(part):
     words = ray.start_words(part, HEAD, 1 << 30, 1, 40123)
     numbers = {word.partition("=")[2] for word in words if "-port=" in word}
     assert numbers == ({"0", "29601", "40123"} if part == "head" else {"0"})
 
 
 @pytest.mark.parametrize(("shared", "gives"), [(64 << 20, 80 << 20), (1 << 30, int(0.8 * (1 << 30)))])
-def test_the_object_store_leaves_shared_memory_to_others_and_is_no_smaller_than_ray_takes(shared, gives):
+def test_the_object_store_leaves_some_shared_memory_and_meets_rays_minimum(shared, gives):
     assert f"--object-store-memory={gives}" in ray.start_words("worker", WORKER, shared, 1)
 
 
@@ -64,7 +64,7 @@ def test_the_driver_is_watched_like_a_script_but_has_no_variables_of_a_rank():
 
 
 def started(tmp_path, *words, **variables):
-    """The program as a role runs it, where there is a package of that name."""
+    """Run the program as a role runs it, on a host that has a package named ray."""
     (tmp_path / "there").mkdir(exist_ok=True)
     (tmp_path / "there/ray.py").write_text("")
     path = os.pathsep.join([str(HOME), str(tmp_path / "there")])
@@ -82,7 +82,7 @@ def started(tmp_path, *words, **variables):
         (["head", "nosuch"], HEAD, "nosuch: no program of this host"),
     ],
 )
-def test_what_cannot_work_is_said_before_ray_starts(tmp_path, words, variables, what):
+def test_a_call_that_cannot_work_is_refused_before_ray_starts(tmp_path, words, variables, what):
     done = started(tmp_path, *words, **variables)
     assert (done.returncode, done.stderr.splitlines()[0]) == (2, f"muster.ray: error: {what}")
 
@@ -103,7 +103,7 @@ def main():
 }
 
 
-def test_a_head_that_cannot_go_on_takes_its_ray_with_it(tmp_path):
+def test_a_head_that_cannot_continue_ends_its_ray(tmp_path):
     for name, text in RAY.items():
         file = tmp_path / "there/ray" / name
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +114,7 @@ def test_a_head_that_cannot_go_on_takes_its_ray_with_it(tmp_path):
     until(lambda: not alive(int((tmp_path / "head").read_text())), "the end of its Ray")
 
 
-def test_a_home_that_cannot_have_the_token_is_named(tmp_path, monkeypatch, capsys):
+def test_a_home_that_cannot_hold_the_token_is_named(tmp_path, monkeypatch, capsys):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     with pytest.raises(SystemExit):
@@ -125,7 +125,7 @@ def test_a_home_that_cannot_have_the_token_is_named(tmp_path, monkeypatch, capsy
     assert (tmp_path / "new/home/.ray/auth_token").read_text() == "5e5a"
 
 
-def test_a_host_without_the_package_names_the_line_that_brings_it(tmp_path):
+def test_without_the_ray_package_the_error_names_the_requirement_to_add(tmp_path):
     command = [sys.executable, "-P", "-m", "muster.ray", "head"]
     given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HOME), "HOME": str(tmp_path)}
     done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
@@ -139,7 +139,7 @@ def test_a_worker_that_cannot_reach_the_head_says_where_and_why(capsys):
     assert "the head's port 127.0.0.1:1 cannot be reached from here (connection refused)" in capsys.readouterr().err
 
 
-def test_the_token_is_this_users_alone_and_no_link_leads_it_elsewhere(tmp_path, monkeypatch):
+def test_only_this_user_can_read_the_token_and_no_link_redirects_it(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".ray").mkdir()
     (tmp_path / "elsewhere").write_text("kept")
@@ -150,7 +150,7 @@ def test_the_token_is_this_users_alone_and_no_link_leads_it_elsewhere(tmp_path, 
     assert (tmp_path / "elsewhere").read_text() == "kept"
 
 
-def test_nodes_that_share_a_home_leave_the_token_at_once(tmp_path, monkeypatch):
+def test_nodes_that_share_a_home_can_write_the_token_together(tmp_path, monkeypatch):
     monkeypatch.setattr(Path, "home", lambda: tmp_path)
     token = tmp_path / ".ray/auth_token"
     for number in range(50):

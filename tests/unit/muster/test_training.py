@@ -1,4 +1,4 @@
-"""A plain loop on `muster.Training`: it continues as if nothing had ended it, and refuses what it cannot keep."""
+"""A plain loop with `muster.Training` continues as if nothing had ended it, and refuses what it cannot save."""
 
 import itertools
 import json
@@ -26,7 +26,7 @@ SAMPLES = 50
 
 @pytest.fixture(autouse=True)
 def signals():
-    """The handlers of the process that runs the tests come back."""
+    """Restore the signal handlers of the process that runs the tests."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, handler in before.items():
@@ -34,7 +34,7 @@ def signals():
 
 
 def build(folder, **more):
-    """A model with dropout, its optimizer, its scheduler, and the training of them in `folder`."""
+    """Return a model with dropout, and the training of it, its optimizer and its scheduler in `folder`."""
     torch.manual_seed(3)
     model = nn.Sequential(nn.Linear(1, 8), nn.Dropout(0.2), nn.Linear(8, 1))
     optimizer = torch.optim.AdamW(model.parameters())
@@ -48,14 +48,14 @@ def data(samples=SAMPLES):
 
 
 def train(folder, steps, fails_at=None, **more):
-    """Weights and the samples that were taken; raises KeyError in the middle of step `fails_at`."""
+    """Train; return the weights and the samples taken. Raises KeyError in the middle of step `fails_at`."""
     model, training = build(folder, **more)
     parts_of = training._parts
     taken = []
     batches = training.batches(data(), batch=8, steps=steps)
     for (x,) in batches:
         if training.step == fails_at:
-            batches.close()  # as the end of the process does
+            batches.close()  # as happens when the process ends
             raise KeyError(fails_at)
         loss = (model(x) - x).square().mean()
         parts_of["optimizer"].zero_grad()
@@ -67,7 +67,7 @@ def train(folder, steps, fails_at=None, **more):
     return [parameter.detach().clone() for parameter in model.parameters()], taken
 
 
-def test_a_loop_that_was_killed_continues_to_the_last_bit_and_repeats_no_sample(tmp_path):
+def test_a_killed_loop_continues_bit_for_bit_and_repeats_no_sample(tmp_path):
     whole, samples = train(tmp_path / "whole", 15)
     with pytest.raises(KeyError):
         train(tmp_path / "cut", 15, fails_at=9)
@@ -79,13 +79,13 @@ def test_a_loop_that_was_killed_continues_to_the_last_bit_and_repeats_no_sample(
 
 
 class Noisy(TensorDataset):
-    """Draws for each sample."""
+    """A data set that draws a random number for each sample."""
 
     def __getitem__(self, index):
         return super().__getitem__(index)[0] + torch.rand(())
 
 
-def test_what_loader_processes_draw_differs_in_each_epoch_and_is_the_same_after_a_resume(tmp_path):
+def test_random_numbers_of_loaders_differ_per_epoch_and_survive_a_resume(tmp_path):
     def taken(folder, *epochs):
         _, training = build(tmp_path / folder)
         noisy = Noisy(torch.zeros(8))
@@ -97,13 +97,13 @@ def test_what_loader_processes_draw_differs_in_each_epoch_and_is_the_same_after_
     assert taken("cut", 2, 3)[::2] == [second, third]
 
 
-def test_a_loop_that_has_done_its_steps_does_no_more_and_can_be_given_more(tmp_path):
+def test_a_loop_that_has_done_its_steps_does_nothing_until_it_is_given_more(tmp_path):
     train(tmp_path, 6)
     assert train(tmp_path, 6)[1] == []
     assert len(train(tmp_path, 10)[1]) == 4
 
 
-def test_a_loop_in_pieces_is_the_same_as_in_one(tmp_path):
+def test_a_loop_in_two_parts_takes_the_same_samples_as_in_one(tmp_path):
     _, whole = build(tmp_path / "whole")
     _, pieces = build(tmp_path / "pieces")
     samples = [x.tolist() for (x,) in whole.batches(data(), batch=8, steps=9)]
@@ -153,7 +153,7 @@ def test_each_of_two_trainings_in_a_script_hears_a_signal(tmp_path, monkeypatch)
             next(batches)
 
 
-def test_a_handler_of_the_script_stays(tmp_path):
+def test_the_scripts_own_signal_handler_stays(tmp_path):
     def own(*_):
         pass
 
@@ -162,7 +162,7 @@ def test_a_handler_of_the_script_stays(tmp_path):
     assert signal.getsignal(signal.SIGTERM) is own
 
 
-def test_outside_the_main_thread_it_listens_to_no_signal(tmp_path):
+def test_a_training_outside_the_main_thread_listens_to_no_signal(tmp_path):
     built = []
     thread = threading.Thread(target=lambda: built.append(build(tmp_path)))
     thread.start()
@@ -180,7 +180,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(tmp_path, cap
     assert "step-00000008: state.pt was altered" in capsys.readouterr().err
 
 
-def test_where_each_checkpoint_is_damaged_it_does_not_begin_again_in_silence(tmp_path):
+def test_if_every_checkpoint_is_damaged_training_does_not_silently_start_over(tmp_path):
     train(tmp_path, 8)
     for state in tmp_path.glob("checkpoints/*/state.pt"):
         state.write_bytes(b"")
@@ -229,14 +229,14 @@ def test_other_data_or_other_parts_are_refused_and_named(tmp_path):
 
 
 class Endless(IterableDataset):
-    """Samples without a number."""
+    """A data set without a length."""
 
     def __iter__(self):
         return itertools.count()
 
 
 class Counted(Endless):
-    """As many samples as it says, and none of them by its number."""
+    """A data set that has a length, but whose samples cannot be read by index."""
 
     def __len__(self):
         return SAMPLES
@@ -252,10 +252,10 @@ class Lambda:
         pass
 
 
-def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
+def test_arguments_that_cannot_work_are_refused_with_the_reason(tmp_path, monkeypatch):
     with pytest.raises(Refused, match="no parts"):
         muster.Training(tmp_path)
-    for wrong in ("keep", "save_every"):  # which deletes all but one, or saves after each step
+    for wrong in ("keep", "save_every"):  # -1 would delete all but one, or save after each step
         with pytest.raises(Refused, match=f"{wrong}=-1"):
             build(tmp_path, **{wrong: -1})
         for odd in (None, float("nan"), "2"):
@@ -282,7 +282,7 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path, monkeypatch):
         build(tmp_path)
 
 
-def test_moments_take_the_layout_that_their_weights_have_now():
+def test_optimizer_moments_take_the_current_layout_of_their_weights():
     model = nn.Conv2d(3, 4, 3)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 3, 8, 8)).sum().backward()
@@ -296,7 +296,7 @@ def test_moments_take_the_layout_that_their_weights_have_now():
 
 
 class Master(torch.optim.Optimizer):
-    """SGD on a copy of each weight that has more bits."""
+    """SGD on a copy of each weight in higher precision."""
 
     @torch.no_grad()
     def step(self):
@@ -305,7 +305,7 @@ class Master(torch.optim.Optimizer):
             weight.copy_(copy.sub_(weight.grad, alpha=self.param_groups[0]["lr"]))
 
 
-def test_an_optimizers_copy_of_the_weights_comes_back_with_all_of_its_bits():
+def test_an_optimizers_master_weights_come_back_with_all_of_their_bits():
     model = nn.Linear(4, 4, dtype=torch.bfloat16)
     optimizer, loaded = (Master(model.parameters(), {"lr": 0.001}) for _ in range(2))
     model(torch.ones(1, 4, dtype=torch.bfloat16)).sum().backward()
@@ -320,7 +320,7 @@ PLAN = {"0": ColwiseParallel(), "1": RowwiseParallel()}
 
 
 @pytest.mark.parametrize(("mesh", "warned"), [("fsdp", False), ("hsdp", False), ("tp", True), ("fsdp tp", True)])
-def test_a_tensor_parallel_model_gets_a_warning_for_its_ranks_get_different_samples(mesh, warned, tmp_path):
+def test_a_tensor_parallel_model_gets_a_warning_about_different_samples_per_rank(mesh, warned, tmp_path):
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         dims = {"fsdp": ("dp",), "hsdp": ("replicas", "shards"), "tp": ("tp",), "fsdp tp": ("dp", "tp")}[mesh]

@@ -1,4 +1,4 @@
-"""Options are checked before anything is started, and a fault names the option."""
+"""Options are checked before anything is started, and an error names the option."""
 
 import dataclasses
 import errno
@@ -12,7 +12,7 @@ from muster.errors import Refused
 from trainer.config import Config, main, parse, parser
 
 
-def test_the_command_line_wins_over_the_recipe_which_wins_over_us(tmp_path):
+def test_the_command_line_wins_over_the_recipe_which_wins_over_our_defaults(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "DEFAULTS = {'steps': 77, 'lr': 0.5}\ndef model(): ...\ndef datasets(data): ...\ndef loss(model, batch): ...\n"
@@ -65,7 +65,7 @@ def test_a_data_folder_of_another_user_is_named(tmp_path, monkeypatch):
         parse(["--data", str(tmp_path)])
 
 
-def test_a_recipe_may_leave_an_option_to_us(tmp_path):
+def test_a_recipe_may_leave_an_option_at_our_default(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(
         "DEFAULTS = {'data': None, 'compile': False}\ndef model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n"
@@ -74,7 +74,7 @@ def test_a_recipe_may_leave_an_option_to_us(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["stpes", "recipe"])
-def test_unknown_keys_in_a_recipes_defaults_are_refused_with_those_that_there_are(tmp_path, key):
+def test_unknown_keys_in_a_recipes_defaults_are_refused_with_the_known_ones(tmp_path, key):
     file = tmp_path / "mine.py"
     file.write_text(f"DEFAULTS = {{'{key}': '7'}}\ndef model(): ...\ndef datasets(data): ...\ndef loss(m, b): ...\n")
     with pytest.raises(Refused, match=f"DEFAULTS sets unknown option {key}") as fault:
@@ -82,7 +82,7 @@ def test_unknown_keys_in_a_recipes_defaults_are_refused_with_those_that_there_ar
     assert "the options are: data, steps, " in fault.value.hint
 
 
-def test_every_field_of_a_configuration_can_be_typed():
+def test_every_field_of_a_configuration_has_an_option():
     typed = {words for action in parser()._actions for words in action.option_strings}
     assert {"--" + field.name.replace("_", "-") for field in dataclasses.fields(Config)} <= typed
 

@@ -1,4 +1,4 @@
-"""A disk that takes no more ends no training run, and what has to be said is said all the same."""
+"""A full disk ends no training run, and everything that must be reported still is."""
 
 import errno
 import os
@@ -51,7 +51,7 @@ class SameDisk:
         raise OSError(errno.ENOSPC, "no space")
 
 
-def test_words_on_a_full_disk_are_lost_and_raise_nothing(monkeypatch):
+def test_output_to_a_full_disk_is_lost_and_raises_nothing(monkeypatch):
     full = os.open("/dev/full", os.O_WRONLY)
     out = run_dir._open_tolerant(full)
     try:
@@ -82,7 +82,7 @@ def test_a_verdict_is_written_on_a_full_disk(small_disk):
     assert not write_surely(lambda: replace(disk / "more", "x" * 5000), private), "the room was given back once"
 
 
-def test_where_the_room_cannot_be_given_back_the_last_words_are_tried_again_all_the_same(tmp_path):
+def test_the_last_write_is_tried_again_even_if_the_reserved_room_cannot_be_freed(tmp_path):
     (tmp_path / ".ballast").mkdir()
     tries = iter([OSError(errno.ENOSPC, "full")])
 
@@ -108,7 +108,7 @@ def test_the_first_line_after_a_full_disk_is_not_lost_with_the_one_that_was_cut(
     assert [line["number"] for line in read_lines(disk / "events.jsonl")][-3:] == [30, 31, 32]
 
 
-def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the_note(small_disk, monkeypatch):
+def test_the_end_of_a_rank_is_noted_on_a_disk_that_fills_in_the_middle_of_the_note(small_disk, monkeypatch):
     disk, fill = small_disk
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(disk))
     reserve_room(disk)
@@ -121,9 +121,9 @@ def test_the_end_of_a_rank_is_noted_on_a_disk_that_was_full_in_the_middle_of_the
 
 
 def test_nodes_whose_ranks_ended_well_end_on_a_full_disk_too(small_disk):
-    """Each torchrun waited five minutes for the word that the others' ranks had ended, which its agent could not write.
+    """A script had filled the disk and ended well, and each torchrun still waited for five minutes.
 
-    The script had filled the disk, and ended well.
+    It waited for the news that the others' ranks had ended, which its agent could not write.
     """
     disk, fill = small_disk
     port, folders = free_port(), [disk / "0", disk / "1"]
@@ -144,7 +144,7 @@ def test_nodes_whose_ranks_ended_well_end_on_a_full_disk_too(small_disk):
         agent.close()
 
 
-def test_metrics_on_a_full_disk_do_not_wait_for_ever(small_disk):
+def test_metrics_on_a_full_disk_do_not_wait_forever(small_disk):
     disk, fill = small_disk
     record = Metrics(disk)
     fill()
@@ -182,8 +182,8 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
     assert [event.error for event in events] == [None, None]
 
 
-def test_of_an_earlier_checkpoint_only_what_lies_there_is_said(tmp_path):
-    """It said that the previous one is intact, of a folder that somebody had emptied."""
+def test_an_earlier_checkpoint_is_mentioned_only_if_it_is_there(tmp_path):
+    """The message had called the previous checkpoint intact although somebody had emptied its folder."""
     assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and no earlier one is there"
     (tmp_path / "step-00000020").mkdir()
     assert describe_earlier(tmp_path) == "and no earlier one is there", "it has no manifest"

@@ -1,4 +1,4 @@
-"""A recipe that is wrong is refused before it is run, and one that fails while running is blamed by its own line."""
+"""A wrong recipe is refused before it is run, and the error of one that fails while running names its own line."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ALLOWED = {
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write `my.py` in a folder of its own and stand in it; gives the path as a user would type it."""
+    """Return a function that writes `my.py` into a new working folder and returns the path as a user would type it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
 
@@ -78,7 +78,7 @@ def test_a_good_recipe_is_loaded_with_what_it_has(write):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("text", ALLOWED.values(), ids=ALLOWED)
-def test_what_can_be_called_is_not_refused(write, text):
+def test_functions_that_can_be_called_as_needed_are_not_refused(write, text):
     recipes.check(write(text))
     assert callable(recipes.load("my.py").loss)
 
@@ -100,7 +100,7 @@ def test_reading_a_recipe_runs_none_of_it(write):
     assert recipes.defaults(path) == {"steps": 7, "lr": 0.5}
 
 
-def test_a_missing_function_is_told_with_all_there_are(write):
+def test_a_missing_function_is_reported_with_all_signatures(write):
     with pytest.raises(Refused) as caught:
         recipes.check(write("x = 1"))
     for signature in (
@@ -142,7 +142,7 @@ def test_defaults_that_are_no_plain_dict_are_refused(write, value):
 @pytest.mark.parametrize(
     "more", ["if False:\n    DEFAULTS = {'steps': 9}", "DEFAULTS |= {'steps': 9}", "DEFAULTS['steps'] = 9"]
 )
-def test_defaults_that_are_set_twice_are_refused_for_only_the_run_would_know_which_count(write, more):
+def test_defaults_that_are_set_twice_are_refused(write, more):
     with pytest.raises(Refused, match=r"my\.py:[23]: DEFAULTS: set a second time"):
         recipes.defaults(write(f"DEFAULTS = {{'steps': 7}}\n{more}\n"))
 
@@ -192,7 +192,7 @@ def test_a_name_that_is_no_function_is_refused_once_known(write):
 
 
 @pytest.mark.torch
-def test_a_recipe_may_import_the_file_beside_it(write, tmp_path):
+def test_a_recipe_may_import_a_file_next_to_it(write, tmp_path):
     (tmp_path / "neighbour_of_my.py").write_text(GOOD)
     assert callable(recipes.load(write("from neighbour_of_my import *\n")).loss)
 
@@ -210,7 +210,7 @@ def test_a_function_that_raises_deep_in_torch_is_blamed_by_the_recipes_line(writ
 
 
 @pytest.mark.torch
-def test_what_a_recipe_refuses_itself_passes_as_it_is(write):
+def test_a_refusal_that_a_recipe_raises_itself_passes_unchanged(write):
     text = "from muster.errors import Refused\n" + GOOD.replace(
         "    return TensorDataset", "    raise Refused('no', 'yes')#"
     )
@@ -229,7 +229,7 @@ def test_what_a_recipe_refuses_itself_passes_as_it_is(write):
         (".mean()", "", "loss: returned a Tensor of shape (4, 1), not a scalar tensor"),
     ],
 )
-def test_a_wrong_return_is_told(write, changed, into, message):
+def test_a_wrong_return_value_is_reported(write, changed, into, message):
     import torch
 
     recipe = recipes.load(write(GOOD.replace(changed, into)))
@@ -246,7 +246,7 @@ def test_a_wrong_return_is_told(write, changed, into, message):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("returned", ["3", '{"a": model(batch).mean()}', '{"a": 0.5}'])
-def test_a_metric_that_is_not_one_value_a_sample_is_told(write, returned):
+def test_a_metric_that_is_not_one_value_per_sample_is_reported(write, returned):
     import torch
 
     recipe = recipes.load(write(GOOD + f"def metrics(model, batch):\n    return {returned}\n"))
@@ -275,7 +275,7 @@ os._exit(0)
 
 
 @pytest.mark.torch
-def test_a_rank_that_vanishes_is_not_laid_at_the_recipes_door(write, tmp_path):
+def test_a_recipe_is_not_blamed_for_a_rank_that_vanishes(write, tmp_path):
     write(GOOD.replace("return model(batch[0]).mean()", "torch.distributed.all_reduce(torch.ones(1))"))
     environment = os.environ | {"PYTHONPATH": str(ROOT), "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [
@@ -292,7 +292,7 @@ def test_a_rank_that_vanishes_is_not_laid_at_the_recipes_door(write, tmp_path):
 
 
 @pytest.mark.torch
-def test_an_error_of_torchs_own_communication_kind_passes(write):
+def test_torchs_own_communication_errors_pass_unchanged(write):
     from torch import distributed
 
     recipe = recipes.load(write(GOOD))

@@ -1,4 +1,4 @@
-"""The built-in recipes and the example: their data is what they say, and a few real steps train them."""
+"""The built-in recipes and the example have the data that they describe, and a few real steps train them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from torch.utils.data import default_collate
 from muster.errors import Refused, TrainError
 from trainer import recipe as recipes
 
-# These models are too small for more, and threads that wait for each other beside other tests take minutes.
+# These models are too small for more threads: next to other tests, threads that wait for each other take minutes.
 torch.set_num_threads(1)
 ROOT = Path(__file__).parents[3]
 EXAMPLE = str(ROOT / "examples" / "my_recipe.py")
@@ -34,7 +34,7 @@ for name in sys.argv[1:]:
 
 
 def train(name: str, steps: int, batch: int) -> tuple[list[float], torch.nn.Module]:
-    """The losses of a few plain steps from seed 0, and the model after them."""
+    """Take a few plain steps from seed 0; return their losses and the model after them."""
     recipe = recipes.load(name)
     torch.manual_seed(0)
     model = recipes.build_model(recipe)
@@ -73,7 +73,7 @@ def test_the_shipped_digits_are_the_1797_of_the_source():
     assert {len(row) for row in rows} == {65}
 
 
-def test_making_the_digits_anew_gives_the_same_file(tmp_path):
+def test_making_the_digits_again_gives_the_same_file(tmp_path):
     source = ROOT / "trainer" / "recipes"
     script = tmp_path / "make_digits.py"
     script.write_bytes((source / "make_digits.py").read_bytes())
@@ -105,7 +105,7 @@ def test_digits_learns_to_read():
 
 def test_text_learns_what_follows():
     losses, model = train("text", steps=12, batch=8)
-    assert losses[0] == pytest.approx(5.55, abs=0.2)  # ln 256: every byte as likely
+    assert losses[0] == pytest.approx(5.55, abs=0.2)  # ln 256: every byte is equally likely
     assert losses[-1] < losses[0] - 1
     recipe = recipes.load("text")
     batch = default_collate([recipes.build_datasets(recipe, None)[1][i] for i in range(5)])
@@ -115,7 +115,7 @@ def test_text_learns_what_follows():
     assert values["bits_per_byte"].mean().item() * 0.6931 == pytest.approx(loss.item(), rel=1e-3)
 
 
-def test_text_does_not_see_the_bytes_it_shall_guess():
+def test_text_does_not_see_the_bytes_that_it_must_predict():
     torch.manual_seed(0)
     model = recipes.build_model(recipes.load("text"))
     text = torch.arange(128)[None]
@@ -158,7 +158,7 @@ def test_text_refuses_a_folder_it_cannot_train_on(tmp_path, made, message):
     assert "--data" in caught.value.hint
 
 
-def test_text_passes_over_folders_of_roots_that_have_no_text(tmp_path, monkeypatch):
+def test_text_skips_folders_of_root_that_have_no_text(tmp_path, monkeypatch):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine/some.txt").write_text("A" * 9000)
     closed = [tmp_path / name for name in ("lost+found", "__pycache__")]
@@ -176,13 +176,13 @@ def test_text_passes_over_folders_of_roots_that_have_no_text(tmp_path, monkeypat
             each.chmod(0o755)
 
 
-def test_text_does_not_train_on_less_where_a_folder_cannot_be_listed(tmp_path, monkeypatch):
+def test_text_does_not_train_on_less_if_a_folder_cannot_be_listed(tmp_path, monkeypatch):
     for name in ("mine", "theirs"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "some.txt").write_text("A" * 5000)
     (tmp_path / "theirs").chmod(0)
     tmp_path.chmod(0o755)
-    monkeypatch.chdir(tmp_path)  # above it, only its owner may go
+    monkeypatch.chdir(tmp_path)  # only their owner may enter the folders above it
     recipe, root = recipes.load("text"), os.geteuid() == 0
     try:
         os.seteuid(65534 if root else os.geteuid())

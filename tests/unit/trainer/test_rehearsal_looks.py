@@ -1,4 +1,4 @@
-"""What a rehearsal looks at when it fails, so that its words alone decide nothing."""
+"""What a rehearsal looks at when it fails, so that the error message alone decides nothing."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from trainer.node.probe import rehearsal
 from trainer.node.probe.rehearsal import counted, looked_at
 
 
-def test_a_write_that_fails_tells_the_folders_room_owner_and_mode(tmp_path):
+def test_a_write_that_fails_is_reported_with_the_folders_room_owner_and_mode(tmp_path):
     tmp_path.chmod(0o750)
     told = looked_at(f"write to {tmp_path}", "PermissionError: [Errno 1] Operation not permitted")
     assert told.startswith(f" [{tmp_path}; ")
@@ -21,18 +21,18 @@ def test_a_write_that_fails_tells_the_folders_room_owner_and_mode(tmp_path):
     assert "mounted read-only" not in told
 
 
-def test_a_loader_that_fails_for_memory_tells_the_room_of_shared_memory():
+def test_a_loader_that_runs_out_of_memory_is_reported_with_the_room_in_shared_memory():
     assert "/dev/shm: " in looked_at("load data with 2 workers", "RuntimeError: Bus error")
 
 
-def test_what_needs_no_look_and_what_is_not_there_say_nothing(tmp_path):
+def test_errors_that_need_no_look_and_missing_files_add_nothing(tmp_path):
     assert looked_at("meet", "OSError: Address already in use") == ""
     assert looked_at(f"write to {tmp_path}/gone", "FileNotFoundError") == ""
     assert counted("no-such-file", "no-such-file-either", "oom_kill", "%s times") == []
 
 
-def test_nobody_looks_for_garbage_while_torch_is_imported(tmp_path):
-    """A sixth of its time, on each host."""
+def test_garbage_collection_is_off_while_torch_is_imported(tmp_path):
+    """Garbage collection would take a sixth of the import's time, on each host."""
     (tmp_path / "torch.py").write_text("import gc\nraise ImportError(f'it is looked for: {gc.isenabled()}')\n")
     code = "from trainer.node.probe import rehearsal; print(*rehearsal.rehearse({}, None))"
     path = os.pathsep.join([str(tmp_path), *sys.path])
@@ -42,7 +42,7 @@ def test_nobody_looks_for_garbage_while_torch_is_imported(tmp_path):
 
 
 @pytest.mark.torch
-def test_a_rank_that_is_killed_between_the_phases_is_told_with_its_signal(tmp_path, monkeypatch):
+def test_a_rank_that_is_killed_between_the_phases_is_reported_with_its_signal(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     ranks, fork = [], os.fork
 

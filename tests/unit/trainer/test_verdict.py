@@ -1,4 +1,4 @@
-"""How a run ended: one verdict of all ranks, and what a script writes in its place is none."""
+"""How a run ended: all ranks have one verdict, and odd content that a script writes in its place is ignored."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def plain(monkeypatch):
 
 
 class Store(dict):
-    """torchrun's store, as far as it is asked here."""
+    """The part of torchrun's store that is used here."""
 
     def compare_set(self, key, before, after):
         return self.setdefault(key, after)
@@ -60,7 +60,7 @@ def test_without_the_store_each_rank_has_its_own_verdict():
     lost.linger()
 
 
-def test_a_verdict_that_comes_a_moment_later_is_waited_for_and_one_that_never_comes_is_not(monkeypatch):
+def test_a_verdict_is_waited_for_a_moment_but_not_forever(monkeypatch):
     store, clock = Store(), [0.0]
 
     def sleep(seconds):
@@ -77,7 +77,7 @@ def test_a_verdict_that_comes_a_moment_later_is_waited_for_and_one_that_never_co
     assert 5 <= len(pauses) <= 7
 
 
-def test_the_rank_with_the_store_stays_until_all_have_the_verdict_and_not_for_ever(monkeypatch):
+def test_the_rank_with_the_store_stays_until_all_have_the_verdict_but_not_forever(monkeypatch):
     store, clock, waited = Store(), [0.0], []
 
     def sleep(seconds):
@@ -96,7 +96,7 @@ def test_the_rank_with_the_store_stays_until_all_have_the_verdict_and_not_for_ev
     assert clock[0] == 8.0
 
 
-def test_a_fault_is_that_of_its_culprit_and_one_of_the_input_is_refused():
+def test_an_error_belongs_to_its_culprit_and_an_input_error_is_a_refusal():
     assert (FAULT.verdict, FAULT.code, FAULT.rank, FAULT.node, FAULT.hint) == ("failed", 1, 2, "b", "lower --lr")
     of_other = failed(2, "b", 7, TrainError("lost", culprit=(0, "a")), cause="killed")
     assert (of_other.rank, of_other.node, of_other.cause) == (0, "a", "killed")
@@ -104,7 +104,7 @@ def test_a_fault_is_that_of_its_culprit_and_one_of_the_input_is_refused():
     assert (refused.verdict, refused.code) == ("refused", 2)
 
 
-def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(monkeypatch):
+def test_a_stopped_run_says_why_and_which_command_continues_it(monkeypatch):
     run = Path("runs/run-1")
     monkeypatch.setenv("MUSTER_RUN_DIR", "")  # as docker-compose.yml has it
     assert stopped(0, "a", 7, "at step 7", run).hint == "`--resume runs/run-1` continues from here", "plain torchrun"
@@ -119,7 +119,7 @@ def test_a_run_that_was_stopped_says_why_and_with_which_command_it_continues(mon
     assert "`muster deploy --resume run-1`" in said.hint
 
 
-def test_what_is_written_is_read_again_and_what_a_script_writes_there_is_nothing(tmp_path):
+def test_a_written_verdict_is_read_back_and_odd_content_is_ignored(tmp_path):
     for each in (FAULT, done(0, "a", 9), failed(0, "a", 1, TrainError("x"), cause="killed")):
         assert publish(each, tmp_path, "a-0")
         assert verdict_of(read_object(tmp_path / "outcome/a-0.json")) == each
@@ -145,7 +145,7 @@ def test_a_verdict_goes_to_the_run_and_to_the_agent_with_the_ranks_number_in_the
     assert "cause" not in event
 
 
-def test_a_verdict_that_could_not_be_written_everywhere_is_said(tmp_path):
+def test_a_verdict_that_could_not_be_written_everywhere_is_reported(tmp_path):
     (tmp_path / "outcome").write_text("in the way")
     (tmp_path / "own").mkdir()
     assert not publish(FAULT, tmp_path, "a-0", tmp_path / "own")

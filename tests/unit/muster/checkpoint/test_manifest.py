@@ -1,4 +1,4 @@
-"""A manifest is believed as a whole or not at all: a right checksum proves nothing about the kinds of its fields."""
+"""A manifest is accepted as a whole or refused: a matching checksum proves nothing about the types of its fields."""
 
 import hashlib
 import json
@@ -14,7 +14,7 @@ TWO = Manifest(0, 1, None, PARTS, {})
 
 
 def written(folder, facts):
-    """The facts as a manifest in this folder, with the checksum that fits."""
+    """Write these facts as a manifest into this folder, with a matching checksum."""
     facts = {name: value for name, value in facts.items() if name != "check"}
     facts["check"] = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     (folder / "manifest.json").write_text(json.dumps(facts, indent=1) + "\n")
@@ -22,7 +22,7 @@ def written(folder, facts):
 
 
 @pytest.mark.parametrize(("manifest", "number", "size"), [(ONE, 1, 3), (TWO, 2, 7)])
-def test_what_was_written_is_read_again(tmp_path, manifest, number, size):
+def test_a_written_manifest_reads_back_unchanged(tmp_path, manifest, number, size):
     (tmp_path / "manifest.json").write_text(manifest.render())
     assert read_manifest(tmp_path) == manifest == parse_manifest(manifest.render())
     assert (json.loads(manifest.render())["format"], manifest.bytes) == (number, size)
@@ -47,32 +47,32 @@ def test_what_was_written_is_read_again(tmp_path, manifest, number, size):
     ],
     ids=repr,
 )  # fmt: skip
-def test_a_field_of_another_kind_is_refused_though_the_checksum_is_right(tmp_path, odd):
+def test_a_field_of_the_wrong_type_is_refused_though_the_checksum_matches(tmp_path, odd):
     folder = written(tmp_path, {**json.loads(ONE.render()), **odd})
     with pytest.raises(CheckpointError, match="damaged or not of this trainer"):
         read_manifest(folder)
     assert manifest_or_none(folder) is None
 
 
-def test_what_was_changed_afterwards_is_refused(tmp_path):
+def test_a_manifest_changed_after_writing_is_refused(tmp_path):
     (tmp_path / "manifest.json").write_text(ONE.render().replace('"step": 7', '"step": 8'))
     with pytest.raises(CheckpointError, match="was altered: its checksum does not match"):
         read_manifest(tmp_path)
 
 
-def test_one_of_a_newer_muster_is_refused_as_that(tmp_path):
+def test_a_manifest_of_a_newer_muster_is_refused_as_newer(tmp_path):
     with pytest.raises(NewerFormat, match="format 3: a newer Muster wrote it, and this one reads up to format 2"):
         read_manifest(written(tmp_path, {**json.loads(ONE.render()), "format": 3}))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", "\x00", "[" * 60 + "]" * 60])
-def test_what_is_no_manifest_is_refused_in_words(tmp_path, text):
+def test_text_that_is_no_manifest_is_refused_with_a_message(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(CheckpointError, match=r"manifest\.json is damaged or not of this trainer"):
         read_manifest(tmp_path)
 
 
-def test_a_folder_without_one_a_file_and_nothing_at_all_are_told_apart(tmp_path):
+def test_a_missing_manifest_a_plain_file_and_a_missing_path_are_told_apart(tmp_path):
     (tmp_path / "model.pt").touch()
     (tmp_path / "manifest.json").mkdir()
     (tmp_path / "empty").mkdir()

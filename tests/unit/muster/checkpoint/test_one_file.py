@@ -1,4 +1,4 @@
-"""`python -m muster.checkpoint`: one file of the newest usable checkpoint."""
+"""`python -m muster.checkpoint` writes the newest usable checkpoint as one file."""
 
 import resource
 import sys
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def run(tmp_path):
-    """A run folder with two steps."""
+    """A run folder with checkpoints of two steps."""
     for step in (1, 2):
         state = {"model": {"w": torch.full((3,), float(step))}, "position": {"step": step}}
         store.write(tmp_path / "run/checkpoints", step, state, metric=None, summary={})
@@ -23,7 +23,7 @@ def run(tmp_path):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Runs the command; gives its exit code."""
+    """Return a function that runs the command and returns its exit code."""
 
     def call(folder, name="state.pt"):
         monkeypatch.setattr(sys, "argv", ["muster.checkpoint", str(folder), str(tmp_path / name)])
@@ -32,7 +32,7 @@ def write(tmp_path, monkeypatch):
     return call
 
 
-def test_the_newest_step_becomes_one_file_and_a_file_that_exists_stays(run, write, tmp_path, capsys):
+def test_the_newest_step_becomes_one_file_and_an_existing_file_is_kept(run, write, tmp_path, capsys):
     assert write(run) == 0
     assert torch.load(tmp_path / "state.pt")["position"]["step"] == 2
     before = (tmp_path / "state.pt").read_bytes()
@@ -70,14 +70,14 @@ def test_a_damaged_step_is_named_and_the_one_before_is_written(run, write, tmp_p
     assert "was altered" in capsys.readouterr().err
 
 
-def test_checkpoints_of_a_script_lie_below_its_work(run, write, tmp_path):
+def test_a_scripts_checkpoints_are_found_below_its_work_folder(run, write, tmp_path):
     (tmp_path / "script/work/training").mkdir(parents=True)
     (run / "checkpoints").rename(tmp_path / "script/work/training/checkpoints")
     assert write(tmp_path / "script") == 0
     assert (tmp_path / "state.pt").is_file()
 
 
-def test_weights_alone_are_for_safetensors(run, write, tmp_path, monkeypatch, capsys):
+def test_a_safetensors_file_gets_only_the_weights(run, write, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     assert write(run, "model.safetensors") == 2
     assert "pip install safetensors" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Parts of a tensor are put together only if they are exactly the whole of it."""
+"""Parts of a tensor are joined only if together they are exactly the whole tensor."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ VALUES = torch.arange(12.0).view(4, 3)
 
 
 def parts(folder, *boxes):
-    """What ranks with these boxes have written, as one reader of all files."""
+    """Write the files of ranks that hold these boxes; return one reader for all of the files."""
     for rank, box in enumerate(boxes):
         piece = VALUES[tuple(slice(low, high) for low, high in box)].clone()
         torch.save({"boxes": {"w": (box, piece)}}, folder / shards.name_of(rank))
@@ -27,7 +27,7 @@ def parts(folder, *boxes):
         [((0, 2), (0, 1)), ((0, 2), (1, 3)), ((2, 4), (0, 2)), ((2, 4), (2, 3))],
     ],
 )
-def test_boxes_that_are_the_whole_give_it_and_any_part_of_it(tmp_path, boxes):
+def test_boxes_that_cover_a_tensor_give_all_of_it_and_any_part(tmp_path, boxes):
     read = parts(tmp_path, *boxes)
     assert torch.equal(read.fetch({"w": ((0, 4), (0, 3))})["w"], VALUES)
     assert torch.equal(read.fetch({"w": ((1, 4), (1, 2))})["w"], VALUES[1:4, 1:2])

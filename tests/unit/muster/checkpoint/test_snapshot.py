@@ -1,4 +1,4 @@
-"""A snapshot is what the state was when it was taken, in memory that is used again."""
+"""A snapshot holds the state as it was when the snapshot was taken, and the next one reuses its memory."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_dtype_shape_and_stride_is_kept(dtype):
         assert (taken[name].dtype, taken[name].stride()) == (tensor.dtype, tensor.stride())
 
 
-def test_the_same_buffers_serve_the_second_time():
+def test_a_second_snapshot_reuses_the_buffers_of_the_first():
     snapshot, state = Snapshot(), {"a": torch.zeros(100_000), "b": torch.zeros(3, dtype=torch.int64)}
     first = snapshot.take(state)
     state["a"].fill_(2)
@@ -55,7 +55,7 @@ def test_the_same_buffers_serve_the_second_time():
     assert torch.equal(first["a"], state["a"]), "the first is still held, so equal addresses mean the same memory"
 
 
-def test_another_layout_gets_other_buffers_and_is_right():
+def test_a_snapshot_is_right_after_the_states_layout_changed():
     snapshot, state = Snapshot(), {"a": torch.zeros(1000)}
     snapshot.take(state)
     state = {"before": torch.full((70,), 3.0), "a": torch.ones(2000)}
@@ -74,7 +74,7 @@ def test_tied_weights_stay_tied_and_are_stored_once():
     assert 500 * 64 * 4 < file.tell() < 2 * 500 * 64 * 4
 
 
-def test_a_trained_model_and_optimizer_go_on_from_the_snapshot_exactly():
+def test_a_model_and_optimizer_continue_exactly_from_the_snapshot():
     def build():
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.BatchNorm1d(8), torch.nn.Linear(8, 1))
@@ -109,7 +109,7 @@ class Settings:
 @pytest.mark.parametrize(
     "value", [Settings(), {1, 2}, torch.eye(3).to_sparse(), torch.ones(2, dtype=torch.complex64).conj()]
 )
-def test_what_a_checkpoint_could_not_give_back_is_refused_at_its_place(value):
+def test_a_value_that_no_checkpoint_can_restore_is_refused_with_its_place(value):
     with pytest.raises(TypeError, match=r"state\['optimizer'\]\[1\]"):
         Snapshot().take({"optimizer": [0, value]})
 
@@ -125,12 +125,12 @@ def test_a_gpu_state_lands_in_pinned_memory():
 
 
 class NoHugePages(mmap.mmap):
-    """Memory of a kernel that was built without them."""
+    """Memory on a kernel that was built without huge pages."""
 
     def madvise(self, *_):
         raise OSError(errno.EINVAL, "Invalid argument")
 
 
-def test_a_kernel_without_huge_pages_gets_its_snapshot_in_ordinary_ones(monkeypatch):
+def test_without_huge_pages_in_the_kernel_a_snapshot_uses_ordinary_pages(monkeypatch):
     monkeypatch.setattr(mmap, "mmap", NoHugePages)
     assert torch.equal(Snapshot().take({"w": torch.ones(1000)})["w"], torch.ones(1000))

@@ -1,4 +1,4 @@
-"""The checkpoint store on real disks: whatever happens to a file or to the writer, a usable checkpoint is found."""
+"""The checkpoint store on real disks finds a usable checkpoint, whatever happens to a file or to the writer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def write(folder, step, metric=None, size=1000):
 
 
 def names(folder):
-    """Everything in the folder, hidden names included."""
+    """Return all names in the folder, including hidden ones."""
     return sorted(path.name for path in folder.iterdir())
 
 
@@ -37,7 +37,7 @@ def flip(path, at, bit=0):
     path.write_bytes(content)
 
 
-def test_what_is_loaded_is_what_was_written(tmp_path):
+def test_a_loaded_checkpoint_equals_the_written_one(tmp_path):
     shared = torch.randn(4, 4)
     state = {"tied": [shared, shared.t()], "half": torch.ones(3, dtype=torch.bfloat16), "betas": (0.9, 0.95), "n": None}
     path = store.write(tmp_path / "Prüfung", 7, state, metric=0.5, summary={"run": "größer", "world": 2})
@@ -55,7 +55,7 @@ def test_what_is_loaded_is_what_was_written(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
-def test_any_flipped_bit_is_noticed_and_the_one_before_used(tmp_path, name):
+def test_any_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(tmp_path, name):
     before, newest = write(tmp_path, 1), write(tmp_path, 2)
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for _ in range(100):
@@ -68,7 +68,7 @@ def test_any_flipped_bit_is_noticed_and_the_one_before_used(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", ["state.pt", "manifest.json"])
-def test_any_truncation_is_noticed_and_the_one_before_used(tmp_path, name):
+def test_any_truncation_is_noticed_and_the_checkpoint_before_is_used(tmp_path, name):
     before, newest = write(tmp_path, 1), write(tmp_path, 2)
     whole, dice = (newest / name).read_bytes(), random.Random(name)
     for length in [0, len(whole) - 1, *(dice.randrange(len(whole)) for _ in range(50))]:
@@ -115,7 +115,7 @@ for line in sys.stdin:
 """
 
 
-def test_a_writer_killed_at_any_moment_leaves_a_usable_newest(tmp_path):
+def test_a_writer_killed_at_any_moment_leaves_a_usable_checkpoint(tmp_path):
     write(tmp_path, 0)
     reached, leftovers, dice = 0, 0, random.Random(11)
     command = [sys.executable, "-c", WRITER, str(tmp_path)]
@@ -172,8 +172,8 @@ for line in sys.stdin:
 """
 
 
-def test_a_kill_before_any_file_operation_leaves_a_usable_newest(tmp_path):
-    """Step 1 is written again, then step 2, then step 1 is pruned; Python's audit events say when a file is touched."""
+def test_a_kill_before_any_file_operation_leaves_a_usable_checkpoint(tmp_path):
+    """Trial n rewrites step 1, writes 2, prunes 1; it is killed before its nth file operation (Python audit event)."""
     trial, ended = 0, -signal.SIGKILL
     command = [sys.executable, "-c", DIES]
     with subprocess.Popen(command, cwd=ROOT, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as forker:
@@ -217,7 +217,7 @@ def test_a_step_written_again_replaces_the_first(tmp_path):
     assert store.load(path)[0]["model"]["w"].numel() == 20
 
 
-def test_what_torch_would_not_load_again_never_takes_the_place_of_a_good_one(tmp_path):
+def test_a_state_that_torch_could_not_load_never_replaces_a_good_checkpoint(tmp_path):
     path = write(tmp_path, 1)
     with pytest.raises(pickle.UnpicklingError):
         store.write(tmp_path, 1, {"folder": tmp_path}, metric=None, summary={})
@@ -239,7 +239,7 @@ def small_disk(tmp_path, request):
 
 
 @pytest.mark.parametrize("small_disk", [f"size=4m,nr_inodes={number}" for number in (2, 3, 4)], indirect=True)
-def test_a_disk_that_has_room_but_takes_no_more_files_is_not_called_full(small_disk):
+def test_a_disk_with_room_but_without_inodes_is_not_called_full(small_disk):
     with pytest.raises(TrainError, match=r"the disk has as many files as it can hold \(df -i\).* are free"):
         write(small_disk / "checkpoints", 1)
 
@@ -253,7 +253,7 @@ def test_a_quota_is_not_called_a_full_disk(tmp_path, monkeypatch):
         write(tmp_path, 1)
 
 
-def test_a_full_disk_is_told_and_harms_nothing(small_disk):
+def test_a_full_disk_is_reported_and_harms_no_checkpoint(small_disk):
     folder = small_disk / "checkpoints"
     first = write(folder, 1, size=250_000)
 
@@ -268,7 +268,7 @@ def test_a_full_disk_is_told_and_harms_nothing(small_disk):
     assert store.load(write(folder, 3, size=250_000))[0]["step"] == 3
 
 
-def test_a_full_disk_does_not_cost_the_step_that_was_to_be_replaced(small_disk):
+def test_a_full_disk_keeps_the_step_that_was_to_be_replaced(small_disk):
     first = write(small_disk, 1, size=250_000)
     with pytest.raises(TrainError, match="disk is full"):
         write(small_disk, 1, size=2_000_000)
@@ -302,7 +302,7 @@ def test_a_truncated_checkpoint_does_not_count_among_those_to_keep(tmp_path):
     assert names(tmp_path) == ["step-00000001", "step-00000003"]
 
 
-def test_a_run_that_went_back_goes_on_from_where_it_went(tmp_path):
+def test_a_run_that_went_back_to_an_earlier_step_continues_from_there(tmp_path):
     for step in (100, 200, 300, 150):
         write(tmp_path, step)
     assert store.newest_usable(tmp_path)[0].manifest.step == 150
@@ -357,7 +357,7 @@ def foreign_manifest(folder):
         (lambda folder: write(folder / "checkpoints", 1).parents[1], "no manifest.json in it"),
     ],
 )
-def test_what_is_not_a_checkpoint_is_refused_with_what_is(tmp_path, make, words):
+def test_a_path_that_is_no_checkpoint_is_refused_and_the_hint_says_what_is(tmp_path, make, words):
     path = make(tmp_path)
     with pytest.raises(CheckpointError) as caught:
         store.load(path)
@@ -368,7 +368,7 @@ def test_what_is_not_a_checkpoint_is_refused_with_what_is(tmp_path, make, words)
 
 
 @pytest.mark.parametrize("make", [foreign_file, foreign_folder, lambda folder: folder / "nowhere"])
-def test_locate_refuses_what_holds_no_checkpoint(tmp_path, make):
+def test_locate_refuses_a_path_without_a_checkpoint(tmp_path, make):
     with pytest.raises(CheckpointError, match=r"not a checkpoint|no usable checkpoint|no such") as caught:
         store.locate(make(tmp_path))
     assert "step-XXXXXXXX" in caught.value.hint

@@ -1,4 +1,4 @@
-"""Checkpoints written while training goes on: none lost, none mixed, and no failure that stops the training."""
+"""Checkpoints are written while training continues: none is lost or mixed up, and no failure stops the training."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_submit_does_not_wait_for_the_disk(tmp_path):
     writer = BackgroundWriter(tmp_path, 3, False, hold)
     writer.submit(1, {"w": torch.zeros(10)}, None, {})
     assert began.wait(30)
-    writer.submit(2, {"w": torch.ones(10)}, None, {})  # returns while the first is not done
+    writer.submit(2, {"w": torch.ones(10)}, None, {})  # returns before the first is done
     assert not (tmp_path / "step-00000002").exists()
     held.set()
     writer.finish()
     assert store.newest_usable(tmp_path)[0].manifest.step == 2
 
 
-def test_a_failed_write_is_told_and_training_goes_on(tmp_path):
+def test_a_failed_write_is_reported_and_training_continues(tmp_path):
     folder, done, reported = tmp_path / "checkpoints", [], threading.Event()
 
     def tell(written):
@@ -106,7 +106,7 @@ def test_a_bug_in_the_callback_is_not_swallowed(tmp_path):
         writer.finish()
 
 
-def test_a_state_that_cannot_be_kept_is_refused_at_once_and_holds_nothing_up(tmp_path):
+def test_a_state_that_cannot_be_saved_is_refused_and_blocks_no_later_one(tmp_path):
     writer = BackgroundWriter(tmp_path, 3, False, lambda written: None)
     for _ in range(3):  # more often than there are buffers
         with pytest.raises(TypeError, match="a checkpoint cannot hold a object"):
@@ -117,7 +117,7 @@ def test_a_state_that_cannot_be_kept_is_refused_at_once_and_holds_nothing_up(tmp
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="priorities are a thread's own on Linux alone")
-def test_the_writer_gives_way_to_training(tmp_path):
+def test_the_writer_runs_at_a_lower_priority_than_training(tmp_path):
     seen = []
 
     def look(written):
@@ -144,7 +144,7 @@ raise SystemExit("the training failed")
 """
 
 
-def test_an_exception_in_training_neither_hangs_nor_cuts_off_what_was_submitted(tmp_path):
+def test_an_exception_in_training_neither_hangs_nor_loses_submitted_checkpoints(tmp_path):
     command = [sys.executable, "-c", CRASH, str(tmp_path)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert (ended.returncode, ended.stderr) == (1, "the training failed\n")
@@ -152,7 +152,7 @@ def test_an_exception_in_training_neither_hangs_nor_cuts_off_what_was_submitted(
     assert torch.unique(store.load(tmp_path / "step-00000002")[0]["w"]).tolist() == [2]
 
 
-def test_a_process_that_was_paused_writes_nothing_where_others_train_on(tmp_path):
+def test_a_paused_process_writes_no_checkpoint_where_others_have_continued(tmp_path):
     done = []
     paused = BackgroundWriter(tmp_path, 10, False, done.append)
     paused.submit(1, {"x": torch.zeros(1)}, None, {})
@@ -167,7 +167,7 @@ def test_a_process_that_was_paused_writes_nothing_where_others_train_on(tmp_path
     assert (newest.manifest.step, damaged) == (9, [])
 
 
-def test_a_checkpoint_is_newer_than_the_one_of_another_host_that_it_continues_from(tmp_path):
+def test_a_checkpoint_is_dated_after_the_one_from_another_host_that_it_continues(tmp_path):
     ahead = time.time() + 3600
     writer = BackgroundWriter(tmp_path, 3, False, lambda written: None)
     writer.continue_after(ahead)

@@ -1,4 +1,4 @@
-"""The table of the notes in a node's private folder: it has all that the code has, and nothing else."""
+"""The table of the notes in a node's private folder lists all notes that the code uses, and no others."""
 
 import re
 from fnmatch import fnmatch
@@ -23,7 +23,7 @@ _NAMED = re.compile(
 
 
 @pytest.mark.parametrize("note", NOTES, ids=lambda note: note.name)
-def test_who_writes_a_note_and_who_reads_it_name_it(note):
+def test_the_code_of_each_writer_and_reader_of_a_note_names_it(note):
     mark = note.name.replace("*", "")
     for path in (*note.writes, *note.reads):
         assert mark in SOURCES[path] or (note.constant and note.constant in SOURCES[path]), path
@@ -47,11 +47,11 @@ def test_every_file_that_the_code_names_in_the_private_folder_is_in_the_table():
 
 
 def test_a_process_below_a_rank_writes_into_the_same_journal_as_all_others():
-    """It may import nothing of Muster's, so the name stands there once more."""
+    """Such a process may import nothing of Muster's, so its code repeats the journal's name."""
     assert place.JOURNAL == JOURNAL
 
 
-def test_a_reader_gets_each_whole_row_once_whatever_stands_between_them(tmp_path):
+def test_a_reader_gets_each_whole_row_once_whatever_is_between_them(tmp_path):
     journal = Journal(tmp_path)
     assert (journal.read(), journal.newest("says")) == ([], {})
     note(tmp_path, says={"number": 1})
@@ -64,5 +64,5 @@ def test_a_reader_gets_each_whole_row_once_whatever_stands_between_them(tmp_path
     assert journal.read() == []
 
 
-def test_the_contract_sends_its_reader_to_the_table():
+def test_the_contract_refers_to_the_table():
     assert "trainer/node/notes.py" in (HOME / "docs/develop/contract.md").read_text()

@@ -1,4 +1,4 @@
-"""Roles on a node: when one starts, is ready, stops and ends a run; what programs and peers may say of themselves."""
+"""Roles on a node: when one starts, is ready, stops and ends a run; and what programs and peers may report."""
 
 import json
 import os
@@ -48,7 +48,7 @@ def views(**phases):
     return {**known, **{node: view if isinstance(view, View) else View(view) for node, view in phases.items()}}
 
 
-def test_the_words_of_a_restart_are_for_the_role_that_ends_the_run_or_the_first():
+def test_the_restart_arguments_are_for_the_role_that_ends_the_run_or_the_first():
     has = {node: "MUSTER_RESTART_WITH" not in PLAN.variables(node) for node in ("r", "w0", "w1", "t")}
     assert has == {"r": False, "w0": False, "w1": False, "t": True}
     none_ends = Plan((role("a", "a0"), role("b", "b0")))
@@ -74,7 +74,7 @@ def test_a_role_that_fails_as_the_run_ends_changes_nothing():
     assert PLAN.over(views(t=BROKE, w0=BROKE), 0.0) == AS_PLANNED
 
 
-def test_the_failure_of_another_role_ends_it_too_and_is_no_planned_end():
+def test_the_failure_of_another_role_ends_the_run_too_and_is_no_planned_end():
     assert PLAN.over(views(w1=BROKE), 0.0) == TOO_EARLY
 
 
@@ -85,7 +85,7 @@ def test_without_a_role_that_ends_it_a_run_is_over_when_all_have_ended():
     assert plan.over({"x": View(ENDED), "y": View(BROKE)}, 0.0) == TOO_EARLY
 
 
-def test_what_one_has_seen_of_the_end_all_learn_from_it_before_anything_else():
+def test_one_nodes_report_of_the_end_counts_for_all_before_anything_else():
     assert PLAN.over(views(r=View(RUNS, TOO_EARLY)), 0.0) == TOO_EARLY
     assert PLAN.over(views(r=View(RUNS, AS_PLANNED), w1=View(BROKE)), LOST_S + 1) == AS_PLANNED
 
@@ -98,7 +98,7 @@ def test_a_node_that_nobody_reaches_any_more_ends_the_run_but_not_one_that_has_e
     assert PLAN.over({**seen, "w0": View(READY, seen=late - LOST_S)}, late) == ""
 
 
-def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
+def test_the_last_to_start_stops_first_and_nobody_waits_forever():
     ended = {"t": ENDED}
     assert PLAN.may_stop(WORK, views(**ended), 0.0, AS_PLANNED)
     assert not PLAN.may_stop(REWARD, views(**ended), 0.0, AS_PLANNED)
@@ -108,12 +108,12 @@ def test_the_last_to_start_stops_first_and_nobody_waits_for_ever():
     assert PLAN.may_stop(REWARD, views(), SAVES_S, "")
 
 
-def test_who_trains_has_time_to_save_where_another_role_has_failed():
+def test_a_training_role_has_time_to_save_if_another_role_has_failed():
     assert TRAIN.grace == SAVES_S
     assert (REWARD.grace, WORK.grace) == (HELPER_S, HELPER_S)
 
 
-def test_who_stops_next_hears_at_once_that_the_last_one_has_ended(tmp_path, monkeypatch):
+def test_the_role_that_stops_next_learns_immediately_that_the_last_one_has_ended(tmp_path, monkeypatch):
     monkeypatch.setattr("signal.signal", lambda *_: None)  # three nodes in one process
     (tmp_path / "logs").mkdir()
     roles = tuple(role(name, at={name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
@@ -133,11 +133,11 @@ def test_who_stops_next_hears_at_once_that_the_last_one_has_ended(tmp_path, monk
     assert not broken.is_alive()
 
 
-def test_what_a_node_says_of_itself_is_heard_as_it_is_said():
+def test_a_nodes_report_is_read_as_it_was_sent():
     assert view_of({"node": "w0", "phase": BROKE, "over": TOO_EARLY}, View(), 7.0) == View(BROKE, TOO_EARLY, 7.0)
 
 
-def test_an_end_is_final_whatever_was_on_its_way_meanwhile():
+def test_an_end_is_final_whatever_report_arrives_after_it():
     ended = View(ENDED, AS_PLANNED, 7.0)
     assert view_of({"phase": RUNS, "over": ""}, ended, 8.0) == View(ENDED, AS_PLANNED, 8.0)
 
@@ -154,7 +154,7 @@ def test_an_end_is_final_whatever_was_on_its_way_meanwhile():
         {"phase": "a\x1b[2J" * 10_000, "over": ""},
     ],
 )
-def test_what_is_no_word_of_a_node_is_not_heard(row):
+def test_an_invalid_report_of_a_node_is_ignored(row):
     before = View(READY, "", 7.0)
     assert view_of(row, before, 8.0) is before
 
@@ -166,7 +166,7 @@ def test_a_plan_is_read_as_it_was_made():
     assert "key='k'" not in repr(plan)
 
 
-def test_every_program_knows_where_the_others_are_and_who_it_is():
+def test_every_program_knows_where_the_others_are_and_which_one_it_is():
     here = {"w0": Node("10.0.0.1", 1, 8100, 3, 2), "w1": Node("fd00::2", 1, 8101, 4, 2)}
     plan = Plan((role("roll-out", at=here), role("t", at={"t": Node("10.0.0.3", 1)})))
     assert plan.variables("w1") == {
@@ -186,7 +186,7 @@ def test_every_program_knows_where_the_others_are_and_who_it_is():
 
 @pytest.fixture
 def served():
-    """A server on loopback that does with a connection as it is told; its port."""
+    """Return a function that starts a server on loopback, which runs `act` on each connection, and returns its port."""
     listening, stop = [], threading.Event()
 
     def serve(act):
@@ -215,7 +215,7 @@ def look(kind, tmp_path, port=0, about=""):
     return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
 
 
-def test_a_role_that_shows_nothing_is_ready_once_it_runs(tmp_path):
+def test_a_role_without_a_readiness_check_is_ready_once_it_runs(tmp_path):
     assert look("", tmp_path)(0.0) == ""
 
 
@@ -241,7 +241,7 @@ def test_a_port_is_ready_once_it_answers(tmp_path, served):
         (b"HTTP/1.1 " + b"2" * 5000 + b"\r\n", "not 200"),
     ],
 )
-def test_a_url_is_ready_with_200_alone_and_follows_nobody_elsewhere(tmp_path, served, answer, shown):
+def test_a_url_is_ready_only_with_200_and_redirects_are_not_followed(tmp_path, served, answer, shown):
     def act(connection):
         connection.recv(1000)
         connection.sendall(answer)
@@ -250,7 +250,7 @@ def test_a_url_is_ready_with_200_alone_and_follows_nobody_elsewhere(tmp_path, se
     assert (shown in why) if shown else (why == "")
 
 
-def test_a_url_that_answers_a_letter_at_a_time_for_ever_takes_little_time(tmp_path, served):
+def test_a_url_that_answers_one_byte_at_a_time_is_soon_given_up(tmp_path, served):
     def drip(connection):
         for _ in range(100):
             connection.sendall(b"H")
@@ -261,7 +261,7 @@ def test_a_url_that_answers_a_letter_at_a_time_for_ever_takes_little_time(tmp_pa
     assert time.monotonic() - began < 5
 
 
-def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path, monkeypatch):
+def test_a_file_of_an_earlier_life_or_a_link_makes_no_role_ready(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     now, ask = time.time(), look("file", tmp_path, about="out/ready")
     assert "no file" in ask(now)
@@ -277,9 +277,9 @@ def test_a_file_of_an_earlier_life_and_a_link_show_nothing(tmp_path, monkeypatch
     assert "not a file" in ask(0.0)
 
 
-def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):
+def test_a_line_counts_once_it_is_printed_in_this_life_even_in_pieces(tmp_path):
     log = tmp_path / "rank-0.log"
-    log.write_text("listens\n")  # of an earlier start
+    log.write_text("listens\n")  # the line is from an earlier start
     ask = look("line", tmp_path, about="listens")
     assert "has not printed" in ask(0.0)
     with log.open("a") as file:
@@ -289,10 +289,10 @@ def test_a_line_counts_once_it_is_printed_in_this_life_also_in_pieces(tmp_path):
         file.write("ens now\n")
         file.flush()
     assert ask(0.0) == ""
-    assert "has not printed" in ask(time.time() + 1)  # another life
+    assert "has not printed" in ask(time.time() + 1)  # the program's next life
 
 
-def test_a_line_counts_also_where_the_clock_is_set_back_behind_the_start_of_its_program(tmp_path):
+def test_a_line_counts_even_if_the_clock_is_set_back_before_its_programs_start(tmp_path):
     ask = look("line", tmp_path, about="listens")
     (tmp_path / "rank-0.log").write_text("listens\n")
     assert [ask(time.time() + 3600) for _ in range(2)] == ["", "it has not printed 'listens'"], "two lives"
@@ -307,11 +307,11 @@ def test_endless_output_is_read_in_pieces(tmp_path):
     assert [bool(ask(0.0)) for _ in range(3)] == [True, True, False]
 
 
-def test_a_program_that_is_not_ready_is_told_where_it_listens():
+def test_a_program_that_is_not_ready_is_reported_with_where_it_listens():
     assert ready.where([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
     assert ready.where([]) == "; its program listens on no port"
 
 
-def test_where_this_session_listens_is_seen():
+def test_the_addresses_where_this_session_listens_are_found():
     with socket.create_server(("127.0.0.1", 0)) as server:
         assert server.getsockname() in links.listening(os.getsid(0))

@@ -1,4 +1,4 @@
-"""Private names of torch: a new torch that moves one is told by that name, and all of it can be switched off."""
+"""Private names of torch: if a new torch moves one, its name is reported, and all uses can be switched off."""
 
 import ast
 from pathlib import Path
@@ -16,7 +16,7 @@ def test_this_torch_has_every_name_that_is_patched():
 
 
 @pytest.mark.torch
-def test_a_name_that_moved_is_told_with_what_is_lost(monkeypatch):
+def test_a_name_that_moved_is_reported_with_what_is_lost(monkeypatch):
     for gone in ("torch.distributed:_gone", "torch._gone:name"):
         monkeypatch.setitem(torch_names.NAMES, gone, "speed")
     assert torch_names.moved() == ["torch.distributed:_gone (speed)", "torch._gone:name (speed)"]
@@ -28,21 +28,21 @@ def test_ranks_of_a_plain_torchrun_are_not_observed():
 
 
 HOME = Path(__file__).parents[4]
-# Only a torch for GPUs has this one.
+# Only a torch for GPUs has this name.
 OF_GPUS = {"torch._C._distributed_c10d:_dump_nccl_trace": "which collectives of NCCL do not agree in a run that hangs"}
-# Of objects that a script makes, or has; the tests that compare what is seen with what it knows fail without them.
+# Names on objects that a script makes or has; tests that compare what the watcher sees with what it knows need them.
 OF_OBJECTS = {
     "_torchdynamo_inline": "torch.compile looks into the function of torch that is watched, and not into the watching",
     "_scale": "the scale of a GradScaler, which a script's loss is divided by",
 }
-# Python's own.
+# Python's own private names.
 OF_PYTHON = {"_make", "_exit", "_current_frames", "_getframe", "_thread", "_run_module_as_main"}
-# pysyncobj's, of the one version that requirements/control.in names (test_register.py).
+# Private names of pysyncobj, in the one version that requirements/control.in pins (test_register.py).
 OF_PYSYNCOBJ = {"_onTick", "_TcpConnection__processRead"}
 
 
 def private_names(path):
-    """Private names that a module imports from others, and private attributes that it reads of what is not its own."""
+    """Yield the names that a module imports, and the private attributes that it reads from objects not its own."""
     for node in nodes(path):
         if isinstance(node, ast.ImportFrom) and not node.level:
             yield from (node.module or "").split(".")
@@ -53,7 +53,7 @@ def private_names(path):
             yield ast.literal_eval(node.args[1]) if isinstance(node.args[1], ast.Constant) else ""
 
 
-def test_no_module_uses_a_private_name_of_torch_that_is_not_in_the_table_and_the_table_is_short():
+def test_each_private_name_of_torch_in_our_code_is_in_the_table_and_the_table_is_short():
     assert len(torch_names.NAMES | OF_GPUS | OF_OBJECTS) <= 12
     listed = {part for name in torch_names.NAMES for part in name.replace(":", ".").split(".")}
     listed |= OF_OBJECTS.keys()

@@ -1,4 +1,4 @@
-"""What a log interval's line says: means of its own steps alone, by every rank; the metrics by rank 0."""
+"""Every rank writes the means of a log interval's own steps alone; rank 0 also writes the metrics."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_an_interval_has_the_means_of_its_own_steps_and_the_last_loss(tmp_path, 
     assert [(row["epoch"], row["lr"], row["grad_norm"]) for row in rows] == [(2.0, 0.1, 0.5), (2.25, 0.1, 0.5)]
 
 
-def test_an_evaluation_between_two_intervals_is_no_time_of_a_step(tmp_path, clock):
+def test_an_evaluation_between_two_intervals_does_not_count_as_step_time(tmp_path, clock):
     meter = Meter(RankFolder(tmp_path, 0, "n"), 4, 16, 100)
     clock[0] = 70.0
     meter.resume()
@@ -58,14 +58,14 @@ def test_an_evaluation_between_two_intervals_is_no_time_of_a_step(tmp_path, cloc
     assert lines(tmp_path / "ranks/rank-0.jsonl")[0]["step_ms"] == 1000.0
 
 
-def test_an_interval_without_a_step_says_nothing(tmp_path):
+def test_an_interval_without_a_step_writes_nothing(tmp_path):
     meter = Meter(RankFolder(tmp_path, 0, "n"), 4, 16, 100)
     meter.write(0, 0.1)
     assert lines(tmp_path / "ranks/rank-0.jsonl") == lines(tmp_path / "metrics.jsonl") == []
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_only_rank_0_writes_metrics_and_tells_evaluations(tmp_path, rank):
+def test_only_rank_0_writes_metrics_and_reports_evaluations(tmp_path, rank):
     meter = Meter(RankFolder(tmp_path, rank, "n"), 4, 16, 100)
     meter.add(step())
     meter.write(1, 0.1)

@@ -1,4 +1,4 @@
-"""What a rank saves of a run that broke off: the last finished step, once, and never an older one."""
+"""What a rank saves when a run breaks off: the last finished step, once, and never an older one."""
 
 import random
 import threading
@@ -23,12 +23,12 @@ pytestmark = pytest.mark.torch
 
 
 def drawn(seed, step, share):
-    """What each generator gives at the beginning of a step."""
+    """Return what each random generator gives at the beginning of a step."""
     seed_step(seed, step, share, CPU)
     return random.random(), float(torch.rand(())), float(numpy.random.rand())
 
 
-def test_what_a_step_draws_follows_from_seed_step_and_share_alone():
+def test_a_steps_random_numbers_depend_on_seed_step_and_share_alone():
     first = drawn(0, 7, 1)
     torch.rand(1000)
     assert drawn(0, 7, 1) == first
@@ -37,7 +37,7 @@ def test_what_a_step_draws_follows_from_seed_step_and_share_alone():
 
 
 class Noisy(TensorDataset):
-    """Draws for each sample."""
+    """A data set that draws a random number for each sample."""
 
     def __getitem__(self, index):
         return super().__getitem__(index)[0] + torch.rand(())
@@ -69,7 +69,7 @@ def folder(tmp_path):
 
 
 def saves(folder, step, created, keep=3):
-    """Whether a rescue writes; its reports."""
+    """Save this step with a new rescue; return its reports, which are empty if it wrote nothing."""
     reports = []
     made = Rescue(folder.parent, folder, keep, None, reports.append)
     made.save(step, created, lambda: ({"x": torch.full((3,), float(step))}, {}))
@@ -87,12 +87,12 @@ def test_a_rescue_is_an_ordinary_checkpoint_and_the_second_rank_of_a_disk_writes
     assert [path.name for path in folder.iterdir()] == ["step-00000013"]
 
 
-def test_what_others_have_written_since_is_newer_than_the_step_of_a_rank_that_was_paused(folder):
+def test_a_paused_ranks_step_is_older_than_what_others_have_written_since(folder):
     store.write(folder, 50, {"x": torch.ones(3)}, metric=None, summary={}, created=200.0)
     assert saves(folder, 12, Mark(10, 100.0).at(12)) == []
 
 
-def test_a_full_disk_leaves_what_there_was(folder, monkeypatch):
+def test_a_full_disk_leaves_the_earlier_checkpoint(folder, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -102,7 +102,7 @@ def test_a_full_disk_leaves_what_there_was(folder, monkeypatch):
     assert store.newest_usable(folder)[0].manifest.step == 10
 
 
-def test_a_disk_that_does_not_answer_does_not_keep_the_rank(folder, monkeypatch):
+def test_a_disk_that_does_not_answer_does_not_block_the_rank(folder, monkeypatch):
     monkeypatch.setattr(rescue, "_SECONDS", 0.2)
     answers = threading.Event()
 

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.torch
 HOME = Path(__file__).resolve().parents[4]
 
 
-def test_a_rank_gives_up_after_starts_that_died_and_not_after_starts_that_came_to_an_end(tmp_path):
+def test_a_rank_gives_up_after_starts_that_died_but_not_after_starts_with_an_outcome(tmp_path):
     folder = RankFolder(tmp_path, 0, "a")
     for _ in range(6):
         folder.event("started")

@@ -26,6 +26,6 @@ def test_a_recipe_is_the_same_however_its_path_is_typed():
         (THEN, 10, "had 9 training samples then and has 10 now"),
     ],
 )
-def test_what_is_of_another_run_is_refused_with_what_differs(config, samples, words):
+def test_a_checkpoint_of_another_run_is_refused_with_the_difference(config, samples, words):
     with pytest.raises(CheckpointError, match=words):
         state._check_same("step-7", SAVED, config, samples)

@@ -1,4 +1,4 @@
-"""A rank whose main thread torch keeps ends by its SIGTERM all the same; one that hears it is left alone."""
+"""A rank whose main thread is blocked in torch still ends on SIGTERM; one that hears the signal is left alone."""
 
 import multiprocessing
 import os
@@ -58,20 +58,20 @@ def started(tmp_path, how):
 
 
 @pytest.mark.parametrize(("how", "code"), [("stuck", 7), ("hears", 5)])
-def test_only_a_main_thread_that_does_not_hear_is_ended_from_beside(tmp_path, how, code):
+def test_only_a_main_thread_that_misses_the_signal_is_ended_from_another_thread(tmp_path, how, code):
     with started(tmp_path, how) as process:
         process.send_signal(signal.SIGTERM)
         assert process.wait(10) == code
 
 
-def test_a_rank_whose_code_handles_the_signal_itself_goes_on(tmp_path):
+def test_a_rank_whose_code_handles_the_signal_itself_continues(tmp_path):
     with started(tmp_path, "own") as process:
         process.send_signal(signal.SIGTERM)
         assert process.stdout.read() == "its own handler\n"
         assert process.wait(10) == 5
 
 
-def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
+def test_a_requested_stop_waits_for_the_main_thread(tmp_path):
     with started(tmp_path, "stuck") as process:
         (tmp_path / UNASKED).unlink()
         process.send_signal(signal.SIGTERM)
@@ -80,7 +80,7 @@ def test_a_stop_that_somebody_asked_for_waits_for_the_main_thread(tmp_path):
         process.kill()
 
 
-def test_a_forked_process_tells_this_one_nothing_of_its_signals():
+def test_a_forked_process_reports_none_of_its_signals_to_this_one():
     before = signal.set_wakeup_fd(-1)
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
@@ -96,7 +96,7 @@ def test_a_forked_process_tells_this_one_nothing_of_its_signals():
         os.close(writer)
 
 
-def test_it_ends_while_forked_processes_live():
+def test_ended_when_stuck_returns_while_forked_processes_live():
     stop, done = Stop(), threading.Event()
     child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
     watch = threading.Timer(10, lambda: done.is_set() or child.kill())  # else a failure would wait for the child

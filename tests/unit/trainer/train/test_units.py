@@ -1,4 +1,4 @@
-"""The blocks of a model: backward computes them again where that is asked for."""
+"""If recomputation is asked for, backward computes each block of a model again."""
 
 import pytest
 import torch

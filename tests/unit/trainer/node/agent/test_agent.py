@@ -50,7 +50,7 @@ def test_a_scaled_workers_number_comes_from_its_name():
         torchrun_environment(shared, "worker-8")
 
 
-def test_nodes_that_nobody_numbered_get_their_places_from_the_one_that_can_listen():
+def test_nodes_without_numbers_get_their_places_from_the_node_that_can_listen():
     shared = {"PET_RDZV_ENDPOINT": f"127.0.0.1:{free_port()}", "PET_NNODES": "3", "PET_RDZV_ID": "job"}
     assert "PET_NODE_RANK" not in torchrun_environment(shared, "pod-1")
     nodes = [all_nodes.join(shared) for _ in range(3)]
@@ -66,7 +66,7 @@ def test_a_name_becomes_an_ip_literal():
     assert made["PET_RDZV_ENDPOINT"] == f"127.0.0.1:{port}"
 
 
-def test_an_address_given_by_hand_is_kept():
+def test_an_address_that_the_user_set_is_kept():
     given = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_LOCAL_ADDR": "10.0.0.7", "PET_NNODES": "2"}
     assert torchrun_environment(given, "worker-1")["PET_LOCAL_ADDR"] == "10.0.0.7"
 
@@ -87,8 +87,8 @@ def test_a_host_without_an_address_is_named():
 
 @pytest.mark.torch
 @pytest.mark.parametrize("kind", [[], ["-m"], ["--no-python"]])
-def test_torchrun_takes_no_word_of_a_users_script_for_its_own(tmp_path, monkeypatch, kind):
-    """`--run` begins torchrun's --run-path and --run_path: argparse calls it ambiguous, behind the script too."""
+def test_torchrun_takes_no_argument_of_the_script_for_its_own(tmp_path, monkeypatch, kind):
+    """`--run` abbreviates torchrun's --run-path and --run_path: argparse calls it ambiguous, even after the script."""
     from torch.distributed.run import parse_args
 
     monkeypatch.chdir(tmp_path)
@@ -100,12 +100,12 @@ def test_torchrun_takes_no_word_of_a_users_script_for_its_own(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("script", [[], ["gone.py", "--lr", "1"]])
-def test_a_script_that_is_not_there_is_refused_before_torchrun(script):
+def test_a_missing_script_is_refused_before_torchrun_starts(script):
     with pytest.raises(Refused, match="script"):
         torchrun_command(["--script", *script])
 
 
-def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch):
+def test_a_process_is_waited_for_on_a_kernel_without_pidfd_open(monkeypatch):
     def refused(pid):
         raise OSError(errno.ENOSYS, "not in this kernel")
 
@@ -115,7 +115,7 @@ def test_a_kernel_without_process_handles_is_waited_on_all_the_same(monkeypatch)
         assert ended.returncode == 0
 
 
-def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_ended_first(tmp_path):
+def test_a_run_whose_ranks_stopped_as_asked_is_not_done_even_if_torchrun_ended_first(tmp_path):
     diary = SimpleNamespace(first_failure=float("inf"), lives=[])
     here = node.Node(["torchrun"], {"MUSTER_ALL_SIGNALLED": "1"}, tmp_path, diary, None, relay=True)
     here._ask(15)
@@ -127,12 +127,12 @@ def test_ranks_that_stopped_as_asked_are_no_run_that_is_done_even_if_torchrun_en
 
 
 def living(tmp_path, *lives):
-    """A node that is asked to stop, and whom it asks."""
+    """Return the processes that a node with these lives asks to stop."""
     diary = SimpleNamespace(lives=lives, run_folder=None)
     return node.Node(["torchrun"], {}, tmp_path, diary, None, relay=True)._living()
 
 
-def test_a_stop_reaches_a_rank_that_listens_and_nobody_who_has_its_number_later(tmp_path):
+def test_a_stop_reaches_a_listening_rank_and_no_later_process_with_its_number(tmp_path):
     words = "import muster.stop; muster.stop.Stop().listen(0); print(flush=True); input()"
     told = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -146,7 +146,7 @@ def test_a_stop_reaches_a_rank_that_listens_and_nobody_who_has_its_number_later(
     assert living(tmp_path) == [], "its number went to somebody else"
 
 
-def test_a_rank_that_runs_as_another_user_ends_no_agent(tmp_path, monkeypatch):
+def test_a_rank_of_another_user_does_not_crash_the_agent(tmp_path, monkeypatch):
     def refused(*_):
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
@@ -154,7 +154,7 @@ def test_a_rank_that_runs_as_another_user_ends_no_agent(tmp_path, monkeypatch):
     assert living(tmp_path, Life(0, 0, 0, 1, 4711, began=1.0)) == [4711]
 
 
-def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
+def test_a_node_without_a_route_to_the_first_node_says_so(monkeypatch):
     def no_way(*_):
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
@@ -164,14 +164,14 @@ def test_a_node_without_a_way_to_the_first_says_so(monkeypatch):
 
 
 @pytest.mark.parametrize(("given", "named"), [("gpu-a", "gpu-a:29500"), ("[fd00::1]", "[fd00::1]:29500")])
-def test_a_place_to_meet_without_a_port_is_refused_at_once(given, named):
+def test_a_rendezvous_endpoint_without_a_port_is_refused(given, named):
     with pytest.raises(TrainError, match="no port in PET_RDZV_ENDPOINT") as refused:
         torchrun_environment({"PET_RDZV_ENDPOINT": given, "PET_NNODES": "2"}, "worker-1")
     assert refused.value.hint == f"name one: {named}"
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, monkeypatch, asked):
+def test_a_stop_requested_before_this_node_listened_is_obeyed(tmp_path, monkeypatch, asked):
     monkeypatch.setattr(node.signal, "signal", lambda *_: None)
     (outcome := tmp_path / "outcome").mkdir()
     if asked:
@@ -189,8 +189,8 @@ def test_a_stop_that_was_asked_for_before_this_node_listened_is_heard(tmp_path, 
 
 
 @pytest.mark.parametrize(("first", "errors"), [(0, {0: "OSError: no room"}), (1, {})])
-def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_path, first, errors):
-    """After one that failed, it may only have lost that one. The peer's end may be seen a look earlier."""
+def test_a_rank_that_fails_at_a_stop_is_blamed_only_if_its_peer_ended_well(tmp_path, first, errors):
+    """If the peer failed, the rank may only have lost it. The agent may see the peer's end one look earlier."""
     for rank in (0, 1):
         note(tmp_path, local_rank=rank, rank=rank, attempt=0, world=2, pid=10 + rank, t=1.0)
     note(tmp_path, local_rank=1, code=first, t=10.0)
@@ -202,8 +202,8 @@ def test_who_fails_at_a_stop_after_a_peer_that_ended_well_failed_by_itself(tmp_p
 
 @pytest.mark.torch
 @pytest.mark.long
-def test_what_a_script_wrote_into_its_image_is_saved_though_the_clock_was_set_back_meanwhile(tmp_path):
-    """Its files have times from before the node began, as the clock told it then."""
+def test_files_written_into_the_image_are_saved_though_the_clock_was_set_back(tmp_path):
+    """The clock ran an hour ahead when the node began, so the file is older than the node's start."""
     image, clock = tmp_path / "image", tmp_path / "clock"
     image.mkdir()
     clock.mkdir()
@@ -218,8 +218,8 @@ def test_what_a_script_wrote_into_its_image_is_saved_though_the_clock_was_set_ba
     assert (tmp_path / "run/work/model.txt").read_text() == "trained"
 
 
-def test_a_script_with_a_slash_behind_it_is_none(tmp_path, monkeypatch):
-    """Tab had put it there for a folder of that name; the answer was a traceback of torchrun's process."""
+def test_a_script_name_with_a_trailing_slash_is_refused(tmp_path, monkeypatch):
+    """Tab completion adds the slash for a folder of that name; the user got a traceback from torchrun's process."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.py").touch()
     with pytest.raises(Refused, match=r"no such script: t\.py/"):

@@ -1,4 +1,4 @@
-"""A program that is not here is refused before anything starts, with the command that runs without it."""
+"""A program that this host lacks is refused before anything starts, with a command that works without it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trainer.node.agent import command
         ("run --lr 3", "did you mean --script 'run.sh --lr 3'?"),
     ],
 )
-def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_path, monkeypatch):
+def test_a_missing_program_is_named_with_a_command_that_works_without_it(typed, works, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").touch()
     (tmp_path / "scripts").mkdir()
@@ -30,11 +30,11 @@ def test_what_is_missing_is_named_with_what_runs_without_it(typed, works, tmp_pa
     assert works in refused.value.hint
 
 
-def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
+def test_a_program_that_exists_is_not_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").touch()
     command.refuse_missing(["sh", "-c", "true"])
-    command.refuse_missing(["./run.sh"])  # what keeps it from running is said when it is started
+    command.refuse_missing(["./run.sh"])  # whatever keeps it from running is reported when it is started
 
 
 @pytest.mark.parametrize(
@@ -47,6 +47,6 @@ def test_what_is_here_is_no_matter_of_ours(tmp_path, monkeypatch):
         ("", "3", True, []),
     ],
 )
-def test_a_later_start_gets_the_words_for_it(more, attempt, again, words):
+def test_a_later_start_gets_the_arguments_for_restarts(more, attempt, again, words):
     environment = {"TORCHELASTIC_RESTART_COUNT": attempt, **({"MUSTER_RESTART_WITH": more} if more else {})}
     assert command.words_of_start(["python", "train.py"], environment, again) == ["python", "train.py", *words]

@@ -1,4 +1,4 @@
-"""Secrets reach the agent that waits for them, whole, and lie nowhere on the way."""
+"""Secrets reach the waiting agent whole, and are stored nowhere on the way."""
 
 import json
 import os
@@ -16,7 +16,7 @@ VALUES = {"KEY": "-----BEGIN\nlines\n-----END\n", "TOKEN": "sesame"}
 
 
 class Agent(threading.Thread):
-    """An agent that waits at `pipe`; `found` once it has its secrets."""
+    """An agent that waits at `pipe`; `found` holds its secrets once it has them."""
 
     def __init__(self, pipe):
         super().__init__(daemon=True)
@@ -37,14 +37,14 @@ def said(values):
     return json.dumps(values).encode()
 
 
-def test_secrets_of_several_lines_arrive_and_leave_nothing(agent, tmp_path):
+def test_secrets_of_several_lines_arrive_and_leave_no_file(agent, tmp_path):
     assert handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN
     agent.join(5)
     assert agent.found == VALUES
     assert list(tmp_path.iterdir()) == []
 
 
-def test_more_than_a_pipe_holds_arrives(agent):
+def test_secrets_larger_than_a_pipes_buffer_arrive(agent):
     much = {"KEY": "x" * 120_000, "TOKEN": "y" * 120_000}
     assert handover.give(said(much), 5, agent.pipe) == handover.TAKEN
     agent.join(5)
@@ -52,16 +52,16 @@ def test_more_than_a_pipe_holds_arrives(agent):
 
 
 @pytest.mark.parametrize("wrong", [b"", b"{", b"[]", b"[" * 100_000, said({"KEY": "1"}), said({**VALUES, "MORE": ""})])
-def test_what_is_cut_or_not_what_is_due_is_not_taken_and_the_agent_waits_on(agent, wrong, monkeypatch):
-    with monkeypatch.context() as impatient:  # what is right may take as long as a busy machine needs
+def test_incomplete_or_wrong_secrets_are_not_taken_and_the_agent_keeps_waiting(agent, wrong, monkeypatch):
+    with monkeypatch.context() as impatient:  # only here: correct secrets may take as long as a busy machine needs
         impatient.setattr(handover, "_TAKING_SECONDS", 0.1)
         assert handover.give(wrong, 5, agent.pipe) == handover.NOT_TAKEN
     assert agent.found is None
-    # Who gives before the agent has seen the end of what is wrong is told so, and gives again.
+    # A caller that gives before the agent has read all of the wrong secrets is told so, and gives again.
     waiting.until(lambda: handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN, "what is right to be taken")
 
 
-def test_where_nobody_waits_nothing_is_written(tmp_path):
+def test_without_a_waiting_agent_nothing_is_written(tmp_path):
     absent, plain, link, left = (tmp_path / name for name in ("absent", "plain", "link", "left"))
     plain.touch()
     link.symlink_to(plain)
@@ -101,7 +101,7 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
         assert waits.stdout.read() == "has its secrets\n"
 
 
-def test_asking_an_agent_to_stop_while_it_waits_is_a_stop(tmp_path):
+def test_an_agent_asked_to_stop_while_it_waits_ends_as_stopped(tmp_path):
     environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
     code = "import pathlib; from trainer.node.agent import agent, handover;"
     code += f"pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"

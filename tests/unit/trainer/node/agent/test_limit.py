@@ -1,4 +1,4 @@
-"""A node's time is over once its hours are, however often its host starts it again meanwhile."""
+"""A node stops once its hours are over, however often its host restarts it in the meantime."""
 
 import os
 
@@ -10,7 +10,7 @@ from trainer.node.agent.limit import HOURS, Limit, why_stopped
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Seconds that pass as the test says, of every node here; `ahead`: by how much their clock is set forward."""
+    """The nodes' clock, which the test moves: `now` in seconds; `ahead`: by how much the wall clock is set forward."""
 
     class Clock:
         now, ahead = 1_000_000.0, 0.0
@@ -24,7 +24,7 @@ def of(folder, hours="0.5", start="a", name="n0"):
     return Limit(folder, name, {HOURS: hours, "PET_RDZV_ID": start} if hours else {})
 
 
-def test_the_limit_is_reached_once_its_hours_are_over_and_told_once(tmp_path, clock):
+def test_the_limit_is_reached_once_its_hours_are_over_and_reported_once(tmp_path, clock):
     node = of(tmp_path)
     clock.now += 1799
     assert not node.look()
@@ -35,11 +35,11 @@ def test_the_limit_is_reached_once_its_hours_are_over_and_told_once(tmp_path, cl
     assert node.words == "reached its limit of 0.5 h (--max-hours)"
     assert why_stopped(tmp_path, "a") == node.words
     assert not why_stopped(tmp_path, "another start")
-    of(tmp_path, name="n1")  # which is stopped by the first one, before its own time is over
+    of(tmp_path, name="n1")  # the first node's limit stops it before its own time is over
     assert why_stopped(tmp_path, "a") == node.words
 
 
-def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of_the_run_all_of_it(tmp_path, clock):
+def test_a_restarted_node_has_the_time_that_is_left_and_a_new_start_of_the_run_all_of_it(tmp_path, clock):
     of(tmp_path)
     clock.now += 1700
     again, anew, other = of(tmp_path), of(tmp_path, name="n1"), of(tmp_path / "other")
@@ -48,7 +48,7 @@ def test_a_node_that_its_host_starts_again_has_what_is_left_and_another_start_of
     assert not of(tmp_path, start="b").look()
 
 
-def test_a_job_of_slurms_has_one_limit_however_often_it_is_requeued_and_the_next_job_one_of_its_own(tmp_path, clock):
+def test_a_slurm_job_has_one_limit_across_requeues_and_the_next_job_has_its_own(tmp_path, clock):
     def start(job, again=""):
         given = {"MUSTER_ALL_SIGNALLED": "1", "SLURM_JOB_ID": job, "PET_RDZV_ID": f"slurm-{job}-0-{again}"}
         return Limit(tmp_path, "n0", {HOURS: "0.5", **given})
@@ -60,7 +60,7 @@ def test_a_job_of_slurms_has_one_limit_however_often_it_is_requeued_and_the_next
 
 
 @pytest.mark.parametrize("ahead", [5 * 3600.0, -5 * 3600.0])
-def test_a_clock_that_is_set_meanwhile_neither_ends_the_run_nor_lets_it_go_on(tmp_path, clock, ahead):
+def test_setting_the_clock_neither_ends_the_run_early_nor_extends_it(tmp_path, clock, ahead):
     node = of(tmp_path)
     clock.ahead = ahead
     assert not node.look()
@@ -76,7 +76,7 @@ def test_without_hours_there_is_no_limit_and_nothing_is_written(tmp_path, clock)
 
 
 @pytest.mark.parametrize("text", ["", "a", "a soon", "a 1 2 3 reached"])
-def test_what_else_is_in_the_file_makes_no_difference(tmp_path, clock, text):
+def test_odd_content_in_the_limit_file_makes_no_difference(tmp_path, clock, text):
     of(tmp_path)
     (file,) = (tmp_path / "nodes").iterdir()
     file.write_text(text)
@@ -87,7 +87,7 @@ def test_what_else_is_in_the_file_makes_no_difference(tmp_path, clock, text):
         assert node.look()
 
 
-def test_a_node_without_a_folder_or_with_one_that_nobody_may_write_into_keeps_to_its_hours(tmp_path, clock):
+def test_a_node_without_a_writable_folder_keeps_to_its_limit(tmp_path, clock):
     (tmp_path / "nodes").write_text("in the way")
     nodes = of(tmp_path), of(None)
     clock.now += 1801
@@ -95,7 +95,7 @@ def test_a_node_without_a_folder_or_with_one_that_nobody_may_write_into_keeps_to
 
 
 @pytest.mark.parametrize("name", [".n0.limit", ".of-the-script.limit"])
-def test_a_pipe_of_the_scripts_in_its_place_holds_nobody_up(tmp_path, clock, name):
+def test_a_pipe_in_place_of_the_limit_file_blocks_nobody(tmp_path, clock, name):
     (tmp_path / "nodes").mkdir()
     os.mkfifo(tmp_path / "nodes" / name)
     node = of(tmp_path)

@@ -1,4 +1,4 @@
-"""What ranks print: whole in their logs, as lines on the console, whatever they print and however fast."""
+"""What ranks print is whole in their logs and in lines on the console, whatever they print and however fast."""
 
 import os
 import subprocess
@@ -11,12 +11,12 @@ import pytest
 from trainer.node.agent import output
 from trainer.node.rank.mask import FEW
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 HOME = Path(__file__).resolve().parents[5]
 
-# One process plays torchrun: it starts each rank of argv[2:] as torchrun's process does, one after the other.
+# One process plays torchrun: it starts a rank for each script of argv[3:] as torchrun does, one after the other.
 NODE = """
 import os, pathlib, subprocess, sys
 from trainer.node.agent import output; from trainer.node.ending import rank_lives
@@ -45,7 +45,10 @@ relay.finish()
 
 @pytest.fixture
 def node(tmp_path):
-    """Runs ranks with these scripts; gives the console, the last words as the agent hears them, and the run folder."""
+    """Return a function that runs a rank for each script.
+
+    It returns the console, the ranks' last words as the agent reads them, and the run folder.
+    """
 
     def run(*scripts, **environment):
         outcome = tmp_path / "outcome"
@@ -63,7 +66,7 @@ def log(folder, rank):
     return (folder / f"logs/rank-{rank}.log").read_bytes()
 
 
-def test_each_rank_has_its_log_and_its_name_on_a_console_that_ranks_share(node):
+def test_each_rank_has_its_log_and_its_name_on_a_shared_console(node):
     console, _, folder = node("print('one')", "import sys; print('two', file=sys.stderr)")
     assert log(folder, 4) == b"one\n"
     assert log(folder, 5) == b"two\n"
@@ -75,12 +78,12 @@ def test_a_rank_alone_on_its_node_needs_no_name(node):
     assert "alone" in console.splitlines()
 
 
-def test_the_agent_hears_a_rank_to_its_last_word(node):
+def test_the_agent_reads_a_ranks_output_to_the_end(node):
     _, heard, _ = node("print('x' * 300_000); raise SystemExit('the end')")
     assert "the end" in heard
 
 
-def test_what_an_earlier_life_of_a_rank_said_is_not_this_ones(node):
+def test_output_of_a_ranks_earlier_life_is_not_taken_for_this_ones(node):
     _, heard, folder = node("print('KeyError: old')", AGAIN="print('KeyError: new')")
     assert heard.splitlines() == [repr("KeyError: old\n"), repr("KeyError: new\n")]
     assert log(folder, 4) == b"KeyError: old\nKeyError: new\n"
@@ -92,7 +95,7 @@ def test_a_progress_bar_is_whole_in_the_log_and_one_line_on_the_console(node):
     assert log(folder, 4).count(b"\r") == 30
     lines = [line for line in console.split("\n") if "%" in line]
     assert lines[-1] == "29 %"
-    assert 1 < len(lines) < 20  # a few of 30: how many is a matter of the machine's load
+    assert 1 < len(lines) < 20  # a few of 30; how many depends on the machine's load
     assert all(line.startswith("\r") for line in lines[:-1])
 
 
@@ -132,12 +135,12 @@ def test_a_rank_that_ends_amid_a_secret_shows_no_more_than_half_of_it_in_its_own
 
 
 @pytest.mark.holds("secrets-masked")
-def test_what_looks_like_the_beginning_of_a_secret_holds_up_no_line(node):
+def test_text_that_looks_like_the_beginning_of_a_secret_delays_no_line(node):
     console, _, _ = node("import time; print('hosts', flush=True); time.sleep(2)", HIDDEN="sesame-open")
     assert "hosts" in console
 
 
-def test_a_line_that_has_no_end_is_seen_while_it_stands(node):
+def test_an_unfinished_line_is_shown_while_it_waits(node):
     console, _, _ = node("import time; print('Password: ', end='', flush=True); time.sleep(1)")
     assert "\rPassword: " in console
 
@@ -181,7 +184,7 @@ class Lines:
 
 
 def test_two_progress_bars_leave_one_line_when_they_end_and_text_between_them_stays():
-    """As tqdm draws an outer and an inner bar (leave=False), in any pieces."""
+    """The bars are as tqdm draws an outer and an inner one (leave=False), read in pieces of any size."""
     inner = "".join(f"\n\repoch: {done}/2\x1b[A" for done in range(3)) + "\n\r          \x1b[A"
     epochs = [f"\repochs: {epoch}/3{inner}" for epoch in range(3)]
     text = "begins\n" + epochs[0] + epochs[1] + "\r         \rsaved 1\n" + epochs[2] + "\repochs: 3/3\r3 epochs\nnext\n"
@@ -205,7 +208,7 @@ def test_a_bar_that_ends_shows_its_last_state_though_another_follows():
     assert lines == ["epoch 0: 2/2", "epoch 1: 2/2", "epoch 2: 2/2", "finished"]
 
 
-def test_a_progress_bar_below_another_leaves_no_lines_on_the_console_and_all_of_it_in_the_log(node):
+def test_a_progress_bar_below_another_is_whole_in_the_log_and_leaves_no_console_lines(node):
     valid = "[(print(f'\\n\\rvalid {n}\\x1b[A', end=''), time.sleep(0.3)) for n in range(5)]"
     bar = f"import time; print('epoch 0', end=''); {valid}; print('\\rloss 3\\x1b[K')"
     console, words, folder = node(bar, "pass")

@@ -1,4 +1,4 @@
-"""A pod that has Kubeflow's variables alone is a node as every other: it meets the others, and knows its run folder."""
+"""A pod with Kubeflow's variables alone is a node like any other: it meets the other nodes and knows its run folder."""
 
 import json
 from pathlib import Path
@@ -34,7 +34,7 @@ def test_a_pod_meets_the_first_one_and_only_that_one_is_the_host(resolved):
     assert not made.keys() & GIVEN.keys()
 
 
-def test_what_is_given_stays_and_a_run_folder_is_made_up_where_none_is(resolved):
+def test_given_variables_stay_and_a_missing_run_folder_is_made_up(resolved):
     made = pods.variables(GIVEN, SCRIPT, Path("/x"))
     assert made["MUSTER_RUN_DIR"] == "/x/runs/train-node-0-0"
     given = {**GIVEN, "MUSTER_RUN_DIR": "/muster/runs/train", "PET_MAX_RESTARTS": "3"}
@@ -58,7 +58,7 @@ def test_a_first_pod_that_never_comes_is_named(monkeypatch):
         pods.variables({**GIVEN, "PET_MASTER_ADDR": "train-node-0-0.invalid"}, SCRIPT, Path("/x"))
 
 
-def test_where_no_port_is_given_the_pods_meet_at_that_of_torchrun(resolved):
+def test_without_a_given_port_the_pods_meet_at_torchruns_default(resolved):
     given = {name: value for name, value in GIVEN.items() if name != "PET_MASTER_PORT"}
     for empty in ({}, {"PET_MASTER_PORT": ""}):
         assert pods.variables({**given, **empty}, SCRIPT, Path("/x"))["PET_RDZV_ENDPOINT"] == "127.0.0.1:29500"
@@ -95,6 +95,6 @@ def test_a_pod_of_a_role_knows_which_it_is_and_listens_at_its_own_address(resolv
         ),
     ],
 )
-def test_roles_that_are_not_as_they_were_exported_are_refused_by_the_name_of_the_variable(resolved, change, words):
+def test_roles_that_muster_export_did_not_write_are_refused_with_the_variables_name(resolved, change, words):
     with pytest.raises(TrainError, match=words):
         pods.variables({**GIVEN, **POD, **change}, SCRIPT, Path("/x"))

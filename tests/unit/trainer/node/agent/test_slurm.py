@@ -1,4 +1,4 @@
-"""What a node knows from Slurm's variables alone."""
+"""What a node learns from Slurm's variables alone."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ SCRIPT = ["--script", "train.py"]
 
 @pytest.fixture(autouse=True)
 def addresses(monkeypatch):
-    """Names as a site's DNS has them, and this host's own end of a way."""
+    """Host names as a site's DNS resolves them, and this host's own address on a connection."""
     known = {"n1": "10.0.0.1", "n2": "10.0.0.2", "self": "127.0.1.1"}
     monkeypatch.setattr(slurm.meeting, "resolve", lambda host, patience: known[host])
     monkeypatch.setattr(slurm.meeting, "this_end", lambda address, port: "10.0.0.9")
@@ -47,7 +47,7 @@ def test_a_list_of_hosts_is_read_in_its_order(text, names):
 
 
 @pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a[1-300]b[1-300]", "a b", "$(id)"])
-def test_what_is_no_list_of_hosts_is_refused(text):
+def test_text_that_is_no_list_of_hosts_is_refused(text):
     with pytest.raises(Refused):
         slurm.hosts(text)
 
@@ -62,7 +62,7 @@ def test_rank_0_is_on_the_first_host_of_the_step_and_all_nodes_meet_there():
     assert (first["MUSTER_NODE"], second["MUSTER_NODE"]) == ("n1", "n2")
 
 
-def test_the_nodes_meet_at_a_port_that_slurm_reserved_or_at_one_of_the_jobs_own():
+def test_the_nodes_meet_at_a_port_reserved_by_slurm_or_derived_from_the_job():
     def port(**more):
         return int(given(**more)["PET_RDZV_ENDPOINT"].rpartition(":")[2])
 
@@ -72,13 +72,13 @@ def test_the_nodes_meet_at_a_port_that_slurm_reserved_or_at_one_of_the_jobs_own(
     assert port() != port(SLURM_RESTART_COUNT="1")
 
 
-def test_a_requeued_job_has_its_run_folder_again_and_a_rendezvous_of_its_own():
+def test_a_requeued_job_keeps_its_run_folder_but_has_a_new_rendezvous():
     before, after = given(), given(SLURM_RESTART_COUNT="1")
     assert before["MUSTER_RUN_DIR"] == after["MUSTER_RUN_DIR"] == "/home/u/runs/slurm-7"
     assert before["PET_RDZV_ID"] != after["PET_RDZV_ID"]
 
 
-def test_the_first_host_that_calls_itself_a_loopback_address_meets_where_the_others_reach_it():
+def test_a_first_host_that_resolves_itself_to_loopback_meets_at_a_reachable_address():
     assert given(SLURM_STEP_NODELIST="self,n2")["PET_RDZV_ENDPOINT"].startswith("10.0.0.9:")
 
 
@@ -118,7 +118,7 @@ def test_several_tasks_on_a_host_and_a_batch_script_without_srun_are_refused_wit
     assert "--ntasks-per-node=1 muster agent" in refused.value.hint
 
 
-def test_only_the_patience_differs_from_the_rendezvous_of_other_backends():
+def test_only_the_join_timeout_differs_from_other_backends_rendezvous():
     made = given()["PET_RDZV_CONF"].removeprefix("is_host=1,")
     assert made.replace("join_timeout=600", "join_timeout=60") == environment.RDZV_CONF == slurm.RDZV_CONF
 

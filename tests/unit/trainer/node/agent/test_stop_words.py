@@ -1,4 +1,4 @@
-"""How a script ended that was asked to stop, in a sentence."""
+"""One sentence says how a script that was asked to stop ended."""
 
 import pytest
 
@@ -40,7 +40,7 @@ WHAT = "train.py was asked to stop"
         (AfterStop(errors={0: "SignalException: got 15"}), f"{WHAT}; since then it wrote no file", False),
     ],
 )
-def test_what_was_written_and_what_not(after, words, unsaved):
+def test_the_sentence_says_what_was_written_and_which_ranks_failed(after, words, unsaved):
     assert how_it_stopped(WHAT, after) == words
     assert after.unsaved == unsaved
 

@@ -1,4 +1,4 @@
-"""A terminal beside the ranks: what is pasted reaches the program, and nothing waits for ever."""
+"""In a terminal next to the ranks, pasted text reaches the program, and nothing waits forever."""
 
 import os
 import struct
@@ -36,14 +36,14 @@ def terminal(tmp_path):
         process.wait()
 
 
-def test_a_long_text_that_is_pasted_reaches_a_program_that_prints_while_it_reads(terminal):
+def test_a_long_pasted_text_reaches_a_program_that_prints_while_it_reads(terminal):
     process, shown = terminal("exec cat")
     waiting.until(lambda: shown.read_bytes().count(b" pasted\r\n") == 6000, "what cat makes of it")
     process.stdin.close()
     assert process.wait(30) == 129
 
 
-def test_who_leaves_ends_a_program_that_has_read_nothing_of_it(terminal):
+def test_leaving_the_terminal_ends_a_program_that_has_read_nothing_of_the_text(terminal):
     process, _ = terminal("exec sleep 4711")
     process.stdin.close()
     assert process.wait(30) == 129
@@ -51,7 +51,7 @@ def test_who_leaves_ends_a_program_that_has_read_nothing_of_it(terminal):
 
 @pytest.fixture
 def plain(tmp_path):
-    """Starts a shell's line beside the ranks, without a terminal, on a system that tells of no end of a process."""
+    """Return a function that runs a shell line next to the ranks, without a terminal, where pidfd_open is refused."""
     (tmp_path / "within.py").write_text(
         "import os, sys\n"
         "def pidfd_open(*_): raise PermissionError(1, 'Operation not permitted')\n"
@@ -64,13 +64,13 @@ def plain(tmp_path):
     return lambda line: subprocess.Popen([*words, line], env=own, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
 
-def test_a_command_gives_its_words_and_its_code_where_a_kernel_or_container_lets_nobody_wait_by_a_descriptor(plain):
+def test_a_command_returns_its_output_and_exit_code_where_pidfd_open_is_refused(plain):
     with plain("sleep 0.3; echo whole; exit 3") as process:
         assert process.stdout.read() == b"whole\n"
         assert process.wait(30) == 3
 
 
-def test_who_leaves_ends_all_that_the_command_started_also_what_does_not_hear_the_first_signal(plain):
+def test_leaving_ends_all_that_the_command_started_even_what_ignores_sigterm(plain):
     with plain("sh -c 'trap \"\" TERM; echo $$; exec sleep 4711' & wait") as process:
         deaf = int(process.stdout.readline())
         process.stdin.close()

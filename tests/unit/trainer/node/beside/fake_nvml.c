@@ -1,4 +1,4 @@
-/* A fake of NVIDIA's libnvidia-ml.so.1: two GPUs with fixed numbers. The second says nothing of its power. */
+/* A fake of NVIDIA's libnvidia-ml.so.1: two GPUs with fixed numbers. The second does not report its power. */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, device *handle) { *handle = 0x
 static unsigned of(device handle) { return handle - 0x7f0000001000; }
 int nvmlDeviceGetName(device handle, char *text, unsigned size) { snprintf(text, size, "Fake GPU"); return 0; }
 int nvmlDeviceGetUUID(device handle, char *text, unsigned size) { snprintf(text, size, "GPU-fake-%u", of(handle)); return 0; }
-/* One part of a GPU, of the second. */
+/* One MIG part of a GPU: of the second one. */
 int nvmlDeviceGetHandleByUUID(const char *uuid, device *handle) { *handle = 0x7f0000002000; return strcmp(uuid, "MIG-fake"); }
 int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device part, device *handle) {
     *handle = 0x7f0000001001; return part != 0x7f0000002000;
@@ -22,7 +22,7 @@ int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device part, device *handle) {
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "1.2.3"); return 0; }
 int nvmlDeviceGetUtilizationRates(device handle, use_t *use) { use->gpu = 90 + of(handle); use->memory = 1; return 0; }
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } memory_v2_t;
-/* As nvml.h has it: nvmlMemory_v2 = sizeof | 2 << 24. The second GPU's driver is too old for it. */
+/* As in nvml.h: nvmlMemory_v2 = sizeof | 2 << 24. The second GPU answers as a driver does that is too old for it. */
 int nvmlDeviceGetMemoryInfo_v2(device handle, memory_v2_t *memory) {
     if (of(handle) || memory->version != (sizeof(memory_v2_t) | 2 << 24)) return NOT_SUPPORTED;
     memory->total = 80ull << 30; memory->reserved = 1ull << 30; memory->used = 60ull << 30; memory->free = 19ull << 30;

@@ -1,4 +1,4 @@
-"""The health check's judgement on real run folders, and what asking costs."""
+"""How the health check judges real run folders, and what a check costs."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ def test_silence_of_five_minutes_is_unhealthy(folder, silent, reason):
     assert health.stuck(folder, "here", START + 1000 + silent) == reason
 
 
-def test_another_nodes_progress_is_not_ours(folder):
+def test_another_nodes_progress_does_not_count_for_this_node(folder):
     say(folder, START + 10)
     say(folder, START + 2000, node="master", rank=0)
     assert health.stuck(folder, "here", START + 2001).startswith("worker-1: no progress")
 
 
-def test_what_was_said_before_a_resume_is_not_progress(folder):
+def test_events_from_before_a_resume_are_not_progress(folder):
     say(folder, START - 5000)
     assert health.stuck(folder, "here", START + 60) == ""
     assert health.stuck(folder, "here", START + 130) == "worker-1: no rank has started in 130 s"
 
 
-def test_a_line_cut_off_by_a_kill_is_passed_over(folder):
+def test_a_line_cut_off_by_a_kill_is_skipped(folder):
     say(folder, START + 1000)
     with (folder / "ranks/rank-1.jsonl").open("a") as file:
         file.write('{"t": 1000')
@@ -83,7 +83,7 @@ def ask(environment):
     return subprocess.run(command, cwd=HOME, env={**os.environ, **environment}, capture_output=True, text=True)
 
 
-def test_the_command_says_one_line_and_ends_with_dockers_codes(folder):
+def test_the_command_prints_one_line_and_exits_with_dockers_codes(folder):
     agent = {"node": "worker-1", "pid": 7, "host": os.uname().nodename, "t": time.time()}
     (folder / "nodes/worker-1.json").write_text(json.dumps(agent))
     healthy = ask({"MUSTER_RUN_DIR": str(folder)})
@@ -94,7 +94,7 @@ def test_the_command_says_one_line_and_ends_with_dockers_codes(folder):
     assert sick.stdout.startswith("worker-1: no rank has started in 100")
 
 
-def test_asking_needs_no_torch_and_few_modules(folder):
+def test_a_health_check_imports_no_torch_and_few_modules(folder):
     lines = ask({"MUSTER_RUN_DIR": str(folder)}).stderr.splitlines()
     names = {line.split("|")[2].strip() for line in lines if line.startswith("import time:")}
     assert {"json", "pathlib"} <= names, "the import log is not what this test reads"

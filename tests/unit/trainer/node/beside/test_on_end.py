@@ -1,4 +1,4 @@
-"""How a run ended, from what its witnesses say; and the command of --on-end, once and for no longer than it may."""
+"""How a run ended, by its witnesses' reports; and the --on-end command runs once, and no longer than it may."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from lab import waiting
 from trainer.node.beside import on_end
 from trainer.node.membership import alive
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 HOME = Path(__file__).resolve().parents[5]
@@ -50,13 +50,13 @@ SILENT, KILLED = {"verdicts": [], "codes": [1]}, {"verdicts": [], "codes": [None
         ([said("failed")], ["b"], "failed", 1),
     ],
 )
-def test_the_worst_word_counts_and_a_silent_host_is_lost(ends, lost, word, code):
+def test_the_worst_verdict_counts_and_a_silent_host_is_lost(ends, lost, word, code):
     told = on_end.describe(ends, lost)
     assert (told["end"], told["code"], told["lost"]) == (word, code, lost)
 
 
 @pytest.mark.parametrize("since", [-5.0, float("nan"), True, 1e30])
-def test_a_time_that_none_can_be_makes_no_verdict_the_first(since):
+def test_a_verdict_with_an_impossible_time_is_not_taken_as_the_first(since):
     odd, first = said("failed", since=since, message="odd"), said("failed", since=1e9, message="first")
     assert on_end.describe([odd, first], [])["message"] == "first"
 
@@ -75,7 +75,7 @@ def test_a_time_that_none_can_be_makes_no_verdict_the_first(since):
         {"limit": "yes"},
     ],
 )
-def test_what_a_hostile_host_says_about_its_end_stops_nobody(end):
+def test_a_hostile_hosts_report_of_its_end_does_no_harm(end):
     odd = on_end._checked(end)
     told = on_end.describe([said("failed"), odd], [])
     assert (told["end"], odd["limit"]) == ("failed", False)
@@ -95,7 +95,7 @@ def notes(folder):
     return waiting.events(folder, 0, "on_end")
 
 
-def test_the_end_of_a_node_that_is_killed_is_told(tmp_path):
+def test_the_end_of_a_killed_node_is_reported(tmp_path):
     hold = (
         f"import time; from trainer.node.membership import alive\nfrom pathlib import Path\n"
         f"with alive.presence(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
@@ -134,7 +134,7 @@ def test_the_command_runs_whatever_a_host_says_about_the_end(tmp_path, odd):
     assert ((tmp_path / "logs/on-end.log").read_text(), notes(tmp_path)[0]["error"]) == ("told\n", "")
 
 
-def test_on_a_full_disk_the_command_does_all_that_it_is_to(tmp_path):
+def test_on_a_full_disk_the_command_still_does_all_of_its_work(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/on-end.log").symlink_to("/dev/full")
     on_end.act(plan(tmp_path, "head -c 300000 /dev/zero; echo; echo told >told"), {"end": "done"}, {})
@@ -154,8 +154,8 @@ def test_a_url_that_does_not_answer_is_noted_and_nothing_more(tmp_path):
     assert "refused" in notes(tmp_path)[0]["error"]
 
 
-def test_the_command_runs_once_where_many_hosts_have_lost_their_power(tmp_path, monkeypatch):
-    """The first witness tells for a few seconds that it has acted; each host that is gone takes a while to ask."""
+def test_the_command_runs_once_when_many_hosts_have_lost_power(tmp_path, monkeypatch):
+    """The first witness reports for only a few seconds that it has acted; asking each dead host takes a while."""
     began, hosts = time.monotonic(), [str(place) for place in range(20)]
 
     def ask(host, *_):
@@ -171,7 +171,7 @@ def test_the_command_runs_once_where_many_hosts_have_lost_their_power(tmp_path, 
 
 @pytest.mark.holds("on-end-stays")
 @pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
-def test_a_server_that_sends_us_elsewhere_gets_nothing_posted_there(tmp_path, code):
+def test_nothing_is_posted_to_where_a_server_redirects(tmp_path, code):
     asked = []
 
     class Server(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""The numbers in files of a script's own are read as far as they go, and no file makes more of them than there is.
+"""The numbers in a script's own files are read as far as they are readable, and no file yields numbers it lacks.
 
 tests/golden/scalars/ has files that torch.utils.tensorboard 2.13, Lightning 2.6 and transformers 5.23 wrote.
 """
@@ -32,13 +32,13 @@ def work(tmp_path):
 
 
 def look(reader):
-    """Look until nothing more is there."""
+    """Look until the reader finds nothing more."""
     while reader.look(time.monotonic() + 10):
         pass
 
 
 def told(run_dir):
-    """What the node's file says, as the control side reads it: by file and name the points."""
+    """Return the points in the node's file by file and name, as the control side reads them."""
     found = {}
     path = run_dir / "scalars/a.jsonl"
     for line in path.read_text().splitlines() if path.exists() else ():
@@ -49,7 +49,7 @@ def told(run_dir):
 
 
 def read(run_dir):
-    """All that one look tells."""
+    """Return all points that one look reports."""
     look(Scalars(run_dir, "a"))
     return told(run_dir)
 
@@ -60,7 +60,7 @@ def field(number, content):
 
 
 def record(tag, step, value):
-    """A record of an event file with one scalar."""
+    """A record of a TensorBoard event file, with one scalar."""
     summary = field(1, field(1, tag.encode()) + b"\x15" + struct.pack("<f", value))
     return framed(b"\x10" + varint(step) + field(5, summary))
 
@@ -78,7 +78,7 @@ def framed(event):
     return struct.pack("<QI", len(event), 0) + event + bytes(4)
 
 
-def test_a_file_of_tensorboard_is_read(work):
+def test_a_tensorboard_file_is_read(work):
     (work / "runs").mkdir()
     shutil.copy(EVENTS, work / "runs")
     (tags,) = read(work.parent).values()
@@ -97,7 +97,7 @@ def test_lightnings_table_is_read(work):
     assert len(tags["train_loss"]) == 10
 
 
-def test_each_checkpoint_of_a_trainer_adds_what_is_new(work):
+def test_each_checkpoint_of_a_trainer_adds_its_new_points(work):
     state = json.loads((GOLDEN / "trainer_state.json").read_text())
     reader = Scalars(work.parent, "a")
     for upto in (5, 10, 5):  # a Trainer writes the state of an earlier checkpoint again
@@ -130,7 +130,7 @@ LOGGED = b"".join(
 )
 
 
-def test_what_a_training_logs_is_followed_while_it_grows(work):
+def test_a_trainings_metrics_file_is_followed_while_it_grows(work):
     lines = work / "training/metrics.jsonl"
     lines.parent.mkdir()
     reader = Scalars(work.parent, "a")
@@ -148,12 +148,12 @@ def test_what_a_training_logs_is_followed_while_it_grows(work):
     }
 
 
-def test_an_evaluation_in_such_a_file_is_told_by_its_names(work):
+def test_an_evaluation_in_a_metrics_file_is_reported_by_its_names(work):
     Metrics(work).evaluated(7, {"accuracy": 0.5}, 100)
     assert read(work.parent)["work/metrics.jsonl"] == {"eval/accuracy": [(7, 0.5)], "samples": [(7, 100.0)]}
 
 
-def test_the_events_that_say_the_same_again_are_not_read_and_all_others_are(work):
+def test_events_that_only_repeat_a_metrics_file_are_not_read_and_all_others_are(work):
     for folder, lines in (("ours", LOGGED), ("other", b'{"step": 3, "loss": 0.5}\n'), ("empty", b"")):
         (work / folder / "tensorboard").mkdir(parents=True)
         shutil.copy(EVENTS, work / folder / "tensorboard")
@@ -165,7 +165,7 @@ def test_the_events_that_say_the_same_again_are_not_read_and_all_others_are(work
     ]
 
 
-def test_a_table_whose_last_line_is_torn_gives_the_others(work):
+def test_a_table_with_a_torn_last_line_gives_its_other_lines(work):
     text = (GOLDEN / "metrics.csv").read_text()
     (work / "metrics.csv").write_text(text[:-9])
     assert len(read(work.parent)["work/metrics.csv"]["train_loss"]) == 10
@@ -195,7 +195,7 @@ def test_a_table_whose_last_line_is_torn_gives_the_others(work):
         ("metrics.jsonl", b'{"t": 1, "step": 1}\n' + b"x" * (3 << 20) + b"\n" + b'{"t": 1, "step": 9, "loss": 1}\n'),
     ],
 )
-def test_what_is_no_such_file_ends_nothing_and_invents_nothing(work, name, content):
+def test_a_malformed_file_stops_no_reader_and_yields_no_invented_numbers(work, name, content):
     (work / name).write_bytes(content)
     shutil.copy(EVENTS, work / "events.out.tfevents.2.sound")
     found = read(work.parent)
@@ -203,12 +203,12 @@ def test_what_is_no_such_file_ends_nothing_and_invents_nothing(work, name, conte
     assert all(not tags or list(tags) == ["loss"] for tags in found.values())
 
 
-def test_large_records_are_passed_over(work):
+def test_large_records_are_skipped(work):
     (work / EVENTS.name).write_bytes(framed(bytes(1 << 20)) + record("loss", 7, 0.5))
     assert read(work.parent) == {f"work/{EVENTS.name}": {"loss": [(7, 0.5)]}}
 
 
-def test_what_came_with_the_script_is_not_this_runs(work):
+def test_a_table_that_was_sent_with_the_script_is_not_this_runs(work):
     shutil.copy(GOLDEN / "metrics.csv", work)
     status = (work / "metrics.csv").stat()
     (work.parent / "sent.json").write_text(
@@ -220,7 +220,7 @@ def test_what_came_with_the_script_is_not_this_runs(work):
     assert read(work.parent)["work/metrics.csv"]["train_loss"][-1] == (40, 0.5)
 
 
-def test_half_a_letter_in_a_name_ends_no_reader(work, tmp_path):
+def test_a_lone_surrogate_in_a_name_stops_no_reader(work, tmp_path):
     (work / "trainer_state.json").write_text('{"log_history": [{"step": 1, "loss\\ud800": 2.0}]}')
     shutil.copy(GOLDEN / "metrics.csv", work / "x")
     (work / "x").rename(work / "metrics.csv")
@@ -235,13 +235,13 @@ def test_neither_links_nor_pipes_are_read(work, tmp_path):
     assert not (tmp_path / "scalars").exists()
 
 
-def test_a_curve_in_a_hidden_folder_is_a_curve(work, tmp_path):
+def test_a_table_in_a_hidden_folder_is_read(work, tmp_path):
     (work / ".cache/mychat").mkdir(parents=True)
     shutil.copy(GOLDEN / "metrics.csv", work / ".cache/mychat")
     assert "work/.cache/mychat/metrics.csv" in read(tmp_path)
 
 
-def test_the_limits_hold(work):
+def test_the_limits_on_files_and_names_hold(work):
     for index in range(70):
         (work / f"events.out.tfevents.{index}").write_bytes(record("loss", 1, 1.0))
     (work / "events.out.tfevents.5").write_bytes(b"".join(record(f"loss {i}", 1, 1.0) for i in range(400)))
@@ -250,7 +250,7 @@ def test_the_limits_hold(work):
     assert len({tag for tags in found.values() for tag in tags}) <= 300
 
 
-def test_of_a_long_course_some_points_are_told(work, monkeypatch):
+def test_only_some_points_of_a_long_curve_are_reported(work, monkeypatch):
     monkeypatch.setattr(scalars, "_ALL_POINTS", 256)
     monkeypatch.setattr(scalars, "_MOST_RECORDS", 2500)
     (work / EVENTS.name).write_bytes(b"".join(record("loss", step, 1.0) for step in range(12_500)))
@@ -260,7 +260,7 @@ def test_of_a_long_course_some_points_are_told(work, monkeypatch):
     assert points[-1][0] > 12_400
 
 
-def test_of_a_table_that_grows_for_days_the_last_lines_are_read_still(work, monkeypatch):
+def test_the_last_lines_of_a_table_that_grows_for_days_are_still_read(work, monkeypatch):
     monkeypatch.setattr(scalars, "_MOST_TEXT", 2000)
     table = work / "metrics.csv"
     reader = Scalars(work.parent, "a")
@@ -272,7 +272,7 @@ def test_of_a_table_that_grows_for_days_the_last_lines_are_read_still(work, monk
     assert (len(points), points[-1]) == (len({*points}), (999, 99.9))
 
 
-def test_of_such_a_table_new_lines_are_told_though_the_tail_is_thinned(work, monkeypatch):
+def test_new_lines_of_a_long_table_are_reported_though_its_tail_is_thinned(work, monkeypatch):
     monkeypatch.setattr(scalars, "_MOST_TEXT", 2000)
     monkeypatch.setattr(scalars, "_ALL_POINTS", 8)
     reader = Scalars(work.parent, "a")
@@ -283,7 +283,7 @@ def test_of_such_a_table_new_lines_are_told_though_the_tail_is_thinned(work, mon
     assert steps[-1] > 1050
 
 
-def test_of_nodes_that_share_the_folder_one_reads(work):
+def test_only_one_of_the_nodes_that_share_a_folder_reads_it(work):
     shutil.copy(GOLDEN / "metrics.csv", work)
     first, second = Scalars(work.parent, "b"), Scalars(work.parent, "a")
     for reader in (first, second):
@@ -294,7 +294,7 @@ def test_of_nodes_that_share_the_folder_one_reads(work):
     assert told(work.parent)
 
 
-def test_of_endless_files_the_first_are_looked_at(work, monkeypatch):
+def test_among_endless_files_only_the_first_are_looked_at(work, monkeypatch):
     monkeypatch.setattr(scalars, "_MOST_ENTRIES", 100)
     for folder, files in (("a", 10), ("b", 200), ("c", 0)):
         (work / folder).mkdir()
@@ -304,7 +304,7 @@ def test_of_endless_files_the_first_are_looked_at(work, monkeypatch):
     assert list(read(work.parent)) == ["work/a/metrics.csv"]
 
 
-def test_a_data_set_that_the_project_has_hides_no_file_of_numbers(work, monkeypatch):
+def test_a_large_data_set_in_the_project_hides_no_metrics_file(work, monkeypatch):
     walk, images = os.walk, [str(index) for index in range(25_000)]
     monkeypatch.setattr(scalars.os, "walk", lambda top: ((*at, names or images) for *at, names in walk(top)))
     (work / "runs").mkdir()
@@ -330,7 +330,7 @@ def test_names_of_files_and_numbers_show_no_secret(work):
 
 
 def test_the_state_of_a_long_training_is_read_from_its_end(work, monkeypatch):
-    """A Trainer's grows with its steps: beyond 4 MB not one number of it came."""
+    """A Trainer's state grows with its steps; once it exceeded 4 MB, none of its numbers was read."""
     monkeypatch.setattr(scalars, "_MOST_TEXT", 4000)
     history = [{"epoch": step / 10, "loss": 1.0, "step": step} for step in range(200)]
     history.insert(199, {"eval_loss": 2.0, "step": 198})

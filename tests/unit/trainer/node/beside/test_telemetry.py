@@ -1,4 +1,4 @@
-"""What a node's machine does, as its agent's companion writes it down. The GPUs are a fake library's."""
+"""A process next to the agent records what the node's machine does. A fake library plays the GPUs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trainer.node import processes
 from trainer.node.beside import nvml, telemetry
 from trainer.node.beside.meters import Meters
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
@@ -37,7 +37,7 @@ def fake(tmp_path_factory):
     return library
 
 
-def test_the_fake_gpus_are_read_and_what_one_does_not_say_is_left_out(fake, monkeypatch):
+def test_the_fake_gpus_are_read_and_a_value_that_one_does_not_report_is_left_out(fake, monkeypatch):
     monkeypatch.setattr(nvml, "LIBRARY", str(fake))
     gpus = telemetry.Gpus({})
     first, second = gpus.read()["gpus"]
@@ -62,13 +62,13 @@ def test_the_fake_gpus_are_read_and_what_one_does_not_say_is_left_out(fake, monk
     ("visible", "indices"),
     [("1", [1]), ("GPU-fake-0", [0]), ("", []), ("1,0", [0, 1]), ("MIG-fake", [1]), ("MIG-gone", []), ("-1", [])],
 )
-def test_a_node_that_has_some_gpus_tells_of_these(fake, monkeypatch, visible, indices):
+def test_a_node_that_has_only_some_gpus_reports_only_these(fake, monkeypatch, visible, indices):
     monkeypatch.setattr(nvml, "LIBRARY", str(fake))
     assert list(telemetry.Gpus({"CUDA_VISIBLE_DEVICES": visible}).names) == indices
 
 
 @pytest.mark.parametrize(("broken", "why"), [(True, "version mismatch"), (False, "capability utility")])
-def test_why_gpus_cannot_be_seen_is_said_where_there_are_some(fake, monkeypatch, tmp_path, broken, why):
+def test_the_reason_why_existing_gpus_cannot_be_seen_is_reported(fake, monkeypatch, tmp_path, broken, why):
     monkeypatch.setenv("FAKE_NVML_BROKEN", "1")
     monkeypatch.setattr(nvml, "LIBRARY", str(fake) if broken else str(tmp_path / "none.so"))
     assert telemetry.Gpus({}).read() == {}
@@ -78,7 +78,7 @@ def test_why_gpus_cannot_be_seen_is_said_where_there_are_some(fake, monkeypatch,
 
 @pytest.fixture
 def machine(tmp_path):
-    """A /proc and a /sys of 16 GB, as files; `tree(**files)` writes more."""
+    """Files that play the /proc and /sys of a machine with 16 GB; returns the function that writes more of them."""
 
     def tree(files):
         for name, text in files.items():
@@ -153,7 +153,7 @@ def test_a_container_with_a_limit_has_its_own_numbers(machine, tmp_path, kind):
     assert next(iter(second["network"])) == "lo"
 
 
-def test_beside_an_agent_lines_are_written_as_the_control_side_reads_them(fake, tmp_path, monkeypatch):
+def test_telemetry_lines_are_written_as_the_control_side_reads_them(fake, tmp_path, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", str(fake.parent))
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_SECRET_NAMES", "MUSTER_TOKEN")
@@ -174,7 +174,7 @@ def test_beside_an_agent_lines_are_written_as_the_control_side_reads_them(fake, 
 
 
 def running(folder):
-    """The processes that write telemetry of a run folder."""
+    """Return the processes that write telemetry for this run folder."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -186,7 +186,7 @@ def running(folder):
     return found
 
 
-def test_it_does_not_outlive_an_agent_that_is_killed(tmp_path, monkeypatch):
+def test_telemetry_does_not_outlive_a_killed_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     agent = os.fork()
     if not agent:
@@ -212,7 +212,7 @@ def test_a_short_run_has_a_few_lines_and_a_week_not_too_many():
 
 
 @pytest.mark.parametrize("reason", ["no run folder", "switched off", "no such Python"])
-def test_nothing_runs_where_nothing_is_wanted_or_possible(tmp_path, monkeypatch, reason):
+def test_no_telemetry_runs_where_it_is_switched_off_or_impossible(tmp_path, monkeypatch, reason):
     monkeypatch.setenv("MUSTER_OBSERVE", "0" if reason == "switched off" else "1")
     if reason == "no such Python":
         monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
@@ -220,12 +220,12 @@ def test_nothing_runs_where_nothing_is_wanted_or_possible(tmp_path, monkeypatch,
         assert not running(tmp_path)
 
 
-def test_the_key_of_the_nodes_exchange_is_not_written_down():
+def test_the_key_that_the_nodes_share_is_not_recorded():
     told = telemetry.environment({"MUSTER_SHARE_KEY": "sesame", "MUSTER_NODE": "a"}, telemetry.Gpus({}))
     assert told["variables"] == {"MUSTER_NODE": "a"}
 
 
-def test_of_two_packages_with_one_name_the_run_s_record_has_the_one_that_python_imports(tmp_path, monkeypatch):
+def test_the_record_has_the_package_that_python_imports_of_two_with_one_name(tmp_path, monkeypatch):
     for place, version in (("first", "2.14.1"), ("second", "2.13.0+cpu")):
         (tmp_path / place / f"torch-{version}.dist-info").mkdir(parents=True)
         (tmp_path / place / f"torch-{version}.dist-info/METADATA").write_text(f"Name: torch\nVersion: {version}\n")
@@ -236,7 +236,7 @@ def test_of_two_packages_with_one_name_the_run_s_record_has_the_one_that_python_
     assert (found_here["torch"], found_here["packages"]) == ("2.14.1", {"torch": "2.14.1"})
 
 
-def test_an_agent_that_a_signal_stopped_is_told_of_and_woken():
+def test_an_agent_stopped_by_a_signal_is_reported_and_woken():
     torchrun = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
     with subprocess.Popen([sys.executable, "-c", torchrun], stdin=subprocess.PIPE) as agent:
         wakes = telemetry.Wakes(agent.pid)

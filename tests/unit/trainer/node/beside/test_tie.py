@@ -1,4 +1,4 @@
-"""A node keeps its host's end of the run's network alive, and learns at once when that end is gone."""
+"""A node keeps its host's end of the run's network alive, and learns immediately when that end is gone."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ from trainer.node.beside import tie
 
 @pytest.fixture
 def end():
-    """An end that listens, and the variable that names it."""
+    """A listening end of the run's network, and the variables with its name."""
     name = f"muster-overlay-test-{uuid.uuid4().hex}"
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listening.bind(f"\0{name}")
@@ -21,7 +21,7 @@ def end():
     listening.close()
 
 
-def test_it_says_that_it_does_not_come_back_and_no_rank_inherits_the_name(end):
+def test_a_node_that_leaves_says_so_and_no_rank_inherits_the_name(end):
     listening, environment = end
     lost = threading.Event()
     leave = tie.hold(environment, lost.set)
@@ -35,10 +35,10 @@ def test_it_says_that_it_does_not_come_back_and_no_rank_inherits_the_name(end):
     assert lost.wait(5), "the end of the end is heard"
 
 
-def test_where_the_end_is_gone_the_node_does_not_begin():
+def test_a_node_whose_network_end_is_gone_does_not_begin():
     with pytest.raises(tie.NoOverlay, match="does not outlive a reboot"):
         tie.hold({tie.NAME: f"muster-overlay-test-{uuid.uuid4().hex}"}, lambda: None)
 
 
-def test_a_run_without_such_a_network_ties_nothing():
+def test_a_run_without_an_overlay_network_ties_nothing():
     assert tie.hold({}, lambda: None)() is None

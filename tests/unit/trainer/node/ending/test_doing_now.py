@@ -1,4 +1,4 @@
-"""`muster why` says of ranks that nobody looks at why that is so, and the agent calls none of them still."""
+"""For ranks that nobody looks at, `muster why` says why, and the agent calls none of them stuck."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from trainer.node.hang import stuck_ranks
 
 
 def said(folder, capsys, monkeypatch, **variables):
-    """What `muster why` says of rank 0 of a node with these variables, which it does not see itself."""
+    """Return what `muster why` reports for rank 0, which it does not see itself, on a node with these variables."""
     outcome = folder / "nodes/.n0"
     outcome.mkdir(parents=True, exist_ok=True)
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(outcome))
@@ -35,7 +35,7 @@ def test_a_rank_that_is_not_observed_is_told_apart_from_one_that_does_not_answer
 
 @pytest.mark.long
 @pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="needs /proc")
-def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkeypatch):
+def test_a_rank_that_nobody_looks_at_is_never_called_stuck_however_idle_it_is(tmp_path, monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
     now = [1000.0]
     monkeypatch.setattr(stuck_ranks.time, "time", lambda: now[0])
@@ -51,8 +51,8 @@ def test_a_rank_without_looks_is_never_still_however_idle_it_is(tmp_path, monkey
         process.wait()
 
 
-def test_each_rank_that_a_command_started_is_told_under_its_own_number(tmp_path, capsys, monkeypatch):
-    """`bash run.sh` of two ranks on the second node: they are ranks 2 and 3, and the command was called rank 1."""
+def test_each_rank_that_a_command_started_is_reported_under_its_own_number(tmp_path, capsys, monkeypatch):
+    """On the second node, `bash run.sh` starts ranks 2 and 3; the command itself had been reported as rank 1."""
     said(tmp_path, capsys, monkeypatch)
     look = {"t": time.time(), "doing": "", "since_s": 0.1}
     processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
@@ -74,9 +74,7 @@ def look_of(folder, pid, **more):
     (folder / "nodes/.n0/0.stacks").write_text(f"Look {json.dumps(about)}\n")
 
 
-def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_with_its_code(
-    tmp_path, capsys, monkeypatch
-):
+def test_a_rank_is_reported_with_its_step_and_an_ended_one_with_its_code(tmp_path, capsys, monkeypatch):
     said(tmp_path, capsys, monkeypatch)
     look_of(tmp_path, 7)
     assert doing_now.main() == 0
@@ -87,7 +85,7 @@ def test_a_rank_that_is_looked_at_is_told_with_its_step_and_one_that_has_ended_w
     assert json.loads(capsys.readouterr().out) == {"rank": 0, "node": "n0", "doing": "ended", "code": 3}
 
 
-def test_a_rank_of_a_command_that_has_ended_is_not_told_of(tmp_path, capsys, monkeypatch):
+def test_an_ended_rank_of_a_command_is_not_reported(tmp_path, capsys, monkeypatch):
     said(tmp_path, capsys, monkeypatch)
     with subprocess.Popen(["true"]) as process:
         process.wait()
@@ -96,7 +94,7 @@ def test_a_rank_of_a_command_that_has_ended_is_not_told_of(tmp_path, capsys, mon
     assert json.loads(capsys.readouterr().out)["rank"] == 0
 
 
-def test_where_no_node_is_that_is_said(tmp_path, monkeypatch):
+def test_a_host_without_a_node_gets_an_error_that_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_NODE", "n0")
     with pytest.raises(SystemExit, match="error: no node of a run is here"):

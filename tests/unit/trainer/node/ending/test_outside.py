@@ -1,4 +1,4 @@
-"""What a script wrote where a run keeps nothing is named, and what its programs throw away or download is not."""
+"""Files that a script wrote where a run keeps nothing are named; temporary files and downloads are not."""
 
 import hashlib
 import time
@@ -10,7 +10,7 @@ from trainer.node.ending import outside
 
 @pytest.fixture
 def written(tmp_path):
-    """Look at a disk with these files: what is found on it first, or None."""
+    """Return a function that writes these files to a disk and returns the first place found on it, or None."""
     (tmp_path / "run").mkdir()
 
     def look(*paths, content=b"weights"):
@@ -31,12 +31,12 @@ def test_the_largest_files_are_named_and_all_are_counted(written, tmp_path):
     assert found.paths == [f"{tmp_path}/data/{number}.pt" for number in (4, 3, 2)]
 
 
-def test_what_was_there_before_is_not_the_scripts(tmp_path):
+def test_files_from_before_the_start_are_not_the_scripts(tmp_path):
     (tmp_path / "of_the_image.pt").write_text("x")
     assert not list(outside.look(time.time() + 60, tmp_path, tmp_path, tmp_path / "none"))
 
 
-def test_files_beside_the_scripts_folder_are_named_and_musters_own_are_not(tmp_path):
+def test_files_next_to_the_scripts_folder_are_named_and_musters_own_are_not(tmp_path):
     run, root = tmp_path / "run", tmp_path / "root"
     root.mkdir()
     for path in ("work/a", "home/a", "logs/rank-0.log", "sent.json", "metrics-b.jsonl", ".sent.lock", "out/best.pt"):

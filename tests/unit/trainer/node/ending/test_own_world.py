@@ -1,4 +1,4 @@
-"""Who brought a world of its own is named by the line that says it, with what to change there."""
+"""If a script or launcher forms its own world, the line that causes it is named, with what to change there."""
 
 import os
 import signal
@@ -61,13 +61,13 @@ def test_the_line_of_a_shell_script_and_the_options_to_leave_out_are_named(tmp_p
     assert fix.startswith(f"leave {options} out there")
 
 
-def test_the_line_with_the_number_of_nodes_comes_before_one_that_says_where_they_meet(tmp_path):
+def test_a_line_with_the_number_of_nodes_is_named_before_one_with_the_meeting_point(tmp_path):
     script = "A=(--nnodes=${N:-1})\ntorchrun ${A[@]} --rdzv-endpoint=localhost:5 train.py"
     command = (PYTHON, "/opt/bin/torchrun", "--nnodes=1", "--rdzv-endpoint=localhost:5", "train.py")
     assert said(tmp_path, script, *command)[0] == "run.sh:1: A=(--nnodes=${N:-1})"
 
 
-def test_options_behind_the_script_are_its_own(tmp_path):
+def test_options_after_the_script_belong_to_the_script(tmp_path):
     where, fix = said(
         tmp_path, "torchrun train.py --nnodes 1", PYTHON, "/opt/bin/torchrun", "train.py", "--nnodes", "1"
     )
@@ -76,7 +76,7 @@ def test_options_behind_the_script_are_its_own(tmp_path):
     assert said(tmp_path, "torchrun -m train --num-nodes 1", PYTHON, *module)[1] == ""
 
 
-def test_a_shell_that_became_its_last_command_is_found_by_the_words_of_the_run(tmp_path, monkeypatch):
+def test_a_shell_that_became_its_last_command_is_found_from_the_runs_command(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").write_text("set -e\nexec torchrun --standalone train.py")
     note = {"launch": [2, 2, 1], "command": [PYTHON, "/opt/bin/torchrun", "--standalone", "train.py"], "shell": []}
@@ -110,7 +110,10 @@ def test_an_address_that_others_may_reach_is_not(address):
 
 @pytest.fixture
 def waiting():
-    """How long a process that lives, and has started none itself, waits for the nodes of a note."""
+    """Return a function that says how long a launcher has waited for other nodes, and whether none can come.
+
+    The launcher is a living process that has started none itself. Its arguments: other notes, and the launcher's own.
+    """
     with subprocess.Popen(["sleep", "infinity"]) as process:
 
         def ask(*noted, **note):
@@ -121,7 +124,7 @@ def waiting():
         process.kill()
 
 
-def test_a_launcher_waits_in_vain_where_no_other_node_can_come(waiting):
+def test_a_launcher_waits_in_vain_if_no_other_node_can_come(waiting):
     seconds, nobody = waiting(launch=[2, 2, 2], meets="localhost:0")
     assert (round(seconds), nobody) == (50, True)
     assert waiting(launch=[2, 2, 2], meets="127.0.0.1:29577") == (pytest.approx(50, abs=5), True)
@@ -131,7 +134,7 @@ def test_a_launcher_waits_in_vain_where_no_other_node_can_come(waiting):
     assert not nobody
 
 
-def test_who_meets_where_the_run_meets_or_has_met_or_needs_nobody_waits_for_none(waiting):
+def test_a_launcher_that_can_meet_has_met_or_needs_nobody_does_not_wait_in_vain(waiting):
     assert waiting(launch=[2, 2, 2], meets="10.0.0.1:29500") == (0.0, False)
     assert waiting({"size": 4, "t": time.time()}, launch=[2, 2, 2], meets="localhost:0") == (0.0, False)
     assert waiting(launch=[1, 1, 2], meets="localhost:0") == (0.0, False)
@@ -140,7 +143,7 @@ def test_who_meets_where_the_run_meets_or_has_met_or_needs_nobody_waits_for_none
     assert waiting(joins=2, meets="127.0.0.1:29511") == (pytest.approx(50, abs=5), False)
 
 
-def test_a_torchrun_that_notes_nothing_itself_is_known_by_its_words():
+def test_a_torchrun_that_notes_nothing_is_recognised_by_its_command_line():
     run = {"PET_NNODES": "2", "PET_MASTER_ADDR": "10.0.0.1", "PET_MASTER_PORT": "29500"}
     alone = {"launch": [2, 2, 1], "meets": "localhost:0", "given": "10.0.0.1:29500"}
     assert launch_of([PYTHON, "/opt/bin/torchrun", "--standalone", "train.py"], run) == alone
@@ -151,7 +154,7 @@ def test_a_torchrun_that_notes_nothing_itself_is_known_by_its_words():
     assert launch_of([PYTHON, "train.py", "--standalone"], run) == {}
 
 
-def test_a_launcher_that_has_started_its_ranks_has_met_the_others_or_is_the_first_of_them(waiting):
+def test_a_launcher_that_has_started_its_ranks_no_longer_waits_for_nodes(waiting):
     begins = {"launch": [2, 2, 2], "meets": "10.0.0.2:29500"}
     assert waiting(**begins) == (pytest.approx(50, abs=5), False)
     with subprocess.Popen(["sh", "-c", "sleep 60 & echo; wait"], stdout=subprocess.PIPE, start_new_session=True) as has:
@@ -175,6 +178,6 @@ def test_a_launcher_that_has_started_its_ranks_has_met_the_others_or_is_the_firs
         (["python", "train.py", "--dist-url", "tcp://127.0.0.1:5"], {"PATH": "/bin"}, True),
     ],
 )
-def test_a_python_is_astray_that_has_nothing_of_the_run_and_goes_to_no_other_machine(words, variables, astray):
-    """One whose variables cannot be read may have them all."""
+def test_a_python_without_the_runs_variables_or_another_machines_address_is_astray(words, variables, astray):
+    """A process whose variables cannot be read may have all of them."""
     assert is_astray(words, variables) == astray

@@ -1,4 +1,4 @@
-"""Words of a rank that lost another one are told from those of a cause: only torch's own, and only where it raises."""
+"""An error means a lost peer, and not a cause, only if it has torch's own words and the type that torch raises."""
 
 import pytest
 
@@ -29,7 +29,7 @@ CAUSES = [
 
 
 @pytest.mark.parametrize("error", VICTIMS)
-def test_torchs_own_words_for_a_peer_that_is_gone_are_a_victims(error):
+def test_torchs_own_message_about_a_lost_peer_marks_a_victim(error):
     assert lost_a_peer(error)
 
 
@@ -38,13 +38,13 @@ def test_every_other_error_is_a_cause(error):
     assert not lost_a_peer(error)
 
 
-def test_an_exception_is_judged_by_its_kind_and_words_and_our_own_is_one():
+def test_an_exception_is_judged_by_its_type_and_message_and_ours_counts_as_a_lost_peer():
     assert lost_peer(RuntimeError(GLOO))
     assert lost_peer(LostPeerError("rank 1 did not come"))
     assert not lost_peer(ValueError(GLOO))
     assert not lost_peer(RuntimeError("shape mismatch"))
 
 
-def test_a_line_without_a_kind_may_speak_of_peers():
+def test_a_line_without_an_exception_type_may_speak_of_peers():
     assert speaks_of_peers(f"what happened:\n  what():  {GLOO}")
     assert not speaks_of_peers("nothing of it\n")

@@ -1,4 +1,4 @@
-"""How ranks ended is known first hand: which, when, with what code, and whether for want of memory."""
+"""The agent knows first-hand how ranks ended: which, when, with what code, and whether they ran out of memory."""
 
 import json
 import os
@@ -17,7 +17,7 @@ HOME = os.getcwd()
 
 
 def node(tmp_path, body, ranks=2, ask_after="", **variables):
-    """One node of a run with a script of the user's, to its end: its exit code, verdict and ranks' events."""
+    """Run one node with a user's script to its end; return its exit code, verdict, ranks' events and output."""
     (tmp_path / "train.py").write_text("import os, signal, sys, time\nrank = int(os.environ['RANK'])\n" + body)
     environment = {**os.environ, "PET_NPROC_PER_NODE": str(ranks), "MUSTER_RUN_DIR": str(tmp_path / "run")}
     environment |= {"MUSTER_NODE": "gpu-b", "PET_MASTER_PORT": "0", "PYTHONPATH": HOME, "OMP_NUM_THREADS": "1"}
@@ -40,7 +40,7 @@ def ends(events):
 
 
 @pytest.mark.torch
-def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp_path):
+def test_each_rank_is_reported_with_its_end_except_those_that_torchrun_ends(tmp_path):
     code, verdict, events, _ = node(tmp_path, "if rank == 1: os.kill(os.getpid(), 11)\ntime.sleep(60)")
     assert code == 1
     assert (verdict["verdict"], verdict["rank"], verdict["since"] > 0) == ("failed", 1, True)
@@ -49,7 +49,7 @@ def test_each_rank_is_told_with_its_end_and_those_that_torchrun_ends_are_not(tmp
 
 
 @pytest.mark.torch
-def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
+def test_a_rank_that_ends_with_0_is_reported_while_the_other_continues(tmp_path):
     wait = "path = os.environ['MUSTER_RUN_DIR'] + '/ranks/rank-1.jsonl'\n"
     wait += "while rank == 0 and not (os.path.exists(path) and 'ended' in open(path).read()): time.sleep(0.05)"
     code, verdict, events, _ = node(tmp_path, wait)
@@ -58,7 +58,7 @@ def test_a_rank_that_leaves_with_0_is_told_while_the_other_goes_on(tmp_path):
 
 @pytest.mark.torch
 def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path):
-    # The other rank takes its time to end, so that the request comes while torchrun waits for it.
+    # The other rank takes a second to end, so that the request to stop comes while torchrun waits for it.
     body = "if rank == 1: raise ValueError('bad sample 7')\n"
     body += "signal.signal(15, lambda *_: (print('ending', flush=True), time.sleep(1), sys.exit(0)))\ntime.sleep(60)"
     code, verdict, _, _ = node(tmp_path, body, ask_after="ending")
@@ -67,21 +67,21 @@ def test_a_run_whose_rank_failed_before_it_was_asked_to_stop_has_failed(tmp_path
 
 
 @pytest.mark.torch
-def test_a_run_that_is_asked_first_is_stopped_whatever_its_ranks_then_do(tmp_path):
+def test_a_run_that_is_asked_to_stop_first_is_stopped_whatever_its_ranks_then_do(tmp_path):
     body = "signal.signal(15, lambda *_: os._exit(3))\nprint('here', flush=True)\ntime.sleep(60)"
     code, verdict, _, _ = node(tmp_path, body, ranks=1, ask_after="here")
     assert (code, verdict["verdict"]) == (75, "stopped")
 
 
 def counts_of(tmp_path, text):
-    """The counts that the kernel keeps of this process's control group, as they are at first."""
+    """Return the file with the kernel's counts for this process's control group, with `text` as its first content."""
     counter = counter_of(tmp_path, "0::/box", "box/memory.events")
     counter.write_text(text)
     return counter
 
 
 def counter_of(tmp_path, line, place):
-    """The file of a control group, where /proc says that this process is in it."""
+    """Return the path of a control group's file, after /proc is made to say that this process is in that group."""
     own, counter = tmp_path / "proc/self/cgroup", tmp_path / "sys/fs/cgroup" / place
     for folder in (own.parent, counter.parent):
         folder.mkdir(parents=True)
@@ -89,7 +89,7 @@ def counter_of(tmp_path, line, place):
     return counter
 
 
-def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
+def test_a_kill_is_called_out_of_memory_only_if_the_kernel_says_so(tmp_path):
     counter = counts_of(tmp_path, "oom 0\noom_kill 2\n")
     memory = Memory(tmp_path)
     assert memory.killed() is False
@@ -104,7 +104,7 @@ def test_a_kill_is_called_out_of_memory_only_where_the_kernel_says_so(tmp_path):
     assert ended_how(-40) == "was killed by SIGRTMIN+6"  # a signal without a name of its own
 
 
-def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
+def test_each_cause_that_an_agent_names_is_in_the_control_sides_list():
     causes = [ended_why(-9, True), ended_why(-9, True, of_host=True), ended_why(-9, False), ended_why(-11, True)]
     assert causes == ["container-out-of-memory", "host-out-of-memory", "killed", "killed"]
     assert all(
@@ -114,7 +114,7 @@ def test_a_cause_that_an_agent_names_is_one_of_the_control_side_s_list():
 
 
 @pytest.mark.parametrize("line", ["5:memory,cpu:/box", "3:cpu:/\n7:memory:/box"])
-def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
+def test_version_1_of_control_groups_is_read_as_well(tmp_path, line):
     counter = counter_of(tmp_path, line, "memory/box/memory.oom_control")
     counter.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
     memory = Memory(tmp_path)
@@ -123,7 +123,7 @@ def test_the_first_version_of_control_groups_is_read_as_well(tmp_path, line):
 
 
 @pytest.mark.parametrize(("met", "of_host"), [(4, True), (5, False)])
-def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp_path, met, of_host):
+def test_a_kill_is_blamed_on_the_host_if_the_container_has_not_reached_its_own_limit(tmp_path, met, of_host):
     counter = counts_of(tmp_path, "low 0\noom 4\noom_kill 1\n")
     memory = Memory(tmp_path)
     assert memory.killed() is False
@@ -131,7 +131,7 @@ def test_a_kill_is_of_the_host_where_the_container_has_not_met_its_own_limit(tmp
     assert (memory.killed(), memory.of_host()) == (True, of_host)
 
 
-def test_where_the_kernel_did_not_count_from_the_start_or_stops_to_it_is_not_known(tmp_path):
+def test_without_kernel_counts_from_start_to_end_an_out_of_memory_kill_is_unknown(tmp_path):
     counter = counter_of(tmp_path, "0::/box", "box/memory.events")
     late = Memory(tmp_path)
     counter.write_text("oom 0\noom_kill 1\n")
@@ -141,12 +141,12 @@ def test_where_the_kernel_did_not_count_from_the_start_or_stops_to_it_is_not_kno
     assert early.killed() is None
 
 
-def test_a_rank_that_ended_by_itself_is_told_with_its_code_and_no_cause():
+def test_a_rank_that_ended_by_itself_is_reported_with_its_code_and_no_cause():
     assert [ended_how(code) for code in (0, 3)] == ["ended with code 0", "ended with code 3"]
     assert ended_why(0) == ""
 
 
-def test_a_line_that_is_still_written_is_read_once_it_is_whole(tmp_path):
+def test_a_line_that_is_still_being_written_is_read_once_it_is_whole(tmp_path):
     path, noted = tmp_path / "journal.jsonl", Ends(tmp_path)
     whole = json.dumps({"t": 1.0, "local_rank": 0, "rank": 4, "world": 8, "attempt": 0, "pid": 7}) + "\n"
     path.write_text(whole + '{"t": 2.0, "local')
@@ -172,8 +172,8 @@ def test_each_start_of_a_rank_is_a_life_of_its_own():
         ({"why": ["\x1b[2J"], "cause": {}}, "ended with code 0, but ['\\x1b[2J']", ""),
     ],
 )
-def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp_path, crash, how, error):
-    """Also where a script has written what no agent reads there."""
+def test_the_end_note_of_a_rank_that_ended_with_0_says_which_process_below_failed(tmp_path, crash, how, error):
+    """This holds even if a script has written a note there that the agent does not accept."""
     begin = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     end = {"local_rank": 0, "pid": 14, "t": 101.0, "code": 1, "crash": crash}
     for odd in ({}, {"why": "x", "more": 1}, {"1": 2}):
@@ -186,7 +186,7 @@ def test_who_failed_below_a_rank_that_ended_with_0_is_in_the_note_of_its_end(tmp
     assert (told["how"], told["error"]) == (how, error)
 
 
-def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path):
+def test_the_agent_reports_ranks_whose_torchrun_was_killed_by_a_signal(tmp_path):
     place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -198,7 +198,7 @@ def test_ranks_whose_torchrun_a_signal_killed_are_told_of_by_the_agent(tmp_path)
     assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
 
 
-def test_a_torchrun_that_a_signal_killed_before_any_rank_began_is_told_of_in_the_log_of_its_node(tmp_path, capsys):
+def test_a_torchrun_killed_before_any_rank_began_is_reported_in_its_nodes_log(tmp_path, capsys):
     Diary(tmp_path / "run", "n1", tmp_path).tell_torchrun(-11, lambda local_rank: "")
     assert capsys.readouterr().err == "n1 lost its torchrun, which was killed by SIGSEGV, before any rank began\n"
 
@@ -213,7 +213,7 @@ def test_a_torchrun_that_a_signal_killed_before_any_rank_began_is_told_of_in_the
         (-11, True, [1], "was killed by SIGSEGV", "killed"),
     ],
 )
-def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_path, code, asked, cut, how, cause):
+def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_reported_as_killed(tmp_path, code, asked, cut, how, cause):
     place = {"rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     rows = [{"local_rank": 0, **place}, {"local_rank": 0, "pid": 14, "t": 101.0, "code": code}]
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -227,7 +227,7 @@ def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_told_of_as_killed(tmp_p
     assert told["cause"] == cause
 
 
-def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_for_a_lost_peer(tmp_path):
+def test_a_rank_that_torchrun_ends_is_reported_if_it_had_already_lost_a_peer(tmp_path):
     place = {"attempt": 0, "world": 3, "t": 100.0}
     rows = [{"local_rank": rank, "rank": rank, "pid": 14 + rank, **place} for rank in (0, 1)]
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -242,7 +242,7 @@ def test_a_rank_that_torchrun_takes_along_is_told_of_where_it_was_about_to_end_f
 
 
 @pytest.mark.parametrize(("oom", "shown"), [(True, ("loading shard 7",)), (None, ("loading shard 7",)), (False, ())])
-def test_the_last_lines_of_a_rank_that_was_killed_from_outside_do_not_hide_that(tmp_path, oom, shown):
+def test_the_last_lines_of_a_rank_killed_from_outside_do_not_hide_the_kill(tmp_path, oom, shown):
     place = {"local_rank": 0, "rank": 1, "attempt": 0, "world": 3, "pid": 14, "t": 100.0}
     (tmp_path / "journal.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': -9})}\n")
     diary = Diary(tmp_path / "run", "n1", tmp_path)
@@ -255,7 +255,7 @@ def test_the_last_lines_of_a_rank_that_was_killed_from_outside_do_not_hide_that(
 @pytest.mark.holds("secrets-masked")
 def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_path):
     key, place = "sk-4711/sesame+open", {"local_rank": 0, "rank": 0, "world": 1, "attempt": 0, "pid": 14, "t": 100.0}
-    # A process that has no variable with the secret any more masks nothing itself.
+    # A process that no longer has the variable with the secret masks nothing itself.
     error = {"pid": 14, "error": f"ValueError: 401 for https://u:{key}@host"}
     rows = (error, place, {**place, "code": 1})
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))

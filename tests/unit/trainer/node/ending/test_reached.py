@@ -15,7 +15,7 @@ def write(folder: Path, rank: int, node: str, *steps: tuple[float, int]) -> None
     (folder / f"ranks/rank-{rank}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_it_is_that_of_the_nodes_slowest_rank_in_this_start(tmp_path: Path) -> None:
+def test_the_step_is_that_of_the_nodes_slowest_rank_in_this_start(tmp_path: Path) -> None:
     write(tmp_path, 0, "a", (10.0, 62), (11.0, 64))
     write(tmp_path, 1, "a", (10.0, 62), (10.9, 63))
     write(tmp_path, 2, "b", (11.0, 12))  # hosts may share a folder
@@ -23,14 +23,14 @@ def test_it_is_that_of_the_nodes_slowest_rank_in_this_start(tmp_path: Path) -> N
     assert reached.step(tmp_path, "a", since=5.0) == 63
 
 
-def test_where_no_rank_has_told_of_a_step_it_is_0(tmp_path: Path) -> None:
+def test_the_step_is_0_if_no_rank_has_reported_one(tmp_path: Path) -> None:
     assert reached.step(tmp_path, "a", 0.0) == reached.step(None, "a", 0.0) == 0
     (tmp_path / "ranks").mkdir()
     (tmp_path / "ranks/rank-0.jsonl").write_bytes(b'{"kind": "step"\n[1, "step"]\n\xff"step"\n')
     assert reached.step(tmp_path, "a", 0.0) == 0
 
 
-def test_what_a_script_writes_into_the_file_is_no_step(tmp_path: Path) -> None:
+def test_odd_lines_that_a_script_wrote_into_the_file_are_no_step(tmp_path: Path) -> None:
     write(tmp_path, 0, "a", (10.0, 62))
     lines = (
         '{"kind": "step", "step": [], "t": 10.0, "node": "a"}',
@@ -41,7 +41,7 @@ def test_what_a_script_writes_into_the_file_is_no_step(tmp_path: Path) -> None:
         assert reached.step(tmp_path, "a", 0.0) == 0
 
 
-def test_of_a_file_that_a_script_has_filled_only_the_end_is_read(tmp_path: Path) -> None:
+def test_only_the_end_of_a_file_that_a_script_has_filled_is_read(tmp_path: Path) -> None:
     write(tmp_path, 0, "a", (10.0, 62))
     with (tmp_path / "ranks/rank-0.jsonl").open("a") as file:
         file.write(f"{'x' * 1023}\n" * 1024)

@@ -1,4 +1,4 @@
-"""Why a script of the user's failed is told from what torchrun and its ranks really say."""
+"""The verdict on a user's script that failed is derived from what torchrun and its ranks really print."""
 
 import json
 import os
@@ -47,12 +47,12 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, is_foll
         assert words in verdict["message"]
     assert "N/A" not in verdict["message"]
     assert "torch/distributed" not in verdict["message"]
-    assert "exitcode" in done.stdout  # what torchrun said came through
-    assert (f"failed: {TELLS[way][0]}" in done.stderr) is not is_followed  # else a control side says it
+    assert "exitcode" in done.stdout  # torchrun's own output is passed on
+    assert (f"failed: {TELLS[way][0]}" in done.stderr) is not is_followed  # a control side that follows prints it
 
 
 def heard(*lines, code=1, rank=0):
-    """What is made of these lines when `rank` ended with `code`."""
+    """Return the last words that the agent finds in these lines when `rank` ended with `code`."""
     return listen("\n".join(lines) + "\n", Life(rank, rank, 0, 2, 500, 1.0, 2.0, code))
 
 
@@ -96,19 +96,19 @@ CAUSES = [
 
 @pytest.mark.parametrize("error", VICTIMS)
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
-def test_torchs_words_for_a_lost_peer_are_a_victims(error, prefix):
+def test_torchs_message_about_a_lost_peer_makes_the_rank_a_victim(error, prefix):
     assert heard(*traceback([error], prefix)).victim
 
 
 @pytest.mark.parametrize("error", CAUSES)
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
-def test_no_name_of_a_library_and_no_lost_connection_of_the_users_makes_a_victim(error, prefix):
+def test_a_librarys_name_or_a_lost_connection_of_the_users_makes_no_victim(error, prefix):
     said = heard(*traceback([error], prefix))
     assert not said.victim
     assert said.error == error
 
 
-def test_an_error_that_came_from_a_lost_peer_is_a_victims_and_the_other_way_round_it_is_not():
+def test_an_error_caused_by_a_lost_peer_makes_a_victim_but_not_the_other_way_round():
     link = ["The above exception was the direct cause of the following exception:"]
     mine = "trainer.Failed: epoch 3 did not end"
     assert heard(*traceback([LOST]), *link, *traceback([mine])).victim
@@ -132,12 +132,12 @@ def test_an_error_that_came_from_a_lost_peer_is_a_victims_and_the_other_way_roun
         ("free(): invalid pointer", False),
     ],
 )
-def test_an_abort_is_a_victims_only_with_a_victims_words(words, victim):
+def test_an_abort_makes_a_victim_only_with_a_message_about_a_lost_peer(words, victim):
     assert heard(words, "what(): see above", "frame #0: c10::Error", code=-6).victim is victim
 
 
 @pytest.mark.parametrize("prefix", ["", "[rank0]: "])
-def test_a_traceback_behind_a_progress_bar_is_heard_as_any_other(prefix):
+def test_a_traceback_after_a_progress_bar_is_read_like_any_other(prefix):
     first, *more = traceback([LOST], prefix)
     bar = "\r  6%|#         | 74/1190 [00:12<03:12,  5.80it/s]\r  6%|#         | 75/1190 [00:12<03:11,  5.81it/s]"
     assert heard("step", bar + first, *more).victim
@@ -155,7 +155,7 @@ def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
 
 
 @pytest.mark.parametrize("launcher", [False, True])
-def test_the_last_words_are_the_errors_though_another_rank_prints_on_behind_it(launcher):
+def test_the_last_words_are_the_errors_though_another_rank_keeps_printing(launcher):
     console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *(f"rank 0: step {at}" for at in range(30))]
     life = Life(1, 1, 0, 2, 500, 1.0, 2.0, 1)
     said = listen("\n".join(console) + "\n", life, launcher)
@@ -177,7 +177,7 @@ def test_the_last_words_are_the_errors_though_another_rank_prints_on_behind_it(l
         (1, ["\x1b[1mValueError: in bold\x1b[0m"], "ValueError: in bold"),
     ],
 )  # fmt: skip
-def test_a_parser_an_abort_and_colours_say_why_too(code, words, error):
+def test_the_error_is_found_in_parser_messages_aborts_and_coloured_lines(code, words, error):
     said = heard(*words, code=code)
     assert said.error == error
     verdict = why_failed(said, f"ended with code {code}", "train.py", "a", Life(0, 0, 0, 3, 500, 1.0, 2.0, code))
@@ -186,7 +186,7 @@ def test_a_parser_an_abort_and_colours_say_why_too(code, words, error):
     assert (verdict.cause == "left-early") is (code > 0 and not error)
 
 
-def test_a_traceback_that_ends_before_its_error_ends_no_agent():
+def test_a_traceback_cut_before_its_error_crashes_no_agent():
     cut = ["Traceback (most recent call last):", '  File "train.py", line 3, in <module>', "   "]
     assert heard(*(f"[rank0]: {line}" for line in cut)).error == ""
 
@@ -207,21 +207,21 @@ HANDED_ON = [
 
 
 @pytest.mark.parametrize("handed_on", HANDED_ON)
-def test_who_only_hands_on_that_another_failed_leaves_the_word_to_that_one(handed_on):
+def test_an_error_that_only_reports_a_childs_failure_gives_way_to_the_childs_error(handed_on):
     own = traceback(["RuntimeError: ", "        An attempt has been made to start a new process before the"])
     said = heard(*own, *traceback([handed_on]))
     assert said.error == "RuntimeError: An attempt has been made to start a new process before the"
     assert not any("Exited" in line or "Called" in line for line in said.words)
-    # Of ranks below it, who only lost another says nothing.
+    # Among the ranks below it, one that only lost a peer is not quoted.
     below = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *traceback([LOST], "[rank0]: ")]
     said = heard(*below, *traceback([handed_on]))
     assert (said.error, said.victim) == ("ValueError: bad sample 7", False)
-    # Its own words are all there is where the other printed none.
+    # If the other process printed nothing, the parent's own error is all there is.
     assert heard("step 3", *traceback([handed_on])).error == handed_on
 
 
-def test_a_parent_that_interrupts_itself_leaves_the_word_to_its_child():
-    """As OpenNMT's: a thread of the parent hears that the child failed, and sends SIGINT to its own process."""
+def test_a_parent_that_interrupts_itself_gives_way_to_its_childs_error():
+    """As in OpenNMT: a thread of the parent learns that the child failed, and sends SIGINT to its own process."""
     child, interrupt = traceback(["ValueError: bad batch 7"]), traceback(["KeyboardInterrupt"])
     said = heard(*child, *interrupt, code=-signal.SIGINT)
     assert said.error == "ValueError: bad batch 7"
@@ -232,12 +232,12 @@ def test_a_parent_that_interrupts_itself_leaves_the_word_to_its_child():
     assert why_failed(alone, "was killed by SIGINT", "a.py", "n", life).message.startswith(
         "a.py was killed by SIGINT\n"
     )
-    # One that a script has shown and gone on from is not the last word of another end.
+    # An error that the script printed before it continued does not explain a later end.
     assert heard(*child, "step 4", *interrupt, code=-signal.SIGINT).error.startswith("KeyboardInterrupt")
     assert heard(*child, *interrupt, *traceback(["KeyError: 'x'"])).error == "KeyError: 'x'"
 
 
-def test_a_group_of_fewer_ranks_than_were_started_is_told_with_both_numbers():
+def test_a_group_of_fewer_ranks_than_were_started_is_reported_with_both_numbers():
     words = LastWords(
         ("RuntimeError: [enforce fail at", "/x/gloo/context.cc:23] rank < size. 2 vs 1"), "RuntimeError: [enforce"
     )
@@ -295,7 +295,7 @@ def test_an_error_that_comes_from_how_a_script_was_started_has_its_remedy_in_the
         ("train.py", ["muster/__init__.py", "muster/training.py"], ""),
     ],
 )
-def test_a_module_of_the_users_that_a_script_imports_before_ours_is_named(tmp_path, monkeypatch, command, files, named):
+def test_a_users_module_that_a_script_imports_instead_of_ours_is_named(tmp_path, monkeypatch, command, files, named):
     monkeypatch.chdir(tmp_path)
     for name in files:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -312,7 +312,7 @@ def test_a_module_of_the_users_that_a_script_imports_before_ours_is_named(tmp_pa
         ("ValueError: environment variable HOME expected, but not set", False),
     ],
 )
-def test_a_script_that_is_typed_as_python_and_needs_the_variables_is_told_how_to_get_them(monkeypatch, error, told):
+def test_a_script_run_as_plain_python_that_needs_ranks_variables_gets_a_hint(monkeypatch, error, told):
     life = Life(0, 0, 0, 1, 500, 1.0, 2.0, 1)
     ended = LastWords((error,), error), "ended with code 1", "train.py", "gpu-a", life
     assert "--nproc 1" not in why_failed(*ended).hint

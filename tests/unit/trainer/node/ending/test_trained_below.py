@@ -1,4 +1,4 @@
-"""Who trained below a rank and how that ended: what a program ends on purpose has not failed."""
+"""Which process trained below a rank, and how it ended: one that the program ends on purpose has not failed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ LIFE = "0-0-1"
 TRAINS = (
     "import sys, time; sys.modules['_muster_watch.together']._note(stepped=True); print(flush=True); time.sleep(60)"
 )
-# A shell stands between the program and what trains, in a group of its own.
+# A shell, in its own process group, is between the program and the process that trains.
 PROGRAM = """
 import os, signal, subprocess, sys
 line = ["sh", "-c", f'"{{sys.executable}}" -c "$0"; true', {trains!r}]
@@ -31,7 +31,7 @@ child.wait()
         ("os.killpg(child.pid, 0); subprocess.run(['kill', '-9', '--', f'-{child.pid}'])", "it was killed by a signal"),
     ],
 )
-def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, error):
+def test_a_program_may_kill_the_process_group_that_trains_below_it(tmp_path, ends, error):
     """`Popen(..., shell=True, start_new_session=True)` and `os.killpg` is how Python programs end a training."""
     given = {"MUSTER_OUTCOME_DIR": str(tmp_path), "MUSTER_LIFE": LIFE, "PYTHONPATH": str(training_alone.SITE)}
     program = PROGRAM.format(trains=TRAINS, ends=ends)
@@ -45,10 +45,10 @@ def test_a_program_may_end_the_group_of_what_trains_below_it(tmp_path, ends, err
 @pytest.mark.parametrize(
     ("program", "has_torch", "fails"), [(False, True, True), (False, False, False), (True, False, True)]
 )
-def test_a_rank_that_leaves_a_job_of_pythons_behind_has_not_ended_well(tmp_path, program, has_torch, fails):
-    """A script that submits itself as a job, and ends: nothing has trained, and the run's end would end the job.
+def test_a_rank_that_leaves_a_python_job_behind_has_not_ended_well(tmp_path, program, has_torch, fails):
+    """The script submits itself as a job and ends: nothing has trained, and the run's end would end the job.
 
-    A server that a script leaves behind, without torch, is none.
+    A server without torch that a script leaves behind is no such job.
     """
     (tmp_path / "job.py").write_text("import torch\n" * has_torch + "print(flush=True); input()")
     given = {**os.environ, "MUSTER_LIFE": LIFE}

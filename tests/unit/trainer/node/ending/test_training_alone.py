@@ -1,4 +1,4 @@
-"""A script whose ranks each trained alone does not end in `done`, and one whose ranks trained together does."""
+"""A script whose ranks each trained alone does not end as `done`, and one whose ranks trained together does."""
 
 import json
 import os
@@ -96,7 +96,7 @@ def noted(folder, *notes):
     (folder / "journal.jsonl").write_text("".join(lines))
 
 
-def test_a_group_that_is_whole_on_one_of_several_hosts_is_that_hosts_alone(tmp_path):
+def test_a_group_that_is_whole_on_one_of_several_hosts_trained_alone(tmp_path):
     noted(tmp_path, {"rank": 0, "size": 4, "member": 0}, {"rank": 1, "size": 4, "member": 1})
     assert trained_alone(tmp_path, lives(0, 1), 2) == ""
     every = [{"rank": 0, "size": 4, "member": member} for member in range(4)]
@@ -109,7 +109,7 @@ def member(number, size, store, **more):
     return {"rank": 0, "size": size, "member": number, "store": store, **more}
 
 
-def test_a_world_of_one_host_beside_one_of_all_hosts_is_no_harm(tmp_path):
+def test_a_group_of_one_host_does_no_harm_if_another_group_has_all_hosts(tmp_path):
     local = [member(number, 2, "127.0.0.1:1") for number in range(2)]
     noted(tmp_path, *local, {"rank": 0, "stepped": True})
     assert "on this host" in trained_alone(tmp_path, lives(0, world=2), 2)
@@ -117,7 +117,7 @@ def test_a_world_of_one_host_beside_one_of_all_hosts_is_no_harm(tmp_path):
     assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
-def test_a_group_of_one_in_which_nothing_trains_is_nobodys_fault_but_a_launcher_of_one_node_is(tmp_path):
+def test_a_group_of_one_rank_is_a_fault_only_if_it_trains_or_a_launcher_made_it(tmp_path):
     noted(tmp_path, member(0, 1, "HashStore"))
     assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
     noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
@@ -126,19 +126,19 @@ def test_a_group_of_one_in_which_nothing_trains_is_nobodys_fault_but_a_launcher_
     assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
 
 
-def test_what_has_none_of_the_runs_variables_joins_nobody_unless_others_were_joined(tmp_path):
+def test_a_process_without_the_runs_variables_trains_alone_unless_a_group_formed(tmp_path):
     noted(tmp_path, {"rank": 0, "unseen": True, "command": ["python", "train.py"]})
     assert "none of the run's variables" in trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "unseen": True}, member(0, 2, "10.0.0.1:2"))
     assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
-def test_what_an_earlier_attempt_formed_proves_nothing(tmp_path):
+def test_a_group_of_an_earlier_attempt_proves_nothing(tmp_path):
     noted(tmp_path, {"rank": 0, "attempt": 0, "size": 4, "member": 0}, {"rank": 0, "attempt": 1, "stepped": True})
     assert "no process group" in trained_alone(tmp_path, lives(0, attempt=1), 4)
 
 
-def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
+def test_if_it_is_unknown_how_ranks_trained_nothing_is_reported(tmp_path):
     assert trained_alone(tmp_path, lives(0), 4) == ""
     noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
     assert trained_alone(tmp_path, lives(0), 4) == ""
@@ -152,14 +152,14 @@ def test_where_it_cannot_be_told_nothing_is_said(tmp_path):
 
 @pytest.fixture
 def told(tmp_path, monkeypatch):
-    """What a watch of a node tells of `ranks` at a look, after these notes."""
+    """Return a function that returns what a node's watch reports about its ranks at one look, after these notes."""
     clock = [100.0]
     monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
 
     def look(watch, *notes, of=None):
         clock[0] += 10.0
         noted(tmp_path, *notes)
-        watch._journal, watch._noted = Journal(tmp_path), []  # a watch of these alone
+        watch._journal, watch._noted = Journal(tmp_path), []  # the watch sees only these notes
         return [(rank, about["why"], about.get("hint", "")) for rank, about in watch.look(of or lives_now(0, 1))]
 
     return look
@@ -173,9 +173,9 @@ def lasting(rank, **more):
     return {"rank": rank, "stepped": True, "lasting": True, **more}
 
 
-def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, told):
+def test_ranks_that_keep_training_alone_are_reported_once_while_they_do(tmp_path, told):
     watch = training_alone.Watch(tmp_path)
-    assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may come late
+    assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may still form
     news = told(watch, lasting(0), lasting(1))
     assert [rank for rank, _, _ in news] == [0, 1]
     assert "no process group was formed (4 ranks were to train together)" in news[0][1]
@@ -183,8 +183,8 @@ def test_ranks_that_train_on_alone_are_told_while_they_do_and_once(tmp_path, tol
     assert told(watch, lasting(0), lasting(1)) == []
 
 
-def test_ranks_that_a_script_starts_at_an_address_of_its_own_wait_for_nobody_even_on_one_host(tmp_path, told):
-    """As in PyTorch's tutorial: mp.spawn, and os.environ["MASTER_PORT"] = "12355". Below torchrun no rank listens."""
+def test_ranks_started_at_the_scripts_own_address_wait_in_vain_even_on_one_host(tmp_path, told):
+    """As in PyTorch's tutorial: mp.spawn, and os.environ["MASTER_PORT"] = "12355". Under torchrun, no rank listens."""
     watch = training_alone.Watch(tmp_path)
     note = {"rank": 0, "joins": 2, "client": True, "meets": "localhost:12355", "given": "127.0.0.1:29500"}
     note |= {"at": "train.py:51", "pid": os.getpid(), "t": time.time() - 10}
@@ -207,14 +207,14 @@ def test_ranks_that_a_script_starts_at_an_address_of_its_own_wait_for_nobody_eve
     )
 
 
-def test_ranks_that_type_the_runs_own_address_of_ipv6_meet_where_the_run_meets(monkeypatch):
+def test_ranks_given_the_runs_own_ipv6_address_meet_where_the_run_meets(monkeypatch):
     variables = {"RANK": "0", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in {**variables, "MASTER_ADDR": "fd00::1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
     assert worlds.of_join("tcp://[fd00::1]:29500", 2, 0, None, worlds.meeting_of(None, None)) == {}
 
 
-def test_a_rank_that_moves_from_where_torchrun_lets_it_meet_is_a_client_of_nobody(monkeypatch):
+def test_a_rank_that_leaves_torchruns_address_is_a_client_without_a_server(monkeypatch):
     variables = {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in {**variables, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
@@ -228,10 +228,10 @@ def test_a_rank_that_moves_from_where_torchrun_lets_it_meet_is_a_client_of_nobod
     assert not worlds.of_join(None, 2, -1, None, began)["client"]
 
 
-def test_a_rank_that_joins_as_its_local_rank_is_told_and_one_in_an_order_of_the_scripts_is_not(
+def test_a_rank_that_joins_as_its_local_rank_is_reported_but_a_reordered_rank_is_not(
     tmp_path, told, monkeypatch, launch
 ):
-    """`init_process_group(rank=local_rank)` is right on one node; on two, nobody comes as the last ranks."""
+    """`init_process_group(rank=local_rank)` is right on one node; on two, nobody joins as the last ranks."""
     variables = {"RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in {**variables, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29500"}.items():
         monkeypatch.setenv(name, value)
@@ -265,7 +265,7 @@ STANDALONE = {"command": ["python", "/bin/torchrun", "--standalone", "train.py"]
 
 @pytest.fixture(scope="module")
 def launch():
-    """What a launcher notes that began to wait so many seconds ago, and has started no rank."""
+    """Return a function that returns the note of a launcher that has waited some seconds and has started no rank."""
     with subprocess.Popen(["sleep", "infinity"]) as process:  # pytest itself may have children
 
         def note(nodes, seconds, meets="localhost:0"):
@@ -277,7 +277,7 @@ def launch():
         process.kill()
 
 
-def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp_path, told, launch):
+def test_a_launcher_that_waits_in_vain_is_reported_soon_and_is_hopeless_later(tmp_path, told, launch):
     watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
     assert told(watch, launch(2, 1.0), of=of) == []
     ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
@@ -291,8 +291,8 @@ def test_a_launcher_that_waits_for_nobody_is_told_soon_and_is_hopeless_later(tmp
 
 
 @pytest.mark.torch
-def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(tmp_path, told, monkeypatch, launch):
-    """`torchrun --nnodes=1` in a script takes its node's place from the run's variables, and waits for the first."""
+def test_a_second_node_that_looks_for_the_first_at_its_own_address_is_reported(tmp_path, told, monkeypatch, launch):
+    """`torchrun --nnodes=1` in a script takes its node rank from the run's variables, and waits for the first node."""
     from torch.distributed.run import config_from_args, parse_args
 
     monkeypatch.setenv("PET_NODE_RANK", "1")
@@ -302,7 +302,7 @@ def test_a_second_node_that_looks_for_the_first_one_at_its_own_address_is_told(t
     assert "it meets at localhost:5972, and the run's nodes meet at 10.0.0.1:29500" in why
 
 
-def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_path, told):
+def test_a_helper_without_the_runs_variables_is_not_reported_but_a_launcher_is(tmp_path, told):
     watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
     helper = {"rank": 0, "unseen": True, "t": time.time() - 60, "command": ["python", "prepare.py"]}
     assert told(watch, helper, of=of) == []
@@ -310,7 +310,7 @@ def test_a_helper_without_the_runs_variables_is_not_told_and_a_launcher_is(tmp_p
     assert "none of the run's variables" in why
 
 
-def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_path, told, launch):
+def test_ranks_that_ended_well_in_their_own_world_are_final_immediately(tmp_path, told, launch):
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1") for number in range(2)), {"rank": 0, "stepped": True}]
     watch = training_alone.Watch(tmp_path)
     assert told(watch, *world, of=lives(0, world=2)) == []
@@ -320,17 +320,17 @@ def test_ranks_that_ended_well_in_a_world_of_their_own_are_final_at_once(tmp_pat
     assert watch.final is None
 
 
-def test_ranks_that_step_in_a_launchers_own_world_are_told_within_seconds(tmp_path, told, launch):
+def test_ranks_that_step_in_a_launchers_own_world_are_reported_within_seconds(tmp_path, told, launch):
     watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1", t=time.time() - 15) for number in range(2))]
-    assert told(watch, *world, of=of) == []  # it may evaluate
+    assert told(watch, *world, of=of) == []  # it may only evaluate
     assert told(watch, *world, {"rank": 0, "stepped": True, "t": time.time()}, of=of) == []
     ((_, why, hint),) = told(watch, *world, {"rank": 0, "stepped": True, "t": time.time() - 5}, of=of)
     assert "all 2 ranks of its process group were on this host" in why
     assert "--standalone" in hint
 
 
-def test_a_group_that_comes_late_is_told_too(tmp_path, told):
+def test_a_group_that_forms_late_is_reported_too(tmp_path, told):
     watch = training_alone.Watch(tmp_path)
     assert told(watch, lasting(0))
     joined = [lasting(0), {"rank": 0, "size": 4, "member": 0}]
@@ -344,13 +344,13 @@ def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
     assert "largest process group was of 1 rank" in why
 
 
-def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_are_not_told(tmp_path, told):
+def test_ranks_that_train_or_may_train_together_or_apart_on_purpose_are_not_reported(tmp_path, told):
     watch = training_alone.Watch(tmp_path)
-    assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # what it sends may come late
+    assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # it may send something later
     assert told(watch, lasting(0, otherwise=True)) == []
     assert told(watch, lasting(0), of=lives_now(0, world=1)) == []
-    assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict says it
-    assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # of an earlier start
+    assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict reports it
+    assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # the note is from an earlier start
     assert told(training_alone.Watch(tmp_path, separate=True), lasting(0)) == []
 
 
@@ -363,7 +363,7 @@ def test_ranks_that_are_together_or_that_may_be_or_that_train_apart_on_purpose_a
         ([], "torch.distributed.init_process_group()"),
     ],
 )
-def test_the_hint_fits_the_framework_that_trains_meanwhile_and_at_the_end(tmp_path, told, loaded, words):
+def test_the_hint_fits_the_framework_while_it_trains_and_at_the_end(tmp_path, told, loaded, words):
     ((_, _, hint),) = told(training_alone.Watch(tmp_path), lasting(0, loaded=loaded))
     assert words in hint
     assert words in training_alone.how_to_join(tmp_path, lives(0, 1))
@@ -375,13 +375,13 @@ def steps_of(folder):
 
 
 class Optimizer(types.ModuleType):
-    """A torch.optim.optimizer with the one name that is taken of it."""
+    """A torch.optim.optimizer with only the name that `together` uses."""
 
     def register_optimizer_step_post_hook(self, hook):
         self.step = hook
 
 
-def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypatch):
+def test_a_rank_notes_that_it_still_steps_and_which_framework_trains_it(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
@@ -397,6 +397,6 @@ def test_a_rank_notes_that_it_steps_still_and_what_trains_it(tmp_path, monkeypat
 
 
 def test_a_script_that_comes_through_a_pipe_is_not_waited_for(tmp_path):
-    """`bash <(...)`: nobody else can read it, and who tries waits for ever."""
+    """`bash <(...)`: nobody else can read the pipe, and whoever tries waits forever."""
     os.mkfifo(tmp_path / "run.sh")
     assert own_world.shell_script([str(tmp_path), "run.sh"], ()) == ("", [])

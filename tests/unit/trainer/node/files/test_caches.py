@@ -1,4 +1,4 @@
-"""A script's libraries are told of the kept caches only where these are mounted, and nobody has set another place."""
+"""A script's libraries are pointed to the kept caches only if these are mounted and nobody has set another place."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trainer.node.agent import handover
 from trainer.node.files import caches
 
 
-def test_what_the_image_or_the_user_has_set_holds_and_without_a_mount_nothing_is_set(tmp_path, monkeypatch):
+def test_caches_are_set_only_with_a_mount_and_never_over_a_given_variable(tmp_path, monkeypatch):
     assert caches.variables({}, tmp_path) == {}, "a folder of the image is no kept cache"
     monkeypatch.setattr(os.path, "ismount", lambda path: path == tmp_path)
     given = caches.variables({"HF_HOME": "/models"}, tmp_path)
@@ -31,7 +31,7 @@ def test_secrets_that_are_files_are_written_for_this_user_alone_and_are_no_varia
         handover.put_files(environment, secrets, tmp_path / "absent")
 
 
-def test_all_secrets_are_masked_those_of_local_processes_too():
+def test_all_secrets_are_masked_including_those_of_local_processes():
     environment = {"MUSTER_SECRETS_PRESENT": "A,GONE", "A": "value-of-a"}
     assert handover.values(environment, {"KEY": "value-of-key"}) == ["value-of-key", "value-of-a"]
     assert handover.names(environment) == {"A", "GONE"}

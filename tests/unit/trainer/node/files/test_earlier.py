@@ -1,4 +1,4 @@
-"""What a script wrote in earlier starts is kept where a later one begins anew."""
+"""Files that a script wrote in earlier starts are kept when a later start begins anew."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def kept(folder):
     return {f"{path.relative_to(home)}": path.read_text() for path in home.rglob("*") if path.is_file()}
 
 
-def test_what_was_there_before_this_start_is_copied_and_what_is_new_is_not(run):
+def test_files_from_before_this_start_are_copied_and_new_ones_are_not(run):
     folder, began = run
     assert earlier.put_aside(folder, began) == {"files": 2, "bytes": 12, "place": "earlier/1"}
     assert kept(folder) == {"1/work/ckpt/last.pt": "step 900", "1/home/best.pt": "best"}
@@ -44,7 +44,7 @@ def test_nodes_that_share_the_folder_copy_it_once_and_each_later_start_has_a_num
     assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/2"
 
 
-def test_a_copy_that_its_user_has_removed_keeps_no_later_one_from_being_made(run):
+def test_a_copy_that_the_user_has_removed_prevents_no_later_copy(run):
     folder, began = run
     for wait in (0, 60):
         earlier.put_aside(folder, began + 2 * wait)
@@ -53,7 +53,7 @@ def test_a_copy_that_its_user_has_removed_keeps_no_later_one_from_being_made(run
     assert kept(folder)["3/work/ckpt/last.pt"] == "step 900"
 
 
-def test_a_disk_with_too_little_space_is_left_to_the_script_and_that_is_said(run, monkeypatch):
+def test_a_disk_with_too_little_space_is_left_to_the_script_and_this_is_reported(run, monkeypatch):
     folder, began = run
     monkeypatch.setattr(shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(20))
     about = earlier.put_aside(folder, began)
@@ -61,7 +61,7 @@ def test_a_disk_with_too_little_space_is_left_to_the_script_and_that_is_said(run
     assert kept(folder) == {}
 
 
-def test_a_file_that_is_written_over_meanwhile_is_no_copy(run, monkeypatch):
+def test_a_file_that_is_overwritten_during_the_copy_is_not_kept(run, monkeypatch):
     folder, began = run
     copy = shutil.copy2
 
@@ -90,7 +90,7 @@ def test_a_link_is_kept_as_a_link_and_leads_nowhere(run):
     assert os.readlink(folder / "earlier/1/work/link") == "/etc/passwd"
 
 
-def test_a_disk_that_fills_meanwhile_gets_its_space_back(run, monkeypatch):
+def test_a_disk_that_fills_during_the_copy_gets_its_space_back(run, monkeypatch):
     folder, began = run
     copy = shutil.copy2
 
@@ -105,7 +105,7 @@ def test_a_disk_that_fills_meanwhile_gets_its_space_back(run, monkeypatch):
     assert kept(folder) == {}
 
 
-def test_a_disk_that_hangs_holds_up_no_end_of_a_node(run, monkeypatch):
+def test_a_hanging_disk_does_not_delay_the_end_of_a_node(run, monkeypatch):
     folder, _ = run
     hangs, over = threading.Event(), threading.Event()
     monkeypatch.setattr(earlier, "put_aside", lambda *where: (hangs.set(), over.wait(), {})[-1])

@@ -20,13 +20,13 @@ def test_a_file_that_a_node_lacks_comes_from_the_first_that_has_it():
     }
 
 
-def test_sent_files_what_is_a_link_there_and_files_of_other_content_go_nowhere():
+def test_sent_files_links_and_files_with_other_content_are_not_copied():
     first = Listing({"work/train.py": Entry(10, 1, SENT), "work/last": CKPT, "work/log": Entry(1, 1)})
     second = Listing({"work/log": Entry(2, 1)}, links=["work/last"])
     assert missing_files.missing({"a": first, "b": second}) == {}
 
 
-def test_a_copy_is_replaced_when_its_node_has_a_newer_one_and_never_spread_as_an_own_file():
+def test_a_copy_is_replaced_by_its_nodes_newer_file_and_never_spread_as_an_own_file():
     listings = {
         "a": Listing({"work/last.pt": Entry(10, 1, "b"), "work/rank.txt": Entry(3, 3)}),
         "b": Listing({"work/last.pt": Entry(10, 7), "work/rank.txt": Entry(4, 3)}),
@@ -35,7 +35,7 @@ def test_a_copy_is_replaced_when_its_node_has_a_newer_one_and_never_spread_as_an
     assert missing_files.missing(listings) == {("b", "a"): ["work/last.pt"], ("a", "c"): ["work/rank.txt"]}
 
 
-def test_what_its_node_has_removed_is_not_brought_back():
+def test_a_file_that_its_node_has_removed_is_not_brought_back():
     copy = Entry(10, 1, "a")
     listings = {
         "a": Listing({"work/new.pt": CKPT}),
@@ -45,7 +45,7 @@ def test_what_its_node_has_removed_is_not_brought_back():
     assert missing_files.missing(listings) == {("a", "c"): ["work/new.pt"]}
 
 
-def test_what_others_wrote_while_a_node_was_away_replaces_its_own():
+def test_files_that_others_wrote_while_a_node_was_away_replace_its_own():
     ours = {"work/last.pt": Entry(1, 50), "work/own.pt": Entry(1, 50)}
     theirs = {"work/last.pt": Entry(1, 90), "work/own.pt": Entry(1, 40, "a")}
     listings = {"a": Listing(ours), "b": Listing(theirs), "c": Listing({"work/last.pt": Entry(1, 45, "a")})}
@@ -61,7 +61,7 @@ def test_what_others_wrote_while_a_node_was_away_replaces_its_own():
     assert missing_files.outdated(listings, list(listings)) == {name: [] for name in listings}
 
 
-def test_of_the_copies_of_a_lost_nodes_file_the_newest_goes_to_all():
+def test_the_newest_copy_of_a_lost_nodes_file_goes_to_all():
     listings = {name: Listing({"work/last.pt": Entry(1, at, "gone")}) for name, at in (("b", 50), ("c", 90))}
     assert missing_files.missing(listings) == {("c", "b"): ["work/last.pt"]}
 
@@ -96,7 +96,7 @@ def test_a_checkpoint_whose_other_part_is_lost_is_torn_and_a_ranks_own_folder_is
 
 
 def test_a_script_may_have_a_folder_for_each_of_many_samples():
-    # Each folder compared with each other one took half an hour for these.
+    # Comparing each folder with every other one took half an hour for these files.
     files = {f"work/data/{number}/x": Entry(1, 50) for number in range(20_000)}
     files |= {"work/data/7/y": Entry(1, 40, "gone"), "work/data/8/x": Entry(1, 60)}
     assert missing_files.torn({"a": Listing(files)}, ["gone"]) == ["work/data/8"]

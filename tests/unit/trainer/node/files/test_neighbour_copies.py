@@ -1,4 +1,4 @@
-"""What a script has kept on a node: nothing half written is copied, and a copy takes the place of no own file."""
+"""A node copies its neighbour's files: nothing half-written is copied, and no copy replaces a file of its own."""
 
 import os
 import threading
@@ -15,7 +15,7 @@ from trainer.node.membership.link import Link, LinkLost
 KEY = "0123456789abcdef"
 
 
-def test_a_folder_counts_once_nobody_writes_into_it_any_more():
+def test_a_folder_counts_as_settled_once_nobody_writes_into_it():
     files = {
         "work/last.pt": Entry(1, 90),
         "work/next.pt": Entry(1, 100),
@@ -29,8 +29,8 @@ def test_a_folder_counts_once_nobody_writes_into_it_any_more():
     assert settled(files, 103.0).keys() == files.keys() - {"work/train.py", "work/checkpoint-1/train.log"}
 
 
-def test_a_text_that_names_the_last_checkpoint_goes_with_it():
-    """Megatron-LM writes such a tracker; without it a script begins anew beside its checkpoint."""
+def test_a_text_file_that_names_the_last_checkpoint_is_copied_with_it():
+    """Megatron-LM writes such a tracker file; without it, a script starts over although its checkpoint exists."""
     files = {
         "work/ckpt/iter_0000010/model.pt": Entry(10**9, 90),
         "work/ckpt/latest_checkpointed_iteration.txt": Entry(2, 91),
@@ -43,7 +43,7 @@ def test_a_text_that_names_the_last_checkpoint_goes_with_it():
     }
 
 
-def test_a_file_that_is_written_all_the_time_counts_while_nobody_has_it_open():
+def test_a_constantly_rewritten_file_counts_while_nobody_has_it_open():
     writers = set()
     whole = Whole(lambda: writers)
     looks = [whole.look({"work/out/last.pt": Entry(1, at)}, at + 0.5) for at in range(100, 110)]
@@ -61,7 +61,7 @@ def test_a_file_that_a_process_has_open_to_write_is_seen(tmp_path):
 
 
 class Node:
-    """A node on the loopback interface with a disk of its own; its ranks run in epoch `runs`."""
+    """A node on the loopback interface with its own disk; its ranks run in epoch `runs`."""
 
     def __init__(self, folder):
         (folder / "sent").mkdir(parents=True)
@@ -80,21 +80,21 @@ class Node:
         return file.read_text() if file.exists() else None
 
     def follow(self, other):
-        """Copy what the other node has by now."""
+        """Copy the files that the other node has saved so far."""
         saved = until(lambda: other.copies.saved, "the files to be seen")
         self.sources = [Source("other", other.copies.where, saved, 1)]
 
 
 @pytest.fixture
 def pair(tmp_path, monkeypatch):
-    monkeypatch.setattr(neighbour_copies, "_LOOK_S", 0.1)  # a second between two looks would be all that these tests do
+    monkeypatch.setattr(neighbour_copies, "_LOOK_S", 0.1)  # with a second between looks, these tests would only wait
     made = [Node(tmp_path / name) for name in ("other", "own")]
     yield made
     for node in made:
         node.copies.close()
 
 
-def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
+def test_a_neighbour_gets_a_nodes_files_and_keeps_its_own(pair):
     other, own = pair
     other.write("out/last.pt", "step 1", 20)
     other.write("out/more.pt", "of step 1", 20)
@@ -114,7 +114,7 @@ def test_a_neighbour_gets_what_a_node_has_kept_and_keeps_its_own(pair):
     assert (more.read_text(), more.stat().st_ino) == brought, "what it has is not brought again"
 
 
-def test_what_a_node_sent_in_part_takes_nobodys_place(pair, monkeypatch):
+def test_a_file_that_was_sent_only_in_part_is_not_put_in_place(pair, monkeypatch):
     other, own = pair
     tried, copy = [], NeighbourCopies._copy
     monkeypatch.setattr(NeighbourCopies, "_copy", lambda *words: (tried.append(words), copy(*words))[1])
@@ -147,7 +147,7 @@ def test_a_checkpoint_that_is_written_ten_times_a_second_is_copied_too(pair):
     assert own.read("out/last.pt").startswith("step ")
 
 
-def test_nothing_comes_once_the_next_start_has_chosen_its_files(pair):
+def test_no_copy_is_put_in_place_once_the_next_start_has_chosen_its_files(pair):
     other, own = pair
     other.write("last.pt", "step 1")
     with work.alone(own.folder):  # as the nodes do while they share files

@@ -1,4 +1,4 @@
-"""What can be had again is known by a program's own layout; nothing that a script may have written is among it."""
+"""Replaceable files are recognised by a program's own layout; no file that a script may have written is among them."""
 
 import re
 from pathlib import Path
@@ -64,16 +64,16 @@ ONLY_COPIES = [
 
 
 @pytest.mark.parametrize("path", AGAIN)
-def test_a_file_with_a_programs_own_layout_can_be_had_again(path):
+def test_a_file_with_a_programs_own_layout_is_replaceable(path):
     assert replaceable.kind_of(path, 100)
 
 
 @pytest.mark.parametrize("path", ONLY_COPIES)
-def test_what_may_be_the_only_copy_is_no_cache_wherever_it_lies(path):
+def test_a_file_that_may_be_the_only_copy_is_not_replaceable_wherever_it_is(path):
     assert not replaceable.kind_of(path, 100)
 
 
-def test_links_and_marks_of_the_hub_are_known_by_their_size_too():
+def test_links_and_markers_of_the_hub_are_recognised_by_their_size_too():
     link = f"{HUB}/snapshots/{SHA1}/model.safetensors"
     assert replaceable.kind_of(link, None)
     assert not replaceable.kind_of("work/latest", None)
@@ -83,19 +83,19 @@ def test_links_and_marks_of_the_hub_are_known_by_their_size_too():
     assert not replaceable.kind_of(f"{HUB}/.no_exist/{SHA1}/best.pt", 9)
 
 
-def test_an_empty_lock_is_no_result_and_one_with_words_may_be():
-    """The library datasets leaves three of them beside what it has prepared."""
+def test_an_empty_lock_is_no_result_but_one_with_content_may_be():
+    """The datasets library leaves three empty locks next to the data that it has prepared."""
     assert replaceable.kind_of("huggingface/datasets/data/default/0.0.0/535a2fe361680b03_builder.lock", 0)
     assert not replaceable.kind_of("work/uv.lock", 100)
 
 
 def test_a_folder_that_is_tagged_as_a_cache_may_hold_results():
-    """huggingface_hub tags every `cache_dir`, the working folder too."""
+    """huggingface_hub tags every `cache_dir`, even if that is the working folder."""
     assert replaceable.kind_of("work/CACHEDIR.TAG", 43)
     assert not replaceable.kind_of("work/best.pt", 43)
 
 
-def test_the_hosts_and_the_machine_of_the_user_have_the_same_patterns():
+def test_the_hosts_and_the_users_machine_have_the_same_patterns():
     texts = [
         re.sub(r"[\w/]+/replaceable", "", (HOME / half / "replaceable.py").read_text())
         for half in ("trainer/node/files", "deploy/host/files")

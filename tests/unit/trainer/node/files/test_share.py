@@ -1,4 +1,4 @@
-"""Nodes of one start share files before an attempt, on real sockets; nobody else gets or brings anything."""
+"""Nodes of one start share files before an attempt, on real sockets; nobody else receives or provides a file."""
 
 import errno
 import io
@@ -39,7 +39,7 @@ def events(folder):
 
 
 class Nodes:
-    """Nodes on the loopback interface, each with a run folder of its own; each attempt has a thread for each."""
+    """Nodes on the loopback interface, each with its own run folder; each attempt runs one thread per node."""
 
     def __init__(self, tmp_path, count):
         self.folders = [tmp_path / f"node-{place}" for place in range(count)]
@@ -49,7 +49,7 @@ class Nodes:
         self.sharing = [share.Sharing(KEY, folder, f"n{place}", 2) for place, folder in enumerate(self.folders)]
 
     def attempt(self, places=None, on_meet=lambda place, first: None, on_first=lambda where: None, stale=()):
-        """What each node raised, by its place. `stale`: places of nodes that others went on without."""
+        """Return what each node raised, by its place. `stale`: places of nodes that others continued without."""
         found, met, first = {}, threading.Event(), []
 
         def meet(place, where):
@@ -94,7 +94,7 @@ def test_every_node_gets_a_checkpoint_of_a_hidden_folder_and_nobody_gets_a_downl
         assert [entry.name for entry in (folder / "home/.cache").iterdir()] == ["mychat"]
 
 
-def test_what_rank_0_wrote_reaches_all_and_what_each_wrote_stays(nodes):
+def test_files_of_rank_0_reach_all_nodes_and_each_nodes_own_files_stay(nodes):
     first, second, third = nodes.folders
     write(first, "work/ckpt/last.pt", "step 1", 100)
     write(third, "home/state.json", "third", 100)
@@ -127,7 +127,7 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
 
     def disturb(where):
         address, _, port = where.partition(" ")
-        strangers.append(socket.create_connection((address, int(port))))  # it says nothing at all
+        strangers.append(socket.create_connection((address, int(port))))  # it sends nothing at all
         noisy = socket.create_connection((address, int(port)))
         noisy.sendall(os.urandom(4096))
         strangers.append(noisy)
@@ -153,7 +153,7 @@ for _ in sys.stdin:
 
 @pytest.mark.long
 @pytest.mark.parametrize(("files", "strangers"), [(1024, 1100), (40, 100)])
-def test_strangers_that_come_in_hundreds_leave_a_node_its_files_and_its_door(files, strangers):
+def test_hundreds_of_strangers_use_up_neither_a_nodes_open_files_nor_its_door(files, strangers):
     most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, most[1]), most[1]))
     words, pipes = [sys.executable, "-c", _DOOR, str(files), KEY], {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -168,7 +168,7 @@ def test_strangers_that_come_in_hundreds_leave_a_node_its_files_and_its_door(fil
             has = Path(f"/proc/{node.pid}/fd")
             waiting.until(lambda: len([*has.iterdir()]) >= min(files, 256), "the node to meet them")
             time.sleep(0.2)
-            if files > 1000:  # as many as a host usually grants
+            if files > 1000:  # as many open files as a host usually allows
                 print(file=node.stdin, flush=True)
                 assert node.stdout.readline() == "/dev/null\n"
 
@@ -214,22 +214,22 @@ def test_a_node_takes_only_what_it_asked_for_and_no_more_than_was_listed(nodes):
     assert not (second / "work/train.py").exists()
 
 
-def test_a_file_that_was_written_while_it_was_sent_is_said_to_be_the_cause(tmp_path):
+def test_a_file_that_was_written_while_it_was_sent_is_reported_as_the_cause(tmp_path):
     class Sent(io.BytesIO):
         def send(self, asked):
-            """The node has been asked, and this is what it answers."""
+            """Ignore the request: the stream holds the node's answer already."""
 
     sent = Sent()
     with tarfile.open(fileobj=sent, mode="w") as tar:
         about = tarfile.TarInfo("work/last.pt")
         about.size = 3
-        tar.addfile(about, io.BytesIO(b"xxx"))  # without the last name, as Door gives it then
+        tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in Door's answer in this case
     sent.seek(0)
     with pytest.raises(LinkLost, match="of 1 files of n0 one lacks, or was written meanwhile"):
         share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
 
 
-def test_where_a_node_goes_away_the_others_know_and_may_meet_again(nodes):
+def test_if_a_node_goes_away_the_others_notice_and_may_meet_again(nodes):
     write(nodes.folders[0], "work/last.pt", "weights", 100)
 
     def dies(place, where):
@@ -246,7 +246,7 @@ def test_where_a_node_goes_away_the_others_know_and_may_meet_again(nodes):
     assert (nodes.folders[2] / "work/last.pt").read_text() == "weights"
 
 
-def test_a_node_that_others_went_on_without_takes_their_files_though_a_meeting_broke_off_before(nodes):
+def test_a_node_that_was_left_behind_takes_the_others_files_even_after_a_broken_meeting(nodes):
     def breaks(place, where):
         raise LinkLost("cut")
 
@@ -255,13 +255,13 @@ def test_a_node_that_others_went_on_without_takes_their_files_though_a_meeting_b
     nodes.attempt(stale=[2], on_meet=breaks)
     assert nodes.attempt() == {0: None, 1: None, 2: None}
     assert (nodes.folders[2] / "work/last.pt").read_text() == "step 9"
-    # From here on what it writes is its own.
+    # From here on, the files that it writes count as its own.
     write(nodes.folders[2], "work/last.pt", "step 10", 400)
     assert nodes.attempt() == {0: None, 1: None, 2: None}
     assert (nodes.folders[2] / "work/last.pt").read_text() == "step 10"
 
 
-def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
+def test_a_full_disk_ends_all_nodes_and_its_node_is_named(nodes, monkeypatch):
     write(nodes.folders[0], "work/last.pt", "weights", 100)
     real = work.unpack
 
@@ -277,7 +277,7 @@ def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
         assert "n2 cannot take in the files of n0: No space left on device" in str(fault)
 
 
-def test_more_files_than_anybody_lists_are_not_shared_and_this_is_told(nodes, monkeypatch, capfd):
+def test_more_files_than_the_limit_are_not_shared_and_this_is_reported(nodes, monkeypatch, capfd):
     monkeypatch.setattr(work, "MOST_LISTED", 2)
     for number in range(3):
         write(nodes.folders[1], f"work/{number}", "x", 100)

@@ -1,4 +1,4 @@
-"""The folder a script works in: what was sent comes in, what the script wrote stays, and nothing is lost silently."""
+"""A script's work folder gets the sent files and keeps those that the script wrote; nothing is lost silently."""
 
 import io
 import json
@@ -26,7 +26,7 @@ def sent(tmp_path):
     return folder
 
 
-def test_what_was_sent_is_there_to_work_with(run, sent):
+def test_sent_files_are_in_the_work_folder(run, sent):
     (sent / "latest").symlink_to("train.py")
     assert work.prepare(run, sent) == []
     assert (run / "work/pkg/model.py").read_text() == "model 1"
@@ -34,7 +34,7 @@ def test_what_was_sent_is_there_to_work_with(run, sent):
     assert work.written(run) == work.FileTotals(0, 0)
 
 
-def test_long_names_come_whole_however_they_begin_and_whatever_their_letters(run, sent):
+def test_long_names_arrive_whole_whatever_their_beginning_and_letters(run, sent):
     contents = {f"{'x' * 210}-{number}": bytes([number]) * (2 << 20) for number in range(8)} | {"я" * 127: b"1"}
     for name, content in contents.items():
         (sent / name).write_bytes(content)
@@ -75,7 +75,7 @@ def test_a_file_that_the_script_wrote_is_not_overwritten_by_a_sent_one_of_its_na
 @pytest.mark.parametrize(
     ("wrote", "comes"), [("data/out.pt", "data"), ("data", "data/a.csv"), ("data", "data/a/b.csv")]
 )
-def test_a_folder_of_the_script_stays_where_a_file_is_sent_and_a_file_where_a_folder_is(run, sent, wrote, comes):
+def test_a_scripts_folder_stays_if_a_file_is_sent_there_and_its_file_if_a_folder_is(run, sent, wrote, comes):
     work.prepare(run, sent)
     for path, text in ((run / "work" / wrote, "mine"), (sent / comes, "yours"), (sent / "train.py", "version 2")):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,7 +86,7 @@ def test_a_folder_of_the_script_stays_where_a_file_is_sent_and_a_file_where_a_fo
     assert not list((run / "work").glob(".*"))
 
 
-def test_what_was_a_folder_may_be_sent_as_a_file_later_and_the_other_way_around(run, sent):
+def test_a_sent_folder_may_later_be_sent_as_a_file_and_the_other_way_around(run, sent):
     work.prepare(run, sent)
     (sent / "pkg/model.py").unlink()
     (sent / "pkg").rmdir()
@@ -111,7 +111,7 @@ def test_what_was_a_folder_may_be_sent_as_a_file_later_and_the_other_way_around(
     assert list((run / "work").iterdir()) == []
 
 
-def test_where_the_script_has_linked_a_folder_that_was_sent_nothing_behind_the_link_is_touched(run, sent, tmp_path):
+def test_nothing_behind_a_link_that_replaced_a_sent_folder_is_touched(run, sent, tmp_path):
     (sent / "data").mkdir()
     for name in ("a.csv", "b.csv"):
         (sent / "data" / name).write_text(name)
@@ -126,7 +126,7 @@ def test_where_the_script_has_linked_a_folder_that_was_sent_nothing_behind_the_l
     assert [path.name for path in (tmp_path / "mounted").iterdir()] == ["a.csv"]
 
 
-def test_a_file_that_is_sent_no_more_goes_unless_the_script_changed_it(run, sent):
+def test_a_file_that_is_no_longer_sent_is_removed_unless_the_script_changed_it(run, sent):
     work.prepare(run, sent)
     (sent / "pkg/model.py").unlink()
     assert work.prepare(run, sent) == []
@@ -138,7 +138,7 @@ def test_a_file_that_is_sent_no_more_goes_unless_the_script_changed_it(run, sent
     assert (run / "work/train.py").read_text() == "changed"
 
 
-def test_a_manifest_that_was_torn_loses_nothing(run, sent):
+def test_a_torn_manifest_loses_no_change_of_the_script(run, sent):
     work.prepare(run, sent)
     (run / "work/train.py").write_text("changed")
     (run / "sent.json").write_text('{"train.py": ')
@@ -146,8 +146,8 @@ def test_a_manifest_that_was_torn_loses_nothing(run, sent):
     assert (run / "work/train.py").read_text() == "changed"
 
 
-def test_new_code_comes_however_many_files_an_earlier_start_has_brought(run, sent):
-    for number in range(430):  # as far as the reader of the list counts, these are 100,000 files
+def test_new_code_arrives_however_many_files_an_earlier_start_brought(run, sent):
+    for number in range(430):  # the reader of the list counts these as 100,000 files
         (sent / f"{'[' * 240}{number}").touch()
     work.prepare(run, sent)
     assert work.written(run) == work.FileTotals(0, 0)
@@ -157,7 +157,7 @@ def test_new_code_comes_however_many_files_an_earlier_start_has_brought(run, sen
 
 
 def download(run, size=100):
-    """What huggingface_hub leaves of a model, and Python of a module; returns the hub's folder."""
+    """Write what huggingface_hub leaves for a model, and Python for a module; return the hub's folder."""
     hub = run / "home/.cache/huggingface/hub/models--a--b"
     for path, content in {
         hub / "blobs" / ("0f" * 32): "x" * size,
@@ -172,7 +172,7 @@ def download(run, size=100):
     return hub
 
 
-def test_what_is_kept_counts_the_home_and_leaves_out_what_can_be_had_again(run, sent):
+def test_the_total_counts_the_home_and_leaves_out_replaceable_files(run, sent):
     work.prepare(run, sent)
     download(run)
     (run / "home/results.txt").write_text("123")
@@ -183,7 +183,7 @@ def test_what_is_kept_counts_the_home_and_leaves_out_what_can_be_had_again(run, 
     assert work.written(run) == work.FileTotals(2, 5, "", 140, place)
 
 
-def test_what_was_downloaded_after_a_stop_is_nothing_that_the_script_has_saved(run, sent):
+def test_downloads_after_a_stop_do_not_count_as_saved_by_the_script(run, sent):
     download(run)
     assert work.written_since(run, 0.0) == []
     (run / "home/results.txt").write_text("123")
@@ -193,7 +193,7 @@ def test_what_was_downloaded_after_a_stop_is_nothing_that_the_script_has_saved(r
 @pytest.mark.parametrize(
     "place", ["home/.cache/mychat", "home/.config/mychat", "home/.nv", "work/__pycache__", "work/.git"]
 )
-def test_a_result_counts_and_goes_to_the_other_hosts_wherever_it_lies(run, sent, place):
+def test_a_result_counts_and_goes_to_the_other_hosts_wherever_it_is(run, sent, place):
     work.prepare(run, sent)
     download(run)
     (run / place).mkdir(parents=True, exist_ok=True)
@@ -204,7 +204,7 @@ def test_a_result_counts_and_goes_to_the_other_hosts_wherever_it_lies(run, sent,
     assert not work.listing(run).links
 
 
-def test_a_sent_file_comes_to_the_script_whatever_its_folder_is_called(run, sent):
+def test_a_sent_file_reaches_the_script_whatever_its_folder_is_called(run, sent):
     (sent / ".config").mkdir()
     (sent / ".config/train.yaml").write_text("lr: 1")
     work.prepare(run, sent)
@@ -222,13 +222,13 @@ def test_the_manifest_stamps_files_that_are_as_they_were_sent(run, sent):
     assert manifest["train.py"][1:] == [-1, 0]
 
 
-def test_what_a_script_wrote_into_the_images_own_folder_is_saved(run, tmp_path):
+def test_files_that_a_script_wrote_into_the_images_folder_are_saved(run, tmp_path):
     import time
 
     app = tmp_path / "app"
     app.mkdir()
     (app / "train.py").write_text("of the image")
-    time.sleep(0.02)  # the clock of the file system has a grain
+    time.sleep(0.02)  # the file system's clock has a coarse resolution
     began = time.time()
     (app / "out").mkdir()
     (app / "out/ckpt.pt").write_text("weights")
@@ -238,7 +238,7 @@ def test_what_a_script_wrote_into_the_images_own_folder_is_saved(run, tmp_path):
 
 
 def brought(run, *members, cut=0):
-    """Another node gives its files: members as (name, data, type, link)."""
+    """Unpack files from another node: members as (name, data, type, link). `cut`: bytes missing at the end."""
     (run / "work").mkdir(parents=True, exist_ok=True)
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as tar:
@@ -256,7 +256,7 @@ def file(name, data=b"theirs"):
     return name, data, tarfile.REGTYPE, ""
 
 
-def test_files_that_only_other_hosts_had_come_in_and_no_file_of_this_host_is_replaced(run, sent):
+def test_files_that_only_other_hosts_had_come_in_and_replace_no_file_of_this_host(run, sent):
     work.prepare(run, sent)
     (run / "work/log.txt").write_text("mine")
     brought(run, file("work/outputs/ckpt.pt"), file("work/log.txt"), file("work/train.py"), file("home/.state"))
@@ -281,7 +281,7 @@ def test_a_copy_is_replaced_by_a_newer_one_unless_the_script_has_changed_it(run,
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"work/log.txt": 3}', '{"work/log.txt": [4]}', '{"../x": [0, 0]}'])
-def test_a_list_of_copies_that_a_script_spoilt_gives_nothing_away(run, sent, manifest):
+def test_a_list_of_copies_that_a_script_damaged_lets_no_file_be_overwritten(run, sent, manifest):
     work.prepare(run, sent)
     (run / "work/log.txt").write_text("mine")
     (run / "copies.json").write_text(manifest)
@@ -311,7 +311,7 @@ def test_a_list_of_copies_that_a_script_spoilt_gives_nothing_away(run, sent, man
         file("/home/x"),
     ],
 )
-def test_what_other_hosts_had_stays_in_the_work_folder_and_makes_no_link(run, sent, tmp_path, member):
+def test_files_from_other_hosts_stay_in_the_work_folder_and_make_no_link(run, sent, tmp_path, member):
     work.prepare(run, sent)
     (run / "work/log.txt").write_text("mine")
     (run / "work/link-here").symlink_to(tmp_path / "outside")
@@ -340,13 +340,13 @@ def test_a_neighbours_copy_is_moved_through_no_link_of_the_script(run, sent, tmp
     assert (run / "work/out/model.pt").read_text() == "theirs"
 
 
-def test_a_file_that_came_in_part_is_not_there(run, sent):
+def test_a_file_that_arrived_only_in_part_is_not_kept(run, sent):
     brought(run, file("work/whole"), file("work/cut", b"x" * 20_000), cut=15_000)
     assert (run / "work/whole").exists()
     assert sorted(path.name for path in (run / "work").iterdir() if "cut" in path.name) == []
 
 
-def test_a_torn_checkpoint_lies_aside_and_nothing_outside_the_scripts_folders_is_moved(tmp_path):
+def test_a_torn_checkpoint_is_set_aside_and_nothing_outside_the_scripts_folders_is_moved(tmp_path):
     for path in ("work/out/step-2/rng-1.pt", "work/out/step-1/model.pt", "nodes/a/b"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text("x")
@@ -359,7 +359,7 @@ def test_a_torn_checkpoint_lies_aside_and_nothing_outside_the_scripts_folders_is
     assert [path.read_text() for path in (tmp_path / "torn").rglob("rng-1.pt")] == ["x"]
 
 
-def test_a_pipe_in_the_place_of_a_list_of_ours_holds_nobody_up(run, sent):
+def test_a_pipe_in_place_of_one_of_musters_lists_blocks_nobody(run, sent):
     run.mkdir(exist_ok=True)
     for name in ("sent.json", "copies.json"):
         os.mkfifo(run / name)

@@ -1,4 +1,4 @@
-"""A rank that waits for a disk which does not answer is told of with that disk, and nobody tries to end it."""
+"""A rank that waits for a disk that does not answer is reported with that disk, and nobody tries to end it."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from lab.waiting import until
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import disks, stuck_ranks
 
-# What starts a process by vfork waits as for a disk until that one has begun a program: here it never does.
+# After vfork the kernel reports the parent as waiting for a disk until the child starts a program: here never.
 WAITS = """
 import ctypes, signal
 CLONE_VFORK, libc = 0x4000, ctypes.CDLL(None)
@@ -25,7 +25,7 @@ libc.clone(ctypes.cast(libc.pause, ctypes.c_void_p), ctypes.c_void_p(top), CLONE
 
 @pytest.fixture
 def waiter():
-    """A process that leads a session, and waits in a call that the kernel calls a wait for a disk."""
+    """A session leader that waits in a call that the kernel reports as a wait for a disk."""
     process = subprocess.Popen([sys.executable, "-c", WAITS], start_new_session=True)
     until(lambda: disks.waiting(process.pid), "the wait")
     yield process
@@ -33,7 +33,7 @@ def waiter():
     process.wait()
 
 
-def test_a_rank_in_a_call_that_no_signal_ends_waits_for_a_disk(waiter, tmp_path, monkeypatch):
+def test_a_rank_in_a_call_that_no_signal_ends_is_reported_as_waiting_for_a_disk(waiter, tmp_path, monkeypatch):
     monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=waiter.pid, began=time.time() - 100)
     still, told = stuck_ranks.StuckRanks(tmp_path, None), []
@@ -45,7 +45,7 @@ def test_a_rank_in_a_call_that_no_signal_ends_waits_for_a_disk(waiter, tmp_path,
 
 @pytest.fixture
 def frozen():
-    """A process that leads a session in a frozen cgroup, of the version that this machine has."""
+    """A session leader in a frozen cgroup, of the cgroup version that this machine has."""
     name = f"muster-test-{os.getpid()}"
     first, second = Path("/sys/fs/cgroup/freezer"), Path("/sys/fs/cgroup")
     versions = [(first, "freezer.state", "FROZEN", "THAWED"), (second, "cgroup.freeze", "1", "0")]
@@ -65,7 +65,7 @@ def frozen():
     (root / name).rmdir()
 
 
-def test_a_rank_of_a_frozen_cgroup_is_told_of_as_frozen_and_waits_for_no_disk(frozen, tmp_path, monkeypatch):
+def test_a_rank_in_a_frozen_cgroup_is_reported_as_frozen_and_waits_for_no_disk(frozen, tmp_path, monkeypatch):
     monkeypatch.setattr(stuck_ranks, "LOOK_SECONDS", 0.0)
     until(lambda: disks.is_frozen(frozen.pid), "the freezer")
     assert disks.waiting(frozen.pid) == {}
@@ -83,7 +83,7 @@ def test_a_rank_that_only_sleeps_waits_for_no_disk():
 
 
 @pytest.mark.parametrize("call", ["open(sys.argv[1])", "os.read(os.open(sys.argv[1], os.O_RDWR), 1)"])
-def test_the_file_of_the_call_is_told_with_its_file_system(tmp_path, call):
+def test_the_file_of_the_waiting_call_is_reported_with_its_file_system(tmp_path, call):
     fifo = tmp_path / "dataset"
     os.mkfifo(fifo)
     argv = [sys.executable, "-c", f"import os, sys\n{call}", str(fifo)]

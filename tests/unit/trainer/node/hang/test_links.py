@@ -1,4 +1,4 @@
-"""Connections whose other end does not answer are read as the kernel writes them."""
+"""Connections whose other end does not answer are read from the kernel's own tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def text(st: str = "01", tx: int = 100, tr: str = "01", retries: int = 0, probes
     return HEAD + ROW.format(st=st, tx=tx, tr=tr, retries=retries, probes=probes)
 
 
-def test_a_connection_is_unanswered_once_the_kernel_has_repeated_itself_for_seconds() -> None:
+def test_a_connection_is_unanswered_once_the_kernel_has_retransmitted_for_seconds() -> None:
     assert links.busy([text(retries=1)]) == []
     (found,) = links.busy([text(retries=5)])
     assert (found.own, found.peer, found.unanswered) == ("192.168.64.2", "192.168.64.3", True)
@@ -29,7 +29,7 @@ def test_a_full_queue_is_crowded_and_a_peer_that_does_not_read_is_neither() -> N
     assert links.busy([text(tx=1 << 20, tr="04", retries=9)]) == [], "it acknowledges, and has no room"
 
 
-def test_an_address_of_version_six_and_rubbish_are_read() -> None:
+def test_an_ipv6_address_is_read_and_rubbish_is_skipped() -> None:
     six = (
         text(tx=1, retries=9)
         .replace("0340A8C0", "0000000000000000FFFF00000340A8C0")
@@ -61,5 +61,5 @@ def test_all_machines_are_called_once_while_a_link_fails() -> None:
     assert calls.look(False, lambda: ends) == {}
 
 
-def test_a_machine_that_refuses_a_call_answers_it() -> None:
+def test_a_machine_that_refuses_a_connection_counts_as_answering() -> None:
     assert links.answers("127.0.0.1")

@@ -1,4 +1,4 @@
-"""Which ranks that stand still are ended: only where nothing moves anywhere, others wait, and a restart is left."""
+"""Stuck ranks are ended only if nothing moves anywhere, other ranks wait, and a restart is left."""
 
 import pytest
 
@@ -8,14 +8,14 @@ from trainer.node.hang.stuck_ranks import Stuck
 
 
 class Clock:
-    """Time that passes as the test says; a look every two seconds."""
+    """A clock that the test moves, with a look every two seconds."""
 
     def __init__(self, monkeypatch, mender):
         self.now, self.mender = 100.0, mender
         monkeypatch.setattr(mend.time, "monotonic", lambda: self.now)
 
     def ended(self, seconds, standing, lives=None):
-        """The ranks that are ended within so many seconds."""
+        """Return the ranks that are ended within this many seconds."""
         for _ in range(int(seconds / 2)):
             self.now += 2.0
             ranks = standing(self.now) if callable(standing) else standing
@@ -61,7 +61,7 @@ def test_no_other_rank_is_ended(clock, rank):
     assert clock.ended(300, [WAITS, rank]) == []
 
 
-def test_a_rank_that_looks_every_few_seconds_for_something_is_not_ended(clock):
+def test_a_rank_that_wakes_every_few_seconds_is_not_ended(clock):
     assert clock.ended(300, lambda now: [WAITS, standing(1, "script", wakes=int(now / 10))]) == []
 
 
@@ -79,7 +79,7 @@ def test_a_pause_that_ends_counts_for_nothing_later(clock):
     assert clock.ended(28, [WAITS, standing(1, "script")]) == []
 
 
-def test_of_several_nodes_a_rank_is_ended_only_once_all_nodes_say_that_they_stand_still(monkeypatch):
+def test_with_several_nodes_a_rank_is_ended_only_once_all_nodes_report_being_stuck(monkeypatch):
     others = Group()
     clock = Clock(monkeypatch, mend.Mender(1, others))
     alone = [standing(1, "script")]
@@ -94,13 +94,13 @@ def test_of_several_nodes_a_rank_is_ended_only_once_all_nodes_say_that_they_stan
 
 
 @pytest.mark.parametrize("part", [mend.MOVES, "", "anything"])
-def test_a_part_that_moves_or_says_something_odd_is_no_hang(part):
+def test_a_node_that_moves_or_reports_something_odd_means_no_hang(part):
     assert mend.joined([mend.STILL, mend.WAITS]) == mend.WAITS
     assert mend.joined([mend.STILL, mend.WAITS, part]) == mend.MOVES
 
 
 class Group:
-    """Stands for the other nodes: it says what the test says of the others, and keeps what it is told."""
+    """Plays the other nodes: reports the state that the test sets for them, and keeps what this node reports."""
 
     def __init__(self, others=mend.MOVES, may_begin_again=True):
         self.stands, self.others, self.may_begin_again = "", others, may_begin_again
@@ -113,13 +113,13 @@ def grouped(monkeypatch, group):
     return Clock(monkeypatch, mend.Mender(1, group, counts=True))
 
 
-def test_where_nodes_go_on_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch):
+def test_if_nodes_continue_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch):
     clock = grouped(monkeypatch, Group())
     assert clock.ended(300, [WAITS, standing(1, "stopped", asleep=False)]) == [], "a debugger holds it"
     assert clock.ended(12, [WAITS, standing(1, "stopped")]) == [1]
 
 
-def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_once_all_stand_still(monkeypatch):
+def test_if_nodes_continue_without_each_other_a_locked_rank_is_ended_once_all_are_stuck(monkeypatch):
     group, alone = Group(), [standing(1, "lock")]
     clock = grouped(monkeypatch, group)
     assert clock.ended(300, alone) == []
@@ -131,6 +131,6 @@ def test_where_nodes_go_on_without_each_other_one_that_is_locked_up_is_ended_onc
     assert clock.ended(20, alone) == [1]
 
 
-def test_where_nodes_go_on_without_each_other_no_rank_is_ended_when_no_restart_is_left(monkeypatch):
+def test_if_nodes_continue_without_each_other_no_rank_is_ended_without_a_restart_left(monkeypatch):
     clock = grouped(monkeypatch, Group(mend.WAITS, may_begin_again=False))
     assert clock.ended(300, [standing(1, "lock"), standing(0, "stopped")]) == []

@@ -1,4 +1,4 @@
-"""What a rank's threads do is read from the looks of the watcher and of faulthandler, taken of real processes."""
+"""What a rank's threads do is read from the looks that the watcher and faulthandler take of real processes."""
 
 import json
 import os
@@ -13,12 +13,12 @@ from lab.waiting import until
 from trainer.node.ending.rank_lives import Life
 from trainer.node.hang import stacks, stuck_ranks
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 SITE = os.path.join(os.getcwd(), "trainer", "node", "rank", "site")
-# The pause between looks comes first: armed for 0.5 s and pausing for 2 s, a rank that only sleeps seems locked. The
-# watcher's own thread may have begun a pause of 2 s by now: a second one begins at once.
+# The pause between looks is shortened first: with faulthandler armed for 0.5 s and pauses of 2 s, a rank that only
+# sleeps would seem locked. The watcher's own thread may already be in a pause of 2 s, so a second thread is started.
 HURRY = """
 import _thread, gc, sys, threading, time
 sys.modules["_muster_watch.steps.watcher"].LOOK_SECONDS = 0.1
@@ -30,7 +30,7 @@ looks.SECONDS, looks._LOCKED_SECONDS, looks._ARM_EVERY = 0.1, 0.5, 1
 
 @pytest.fixture
 def rank(tmp_path):
-    """Starts a Python as the first below a rank, with `body` from line 7 on; gives the file of its stacks."""
+    """Return a function that starts a rank's Python with `body` from line 7 on, and returns the file of its stacks."""
     started = []
 
     def start(body, **variables):
@@ -51,13 +51,13 @@ def looks_of(path, enough=stacks.stuck):
 
 
 def at_time(monkeypatch, now):
-    """What the agent's clocks say."""
+    """Replace the agent's clocks by `now`."""
     for name in ("time", "monotonic"):
         monkeypatch.setattr(stuck_ranks.time, name, now)
 
 
 def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
-    # On a busy machine the watcher may be late, and a look is faulthandler's own, which has no time.
+    # On a busy machine the watcher may be late, and the look is then faulthandler's, which has no time.
     path = rank("def read():\n    time.sleep(60)\nread()\n")
     looks = looks_of(path, lambda found: stacks.stuck(found) if found and not found[-1].locked else None)
     doing = stacks.doing(looks[-1])
@@ -73,7 +73,7 @@ def test_a_rank_that_waits_for_another_thread_is_in_a_lock_at_its_own_line(rank,
     assert (doing.what, doing.own.line, len(looks[-1].threads)) == ("lock", 8, 2)
 
 
-def test_a_rank_that_works_on_is_not_stuck(rank):
+def test_a_rank_that_keeps_working_is_not_stuck(rank):
     path = rank("while True:\n" + 6 * "    sum(range(2000))\n")
     calls = set()
 
@@ -86,7 +86,7 @@ def test_a_rank_that_works_on_is_not_stuck(rank):
 
 def test_an_interpreter_that_is_locked_is_looked_at_from_outside(rank, tmp_path):
     path = rank("import ctypes\ntime.sleep(1)\nctypes.PyDLL(None).sleep(60)\n")
-    # On a busy machine the watcher may be late, and faulthandler looks once before the lock: line 8.
+    # On a busy machine the watcher may be late, and faulthandler looks once before the lock, at line 8.
     here = stacks.Frame(str(tmp_path / "train.py"), 9, "<module>")
     looks = looks_of(path, lambda found: found and found[-1].locked and stacks.doing(found[-1]).own == here)
     assert looks[-1].pid == looks[0].pid
@@ -124,7 +124,7 @@ Thread 0x01 (most recent call first):
 """
 
 
-def test_a_rank_in_a_collective_is_in_it_at_the_scripts_line():
+def test_a_rank_in_a_collective_is_reported_at_the_scripts_line():
     (look,) = stacks.parse(COLLECTIVE)
     doing = stacks.doing(look)
     assert (doing.what, doing.own, doing.inner.function) == (
@@ -139,7 +139,7 @@ def test_a_rank_in_a_collective_is_in_it_at_the_scripts_line():
     ("below", "what"),
     [("torch/utils/data/dataloader.py", "data"), ("torch/autograd/graph.py", "backward")],
 )
-def test_what_a_watched_function_waits_for_is_told_by_the_calls_below_the_watcher(below, what):
+def test_calls_below_the_watcher_tell_what_a_watched_function_waits_for(below, what):
     (look,) = stacks.parse(
         f"""Look {{"t": 9.5, "pid": 7, "step": 12, "main": "0x01"}}
 Thread 0x01 (most recent call first):
@@ -158,12 +158,12 @@ def test_a_step_between_two_looks_is_progress():
     assert not stacks.stuck(stacks.parse(COLLECTIVE * 2 + later))
 
 
-def test_the_steps_of_earlier_starts_stand_apart(tmp_path):
+def test_the_steps_of_earlier_starts_are_counted_separately(tmp_path):
     (look,) = stacks.parse(COLLECTIVE.replace('"step": 12', '"step": 12, "before": 40'))
     assert (look.step, look.before) == (12, 40)
 
 
-def test_only_looks_of_a_process_that_lives_and_belongs_to_this_start_say_what_a_rank_does(tmp_path):
+def test_only_looks_of_a_living_process_of_this_start_count(tmp_path):
     path, now = tmp_path / "0.stacks", time.time()
     own = COLLECTIVE.replace('"t": 9.5, "pid": 7', f'"t": {now}, "pid": {os.getpid()}')
     path.write_text(COLLECTIVE + own)
@@ -176,7 +176,7 @@ def test_only_looks_of_a_process_that_lives_and_belongs_to_this_start_say_what_a
     assert stacks.of_life(tmp_path / "1.stacks", 0.0) == []
 
 
-def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
+def test_a_rank_counts_as_moving_until_a_step_takes_far_longer_than_those_before():
     looks = [stacks.Look((), t=100.0 + 2 * count, step=14 * count, since_s=0.1) for count in range(1, 5)]
     assert stuck_ranks.moves(looks, began=90.0, now=112.0)
     assert not stuck_ranks.moves(looks, began=90.0, now=114.0)
@@ -185,9 +185,7 @@ def test_a_rank_moves_until_its_step_takes_far_longer_than_those_before():
 
 
 @pytest.mark.parametrize("held", [2, 3])
-def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_although_it_computes(
-    tmp_path, monkeypatch, held
-):
+def test_native_code_that_holds_the_interpreter_for_three_looks_is_reported(tmp_path, monkeypatch, held):
     stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
     about = '{"t": 100.0, "pid": 14, "step": 3, "doing": "", "since_s": 0.1, "main": "0x0001"}'
     (tmp_path / "0.stacks").write_text(f"Look {about}\n{stack}" + f"Timeout (0:00:10)!\n{stack}" * held)
@@ -200,7 +198,7 @@ def test_native_code_that_holds_the_interpreter_for_three_looks_is_told_of_altho
     assert [(rank, row["doing"], row["line"]) for rank, row in told] == [(0, "locked", 38)] * (held == 3)
 
 
-def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, monkeypatch):
+def test_a_rank_that_a_debugger_holds_is_reported_with_the_debugger(tmp_path, monkeypatch):
     rank = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
     hold = "import ctypes, sys; ctypes.CDLL(None).ptrace(16, int(sys.argv[1]), 0, 0); print(flush=True); input()"
     debugger = [sys.executable, "-c", hold, str(rank.pid)]
@@ -216,14 +214,14 @@ def test_a_rank_that_a_debugger_holds_is_told_of_with_the_debugger(tmp_path, mon
         assert not still.stuck([life])[0].asleep  # so nobody ends it
         holds.communicate("\n")
     until(lambda: not stuck_ranks._busy([rank.pid])[rank.pid].tracer, "its end")
-    # A debugger that ends without letting go leaves a process that SIGSTOP holds.
+    # A debugger that ends without detaching leaves the process stopped by SIGSTOP.
     until(lambda: any(about and about["doing"] == "stopped" for _, about in still.look([life])), "the stop to be seen")
     rank.kill()
     rank.wait()
 
 
-def test_a_launcher_whose_rank_trains_below_it_is_not_what_is_looked_at(tmp_path):
-    """Its own looks show a wait for a child, hours long. Of children that have ended, nothing is looked at."""
+def test_looks_of_a_launcher_are_ignored_while_its_rank_trains_below_it(tmp_path):
+    """The launcher's own looks only show an hours-long wait for a child. Looks of ended children are ignored."""
     for name in ("0", f"0.{os.getpid()}", "0.4194305"):
         (tmp_path / f"{name}.stacks").write_text("")
     os.utime(tmp_path / f"0.{os.getpid()}.stacks", (1.0, 1.0))
@@ -233,8 +231,8 @@ def test_a_launcher_whose_rank_trains_below_it_is_not_what_is_looked_at(tmp_path
     assert stacks.newest(tmp_path, 0).name == "0.stacks"
 
 
-def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, monkeypatch):
-    """It is not stuck as it begins, however long the one before it trained, and its first steps are seen."""
+def test_the_next_program_of_a_rank_has_its_own_steps_and_waits(tmp_path, monkeypatch):
+    """It is not stuck when it begins, however long the program before it trained, and its first steps are seen."""
     stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line 38 in <module>\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
     still = stuck_ranks.StuckRanks(tmp_path, None)
@@ -251,8 +249,8 @@ def test_the_next_program_of_a_rank_has_steps_and_waits_of_its_own(tmp_path, mon
     assert [(rank, row["step"]) for rank, row in still.look([life])] == [(0, 3)]
 
 
-def test_a_stuck_rank_whose_file_begins_again_is_not_said_to_move(tmp_path, monkeypatch):
-    """The looks of a long wait fill their file again and again: an hour of it is one wait."""
+def test_a_stuck_rank_whose_file_begins_again_is_not_reported_as_moving(tmp_path, monkeypatch):
+    """The looks of a long wait fill their file again and again; an hour of such looks is still one wait."""
     stack = 'Thread 0x0001 (most recent call first):\n  File "train.py", line %d in <module>\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=2, pid=os.getpid(), began=90.0)
     still, told, file = stuck_ranks.StuckRanks(tmp_path, None), [], tmp_path / "0.stacks"
@@ -266,7 +264,7 @@ def test_a_stuck_rank_whose_file_begins_again_is_not_said_to_move(tmp_path, monk
     assert told == [(134, 38), (160, None)], "it moves once it is met elsewhere, and not before"
 
 
-# Who waits for a lock that a killed build has left.
+# The stack frame of a rank that waits for a lock that a killed build has left.
 _BATON = '  File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py", line 50 in wait\n'
 
 
@@ -282,14 +280,14 @@ _BATON = '  File "/venv/lib/python3.11/site-packages/torch/utils/file_baton.py",
     ],
     ids=["computes", "polls", "waits for bytes", "library computes", "library polls", "library waits for bytes"],
 )
-def test_a_rank_in_one_loop_computes_or_polls_or_may_get_somewhere(tmp_path, monkeypatch, library, share, sleeps, told):
+def test_a_rank_in_one_loop_computes_or_polls_or_may_make_progress(tmp_path, monkeypatch, library, share, sleeps, told):
     look = '{"t": %d, "pid": 14, "step": 3, "doing": "", "since_s": 0, "main": "0x0001"}'
     stack = f'Current thread 0x0001 (most recent call first):\n{library}  File "/x/train.py", line 38 in main\n'
     life = Life(rank=0, local_rank=0, attempt=0, world=3, pid=14, began=90.0)
     still, words = stuck_ranks.StuckRanks(tmp_path, None), []
     for at in range(100, 140, 2):
         (tmp_path / "0.stacks").write_text(f"Look {look % at}\n{stack}")
-        # Its main thread wakes up all the time: it waits for a byte now and then, or for its core.
+        # The rank's main thread wakes up all the time: it waits for a byte now and then, or for its core.
         busy = stuck_ranks.Busy(at * share / 9, 0, False, wakes=at * 9, runs_s=at * share, sleeps=sleeps)
         monkeypatch.setattr(stuck_ranks, "_busy", lambda pids, busy=busy: {14: busy})
         at_time(monkeypatch, lambda at=at: float(at))
@@ -320,7 +318,7 @@ def _state(pid):
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monkeypatch):
+def test_an_idle_rank_that_nothing_looks_into_any_more_is_reported(tmp_path, monkeypatch):
     frame = '  File "/x/train.py", line 38 in main'
     look = '{"t": 129.0, "pid": 14, "step": %d, "doing": "", "since_s": 0.1, "main": "0x0001"}'
     stack = f"Current thread 0x0001 (most recent call first):\n{frame}\n"
@@ -335,13 +333,13 @@ def test_an_idle_rank_that_nothing_looks_into_any_more_is_told_of(tmp_path, monk
             words.update((at, about["doing"]) for _, about in still.look([life]) if about)
         return words
 
-    assert told(step=0) == {}  # it may never have been looked into
+    assert told(step=0) == {}  # nobody may ever have looked into it
     ((at, doing),) = told(step=3).items()
     assert doing == "unseen"
     assert at - 129 > 12
 
 
-def test_what_a_child_has_computed_counts_after_its_end():
+def test_a_childs_cpu_time_counts_after_its_end():
     burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass"
     words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}]); print(flush=True); input()"
     line = [sys.executable, "-c", words]
@@ -351,8 +349,8 @@ def test_what_a_child_has_computed_counts_after_its_end():
         rank.communicate(b"\n")
 
 
-def test_what_a_worker_in_a_session_of_its_own_computes_is_the_rank_s():
-    """torchrun below a launcher gives each worker one: the launcher's evaluation is work, and no wait."""
+def test_the_cpu_time_of_a_worker_in_its_own_session_counts_for_the_rank():
+    """torchrun below a launcher gives each worker its own session: the launcher's evaluation is work, not a wait."""
     burn = "import time; end = time.process_time() + 0.3\nwhile time.process_time() < end: pass\nprint(flush=True)"
     burn += "; input()"
     words = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {burn!r}], start_new_session=True)"

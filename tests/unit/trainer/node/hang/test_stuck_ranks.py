@@ -1,4 +1,4 @@
-"""Which ranks are stuck, as the agent sees them from outside, whatever their host's clock does."""
+"""The agent sees from outside which ranks are stuck, whatever their host's clock does."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from trainer.node.hang.stuck_ranks import Busy, StuckRanks
 
 
 class Rank:
-    """A rank that this process stands for: its clocks, and what it does at a look."""
+    """A rank that this process plays: its clocks, and what it does at a look."""
 
     def __init__(self, outcome, monkeypatch):
         self.clock, self.passed, self.stopped, self.outcome = time.time(), 100.0, False, outcome
@@ -22,7 +22,7 @@ class Rank:
         self.watch = StuckRanks(outcome, None)
 
     def looks(self, count, stuck_at=""):
-        """What the agent tells of it at so many looks, two seconds apart."""
+        """Return what the agent reports about the rank at this many looks, about two seconds apart."""
         told = []
         for _ in range(count):
             self.clock, self.passed = self.clock + 2.1, self.passed + 2.1

@@ -1,4 +1,4 @@
-"""What a launcher and the only rank of a run are given, and what such a rank is told where that is too little."""
+"""Which variables a launcher and the only rank of a run get."""
 
 import pytest
 
@@ -14,12 +14,12 @@ OWN = {"PATH": "/bin", "MUSTER_NODE": "master", "OMP_NUM_THREADS": "2", "RANKING
 BARE = {"MUSTER_BARE_RANK": "1"}
 
 
-def test_it_has_nothing_of_torchruns_and_all_else():
+def test_the_only_rank_gets_no_variable_of_torchruns_and_all_others():
     assert bare.environment({**TORCHRUNS, **OWN, **BARE}) == {**OWN, **BARE}
 
 
 @pytest.mark.parametrize("change", [{"WORLD_SIZE": "2"}, {"MUSTER_BARE_RANK": ""}])
-def test_one_of_several_ranks_and_one_that_is_asked_for_have_all(change):
+def test_one_of_several_ranks_or_a_requested_rank_gets_all_variables(change):
     given = {**TORCHRUNS, **OWN, **BARE, **change}
     assert bare.environment(given) == given
 
@@ -27,7 +27,7 @@ def test_one_of_several_ranks_and_one_that_is_asked_for_have_all(change):
 @pytest.mark.parametrize(
     ("nodes", "asked", "rank"), [(1, BARE, None), (2, BARE, "0"), (1, {}, "0")], ids=["alone", "of two", "asked for"]
 )
-def test_the_commands_of_a_shell_script_are_ranks_of_a_node_only_among_several_or_where_asked_for(nodes, asked, rank):
+def test_a_shell_scripts_commands_are_ranks_only_with_several_nodes_or_on_request(nodes, asked, rank):
     given = {**TORCHRUNS, **OWN, **asked, "WORLD_SIZE": str(nodes), "MUSTER_LAUNCHER_RANKS": "1"}
     made = bare.environment(given)
     assert [made.get(name) for name in ("RANK", "LOCAL_RANK")] == [rank, rank]

@@ -1,4 +1,4 @@
-"""Whether a script sets variables that torch reads as it is imported, by a look at its text."""
+"""A look at a script's text tells whether it sets variables that torch reads when it is imported."""
 
 import os
 import time
@@ -69,13 +69,13 @@ def folder(tmp_path):
 
 
 @pytest.mark.parametrize("name", YES)
-def test_a_script_that_sets_them_first_is_known(folder, name):
+def test_a_script_that_sets_torchs_variables_first_is_recognised(folder, name):
     (folder / "train.py").write_text(YES[name])
     assert early.comes_too_late(["train.py", "--lr", "1"], folder)
 
 
 @pytest.mark.parametrize("name", NO)
-def test_all_others_are_forked(folder, name):
+def test_all_other_scripts_are_forked(folder, name):
     (folder / "train.py").write_text(NO[name])
     assert not early.comes_too_late(["train.py"], folder)
 
@@ -83,7 +83,7 @@ def test_all_others_are_forked(folder, name):
 @pytest.mark.parametrize(
     ("module", "answer"), [("pack", True), ("pack.inner", True), ("pack.plain", False), ("model", False), ("no", False)]
 )
-def test_a_module_behind_m_is_looked_at_with_its_packages(folder, module, answer):
+def test_a_module_started_with_m_is_looked_at_with_its_packages(folder, module, answer):
     assert early.comes_too_late(["-m", module], folder) == answer
 
 
@@ -95,7 +95,7 @@ def test_a_folder_of_pythonpath_is_looked_at(folder):
     assert early.comes_too_late(["train.py"], folder, ["", "src"])
 
 
-def test_a_file_of_variables_without_such_a_name_needs_no_python(folder):
+def test_an_env_file_without_such_a_variable_needs_no_python_of_its_own(folder):
     (folder / ".env").write_text("HF_TOKEN=x\nWANDB_KEY=y\n")
     (folder / "train.py").write_text(YES["dotenv"])
     assert not early.comes_too_late(["train.py"], folder)
@@ -106,12 +106,12 @@ def test_a_file_of_variables_without_such_a_name_needs_no_python(folder):
     [b"import os\n)", b"\0", b"\xff\xfe", b"a = " + b"(" * 5000, b"a = " + b"1+" * 20_000 + b"1", b"#" * (2 << 20)],
     ids=["syntax", "null", "no utf-8", "deep", "long", "large"],
 )
-def test_what_cannot_be_read_gets_a_python_of_its_own(folder, text):
+def test_a_script_that_cannot_be_read_gets_a_python_of_its_own(folder, text):
     (folder / "train.py").write_bytes(text)
     assert early.comes_too_late(["train.py"], folder)
 
 
-def test_no_file_keeps_the_look_waiting_and_no_circle_is_endless(folder):
+def test_no_pipe_blocks_the_look_and_no_import_cycle_is_endless(folder):
     os.mkfifo(folder / "pipe.py")
     assert early.comes_too_late(["pipe.py"], folder)
     assert early.comes_too_late(["none.py"], folder)
@@ -125,7 +125,7 @@ def test_no_file_keeps_the_look_waiting_and_no_circle_is_endless(folder):
 
 
 def test_a_look_is_short(folder):
-    """A script of a thousand lines that imports torch at its top: by the CPU, which no load changes much."""
+    """The script has a thousand lines and imports torch at its top. CPU time counts, which load hardly changes."""
     (folder / "train.py").write_text("import os, sys\nimport torch\n" + "x = [1, 2, (3, 4)]\n" * 1000)
     spent = []
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""A run's only node begins again as often as was asked, at another store each time; a launcher has its own store."""
+"""A run's only node restarts as often as was asked, with a new store each time; a launcher has its own store."""
 
 import socket
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def alone(monkeypatch):
-    """The epochs of a run's only node with two ranks, which may begin again once. `config`: as torchrun is asked."""
+    """Return a function that makes the epochs of a run's only node: two ranks, one restart. `config`: torchrun's."""
     from torch.distributed.launcher.api import LaunchConfig
 
     from trainer.node.launch.epochs import Epochs
@@ -39,7 +39,7 @@ def listens(port):
         return one.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_ranks_begin_at_once_and_begin_again_as_often_as_was_asked(alone):
+def test_ranks_begin_immediately_and_begin_again_as_often_as_was_asked(alone):
     epochs = alone()
     first = epochs.next()
     assert (first.attempt, first.place, first.nodes, first.first_rank, first.world) == (0, 0, 1, 0, 2)
@@ -51,19 +51,19 @@ def test_ranks_begin_at_once_and_begin_again_as_often_as_was_asked(alone):
     assert epochs.next(failed=True) is None
 
 
-def test_it_is_over_once_its_ranks_have_ended_well(alone):
+def test_a_run_is_over_once_its_ranks_have_ended_well(alone):
     epochs = alone()
     epochs.next()
     assert epochs.is_over()
 
 
-def test_ranks_of_a_node_that_was_told_a_port_meet_there_each_time(alone):
+def test_ranks_of_a_node_with_a_given_port_meet_there_each_time(alone):
     port = free_port()
     epochs = alone(rdzv_backend="static", rdzv_endpoint=f"127.0.0.1:{port}")
     assert [epochs.next().port, epochs.next(failed=True).port] == [port, port]
 
 
-def test_a_launcher_finds_its_port_free_and_another_one_at_each_start(alone, monkeypatch):
+def test_a_launcher_gets_a_free_port_and_another_one_at_each_start(alone, monkeypatch):
     monkeypatch.setenv("MUSTER_LAUNCHER_RANKS", "2")
     told = free_port()
     epochs = alone(rdzv_backend="static", rdzv_endpoint=f"127.0.0.1:{told}")

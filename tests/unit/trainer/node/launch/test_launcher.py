@@ -1,4 +1,4 @@
-"""What a launcher of the user's is told of its node; tests/dist/test_launchers.py starts real ones."""
+"""What a user's launcher is told about its node; tests/dist/test_launchers.py starts real launchers."""
 
 import os
 import subprocess
@@ -38,14 +38,14 @@ def test_another_command_of_accelerate_stays_as_it_is():
 
 
 @pytest.mark.torch
-def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
+def test_accelerate_in_a_shell_script_gets_its_place_too(tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "accelerate").write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     (programs / "accelerate").chmod(0o755)
     given = {**os.environ, "PATH": f"{programs}:/usr/bin:/bin"}
     path = launcher.stand_ins(tmp_path / "launchers-1", given)
-    assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is none to stand in for
+    assert not list(tmp_path.glob("launchers-*/deepspeed"))  # there is no deepspeed to stand in for
     line = ["sh", "-c", "accelerate launch --use_cpu --num_processes 2 train.py; accelerate env"]
     done = subprocess.run(line, env={**given, **PLACE.variables(one_rank=True), **path}, capture_output=True, text=True)
     assert done.stdout.split() == [
@@ -54,7 +54,7 @@ def test_a_shell_script_that_types_accelerate_gives_it_the_place_too(tmp_path):
     ]
 
 
-def test_a_shell_script_runs_on_where_no_stand_in_can_be_written(tmp_path, capsys):
+def test_a_shell_script_still_runs_if_no_stand_in_can_be_written(tmp_path, capsys):
     file = tmp_path / "no folder"
     file.touch()
     assert launcher.stand_ins(file / "launchers-1", dict(os.environ)) == {}
@@ -69,7 +69,7 @@ def test_deepspeed_starts_its_own_node_alone():
 
 @pytest.mark.parametrize("inside", [False, True], ids=["typed", "in a shell script"])
 def test_deepspeed_reads_how_many_nodes_and_ranks_there_are(tmp_path, inside):
-    """Also where the folder is there already: a shell script may type it twice."""
+    """This holds even if the folder already exists: a shell script may call deepspeed twice."""
     here = tmp_path / "launchers-1"
     if inside:
         here.mkdir()
@@ -80,7 +80,7 @@ def test_deepspeed_reads_how_many_nodes_and_ranks_there_are(tmp_path, inside):
     assert hosts == "node-0 slots=4\nnode-1 slots=4\nnode-2 slots=4\n"
 
 
-def test_a_place_is_what_its_variables_tell_and_where_one_is_missing_there_is_none():
+def test_a_place_is_read_from_its_variables_and_needs_all_of_them():
     for one_rank in (True, False):
         given = PLACE.variables(one_rank)
         assert launcher.place_of(given) == PLACE
@@ -104,16 +104,16 @@ def test_a_place_is_what_its_variables_tell_and_where_one_is_missing_there_is_no
         ("./python train.py", ["./python", "train.py"]),
     ],
 )  # fmt: skip
-def test_a_command_has_its_place_where_it_asks_for_it_and_runs_in_this_python(typed, made):
+def test_a_command_gets_its_place_where_it_asks_for_it_and_runs_in_this_python(typed, made):
     assert launcher.filled(typed.split(), PLACE) == made
 
 
-def test_an_address_of_ipv6_stands_in_brackets_where_a_port_follows():
+def test_an_ipv6_address_is_in_brackets_if_a_port_follows():
     place = Place(0, 2, 1, "fd00::1", 5)
     assert launcher.filled(["x", "tcp://{master}:{port}"], place) == ["x", "tcp://[fd00::1]:5"]
 
 
-def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_are_said_to_be_one(capsys):
+def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_get_a_warning(capsys):
     alone = accelerate(["accelerate", "launch", "a.py"], Place(0, 1, 1, "x", 5), gpus=False)
     assert not {"--cpu", "--multi_gpu"} & {*alone}
     accelerate(["accelerate", "launch", "a.py"], Place(0, 2, 1, "x", 5), gpus=False)
@@ -125,7 +125,7 @@ def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_are_said_to
 
 @pytest.fixture
 def shell(tmp_path):
-    """Runs a line in a shell that finds the stand-ins first; `deepspeed` is a program that prints its words."""
+    """Return a function that runs a line in a shell where stand-ins come first; `deepspeed` prints its arguments."""
     programs = tmp_path / "bin"
     programs.mkdir()
     (programs / "deepspeed").write_text('#!/bin/sh\nprintf "%s\\n" "$PATH" "$@"\n')
@@ -141,7 +141,7 @@ def shell(tmp_path):
     return run
 
 
-def test_a_stand_in_becomes_the_launcher_behind_it_with_the_place(shell):
+def test_a_stand_in_becomes_the_real_launcher_with_the_place(shell):
     here, path, (seen_path, *words), code = shell("deepspeed --bf16 train.py 'a b'")
     assert [each.name for each in here.iterdir() if each.name in ("accelerate", "deepspeed")] == ["deepspeed"]
     assert (seen_path, code) == (path, 0), "its own ranks find no stand-in"
@@ -150,7 +150,7 @@ def test_a_stand_in_becomes_the_launcher_behind_it_with_the_place(shell):
     assert Path(words[0].partition("=")[2]).parent == here
 
 
-def test_a_shell_script_that_takes_a_variable_away_has_the_launcher_as_it_is(shell):
+def test_a_shell_script_that_unsets_a_variable_gets_the_launcher_unchanged(shell):
     _, _, (_, *words), _ = shell("unset NODE_RANK; deepspeed train.py")
     assert words == ["train.py"]
 
@@ -166,8 +166,8 @@ def test_a_command_that_cannot_be_run_ends_as_in_a_shell(tmp_path, name, code, w
 
 
 @pytest.mark.parametrize("options", ["", "--config_file c.yaml ", "--mixed_precision fp16 "])
-def test_a_script_without_a_suffix_has_options_of_its_own(tmp_path, monkeypatch, options):
-    """Its --config was taken for Accelerate's, which then formed no group: each node trained alone."""
+def test_options_after_a_script_without_a_suffix_belong_to_the_script(tmp_path, monkeypatch, options):
+    """The script's --config was taken for Accelerate's, which then formed no group: each node trained alone."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bin").mkdir()
     for name in ("bin/train", "c.yaml"):

@@ -1,4 +1,4 @@
-"""What a rank prints goes into the pipe of its place on the node, which torchrun's process has inherited."""
+"""A rank prints into the pipe of its place on the node, which torchrun's process has inherited."""
 
 import fcntl
 import os
@@ -11,7 +11,7 @@ import pytest
 from trainer.node.launch import rank_pipe
 
 HOME = Path(__file__).resolve().parents[5]
-# It gives its second rank the second pipe, and another program of its own none.
+# It gives the second pipe to its second rank, and no pipe to another program that it starts.
 TORCHRUN = """
 import os, subprocess, sys
 from trainer.node.launch import rank_pipe
@@ -25,7 +25,7 @@ print(subprocess.run([sys.executable, "-c", held], capture_output=True, text=Tru
 
 @pytest.fixture
 def pipes():
-    """The pipes of two ranks, each as the agent reads it and as a rank writes into it."""
+    """The pipes of two ranks: for each, the end that the agent reads and the end that the rank writes to."""
     made = [rank_pipe.make(), rank_pipe.make()]
     yield made
     for each in (descriptor for both in made for descriptor in both):
@@ -41,17 +41,17 @@ def test_a_rank_prints_into_the_pipe_of_its_place_and_no_other_program_inherits_
     (first, _), (second, _) = pipes
     assert [rank_pipe.is_unread(each) for each in (first, second)] == [False, True]
     assert os.read(second, 100) == b"step 1\n"
-    with pytest.raises(BlockingIOError):  # no end, though who wrote is gone: the next one may come
+    with pytest.raises(BlockingIOError):  # no end of file although the writer is gone: the next one may come
         os.read(second, 100)
 
 
-def test_a_process_that_has_inherited_none_has_none():
+def test_a_process_that_has_inherited_no_pipes_has_none():
     for given in ({}, rank_pipe.given([])):
         assert rank_pipe.claim(given) == []
 
 
-def test_a_rank_waits_for_its_reader_whatever_the_life_before_has_made_of_the_pipe(pipes):
-    """asyncio has its output wait for nobody: a print of the next life would fail on a full pipe."""
+def test_a_ranks_pipe_blocks_even_if_the_life_before_made_it_non_blocking(pipes):
+    """asyncio makes its output non-blocking: a print of the rank's next life would fail on a full pipe."""
     writing = [each for _, each in pipes]
     os.set_blocking(writing[1], False)
     assert rank_pipe.of_rank(writing, 1) == writing[1]

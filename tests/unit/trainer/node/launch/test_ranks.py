@@ -1,4 +1,4 @@
-"""What torchrun's process finds of its ranks, and notes for the agent."""
+"""What torchrun's process finds out about its ranks, and notes for the agent."""
 
 import os
 import subprocess
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.torch
 
 @pytest.fixture
 def both(tmp_path, monkeypatch):
-    """Two ranks of one generation that have ended with these codes."""
+    """Return a function that makes two ranks of one generation that have ended with these codes."""
     ranks = pytest.importorskip("trainer.node.launch.ranks")
     monkeypatch.setenv("MUSTER_OUTCOME_DIR", str(tmp_path))
 
@@ -39,8 +39,8 @@ def both(tmp_path, monkeypatch):
     return make
 
 
-def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_path, both):
-    """A rank that leaves with a code of its own as its peer goes is noted in the order of the ranks."""
+def test_of_two_ranks_that_one_look_finds_ended_the_crashed_one_failed_first(tmp_path, both):
+    """One look notes ends in the order of the ranks, so the rank that only lost its crashed peer may come first."""
     assert both(1, -11).look().keys() == {0, 1}
     ends = rank_lives.Ends(tmp_path)
     ends.read()
@@ -48,8 +48,8 @@ def test_of_two_that_one_look_finds_ended_the_one_that_crashed_failed_first(tmp_
     assert (first.life.rank, first.life.code) == (1, -11)
 
 
-def test_whoever_got_the_number_of_a_rank_that_ended_long_ago_lives_on(both):
-    """A host starts many programs before the ranks begin again, and numbers of processes come again."""
+def test_a_process_with_the_reused_number_of_an_ended_rank_lives_on(both):
+    """A host starts many programs before the ranks begin again, and the kernel reuses process numbers."""
     of_node = both(1)
     of_node.look()
     with subprocess.Popen(["sleep", "60"], start_new_session=True) as other:
@@ -60,7 +60,7 @@ def test_whoever_got_the_number_of_a_rank_that_ended_long_ago_lives_on(both):
         other.kill()
 
 
-def test_what_a_rank_left_behind_is_gone_before_the_ranks_begin_again(both):
+def test_processes_that_a_rank_left_behind_end_before_the_ranks_begin_again(both):
     of_node = both(1)
     of_node.look()
     leaves = "import os, time\nif os.fork(): print(flush=True); os._exit(1)\ntime.sleep(60)"
@@ -71,7 +71,7 @@ def test_what_a_rank_left_behind_is_gone_before_the_ranks_begin_again(both):
         waiting.until(lambda: rank.stdout.read() == b"\n", "the child has ended")
 
 
-def test_a_rank_that_fails_is_seen_while_another_s_helpers_have_time_to_end(tmp_path, both):
+def test_a_failed_rank_is_seen_while_another_ranks_helpers_have_time_to_end(tmp_path, both):
     """Four ranks that each left a server behind took half a minute to end, one after the other."""
     (tmp_path / UNASKED).touch()
     (tmp_path / "helper.py").write_text("print(flush=True); input()")

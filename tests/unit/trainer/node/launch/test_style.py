@@ -32,7 +32,7 @@ def test_a_rank_gets_its_place_under_the_names_of_that_launcher(style, given):
     assert {name: made[prefix + name] for name in given} == given
 
 
-def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
+def test_all_ranks_have_one_job_number_and_no_rank_gets_such_variables_unasked():
     first = variables({**RANK, "MUSTER_STYLE": "slurm"})
     other = variables({**RANK, "MUSTER_STYLE": "slurm", "RANK": "0", "GROUP_RANK": "0"})
     assert first["SLURM_JOB_ID"] == other["SLURM_JOB_ID"]
@@ -40,7 +40,7 @@ def test_all_ranks_have_one_job_number_and_nobody_gets_any_of_it_unasked():
 
 
 @pytest.mark.parametrize("own", ["SLURM_CONF", "SLURM_JOB_UID"])
-def test_a_rank_of_a_real_job_keeps_its_id_and_hosts_and_another_gets_where_the_ranks_meet(own):
+def test_a_rank_of_a_real_job_keeps_its_id_and_hosts_and_others_get_the_meeting_point(own):
     of_job = variables({**RANK, "MUSTER_STYLE": "slurm", own: "x"})
     assert of_job["SLURM_PROCID"] == "5"
     assert not {"SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_SUBMIT_DIR"} & of_job.keys()
@@ -56,12 +56,12 @@ def test_the_style_that_sets_a_variable_is_known(variable, style):
     assert that_sets(variable) == style
 
 
-def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_said_another():
+def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_set_another():
     assert variables(RANK) == {"NNODES": "3", "NODE_RANK": "2"}
     assert variables({**RANK, "NNODES": "7"})["NNODES"] == "7"
 
 
-def test_ranks_on_cpus_tell_accelerate_so_and_a_user_or_a_card_decides_otherwise(tmp_path):
+def test_accelerate_is_told_to_use_cpus_unless_the_user_or_a_gpu_decides_otherwise(tmp_path):
     assert without_accelerator({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
     assert without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path) == {}
     (tmp_path / "nvidiactl").touch()

@@ -1,4 +1,4 @@
-"""A torch that cannot be imported."""
+"""A torch that cannot be imported is reported in the verdict."""
 
 import json
 import os
@@ -9,8 +9,8 @@ from pathlib import Path
 HOME = Path(__file__).resolve().parents[5]
 
 
-def test_a_torch_that_is_half_there_is_the_verdict_of_the_run_and_its_traceback_stays_in_the_log(tmp_path):
-    """An image without a library, an install that was broken off: the end said "ended with code 1" alone."""
+def test_a_broken_torch_is_the_verdict_of_the_run_and_its_traceback_stays_in_the_log(tmp_path):
+    """With a library missing from the image, or after a broken-off install, the end only said "ended with code 1"."""
     torch = tmp_path / "broken/torch/__init__.py"
     torch.parent.mkdir(parents=True)
     torch.write_text("raise OSError('libcudart.so.12: cannot open shared object file')\n")

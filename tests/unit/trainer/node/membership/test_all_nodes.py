@@ -1,4 +1,4 @@
-"""Nodes that all have to be there begin together, and begin again together; never with one that has gone."""
+"""Nodes that are all needed begin together, and begin again together, but never with one that has gone."""
 
 from operator import sub
 from statistics import median
@@ -18,7 +18,7 @@ from trainer.node.membership.register_without_vote import view_of
 
 
 class Nodes:
-    """Three nodes with 1, 4 and 2 ranks, as the first one hears them; a second passes when the test says so."""
+    """Three nodes with 1, 4 and 2 ranks, as the first node hears them; time passes only when the test says so."""
 
     def __init__(self):
         self.roll, self.now = Roll(3, restarts=1), 100.0
@@ -55,7 +55,7 @@ def test_ranks_begin_once_all_wait_in_their_planned_places_whoever_comes_first(n
     assert nodes.roll.answer(1, nodes.now)["world"] == 7
 
 
-def test_where_the_ranks_of_one_have_failed_all_begin_again_once_all_wait(nodes):
+def test_if_the_ranks_of_one_node_fail_all_begin_again_once_all_wait(nodes):
     nodes.all_say(0)
     nodes.all_say(None, 1)
     nodes.say(2, 1, 1)
@@ -66,7 +66,7 @@ def test_where_the_ranks_of_one_have_failed_all_begin_again_once_all_wait(nodes)
     assert nodes.places() == (2, BEGUN)
 
 
-def test_ranks_begin_again_for_their_own_faults_as_often_as_was_asked_and_then_the_run_is_over(nodes):
+def test_failed_ranks_begin_again_as_often_as_was_asked_and_then_the_run_is_over(nodes):
     nodes.all_say(0)
     for number in (1, 2):
         nodes.all_say(None, number)
@@ -93,14 +93,14 @@ def test_a_node_that_comes_back_has_the_others_begin_again_with_it(nodes):
     assert nodes.places() == (2, BEGUN)
 
 
-def test_a_first_node_that_comes_back_counts_on_from_what_the_others_say(nodes):
+def test_a_first_node_that_comes_back_continues_the_others_count(nodes):
     nodes.say(0, 0)
     nodes.say(1, None, 7)
     nodes.say(2, None, 7)
     assert nodes.places() == (8, CALLED)
 
 
-def test_who_has_come_and_gone_is_waited_for(nodes):
+def test_a_node_that_has_come_and_gone_is_waited_for(nodes):
     nodes.say(1, 0)
     nodes.now += 5
     nodes.say(0, 0)
@@ -110,7 +110,7 @@ def test_who_has_come_and_gone_is_waited_for(nodes):
     assert nodes.places() == (1, BEGUN)
 
 
-def test_the_others_learn_where_the_first_node_has_its_store_and_only_this_generations(nodes):
+def test_the_others_learn_the_address_of_the_first_nodes_store_in_this_generation(nodes):
     nodes.all_say(0)
     nodes.say(0, 0, 1, store="127.0.0.1 5")
     assert nodes.roll.answer(2, nodes.now).get("store") == "127.0.0.1 5"
@@ -120,14 +120,14 @@ def test_the_others_learn_where_the_first_node_has_its_store_and_only_this_gener
     assert nodes.roll.answer(2, nodes.now).get("store", "") == ""
 
 
-def test_a_node_that_has_ended_for_good_ends_it_for_all(nodes):
+def test_a_node_that_has_ended_for_good_ends_the_run_for_all(nodes):
     nodes.all_say(0)
     nodes.say(2, None, 1, over=True)
     nodes.say(2, None, 1)
     assert all(nodes.roll.answer(place, nodes.now)["over"] for place in range(3))
 
 
-def test_all_stand_still_only_where_all_train_and_say_so(nodes):
+def test_all_nodes_are_stuck_only_if_all_train_and_say_so(nodes):
     nodes.all_say(0)
     for place, stands in enumerate((mend.MOVES, mend.STILL, mend.WAITS)):
         nodes.say(place, None, 1, stands=stands)
@@ -139,7 +139,7 @@ def test_all_stand_still_only_where_all_train_and_say_so(nodes):
 
 @pytest.fixture
 def two(tmp_path):
-    """Two nodes that ask each other, and the notes of each: what its torchrun says, and what it gets to know."""
+    """Two nodes that ask each other, and each one's folder with what its torchrun says and what the node learns."""
     port = free_port()
     made = [all_nodes.Everybody(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
     folders = [tmp_path / str(place) for place in range(2)]
@@ -155,7 +155,7 @@ def say(folder, after, number=0, **more):
     note(folder, says={"after": after, "number": number, "store": "", **more})
 
 
-def test_two_agents_bring_what_their_torchruns_say_to_each_other(two):
+def test_two_agents_exchange_what_their_torchruns_say(two):
     (first, second), folders = two
     for folder in folders:
         say(folder, 0)
@@ -203,7 +203,7 @@ def test_a_node_knows_when_the_first_one_is_gone(two, monkeypatch):
     until(lambda: read_object(folders[1] / EPOCH).get("gone") is True, "the end of the first")
 
 
-def test_a_node_that_nobody_numbered_keeps_the_place_that_it_got_and_a_new_one_takes_that_of_one_that_is_gone(nodes):
+def test_an_unnumbered_node_keeps_its_place_and_a_new_one_takes_that_of_a_node_that_is_gone(nodes):
     nodes.say(0, 0)
     nodes.say(nodes.roll.place_of("x", nodes.now), 0, life="x")
     nodes.say(nodes.roll.place_of("y", nodes.now), 0, life="y")
@@ -215,7 +215,7 @@ def test_a_node_that_nobody_numbered_keeps_the_place_that_it_got_and_a_new_one_t
     assert nodes.roll.place_of("z", nodes.now) == 2
 
 
-def test_all_is_done_once_the_ranks_of_all_have_ended_well(nodes):
+def test_the_run_is_done_once_the_ranks_of_all_nodes_have_ended_well(nodes):
     nodes.all_say(0)
     for place in range(2):
         nodes.say(place, None, 1, done=True)

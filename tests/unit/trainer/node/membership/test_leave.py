@@ -1,4 +1,4 @@
-"""`muster leave` in a node: it is refused, agreed on, or given up, and each request has one answer."""
+"""`muster leave` on a node is refused, agreed on or given up, and each request gets one answer."""
 
 import json
 
@@ -43,7 +43,7 @@ def test_a_node_has_left_once_the_others_train_without_it(asked, tmp_path):
     assert answer(tmp_path) == {"why": "", "members": ["a", "c"]}
 
 
-def test_one_that_trains_nothing_goes_once_the_others_have_heard_it(asked, tmp_path):
+def test_a_node_that_trains_nothing_leaves_once_the_others_have_heard_of_it(asked, tmp_path):
     asked.look(may, REST, 1.0)
     asked.look(may, REST, 1.1)
     assert not asked.over
@@ -51,12 +51,12 @@ def test_one_that_trains_nothing_goes_once_the_others_have_heard_it(asked, tmp_p
     assert asked.over
 
 
-def test_what_the_others_could_not_bear_is_refused(asked, tmp_path):
+def test_a_leave_that_would_leave_too_few_nodes_is_refused(asked, tmp_path):
     asked.look(lambda: "too few", ALL, 1.0)
     assert (asked.asked, answer(tmp_path)) == (False, {"why": "too few", "members": ["a", "b", "c"], "needed": True})
 
 
-def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked, tmp_path):
+def test_a_node_stays_if_the_others_do_not_agree_and_may_be_asked_again(asked, tmp_path):
     asked.look(may, ALL, 1.0)
     asked.look(may, ALL, 17.0)
     assert not asked.asked
@@ -69,7 +69,7 @@ def test_a_node_stays_where_the_others_do_not_agree_and_may_be_asked_again(asked
     assert asked.asked
 
 
-def test_where_no_node_is_the_request_says_so(monkeypatch, tmp_path):
+def test_on_a_host_without_a_node_the_request_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_NODE", "b")
     with pytest.raises(SystemExit, match="error: no node of a run is here"):
@@ -78,7 +78,7 @@ def test_where_no_node_is_the_request_says_so(monkeypatch, tmp_path):
 
 @pytest.fixture
 def here(monkeypatch, tmp_path):
-    """The private folder of the node that this program stands beside."""
+    """The private folder of the node on this program's host."""
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     monkeypatch.setenv("MUSTER_NODE", "b")
     folder = tmp_path / "nodes/.b"
@@ -103,7 +103,7 @@ def test_a_request_that_no_agent_answers_is_taken_back(here, monkeypatch, capsys
     assert not leaving.asked
 
 
-def test_a_node_that_has_left_hears_no_other_request(asked, tmp_path):
+def test_a_node_that_has_left_answers_no_further_request(asked, tmp_path):
     for epoch, now in ((ALL, 1.0), (REST, 3.0)):
         asked.look(may, epoch, now)
     note(tmp_path, leave=True)

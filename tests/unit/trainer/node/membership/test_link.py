@@ -1,4 +1,4 @@
-"""Two nodes of a run speak over a connection: what the other end may do wrong is always LinkLost, never a wait."""
+"""Two nodes of a run talk over a connection; whatever the other end does wrong raises LinkLost and never hangs."""
 
 import socket
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from trainer.node.membership.link import Link, LinkLost
 
 @pytest.fixture
 def pair():
-    """Both ends of a link: ours, and the bare connection of the other node, which has proved the key."""
+    """Both ends of a link: ours, and the other node's, which has proved that it knows the key."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listening, ThreadPoolExecutor(1) as threads:
         opened = threads.submit(Link.to, f"127.0.0.1 {listening.getsockname()[1]}", "key")
         theirs = Link(listening.accept()[0], "key", opens=False)
@@ -41,7 +41,7 @@ def test_messages_and_bytes_come_as_they_were_sent(pair):
         (b"", "went away"),
     ],
 )
-def test_a_message_that_is_none_ends_the_link(pair, sent, why):
+def test_an_invalid_message_ends_the_link(pair, sent, why):
     ours, theirs = pair
     theirs.write(sent)
     theirs.end()
@@ -49,7 +49,7 @@ def test_a_message_that_is_none_ends_the_link(pair, sent, why):
         ours.receive()
 
 
-def test_a_node_that_says_nothing_is_waited_for_as_long_as_asked(pair):
+def test_a_silent_node_is_waited_for_only_as_long_as_asked(pair):
     ours, _ = pair
     ours.patience(0.05)
     with pytest.raises(LinkLost, match="went away"):
@@ -66,14 +66,14 @@ def test_every_wait_ends_when_another_thread_ends_the_link(pair):
             waiting.result(10)
 
 
-def test_where_nobody_listens_no_link_comes():
+def test_without_a_listener_no_link_is_made():
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
         port = listening.getsockname()[1]
     with pytest.raises(LinkLost, match=r"cannot reach 127\.0\.0\.1"):
         Link.to(f"127.0.0.1 {port}", "key")
 
 
-def test_who_has_another_key_gets_no_link():
+def test_a_node_with_another_key_gets_no_link():
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(Link, theirs, "another key", opens=False)

@@ -1,4 +1,4 @@
-"""Who trains next: never fewer than asked, never two nodes that do not reach each other, never for nothing."""
+"""Which nodes train next: never too few, never two that do not reach each other, and no change for nothing."""
 
 import pytest
 
@@ -9,19 +9,19 @@ ALL = frozenset(NAMES)
 
 
 def views(now=100.0, **changed):
-    """Three nodes that train in epoch 4 and see each other, but for what is said."""
+    """Three nodes that train in epoch 4 and see each other, except for what `changed` says."""
     usual = {"answered": now, "number": 4, "sees": ALL}
     return {name: View(**{**usual, **changed.get(name, {})}) for name in NAMES}
 
 
 def decided(epoch, *looks, names=NAMES, least=2):
-    """What the leader decides at the last of some looks, each a second and its views."""
+    """Return what the leader decides at the last of some looks, each a time in seconds and its views."""
     leader = Leader(names, least)
     return [leader.next(epoch, seen, now) for now, seen in looks][-1]
 
 
 def second_look(epoch, **changed):
-    """The decision once everybody has answered again."""
+    """Return the decision once all nodes have answered again."""
     return decided(epoch, (100.0, views(**changed)), (101.0, views(101.0, **changed)))
 
 
@@ -38,25 +38,25 @@ def test_nothing_changes_while_all_is_well_or_the_run_is_over():
 
 
 @pytest.mark.parametrize("lost", [{"gone": True}, {"answered": 100.0 - SILENT_S}])
-def test_a_lost_node_leaves_the_others_and_so_does_the_first(lost):
+def test_the_others_continue_without_a_lost_node_even_the_first(lost):
     assert second_look(Epoch(4, NAMES), b=lost) == ("a", "c")
     assert second_look(Epoch(4, NAMES), a=lost) == ("b", "c")
 
 
-def test_too_few_do_not_go_on():
+def test_too_few_nodes_do_not_continue():
     assert second_look(Epoch(4, NAMES), a={"gone": True}, b={"gone": True}) is None
 
 
-def test_a_rank_that_is_lost_alone_begins_again_with_the_same_nodes():
+def test_after_a_lost_rank_the_same_nodes_begin_again():
     assert second_look(Epoch(4, NAMES), b={"after": 4}) == NAMES
 
 
-def test_whoever_has_not_answered_since_the_trouble_began_is_heard_first():
+def test_a_node_that_has_not_answered_since_the_trouble_began_is_heard_first():
     quiet = {**views(101.0, b={"after": 4}), "c": View(answered=99.5, number=4, sees=ALL)}
     assert decided(Epoch(4, NAMES), (100.0, views(b={"after": 4})), (101.0, quiet)) is None
 
 
-def test_two_nodes_that_do_not_reach_each_other_do_not_both_go_on():
+def test_two_nodes_that_do_not_reach_each_other_do_not_both_continue():
     cut = {"b": {"sees": frozenset("a")}, "c": {"sees": frozenset("a")}}
     looks = [(100.0 + second, views(100.0 + second, **cut)) for second in (0.0, 1.0, SILENT_S + 0.1)]
     assert decided(Epoch(4, NAMES), *looks[:2]) is None  # a link may be slow for a moment
@@ -64,7 +64,7 @@ def test_two_nodes_that_do_not_reach_each_other_do_not_both_go_on():
 
 
 @pytest.mark.parametrize("deaf", ["b", "c"])
-def test_a_link_that_carries_one_way_only_costs_the_later_node_whoever_hears_nothing(deaf):
+def test_a_one_way_link_excludes_the_later_node_whichever_end_is_deaf(deaf):
     cut = {deaf: {"sees": ALL - ({"b", "c"} - {deaf})}}
     looks = [(100.0 + second, views(100.0 + second, **cut)) for second in (0.0, SILENT_S + 0.1)]
     assert decided(Epoch(4, NAMES), *looks) == ("a", "b")
@@ -80,7 +80,7 @@ def test_a_node_that_is_back_takes_part_after_the_next_checkpoint():
     assert decided(Epoch(4, ("a", "b")), (100.0, before), (101.0, after), (102.0, later)) == NAMES
 
 
-def test_a_node_that_is_back_takes_part_at_once_where_another_is_lost():
+def test_a_node_that_is_back_takes_part_immediately_if_another_is_lost():
     assert second_look(Epoch(4, ("a", "b")), b={"gone": True}, c={"after": 2}) == ("a", "c")
 
 
@@ -91,7 +91,7 @@ def test_a_node_that_is_back_and_does_not_reach_all_takes_nobodys_place():
     assert decided(Epoch(4, ("b", "c")), *looks) is None
 
 
-def test_where_nothing_is_kept_a_node_that_is_back_takes_part_at_once():
+def test_without_checkpoints_a_node_that_is_back_takes_part_immediately():
     leader = Leader(NAMES, 2, keeps=False)
     assert leader.next(Epoch(4, ("a", "b")), views(c={"after": 2}), 100.0) is None  # all are heard first
     assert leader.next(Epoch(4, ("a", "b")), views(101.0, c={"after": 2}), 101.0) == NAMES
@@ -105,7 +105,7 @@ def test_a_node_that_was_left_out_and_still_ends_its_ranks_is_not_taken_back():
     assert looks == [None, None]
 
 
-def test_ranks_that_end_because_a_stop_was_asked_for_do_not_begin_again():
+def test_ranks_that_end_because_of_a_requested_stop_do_not_begin_again():
     assert second_look(Epoch(4, NAMES), b={"after": 4}, c={"stops": True}) is None
 
 
@@ -113,7 +113,7 @@ FIVE = ("a", "b", "c", "d", "e")
 
 
 def with_spares(epoch, **changed):
-    """The decision of three hosts and the spares d and e, once everybody has answered again."""
+    """Return the decision for three hosts and the spares d and e, once all have answered again."""
     leader, seen = Leader(FIVE, 2, spares=("d", "e")), frozenset(FIVE)
     waits = {name: {"after": 0, "number": 0} for name in FIVE if name not in epoch.members}
     for now in (100.0, 101.0, 102.0):
@@ -141,13 +141,13 @@ def test_spares_alone_never_train_while_other_hosts_could():
     assert with_spares(Epoch(4, ("a", "c", "d")), c={"gone": True}, b={"gone": True}) is None
 
 
-def test_a_spare_that_does_not_reach_a_node_takes_no_place_beside_it():
+def test_a_spare_that_does_not_reach_a_node_takes_no_place_next_to_it():
     cut = {"d": {"sees": frozenset("abce")}, "c": {"sees": frozenset("abe")}}
     assert with_spares(Epoch(4, NAMES), b={"gone": True}, **cut) == ("a", "c", "e")
 
 
 def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0, arbiter=True):
-    """The decision of two hosts and an arbiter."""
+    """Return the decision for two hosts and an arbiter."""
     leader, found = Leader(("a", "b"), 1, arbiter=arbiter, began=began), None
     for at in (now, now + 1.0):
         usual = {"answered": at, "number": epoch.number, "sees": frozenset("ab")}
@@ -156,17 +156,17 @@ def with_arbiter(epoch, a=None, b=None, now=100.0, began=0.0, arbiter=True):
     return found
 
 
-def test_with_an_arbiter_one_of_two_goes_on_at_once_because_the_other_needs_it():
+def test_with_an_arbiter_one_of_two_continues_immediately_as_the_other_needs_the_arbiter():
     assert with_arbiter(Epoch(4, ("a", "b")), b={"gone": True}) == ("a",)
     assert with_arbiter(Epoch(4, ("a", "b")), a={"answered": 97.0}) == ("b",)
 
 
-def test_without_an_arbiter_neither_of_two_goes_on_alone():
+def test_without_an_arbiter_neither_of_two_continues_alone():
     assert with_arbiter(Epoch(4, ("a", "b")), b={"gone": True}, arbiter=False) is None
     assert with_arbiter(Epoch(4, ("a", "b")), a={"answered": 100.0 - ENDED_S}, arbiter=False) is None
 
 
-def test_a_host_alone_is_followed_by_the_other_one_only_after_it_must_have_ended():
+def test_the_other_host_takes_over_only_after_a_lone_host_must_have_ended():
     alone, waits = Epoch(4, ("a",)), {"after": 0, "number": 0}
     assert with_arbiter(alone, a={"answered": 97.0}, b=waits) is None
     assert with_arbiter(alone, a={"answered": 100.0 - ENDED_S}, b=waits) == ("b",)
@@ -176,23 +176,23 @@ def test_a_host_alone_is_followed_by_the_other_one_only_after_it_must_have_ended
     assert with_arbiter(Epoch(5, ("a", "b")), a={"number": 4, "sees": frozenset()}, b={"sees": frozenset()}) is None
 
 
-def test_the_others_go_on_without_a_node_that_leaves_and_nobody_takes_it_back():
+def test_the_others_continue_without_a_node_that_leaves_and_do_not_take_it_back():
     assert second_look(Epoch(4, NAMES), b={"leaves": True}) == ("a", "c")
     assert second_look(Epoch(4, NAMES), a={"leaves": True}) == ("b", "c")
     waits = {"leaves": True, "after": 4}
     assert second_look(Epoch(5, ("a", "c")), a={"number": 5, "saved": 9.0}, b=waits, c={"number": 5}) is None
 
 
-def test_all_have_heard_that_a_node_leaves_before_the_others_go_on():
+def test_all_have_heard_that_a_node_leaves_before_the_others_continue():
     looks = [(100.0, views(b={"leaves": True})), (100.2, views(100.2, b={"leaves": True}))]
     assert decided(Epoch(4, NAMES), *looks) is None
 
 
-def test_of_two_that_leave_at_once_one_stays_where_too_few_would_be_left():
+def test_of_two_nodes_that_leave_together_one_stays_if_too_few_would_be_left():
     assert second_look(Epoch(4, NAMES), a={"leaves": True}, b={"leaves": True}) == ("b", "c")
 
 
-def test_a_leaver_stays_where_a_lost_node_leaves_too_few():
+def test_a_node_that_wants_to_leave_stays_if_a_lost_node_leaves_too_few():
     assert second_look(Epoch(4, NAMES), a={"leaves": True}, b={"gone": True}) == ("a", "c")
 
 
@@ -231,6 +231,6 @@ def test_a_spare_that_waits_may_leave():
     ],
     ids=["by who asks", "by another", "lost", "seen too early", "missed too early", "ended", "back already"],
 )
-def test_a_node_that_was_left_out_is_cut_off_where_some_reach_it_and_some_do_not(changed, said):
+def test_a_node_that_was_left_out_is_cut_off_if_some_reach_it_and_some_do_not(changed, said):
     seen = views(102.0, **changed)
     assert cut_off(["c"], ["a", "b"], "a", seen, 101.0, 101.5) == said

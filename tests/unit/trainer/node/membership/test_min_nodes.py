@@ -1,4 +1,4 @@
-"""What a node of a group says of itself: who it is in, who was before, and nothing that it does not know."""
+"""What a node of a group reports: which nodes train, which trained before, and nothing that it does not know."""
 
 import time
 from pathlib import Path
@@ -26,7 +26,7 @@ def member(name, floor=0):
     return made
 
 
-def test_the_first_node_of_an_epoch_tells_who_trains_also_if_epochs_have_passed_unseen():
+def test_the_first_node_of_an_epoch_reports_who_trains_even_if_it_missed_epochs():
     node = member("a")
     told = []
     for epoch in (Epoch(1, ALL), Epoch(2, ("a", "b"), ALL), Epoch(4, ALL, ALL), Epoch(4, ALL, ALL)):
@@ -36,8 +36,8 @@ def test_the_first_node_of_an_epoch_tells_who_trains_also_if_epochs_have_passed_
     assert member("b").news() is None
 
 
-def test_hundreds_of_nodes_ask_each_other_more_seldom_and_one_lost_question_is_no_lost_node():
-    """Each of 256 nodes asked 1,700 questions a second and answered as many: 0.9 of a core on each host."""
+def test_hundreds_of_nodes_ask_each_other_less_often_and_a_lost_question_is_no_lost_node():
+    """Each of 256 nodes had asked and answered 1,700 questions a second, which took 0.9 of a core on each host."""
     assert [pause_s(nodes) for nodes in (2, 16, 32)] == [0.15] * 3
     assert 255 / pause_s(256) < 450
     for nodes in range(2, 1024):
@@ -46,7 +46,7 @@ def test_hundreds_of_nodes_ask_each_other_more_seldom_and_one_lost_question_is_n
         assert pause_s(nodes) + 0.2 < _DOUBT_S - _SURE_S, "each has said since then whether it sees who was left out"
 
 
-def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_present_epoch(tmp_path):
+def test_a_node_that_comes_back_waits_for_nothing_before_it_knows_the_current_epoch(tmp_path):
     node = member("a", floor=-1)
     node._views, node._journal, node._folder = {}, Journal(tmp_path), tmp_path
     note(tmp_path, says={"after": 0, "number": 0, "store": ""})
@@ -69,7 +69,7 @@ def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_i
     assert "not heard" in node.trouble()
 
 
-def test_a_node_that_answers_although_it_is_left_out_is_said_to_be_cut_off_from_whom_it_misses():
+def test_a_left_out_node_that_still_answers_is_reported_as_cut_off_from_those_it_misses():
     node = member("a")
     node._epoch = Epoch(1, ALL)
     node.news()
@@ -129,7 +129,7 @@ def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
     assert "have not ended" in node.trouble()
 
 
-def test_a_node_that_left_is_told_as_one_and_not_as_cut_off():
+def test_a_node_that_left_is_reported_as_left_and_not_as_cut_off():
     node = member("a")
     node._epoch = Epoch(1, ALL)
     node.news()
@@ -140,7 +140,7 @@ def test_a_node_that_left_is_told_as_one_and_not_as_cut_off():
     assert node.apart() == []
 
 
-def test_the_other_nodes_stand_still_only_if_each_that_trains_says_so_of_the_present_epoch():
+def test_the_other_nodes_are_stuck_only_if_each_training_one_says_so_of_this_epoch():
     node, now = member("a"), time.monotonic()
     node._epoch = Epoch(3, ALL)
 
@@ -165,7 +165,7 @@ def test_the_other_nodes_stand_still_only_if_each_that_trains_says_so_of_the_pre
     assert stand(stands=WAITS, number=4) == MOVES, "this node does not train"
 
 
-def test_the_ranks_may_begin_again_as_often_as_the_register_has_not_counted_yet():
+def test_the_ranks_may_begin_again_until_the_register_has_counted_all_restarts():
     node = member("a")
     node._restarts = 1
     assert node.may_begin_again

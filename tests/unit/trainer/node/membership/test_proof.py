@@ -1,4 +1,4 @@
-"""Nodes of one run talk to those that know its key, and to nobody else: not to who sends back what it got either."""
+"""Nodes of one run talk only to those that know its key, and not to a stranger that sends back what it received."""
 
 import socket
 import threading
@@ -25,7 +25,7 @@ def echo():
         yield listening.getsockname()[1]
 
 
-def test_a_question_is_answered_to_who_knows_the_key_and_nobody_else_is_heard():
+def test_a_question_is_heard_and_answered_only_if_its_sender_knows_the_key():
     heard, port = [], ports.free_port()
     listening = peers.serve("127.0.0.1", port, "key", lambda question: heard.append(question) or {"state": "rests"})
     assert peers.ask("127.0.0.1", port, "another key", {"do": "take"}) is None
@@ -36,17 +36,17 @@ def test_a_question_is_answered_to_who_knows_the_key_and_nobody_else_is_heard():
     listening.close()
 
 
-def test_what_comes_back_as_it_went_is_no_proof(echo):
+def test_an_echo_of_a_nodes_own_bytes_is_no_proof(echo):
     with pytest.raises(LinkLost, match="does not know the key"):
         Link.to(f"127.0.0.1 {echo}", "key")
 
 
 @pytest.mark.parametrize("odd", [None, 1, [], "", "\ud800", "0" * proof.LENGTH])
-def test_a_proof_may_be_anything(odd):
+def test_no_odd_value_passes_for_a_proof(odd):
     assert not proof.holds(odd, "key", "answers", "a", "b")
 
 
-def test_a_proof_is_of_its_role_its_words_and_its_text_alone():
+def test_a_proof_holds_only_for_its_key_role_words_and_text():
     right = ("key", "ask", "a", "b", "text")
     assert proof.holds(proof.of(*right), *right)
     for place in range(len(right)):

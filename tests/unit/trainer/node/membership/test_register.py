@@ -1,4 +1,4 @@
-"""The register reads nothing of whoever lacks the run's key, and runs no code of whoever has it."""
+"""The register reads nothing from a peer without the run's key, and runs no code from a peer that has it."""
 
 import os
 import pickle
@@ -14,7 +14,7 @@ from trainer.node.membership import register
 
 
 class Evil:
-    """Runs a command where it is unpickled."""
+    """Runs a command when it is unpickled."""
 
     def __reduce__(self):
         return os.system, ("touch /tmp/never",)
@@ -34,7 +34,7 @@ def test_a_message_needs_the_proof_of_the_key():
 
 
 @pytest.mark.holds("register-proved")
-def test_a_pickle_holds_plain_values_alone():
+def test_a_pickle_may_hold_only_plain_values():
     plain = {"type": "vote", "term": 3, "entries": [(b"\x00\xff", 1, 2.5, None, True, "é")]}
     assert register._loads(pickle.dumps(plain, 2)) == plain
     for value in (Evil(), os.system, Exception("x")):
@@ -62,7 +62,7 @@ def test_the_library_leaves_the_socket_module_as_it_is():
 
 
 @pytest.mark.holds("register-proved")
-def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(tmp_path):
+def test_a_majority_holds_an_epoch_and_strangers_neither_read_it_nor_flood_a_node(tmp_path):
     where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
     nodes = [register.Register(name, where, "key", tmp_path / name) for name in "ab"]  # c is lost
     stranger = register.Register("c", where, "another key", tmp_path / "c")
@@ -71,12 +71,12 @@ def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(
         with socket.create_connection(("127.0.0.1", int(where["a"].rpartition(":")[2]))) as flood, suppress(OSError):
             flood.settimeout(5)
             flood.sendall((1 << 30).to_bytes(4, "little"))
-            for _ in range(64):  # 64 MiB of a message that was announced as 1 GiB: it is ended long before
+            for _ in range(64):  # 64 MiB of a message that was announced as 1 GiB: the node hangs up long before
                 flood.sendall(bytes(1 << 20))
             raise AssertionError("the flood was taken")
         next(node for node in nodes if node.leads).form(1, ("a", "b"))
         until(lambda: all(node.epoch.members == ("a", "b") for node in nodes), "both to hold it")
-        for number in (1, 3):  # neither the present epoch again nor one that does not follow
+        for number in (1, 3):  # neither the current epoch again nor one that does not follow it
             next(node for node in nodes if node.leads).form(number, ("a",))
         next(node for node in nodes if node.leads).end(1, 0)
         until(lambda: all(node.epoch.over == 0 for node in nodes), "the end")
@@ -88,7 +88,7 @@ def test_a_majority_holds_an_epoch_and_strangers_neither_read_nor_fill_anything(
             node.close()
 
 
-def test_a_node_whose_disk_takes_nothing_hears_of_each_epoch_and_votes_again_once_it_does(tmp_path, monkeypatch):
+def test_a_node_with_a_full_disk_hears_of_each_epoch_and_votes_again_once_it_has_room(tmp_path, monkeypatch):
     where = {name: f"127.0.0.1:{free_port()}" for name in "abc"}
     nodes = {name: register.Register(name, where, "key", tmp_path / name) for name in "abc"}
     store, full, failed = register.their_journal.MetaStorer.storeMeta, True, []

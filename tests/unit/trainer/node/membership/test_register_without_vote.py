@@ -1,4 +1,4 @@
-"""A spare believes the newest epoch that it has heard of, and nothing that is none."""
+"""A spare believes the newest epoch that it has heard of, and ignores what is not an epoch."""
 
 import pytest
 
@@ -9,7 +9,7 @@ NODES = frozenset("abcd")
 THIRD = Epoch(3, ("a", "c", "d"), ("a", "b", "c"))
 
 
-def test_the_newest_word_counts_and_is_remembered_by_one_that_comes_back(tmp_path):
+def test_the_newest_epoch_counts_and_a_spare_that_comes_back_remembers_it(tmp_path):
     spare = SpareRegister(tmp_path / "journal", NODES)
     for epoch in (Epoch(2, ("a", "b", "c")), THIRD, Epoch(2, ("a", "b")), Epoch()):
         spare.hear(fields_of(epoch))
@@ -27,13 +27,13 @@ def test_the_newest_word_counts_and_is_remembered_by_one_that_comes_back(tmp_pat
         *([9, [["a"]], [], None], [9, ["a"], [], "0"]),
     ],
 )
-def test_what_is_no_epoch_of_these_nodes_tells_nothing(tmp_path, said):
+def test_a_message_that_is_no_epoch_of_these_nodes_is_ignored(tmp_path, said):
     spare = SpareRegister(tmp_path / "journal", NODES)
     spare.hear(said)
     assert spare.epoch == Epoch()
 
 
-def test_a_journal_that_a_full_disk_has_cut_is_none(tmp_path):
+def test_a_journal_that_a_full_disk_has_cut_is_ignored(tmp_path):
     (tmp_path / "journal").write_text("[3, [")
     assert SpareRegister(tmp_path / "journal", NODES).epoch == Epoch()
 

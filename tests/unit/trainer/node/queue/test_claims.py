@@ -1,4 +1,4 @@
-"""What a node takes on its host: only what nobody has, in the order of waiting, whatever other users write there."""
+"""A node takes on its host only what nobody has, in the order of waiting, whatever other users write there."""
 
 import fcntl
 import json
@@ -30,7 +30,7 @@ def test_a_gpu_that_somebody_has_is_not_taken(state):
     assert choose("auto", GPUS, OWN, [other])[1] == f"3 of 4 GPUs are free: {who} has GPU 1"
 
 
-def test_who_waits_longest_is_next_and_who_rests_keeps_nobody():
+def test_the_run_that_waits_longest_is_next_and_a_resting_one_blocks_nobody():
     assert choose(1, GPUS, OWN, [claim(4, WAITS)]) == ((), "run r4 (alice) waits there and is next")
     assert choose(1, GPUS, OWN, [claim(4, RESTS), claim(6, WAITS)]) == (("GPU-0",), "")
     assert choose(1, GPUS, OWN, [claim(4, WAITS, whole=True)])[0], "it wants something else"
@@ -64,14 +64,14 @@ def node(tmp_path):
 
 
 def killed(node, path):
-    """The node is killed, and that was long ago."""
+    """Leave the node's claim as a kill long ago would have left it."""
     os.close(node._own)
     os.close(node._lock)
     for file in (path, path.with_name(f"{path.name}.lock")):
         os.utime(file, (1, 1))
 
 
-def test_nodes_see_each_other_as_they_stand(node):
+def test_nodes_see_each_others_current_claims(node):
     one, two = node(1), node(2)
     one.write(state=HOLDS, gpus=["GPU-1"])
     (seen,) = two.others()
@@ -80,7 +80,7 @@ def test_nodes_see_each_other_as_they_stand(node):
     assert two.others() == []
 
 
-def test_a_node_that_ended_is_away_for_a_while_only_if_its_engine_starts_it_again(node, monkeypatch, tmp_path):
+def test_an_ended_nodes_claim_counts_for_a_while_only_if_its_engine_restarts_it(node, monkeypatch, tmp_path):
     watcher = node(9)
     for number, returns in ((1, True), (2, False)):
         killed(node(number, state=RUNS, returns=returns), tmp_path / f"run-{number}-{number}")
@@ -89,7 +89,7 @@ def test_a_node_that_ended_is_away_for_a_while_only_if_its_engine_starts_it_agai
     assert watcher.others() == []
 
 
-def test_a_node_that_starts_again_has_what_its_run_had_and_nothing_of_its_wait(node, tmp_path):
+def test_a_restarted_node_keeps_the_gpus_of_its_run_but_not_those_of_a_wait(node, tmp_path):
     for state, has in ((RUNS, ("GPU-1",)), (HOLDS, ()), (WAITS, ())):
         before = node(1)
         before.write(state=state, gpus=["GPU-1"])
@@ -113,7 +113,7 @@ def test_a_node_that_starts_again_has_what_its_run_had_and_nothing_of_its_wait(n
     ids=["fifo", "link", "folder", "zeros", "deep", "gpus", "types"],
 )
 @pytest.mark.parametrize("name", ["run-7-ff", "claim-7-ff"])
-def test_odd_files_of_other_users_hold_nothing_up(node, tmp_path, make, name):
+def test_odd_files_of_other_users_block_nobody(node, tmp_path, make, name):
     own = node(1)
     make(tmp_path / name)
     assert all(not seen.gpus and seen.shown.isprintable() for seen in own.others())
@@ -138,7 +138,7 @@ def test_a_deploy_at_work_is_seen_as_long_as_it_touches_its_claim(node, tmp_path
         assert own.others() == []
 
 
-def test_who_may_only_read_a_claim_neither_keeps_it_alive_nor_keeps_its_owner_from_it(node, tmp_path):
+def test_a_user_who_may_only_read_a_claim_neither_keeps_it_alive_nor_blocks_its_owner(node, tmp_path):
     watcher, path = node(9), tmp_path / "run-1-1"
     held = node(1, state=RUNS, gpus=["GPU-1"], returns=False)
     killed(held, path)
@@ -153,14 +153,14 @@ def test_who_may_only_read_a_claim_neither_keeps_it_alive_nor_keeps_its_owner_fr
         again.leave()
 
 
-def test_a_text_with_the_name_of_another_claim_counts_for_nothing(node, tmp_path):
+def test_a_claim_whose_text_has_another_token_counts_for_nothing(node, tmp_path):
     own = node(1)
     (tmp_path / "claim-7-ff").write_text(json.dumps({"token": "ee", "run": "r", "user": "u", "gpus": ["GPU-1"]}))
     assert own.others() == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files to another user")
-def test_a_hundred_thousand_files_of_one_user_hide_no_claim_of_another(node, tmp_path):
+def test_many_files_of_one_user_hide_no_claim_of_another(node, tmp_path):
     watcher, other = node(9), node(1, state=RUNS, gpus=["GPU-1"])
     for number in range(1000):
         file = tmp_path / f"run-{number}-aaaa"
@@ -170,13 +170,13 @@ def test_a_hundred_thousand_files_of_one_user_hide_no_claim_of_another(node, tmp
     assert other.own.gpus == ("GPU-1",)
 
 
-def test_who_waits_for_many_others_is_seen_by_all_of_them(node):
+def test_a_waiting_run_with_a_very_long_reason_is_seen_by_the_others(node):
     watcher, waits = node(9), node(1)
     waits.write(state=WAITS, why="\U0001f600" * 5000)
     assert [(claim.number, claim.state) for claim in watcher.others()] == [(1, WAITS)]
 
 
-def test_a_claim_that_goes_while_the_others_are_read_keeps_nobody_from_reading_them(node, tmp_path, monkeypatch):
+def test_a_claim_that_vanishes_during_a_read_hides_no_other_claim(node, tmp_path, monkeypatch):
     watcher, others = node(9), [node(number) for number in range(1, 4)]
     scan = os.scandir
 
@@ -193,7 +193,7 @@ def test_a_claim_that_goes_while_the_others_are_read_keeps_nobody_from_reading_t
     assert len(others) == 3
 
 
-def test_of_two_that_take_the_same_gpu_at_once_each_sees_the_other():
+def test_two_runs_that_take_the_same_gpu_together_see_each_other():
     mine = claim(5, HOLDS, "GPU-1")
     for state in (DEPLOYS, HOLDS, RUNS):
         assert rival(mine, [claim(4, state, "GPU-1")])

@@ -1,7 +1,7 @@
-"""Runs that wait for the same hosts: each gets its turn, no two have a host at once, and none keeps the others forever.
+"""Runs that wait for the same hosts each get a turn, no two have a host together, and none blocks others forever.
 
-The nodes are those of the trainer, with their questions over loopback; a host is a folder of claims. Only the
-steps of the rehearsal are left out.
+The nodes are the trainer's own, and ask each other over loopback; a host is a folder of claims. Only the steps of
+the rehearsal are left out.
 """
 
 import json
@@ -20,16 +20,16 @@ from trainer.node.queue.claims import HOLDS, RUNS, WAITS, Claims
 from trainer.node.queue.coordinator import Coordinator, Unfit
 from trainer.node.queue.reservation import Reservation
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 
 class Run:
-    """A run with a node on each of these hosts (folders), which waits in that order."""
+    """A run with a node on each of these hosts (folders), which it takes in the order of their names, or in `order`."""
 
     def __init__(self, number, hosts, order=None):
         self.number, port = number, ports.free_port()
-        # Each host has an address of its own, as its folder's name says.
+        # Each host has its own address, made from its folder's name.
         addresses = [f"127.0.{number}.{host.name}" for host in hosts]
         self.said, self.places, self.sockets = [], [], []
         same = {"names": [host.name for host in hosts], "addresses": addresses, "port": port, "key": f"key{number}"}
@@ -106,7 +106,7 @@ def test_runs_that_take_hosts_in_opposite_orders_all_start_and_never_share_one(h
     threads = []
     for number in range(1, 9):
         own = draw.sample(hosts, draw.choice((1, 2, 2, 3)))
-        order = draw.sample(range(len(own)), len(own))  # worse than hosts ever do: each run has an order of its own
+        order = draw.sample(range(len(own)), len(own))  # worse than with real hosts: each run has its own order
         threads.append(threading.Thread(target=live, args=(Run(number, own, order), own), daemon=True))
     for thread in draw.sample(threads, len(threads)):
         thread.start()
@@ -117,7 +117,7 @@ def test_runs_that_take_hosts_in_opposite_orders_all_start_and_never_share_one(h
     assert not fault
 
 
-def test_a_lost_host_keeps_nobody_from_the_others_and_the_run_goes_on_once_it_is_back(hosts, monkeypatch):
+def test_a_lost_host_blocks_no_other_host_and_its_run_continues_once_it_is_back(hosts, monkeypatch):
     monkeypatch.setattr(coordinator, "LEASE_S", 3600.0)
     wide = Run(1, hosts[:2])
     close(wide.sockets[1])
@@ -154,7 +154,7 @@ def test_a_node_that_another_does_not_reach_is_named(hosts):
     run.end()
 
 
-def test_first_steps_that_fail_are_the_cause(hosts):
+def test_failed_first_steps_are_named_as_the_cause(hosts):
     run = Run(1, hosts[:2])
     run.places[1]._on_proved = lambda _: {"over": True, "error": "CUDA error: busy"}
     run.places[0]._on_proved = lambda _: {"over": True, "error": ""}
@@ -165,7 +165,9 @@ def test_first_steps_that_fail_are_the_cause(hosts):
 
 
 @pytest.mark.parametrize(("code", "error"), [(0, ""), (1, "local rank 0: meet: no peer")])
-def test_the_first_steps_of_a_node_with_many_gpus_end_however_much_they_say(hosts, tmp_path, monkeypatch, code, error):
+def test_the_first_steps_of_a_node_with_many_gpus_end_however_much_they_print(
+    hosts, tmp_path, monkeypatch, code, error
+):
     rank = {"local": 0, "step": "meet", "error": "no peer", "nccl": ["Channel 00/0 : 0[0] -> 1[1] via P2P"] * 9000}
     (tmp_path / "words").write_text(json.dumps({"ranks": [rank]}) + "\n")
     (tmp_path / "python").write_text(f"#!/bin/sh\ncat {tmp_path}/words\nexit {code}\n")
@@ -179,7 +181,7 @@ def test_the_first_steps_of_a_node_with_many_gpus_end_however_much_they_say(host
     run.end()
 
 
-def test_a_node_whose_word_that_all_start_was_lost_is_asked_again_until_it_answers(hosts, monkeypatch):
+def test_a_node_whose_answer_to_the_start_was_lost_is_asked_again_until_it_answers(hosts, monkeypatch):
     run, lost, asked = Run(1, hosts[:2]), [None, None], []
     ask, pauses = run.turn._ask, []
 
@@ -198,7 +200,7 @@ def test_a_node_whose_word_that_all_start_was_lost_is_asked_again_until_it_answe
     run.end()
 
 
-def test_a_place_that_goes_to_an_older_run_before_the_start_starts_nothing(hosts):
+def test_a_run_that_loses_a_host_to_an_older_run_before_the_start_starts_nothing(hosts):
     run = Run(2, hosts[:2])
     run.places[1]._on_proved = lambda _: (run.places[1]._on_rest({"why": "wounded"}), {"over": True, "error": ""})[1]
     assert not run.turn.step()
@@ -207,7 +209,7 @@ def test_a_place_that_goes_to_an_older_run_before_the_start_starts_nothing(hosts
     run.end()
 
 
-def test_a_node_that_was_stopped_keeps_nobody_waiting_and_does_not_start_on_what_others_took(hosts):
+def test_a_stopped_node_blocks_nobody_and_does_not_start_on_a_host_that_others_took(hosts):
     stopped, other = Run(1, hosts[:1]), Run(2, hosts[:1])
     stopped.turn._take()
     assert not other.turn.step()

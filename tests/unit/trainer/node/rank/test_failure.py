@@ -1,4 +1,4 @@
-"""The exception that ends a process is noted where it is raised, whatever becomes of what the process prints."""
+"""A process notes the exception that ends it, whatever becomes of what the process prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trainer.node.rank.failure import MOST, words
 
 
 def rank(folder: Path, code: str, **more: str) -> subprocess.Popen[bytes]:
-    """A rank that is watched, and runs this."""
+    """Start a watched rank that runs this code."""
     given = {"MUSTER_OUTCOME_DIR": str(folder), "RANK": "0", "PYTHONPATH": str(training_alone.SITE)}
     return subprocess.Popen(
         [sys.executable, "-c", code], stderr=subprocess.DEVNULL, env={**os.environ, **given, **more}
@@ -39,7 +39,7 @@ def test_the_exception_is_noted_by_the_process_that_it_ends(tmp_path: Path, rais
     assert training_alone.error_of(tmp_path, process.pid)["error"] == noted
 
 
-def test_an_exception_that_fails_to_be_printed_is_noted_and_not_its_failure(tmp_path: Path) -> None:
+def test_an_exception_that_cannot_be_printed_is_noted_and_not_the_print_error(tmp_path: Path) -> None:
     code = (
         "import sys\nnoting = sys.excepthook\n"
         "try: raise ValueError('bad')\nexcept ValueError as fault: noting(ValueError, fault, None)\n"
@@ -65,7 +65,7 @@ def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
     assert training_alone.error_of(tmp_path, process.pid) == {}
 
 
-def test_what_a_rank_printed_counts_before_its_note_and_a_lost_peer_stays_one() -> None:
+def test_a_ranks_printed_error_comes_before_its_note_and_a_lost_peer_stays_one() -> None:
     heard = script_verdict.LastWords(("...",), "KeyError: 'label'")
     assert script_verdict.or_noted(heard, "ValueError: noted") == heard
     assert script_verdict.or_noted(script_verdict.LastWords(), "ValueError: noted") == script_verdict.LastWords(
@@ -75,12 +75,12 @@ def test_what_a_rank_printed_counts_before_its_note_and_a_lost_peer_stays_one() 
     assert script_verdict.or_noted(script_verdict.LastWords(), lost).victim
 
 
-def test_a_code_without_an_exception_is_said_to_be_one() -> None:
+def test_an_exit_code_without_an_exception_is_reported_as_such() -> None:
     life = Life(rank=1, local_rank=0, attempt=0, world=3, pid=7, began=1.0, ended=2.0, code=7)
     said = script_verdict.why_failed(script_verdict.LastWords(), "ended with code 7", "train.py", "b", life)
     assert said.message == "train.py ended with code 7 without an exception"
 
 
-def test_a_message_of_several_lines_is_noted_by_its_first() -> None:
+def test_a_message_of_several_lines_is_noted_by_its_first_line() -> None:
     assert words(RuntimeError("one\ntwo")) == "RuntimeError: one"
     assert words(RuntimeError()) == "RuntimeError"

@@ -1,6 +1,6 @@
-"""A script notices no hook: each legal way to use a function is the same with hooks on it and without.
+"""A script notices no hook: each legal use of a function gives the same result with hooks on it as without.
 
-Both kinds run the same body: what it prints, its traceback, its warnings and its exit code are compared.
+Both variants run the same body; the tests compare its output, traceback, warnings and exit code.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 HOME = Path(__file__).parents[5]
-# The library that a script uses, and hooks on it that look at all they are given.
+# The library that a script uses, and the hooks on it, which look at all of their arguments.
 LIBRARY = '''
 import inspect, warnings
 def add(tensors, more=1, *rest, inputs=None, **named):
@@ -90,7 +90,7 @@ CASES = {
 }  # fmt: skip
 HEAD = "import copy, functools, inspect, os, pickle, signal, sys, threading, traceback, warnings, library\n"
 HEAD += "from library import add\n"
-# Each case in a child of its own, whose frames before the script's are cut off.
+# Each case runs in its own child process; the stack frames above the script's are cut off.
 RUNS = """
 import hooked, json, os, pathlib, sys
 found = {}
@@ -147,7 +147,7 @@ def hooked(request: pytest.FixtureRequest, folder: Path) -> dict[str, list[str]]
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
-def test_a_script_is_the_same_with_hooks_and_without(
+def test_a_script_behaves_the_same_with_and_without_hooks(
     by_hand: dict[str, list[str]], hooked: dict[str, list[str]], name: str
 ) -> None:
     assert "code" in by_hand[name][0]
@@ -166,7 +166,7 @@ def test_the_hooks_of_these_tests_are_called(tmp_path: Path) -> None:
 
 
 def test_a_signal_in_a_hook_reaches_the_script(tmp_path: Path) -> None:
-    """A script's own limit of time is an exception of its handler, and comes when it comes."""
+    """A script's own time limit is an exception from its signal handler, which may run at any moment."""
     body = """
 class Limit:
     def __call__(self, *_):

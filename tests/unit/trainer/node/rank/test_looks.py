@@ -1,4 +1,4 @@
-"""What a rank writes of its threads, for `muster why` and the node's agent."""
+"""What a rank writes about its threads, for `muster why` and the node's agent."""
 
 from __future__ import annotations
 

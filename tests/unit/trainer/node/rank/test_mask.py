@@ -1,4 +1,4 @@
-"""No value of a secret is in what a node shows, however it is written, and however the pieces of the stream fall."""
+"""A node shows no value of a secret, however the value is written and wherever the stream is cut into pieces."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
 
 def masked(stream, hidden, cuts=(), pauses=()):
-    """What a stream in these pieces shows; after a pause, what may be seen although nothing follows."""
+    """Return what a stream in these pieces shows; after a pause, also what may be shown although nothing follows."""
     mask, shown, at = Mask(hidden), b"", 0
     for cut in [*cuts, len(stream)]:
         shown += mask.take(stream[at:cut])
@@ -49,7 +49,7 @@ def test_each_line_of_a_value_with_several_is_hidden_and_short_values_are_left()
     assert masked(b"short pw\n", ["pw", ""]) == b"short pw\n"
 
 
-def test_without_secrets_nothing_waits_and_with_them_only_what_may_be_one():
+def test_only_text_that_may_be_a_secret_is_held_back():
     assert Mask([]).take(b"sk-4711") == b"sk-4711"
     mask = Mask([KEY])
     assert mask.take(b"step 1: loss 0.5\n") == b"step 1: loss 0.5\n"
@@ -59,7 +59,7 @@ def test_without_secrets_nothing_waits_and_with_them_only_what_may_be_one():
     assert SHOWN == b"***"
 
 
-# Values beside each other, as programs write them.
+# The ways in which programs write a value, some with other text around it.
 
 
 def in_base64(text, source):
@@ -125,7 +125,7 @@ WAYS = {
 
 
 def drawn(source):
-    """A value as services and people make them."""
+    """A random value such as services and people make."""
     size = source.randint(8, 80)
     letters = "".join(source.choices(LETTERS, k=size)) if source.random() < 0.5 else ""
     odd = source.choices(LETTERS + "/+-_=.:@!#$&%*\\'\" \u00e9", k=size)
@@ -145,7 +145,7 @@ def test_a_value_is_hidden_in_each_way_of_writing_and_between_any_writes_and_pau
             assert SHOWN in shown, (value, cuts, pauses, shown)
             assert shown.startswith(b"at 50% ")
             assert shown.endswith(b" end\n")
-            if way == "as it is":  # of a whole line half may be seen, and there is none
+            if way == "as it is":  # half a value is shown only in a whole line, and here is none
                 assert len(shown) - len(b"at 50% *** end\n") <= FEW
 
 
@@ -160,7 +160,7 @@ def test_after_a_pause_a_few_letters_are_seen_and_the_rest_is_hidden_when_it_com
     assert mask.take(b"so far sk-4711-sesame-o") + mask.rest() == b"so far ***"
 
 
-def test_a_whole_line_is_seen_at_once_though_its_end_may_go_on_below():
+def test_a_whole_line_is_shown_after_a_pause_though_its_end_may_continue_below():
     mask = Mask(["0123456789abcdef"])
     assert mask.take(b"loss 0\n") == b"loss 0\n"
     assert mask.take(b"loss 0.012345\n") == b"loss 0."
@@ -187,7 +187,7 @@ def test_a_long_value_without_its_last_letters_is_hidden_wherever_the_stream_is_
     assert masked(b"x 0123456789abc y", ["0123456789abcde"]) == b"x 0123456789abc y"
 
 
-def test_colours_stay_where_a_value_goes():
+def test_colours_stay_where_a_value_is_hidden():
     assert masked(f"\x1b[31mkey {KEY[:4]}\x1b[1m{KEY[4:]}\x1b[0m.".encode(), [KEY]) == b"\x1b[31mkey ***\x1b[1m\x1b[0m."
 
 
@@ -195,7 +195,7 @@ def test_values_that_overlap_are_hidden_as_one():
     assert masked(b"x abcdefghijklmno y", ["abcdefghij", "ghijklmno"]) == b"x *** y"
 
 
-def test_a_value_that_is_nearly_all_punctuation_hides_itself_and_no_line_of_a_table():
+def test_a_value_of_nearly_all_punctuation_is_hidden_but_no_line_of_a_table_is():
     assert masked(b"=========== ----------- x", ["-----------"]) == b"=========== *** x"
     assert masked(b"$%^&*()_+ab", ["$%^&*()_+a"]) == b"***b"
 
@@ -205,7 +205,7 @@ BEGINNINGS += ["[rank0]: ", "\u00e9", "\u2588", "\0"]
 
 
 @pytest.mark.holds("secrets-masked")
-def test_such_a_value_is_hidden_wherever_the_stream_is_cut():
+def test_a_value_of_punctuation_is_hidden_wherever_the_stream_is_cut():
     value = "!-_%$#@!-_%$"
     stream = f"| a | {value} | b |\n".encode()
     for cut in range(len(stream)):
@@ -221,7 +221,7 @@ def test_a_value_in_a_long_text_that_has_no_other_letter_of_it_is_hidden(write):
     assert shown == lines + b"***\n" + lines
 
 
-def test_a_text_with_bytes_that_are_no_letters_stays_as_it_is():
+def test_undecodable_bytes_around_a_value_stay_as_they_are():
     assert Mask([KEY]).text(f"a\udcff {KEY} b") == "a\udcff *** b"
     assert Mask([KEY]).text(f"a\ud800 {KEY} b") == "a? *** b", "half a letter, as a script's JSON may have it"
 
@@ -239,7 +239,7 @@ def test_text_without_a_value_passes_as_it_is_and_in_order():
             assert text.startswith(shown) or SHOWN in shown
             at = cut
         shown += mask.rest()
-        # A half and a half may be a whole.
+        # Two halves may form a whole value.
         assert shown == text or SHOWN in shown
 
 
@@ -257,7 +257,7 @@ CRAFTED = [
 
 
 @pytest.mark.parametrize("part", CRAFTED)
-def test_no_crafted_text_takes_long_or_is_kept(part):
+def test_no_crafted_text_takes_long_or_is_held_back(part):
     size = 1 << 17
     text = KEY[:-1].encode() + (part.encode(errors="surrogateescape") * size)[:size]
     mask = Mask([KEY, LETTERS * 9, *(drawn(random.Random(number)) for number in range(5))])

@@ -1,4 +1,4 @@
-"""Which frames of a stack are the script's own, as a look, a collective and a joined world are told with."""
+"""Which stack frames are the script's own, as they are reported with a look, a collective or a joined world."""
 
 import os
 import sysconfig
@@ -31,8 +31,8 @@ def test_a_file_is_the_scripts_own_unless_it_is_pythons_a_librarys_or_musters(fi
 
 
 @pytest.mark.parametrize("library", ["muster", "muster/muster"])
-def test_musters_library_is_no_code_of_a_script_and_what_lies_beside_it_is(library, tmp_path):
-    """It lies around the trainer in the folder that bare hosts get, and beside it in a checkout, here named muster."""
+def test_musters_library_is_not_the_scripts_own_code_but_files_next_to_it_are(library, tmp_path):
+    """On bare hosts the library's folder contains the trainer; in a checkout, here named muster, it is next to it."""
     home = tmp_path / "muster/trainer/node/rank"
     home.mkdir(parents=True)
     (tmp_path / library).mkdir(exist_ok=True)

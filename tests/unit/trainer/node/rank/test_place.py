@@ -1,4 +1,4 @@
-"""Where a rank's steps begin: behind those of earlier starts, and of no other node's world."""
+"""A rank's steps begin after those of earlier starts, and ignore those of another node's own world."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from trainer.node.rank.place import Place, append
 
 @pytest.fixture
 def place_with(tmp_path, monkeypatch):
-    """A rank 0 on node a, whose file of events has these lines."""
+    """Return a function that returns the place of a rank 0 on node a, whose events file has these events."""
 
     def make(*events, node="a"):
         lines = [json.dumps({"t": 1.0, "kind": kind, **fields, "rank": 0}) for kind, fields in events]
@@ -37,23 +37,23 @@ def began(node="a"):
     return "began", {"attempt": 0, "node": node}
 
 
-def test_a_start_continues_behind_the_last_step_of_an_earlier_one(place_with):
+def test_a_start_continues_after_the_last_step_of_an_earlier_one(place_with):
     assert place_with(began(), step(8), began()).steps_before()[:2] == (8, False)
 
 
-def test_the_rank_may_have_been_on_another_node_then(place_with):
+def test_a_start_continues_even_if_the_rank_was_on_another_node_before(place_with):
     assert place_with(began("b"), step(8, "b"), began()).steps_before()[:2] == (8, False)
 
 
-def test_a_launcher_that_starts_its_ranks_again_is_no_start_of_ours_and_continues(place_with):
+def test_steps_continue_if_a_launcher_starts_its_ranks_again_itself(place_with):
     assert place_with(began(), step(8)).steps_before()[:2] == (8, False)
 
 
-def test_steps_of_this_start_on_another_node_are_of_a_world_of_its_own(place_with):
+def test_steps_of_this_start_on_another_node_belong_to_that_nodes_own_world(place_with):
     assert place_with(began("b"), step(3, "b")).steps_before() == (0, False, False)
 
 
-def test_they_do_not_hide_those_before(tmp_path, place_with):
+def test_steps_of_another_nodes_own_world_do_not_hide_earlier_steps(tmp_path, place_with):
     assert place_with(began(), step(5), began("b"), step(9, "b")).steps_before() == (5, False, False)
 
 
@@ -66,10 +66,10 @@ def started(attempt=0):
     [
         ((began(), started(), step(8)), True),
         ((began(), started(), step(3), began(), started(), step(8)), True),
-        ((began(), started(), step(8), began()), False),  # a start of ours
+        ((began(), started(), step(8), began()), False),  # Muster started it again
     ],
 )
-def test_a_program_behind_another_one_of_the_same_start_is_no_start_again(place_with, events, another):
+def test_a_program_after_another_one_in_the_same_start_is_no_restart(place_with, events, another):
     assert place_with(*events).steps_before() == (8, False, another)
 
 
@@ -80,8 +80,8 @@ def test_a_launcher_that_counts_its_restarts_starts_the_same_program_again(place
     assert place.steps_before().another
 
 
-def test_a_rank_is_told_of_by_one_living_process_at_a_time(place_with):
-    """A shell script trains twice, one program after the other; a child beside its rank tells nothing."""
+def test_only_one_living_process_at_a_time_reports_a_rank(place_with):
+    """A shell script may train twice, one program after the other; a child next to its rank reports nothing."""
     place = place_with(began())
     claim = "from trainer.node.rank.place import Place; import sys; print(Place().claim('watch-0')); sys.stdin.read()"
     first = subprocess.Popen(
@@ -96,7 +96,7 @@ def test_a_rank_is_told_of_by_one_living_process_at_a_time(place_with):
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link"])
-def test_what_a_script_puts_in_the_place_of_a_claim_holds_nobody_up(tmp_path, place_with, kind):
+def test_a_pipe_or_link_in_place_of_a_claim_blocks_nobody(tmp_path, place_with, kind):
     place = place_with(began())
     name = tmp_path / f".watch-0.{place.life}"
     os.mkfifo(name) if kind == "pipe" else name.symlink_to(tmp_path / "other")
@@ -104,7 +104,7 @@ def test_what_a_script_puts_in_the_place_of_a_claim_holds_nobody_up(tmp_path, pl
     assert not (tmp_path / "other").exists()
 
 
-def test_what_a_rank_writes_only_its_user_may_change(tmp_path):
+def test_only_its_user_may_change_a_file_that_a_rank_writes(tmp_path):
     before = os.umask(0)
     try:
         append(str(tmp_path / "rank-0.jsonl"), {"kind": "began"})
@@ -113,7 +113,7 @@ def test_what_a_rank_writes_only_its_user_may_change(tmp_path):
     assert (tmp_path / "rank-0.jsonl").stat().st_mode & 0o777 == 0o644
 
 
-def test_a_line_that_a_full_disk_has_cut_is_tried_again_and_spoils_none_behind_it(tmp_path):
+def test_a_line_that_a_full_disk_has_cut_is_tried_again_and_spoils_no_later_line(tmp_path):
     path, (_, hard) = str(tmp_path / "rank-0.jsonl"), resource.getrlimit(resource.RLIMIT_FSIZE)
     full = append(path, {"kind": "began"}) + 10
     resource.setrlimit(resource.RLIMIT_FSIZE, (full, hard))

@@ -1,4 +1,4 @@
-"""The exceptions that reach the top of a thread are noted, in a process that then does not end."""
+"""Exceptions that reach the top of a thread are noted, for a process that then does not end."""
 
 import json
 import subprocess
@@ -38,19 +38,19 @@ def test_the_first_line_of_a_long_message_is_noted_and_that_of_a_thread_too() ->
     }
 
 
-def test_a_message_that_cannot_be_had_leaves_the_class() -> None:
+def test_an_error_whose_message_fails_is_noted_by_its_class() -> None:
     assert noted("raise Odd") == {"error": "Odd"}
     assert len(noted("raise ValueError('x' * 999_999)")["error"]) == 300
 
 
-def test_the_looks_of_a_process_have_its_errors() -> None:
+def test_looks_include_the_errors_of_their_process() -> None:
     about = {"t": 1.0, "pid": 7, "step": 3, "error": "ValueError: row 7"}
     (look,) = stacks.parse(f"Look {json.dumps(about)}\n")
     assert (look.error, look.thread_error) == ("ValueError: row 7", "")
 
 
-def test_a_threads_error_is_heard_behind_a_hook_of_the_scripts_own_once_it_trains() -> None:
-    """A script that logs the errors of its threads had silenced ours: its failed training thread ended well."""
+def test_a_threads_error_is_noted_despite_the_scripts_own_hook_once_it_trains() -> None:
+    """A script that logged its threads' errors had silenced our hook: a failed training counted as ended well."""
     own = "threading.excepthook = lambda about: None; raised.hear_threads(); raised.hear_threads()"
     text = _SCRIPT.format(thread="1 / 0", main="print(list(raised.by_thread.values()))")
     text = text.replace("thread = threading", f"{own}\nthread = threading", 1)

@@ -1,4 +1,4 @@
-"""What each Python below a rank runs at its start: nothing where the user has switched that off, and quietly if old."""
+"""What each Python below a rank runs at its start: nothing if the user switched it off, and nothing noisy if old."""
 
 import ast
 import os
@@ -10,13 +10,13 @@ import pytest
 from trainer.node.ending import training_alone
 
 
-def test_without_observation_a_script_has_its_environment_as_it_was():
+def test_without_observation_a_scripts_environment_stays_as_it_was():
     own = {"MUSTER_OBSERVE": "0", "PYTHONPATH": "/mine"}
     assert training_alone.observed(own) == own
     assert "/mine:" in training_alone.observed({"PYTHONPATH": "/mine"})["PYTHONPATH"]
 
 
-def test_a_python_of_any_age_can_read_it():
+def test_a_python_of_any_age_can_read_sitecustomize():
     tree = ast.parse((training_alone.SITE / "sitecustomize.py").read_text(), feature_version=(3, 4))
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     assert functions
@@ -33,7 +33,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_script_alone(tmp_path):
     assert (process.stdout, process.stderr) == ("mine\n", "")
 
 
-# Each module that a door is hung up at; a fault of ours, which a script never hears of, ends this program.
+# Imports each module that doors.py hooks. An error of ours, which a script never notices, ends this program.
 DOORS = """
 import sys
 
@@ -48,7 +48,7 @@ print(hasattr(_BaseDataLoaderIter.__next__, "__wrapped__"))
 
 @pytest.mark.torch
 def test_a_rank_that_imports_torch_itself_is_watched_at_each_door(tmp_path):
-    """A launcher in a shell script starts such ranks; others are forked from a process that has torch."""
+    """A launcher in a shell script starts such ranks; others are forked from a process that has imported torch."""
     environment = {**os.environ, "MUSTER_OUTCOME_DIR": str(tmp_path), "RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
     environment["PYTHONPATH"] = str(training_alone.SITE)
     process = subprocess.run([sys.executable, "-c", DOORS], env=environment, capture_output=True, text=True)

@@ -1,4 +1,4 @@
-"""What the watcher hears at torch's functions: each call once, as long as it watches, and nothing of what is inside."""
+"""The watcher hears each call of torch's functions once, as long as it watches, and no call inside another."""
 
 import threading
 from collections import OrderedDict
@@ -13,7 +13,7 @@ from trainer.node.rank.steps.steps import Steps
 
 
 class Watcher:
-    """Notes what it is told, by the name of what was called."""
+    """Records each call of its methods by name."""
 
     def __init__(self):
         self.steps, self.heard = Steps(), []
@@ -25,7 +25,7 @@ class Watcher:
 
 
 def patched(name, **functions):
-    """A module of torch of this name with these functions, hooked, and its watcher."""
+    """Return a hooked torch module of this name with these functions, and its watcher."""
     watcher, module = Watcher(), ModuleType(name)
     module.__dict__.update(functions)
     module.torch = SimpleNamespace(
@@ -36,7 +36,7 @@ def patched(name, **functions):
 
 
 def backward(tensors, grad_tensors=None, retain_graph=None, create_graph=False, grad_variables=None, inputs=None):
-    """As torch's: what is called inside is `tensors`, if that is a function."""
+    """Like torch's backward; it calls `tensors` inside, if that is a function."""
     if callable(tensors):
         tensors()
 
@@ -49,14 +49,14 @@ def test_a_call_of_backward_counts_once_with_its_time_and_one_inside_belongs_to_
     assert 0 < steps.backward < 1
 
 
-def test_backward_that_raises_counts_all_the_same():
+def test_a_backward_that_raises_still_counts():
     module, watcher = patched("torch.autograd", backward=backward)
     with pytest.raises(ZeroDivisionError):
         module.backward(lambda: 1 / 0)
     assert (watcher.steps.backwards, watcher.steps.doing) == (1, "")
 
 
-def test_where_nothing_is_counted_backward_is_not():
+def test_backward_is_not_counted_while_counting_is_off():
     module, watcher = patched("torch.autograd", backward=backward)
     watcher.steps.off = True
     module.backward("loss")
@@ -75,7 +75,7 @@ def test_where_nothing_is_counted_backward_is_not():
         (("loss",), {"grad_tensors": "gradients"}, False),
     ],
 )
-def test_a_step_that_is_due_is_looked_at_with_what_backward_was_called_with(words, named, plain):
+def test_a_step_that_is_due_is_looked_at_with_the_arguments_of_backward(words, named, plain):
     module, watcher = patched("torch.autograd", backward=backward)
     watcher.steps.due, watcher.steps.attended = 0.0, True
     module.backward(*words, **named)
@@ -84,7 +84,7 @@ def test_a_step_that_is_due_is_looked_at_with_what_backward_was_called_with(word
 
 
 class Optimizers(SimpleNamespace):
-    """torch.optim.optimizer: what is registered for each step of any optimizer."""
+    """torch.optim.optimizer, with the hooks that are registered for each step of any optimizer."""
 
     def __init__(self):
         super().__init__(before=OrderedDict(), after=[])
@@ -103,7 +103,7 @@ class Optimizers(SimpleNamespace):
 
 
 class Optimizer:
-    """One of torch's."""
+    """An optimizer of torch's."""
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def optimizers():
     return made
 
 
-def test_every_step_counts_and_the_first_one_is_told_before_it(optimizers):
+def test_every_step_counts_and_the_first_one_is_reported_before_it_runs(optimizers):
     own = Optimizer()
     for _ in range(3):
         optimizers.step(own)
@@ -121,8 +121,8 @@ def test_every_step_counts_and_the_first_one_is_told_before_it(optimizers):
     assert optimizers.watcher.steps.count == 3
 
 
-def test_a_script_may_have_a_hook_of_its_own_before_each_step(optimizers):
-    """torch loops over its very dictionary of hooks: one that goes meanwhile ends the script."""
+def test_a_script_may_have_its_own_hook_before_each_step(optimizers):
+    """torch loops over the dictionary of hooks itself: removing a hook during the loop would end the script."""
     heard = []
     optimizers.first(lambda optimizer, *_: heard.append(optimizer))
     own = Optimizer()
@@ -132,7 +132,7 @@ def test_a_script_may_have_a_hook_of_its_own_before_each_step(optimizers):
 
 
 @pytest.mark.parametrize("closer", ["attended", "not yet training"])
-def test_a_step_that_gets_a_closer_look_is_the_watchers(optimizers, closer):
+def test_a_step_that_gets_a_closer_look_is_left_to_the_watcher(optimizers, closer):
     watcher, own = optimizers.watcher, Optimizer()
     watcher.steps.attended, watcher.trains = closer == "attended", closer == "attended"
     optimizers.step(own)
@@ -140,7 +140,7 @@ def test_a_step_that_gets_a_closer_look_is_the_watchers(optimizers, closer):
     assert watcher.steps.count == 0
 
 
-def test_a_step_that_torch_makes_to_give_an_optimizer_a_state_is_none_of_the_scripts(optimizers):
+def test_a_step_that_torch_takes_only_to_create_optimizer_state_does_not_count(optimizers):
     own, watcher = Optimizer(), optimizers.watcher
 
     def get_optimizer_state_dict():
@@ -163,7 +163,7 @@ def test_a_step_that_torch_makes_to_give_an_optimizer_a_state_is_none_of_the_scr
     assert watcher.steps.count == 1
 
 
-def test_nothing_is_counted_where_the_counting_is_off(optimizers):
+def test_no_step_is_counted_while_counting_is_off(optimizers):
     optimizers.watcher.steps.off = True
     optimizers.step(Optimizer())
     assert optimizers.watcher.steps.count == 0
@@ -190,13 +190,13 @@ def scaler():
     return made
 
 
-def test_what_a_scaler_makes_is_told_and_where_it_is_off_nothing(scaler):
+def test_a_scaled_loss_is_reported_and_nothing_if_the_scaler_is_off(scaler):
     assert [scaler.scale("loss"), scaler.scale("off")] == ["loss * 8", "off"]
     assert scaler.watcher.heard == [("scaled", scaler, "loss * 8")]
 
 
 @pytest.mark.parametrize("passed_over", [False, True])
-def test_whether_a_scaler_passed_a_step_over_is_told(scaler, passed_over):
+def test_a_scalers_step_is_reported_with_whether_it_was_skipped(scaler, passed_over):
     own = Optimizer()
     scaler.steps = (lambda: None) if passed_over else (lambda: scaler.watcher.steps.stepped(own))
     scaler.step(own)
@@ -229,7 +229,7 @@ def loading():
     return patched(name, Iter=kind, Sampler=other, foreign=Loader)
 
 
-def test_a_batch_is_fetched_once_and_one_that_is_needed_for_it_belongs_to_it(loading):
+def test_a_batch_counts_once_and_a_batch_fetched_inside_belongs_to_it(loading):
     module, watcher = loading
     steps, inner = watcher.steps, module.Iter()
     doing = []
@@ -239,14 +239,14 @@ def test_a_batch_is_fetched_once_and_one_that_is_needed_for_it_belongs_to_it(loa
     assert set(steps._iterators) == {id(outer)}
 
 
-def test_an_evaluations_batch_is_none_of_training(loading):
+def test_an_evaluations_batch_does_not_count_for_training(loading):
     module, watcher = loading
     module.grad = False
     next(module.Iter())
     assert (watcher.steps.fetches, watcher.steps.doing) == (0, "")
 
 
-def test_the_end_of_a_loader_is_heard_and_another_fault_is_none(loading):
+def test_the_end_of_a_loader_is_noticed_and_an_error_is_not_taken_for_it(loading):
     module, watcher = loading
     ends = iter(())
     loader = module.Iter()
@@ -263,7 +263,7 @@ def test_the_end_of_a_loader_is_heard_and_another_fault_is_none(loading):
     assert watcher.steps.doing == ""
 
 
-def test_a_batch_of_another_thread_is_counted_apart(loading):
+def test_a_batch_of_another_thread_is_counted_separately(loading):
     module, watcher = loading
     thread = threading.Thread(target=next, args=(module.Iter(),))
     thread.start()
@@ -271,7 +271,7 @@ def test_a_batch_of_another_thread_is_counted_apart(loading):
     assert (watcher.steps.fetches, watcher.steps.foreign, watcher.steps.doing) == (0, 1, "")
 
 
-def test_nothing_is_fetched_where_the_counting_is_off(loading):
+def test_no_batch_is_counted_while_counting_is_off(loading):
     module, watcher = loading
     watcher.steps.off = True
     next(module.Iter())
@@ -279,14 +279,14 @@ def test_nothing_is_fetched_where_the_counting_is_off(loading):
 
 
 @pytest.mark.parametrize("name", ["torch.serialization", "torch.distributed.checkpoint.state_dict_loader"])
-def test_what_a_script_loads_is_told_with_what_came_of_it(name):
+def test_a_load_of_the_script_is_reported_with_its_result(name):
     module, watcher = patched(name, load=lambda path: f"state of {path}")
     assert module.load("last.pt") == "state of last.pt"
     (loads, loaded) = watcher.heard
     assert (loads, loaded[1:3]) == (("loads", "last.pt"), ("loads", "state of last.pt"))
 
 
-def test_a_file_of_safetensors_is_loaded_too():
+def test_loading_a_safetensors_file_is_reported_too():
     module, watcher = patched("safetensors.torch", load_file=lambda path: {})
     module.load_file("model.safetensors")
     assert [name for name, *_ in watcher.heard] == ["loads", "loaded"]

@@ -1,4 +1,4 @@
-"""The loss of a step is what its backward began from, where that can be told; and else it is said why not."""
+"""The loss of a step is the value that its backward began from; if that is unknown, the watcher says why."""
 
 import math
 from contextlib import nullcontext
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 
 class Script:
-    """Steps of a script with one weight, as the doors of torch tell of them. `read`: the losses that came of it."""
+    """Steps of a script with one weight, as doors.py reports them. `read`: the losses that were read from them."""
 
     def __init__(self):
         self.losses, self.step = Losses(), 0
@@ -77,7 +77,7 @@ def test_the_parts_of_an_accumulated_step_are_added(script):
     assert script.read == [9.0, 1.75]
 
 
-def test_gradients_that_were_dropped_before_the_step_belong_to_no_loss_of_it(script):
+def test_losses_whose_gradients_were_dropped_before_the_step_do_not_count(script):
     optimizer = sgd()
     script.backward(loss_of(optimizer, 9.0))
     script.stepped(optimizer)
@@ -97,7 +97,7 @@ def test_a_first_step_of_several_parts_is_not_guessed(script):
     assert script.read == []
 
 
-def test_two_losses_and_then_two_steps_are_told_as_such(script):
+def test_two_losses_followed_by_two_steps_are_reported_as_ambiguous(script):
     both = [sgd(), sgd()]
     for optimizer in both:
         script.backward(loss_of(optimizer, 1.0))
@@ -111,7 +111,7 @@ def test_two_losses_and_then_two_steps_are_told_as_such(script):
     assert "whose is whose cannot be told" in script.losses.why_not
 
 
-def test_a_gradient_scaler_is_divided_out_and_a_step_that_it_passes_over_leaves_nothing(script):
+def test_a_gradient_scale_is_divided_out_and_a_skipped_step_leaves_no_loss(script):
     optimizer, scaler = sgd(), SimpleNamespace(_scale=torch.tensor(8.0))
     for value, passed_over in ((5.0, True), (3.0, False)):
         scaled = loss_of(optimizer, value) * 8
@@ -124,7 +124,7 @@ def test_a_gradient_scaler_is_divided_out_and_a_step_that_it_passes_over_leaves_
     assert script.read == [3.0]
 
 
-def test_a_scale_that_has_come_down_to_nothing_leaves_no_number_and_the_watching_goes_on(script):
+def test_a_scale_of_zero_gives_nan_and_does_not_end_the_watching(script):
     optimizer, scaler = sgd(), SimpleNamespace(_scale=torch.tensor(0.0))
     scaled = loss_of(optimizer, 3.0) * 0
     script.losses.scaled(scaler, scaled)
@@ -143,7 +143,7 @@ def test_a_loss_that_no_scaler_made_is_not_divided(script):
 
 
 def train_with_lbfgs(script):
-    """Two steps of a new LBFGS; the loss of the first of several evaluations of each."""
+    """Take two steps with a new LBFGS; return the loss of the first of each step's several evaluations."""
     parameter = weight()
     optimizer = torch.optim.LBFGS([parameter], max_iter=3, lr=0.1)
     values, firsts = [], []
@@ -164,12 +164,12 @@ def train_with_lbfgs(script):
     return [pytest.approx(values[at]) for at in firsts]
 
 
-def test_of_lbfgs_the_loss_is_that_of_its_first_evaluation(script):
+def test_the_loss_of_an_lbfgs_step_is_that_of_its_first_evaluation(script):
     assert train_with_lbfgs(script) == script.read
 
 
-def test_an_lbfgs_with_the_number_of_one_that_is_gone_begins_to_count_anew(script):
-    """The next fold's optimizer may get the address of the last one, and with it its number."""
+def test_an_lbfgs_with_the_reused_id_of_another_counts_from_zero(script):
+    """The optimizer of the next fold may get the address of the last one, and so the same id."""
     wanted = [loss for _ in range(20) for loss in train_with_lbfgs(script)]
     assert script.read == wanted
 
@@ -185,7 +185,7 @@ def test_an_lbfgs_with_the_number_of_one_that_is_gone_begins_to_count_anew(scrip
         (lambda w: w.to("meta").sum(), True, "a loss on meta is not read"),
     ],
 )
-def test_what_is_no_readable_loss_is_said(script, loss, plain, why):
+def test_the_reason_is_given_if_a_loss_cannot_be_read(script, loss, plain, why):
     optimizer = sgd()
     script.losses.root(torch, loss(optimizer.param_groups[0]["params"][0]), plain)
     script.stepped(optimizer)
@@ -206,7 +206,7 @@ def test_a_library_that_scales_losses_itself_is_named(script, monkeypatch, name)
 
 
 @pytest.mark.parametrize("hears", ["mode", "profiler"])
-def test_a_script_that_would_hear_of_the_reading_is_left_alone(script, hears):
+def test_no_loss_is_read_while_the_script_would_notice_it(script, hears):
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Mode(TorchDispatchMode):
@@ -228,7 +228,7 @@ def test_a_script_that_would_hear_of_the_reading_is_left_alone(script, hears):
 
 
 class OnGpu:
-    """A copy that a GPU sends to this machine, as far as it is waited for."""
+    """The part of torch that waits for a GPU's copy to this machine; `come`: the copy has arrived."""
 
     def __init__(self):
         self.come, self.capturing = False, False
@@ -256,7 +256,7 @@ def scalar(value):
     return made
 
 
-def test_a_gpus_loss_is_read_once_it_has_come_and_not_while_a_graph_is_captured():
+def test_a_gpus_loss_is_read_once_it_has_arrived_and_not_while_a_graph_is_captured():
     gpu, optimizer, several = OnGpu(), sgd(), Losses()
     several._groups = [[(scalar(24.0), scalar(8.0)), (scalar(1.0), None)]]
     several._optimizers[id(optimizer)] = lambda: optimizer
@@ -281,5 +281,5 @@ def test_a_gpus_loss_is_read_once_it_has_come_and_not_while_a_graph_is_captured(
         ([["a"]], 1, ["a"]),
     ],
 )
-def test_of_several_evaluations_the_first_is_known_or_none(groups, evaluations, first):
+def test_the_first_of_several_evaluations_is_known_or_nothing_is_guessed(groups, evaluations, first):
     assert losses._of_first(groups, evaluations) == first

@@ -1,4 +1,4 @@
-"""A start's first step is what its optimizer has counted before it, as long as that grows with the steps seen here."""
+"""A start's first step follows from its optimizer's own count, as long as that grows with the steps seen here."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -9,7 +9,7 @@ from trainer.node.rank.steps.position import Position
 
 
 class Tensor:
-    """One number of torch's on a device."""
+    """A tensor with one number on a device."""
 
     def __init__(self, value, kind="cpu", count=1):
         self.value, self.count, self.device = value, count, SimpleNamespace(type=kind)
@@ -37,11 +37,11 @@ class Tensor:
 
 
 class Sharded(Tensor):
-    """A class of tensors of its own, which may need all ranks to tell its value."""
+    """A subclass of tensors, which may need all ranks to give its value."""
 
 
 class Torch:
-    """As far as it is asked here. `heard`: a mode of the script's hears what is done with tensors."""
+    """The part of torch that is used here. `heard`: a dispatch mode of the script notices what is done with tensors."""
 
     Tensor, float64 = Tensor, "float64"
 
@@ -72,7 +72,7 @@ class Adam:
 
 
 def looked(*numbers, torch=None, optimizer=None):
-    """The position after steps 1, 2, ..., at which the optimizer's count was this."""
+    """Return the position after steps 1, 2, ..., at which the optimizer's count had these values."""
     position, torch, optimizer = Position(), torch or Torch(), optimizer or Adam(0)
     for count, number in enumerate(numbers, 1):
         optimizer.state["weight"]["step"] = number
@@ -81,7 +81,7 @@ def looked(*numbers, torch=None, optimizer=None):
 
 
 @pytest.mark.parametrize("kind", [int, float, Tensor])
-def test_an_optimizer_that_was_loaded_says_at_which_step_it_goes_on(kind):
+def test_an_optimizer_that_was_loaded_tells_the_step_at_which_it_continues(kind):
     assert [looked(kind(41), kind(42)).offset, looked(kind(41), kind(42)).known] == [40, True]
     assert looked(kind(1)).offset == 0
 
@@ -92,7 +92,7 @@ def test_a_number_that_does_not_grow_with_the_steps_is_not_believed(numbers):
 
 
 @pytest.mark.parametrize("number", ["41", None, Tensor(41, count=2), Tensor(41, "xla"), Sharded(41)])
-def test_what_is_no_number_here_is_not_known(number):
+def test_a_count_that_is_no_plain_number_is_not_used(number):
     assert looked(number).off
 
 
@@ -102,7 +102,7 @@ def test_an_optimizer_without_a_state_tells_nothing():
     assert (position.known, position.off) == (False, True)
 
 
-def test_of_two_optimizers_none_is_believed():
+def test_with_two_optimizers_neither_count_is_believed():
     position, both = Position(), [Adam(41), Adam(42)]
     for count, optimizer in enumerate(both, 1):
         position.look(Torch(), optimizer, count)
@@ -115,19 +115,19 @@ def test_a_state_that_cannot_be_read_costs_the_script_nothing():
     assert position.off
 
 
-def test_where_the_script_would_hear_of_it_nothing_is_read():
+def test_nothing_is_read_while_the_script_would_notice_it():
     torch = Torch()
     torch.heard = 1
     assert [(each.offset, each.off) for each in [looked(41, torch=torch)]] == [(None, False)]
 
 
-def test_a_gpus_number_is_read_once_it_has_come():
+def test_a_gpus_number_is_read_once_it_has_arrived():
     torch, optimizer = Torch(), Adam(0)
     position, number = Position(), Tensor(41, "cuda")
     for count in (1, 2):
         optimizer.state["weight"]["step"] = number
         position.look(torch, optimizer, count)
-        number = Tensor(77, "cuda")  # later steps count on: what was copied stays
+        number = Tensor(77, "cuda")  # later steps raise the count; the copied value stays
     assert position.offset is None
     torch.come = True
     position.look(torch, optimizer, 3)

@@ -1,4 +1,4 @@
-"""The last collectives of a process that stands still, read from torch's own flight recorder."""
+"""The last collectives of a stuck process are read from torch's own flight recorder."""
 
 import os
 import subprocess
@@ -24,7 +24,7 @@ def entry(number, name="gloo:all_reduce", group="0", sizes=((5,),), files=("trai
     }
 
 
-def test_the_last_of_each_group_are_told_with_the_scripts_own_line():
+def test_the_last_collectives_of_each_group_are_reported_with_the_scripts_own_line():
     files = ("/usr/lib/site-packages/torch/distributed/c10d.py", recorder.__file__, "/home/u/train.py")
     told = rows([*(entry(n, files=files) for n in range(20)), entry(1, "nccl:broadcast", "1", ((4, 2), ()), ())])
     assert [row[1] for row in told] == [*range(12, 20), 1]
@@ -32,7 +32,7 @@ def test_the_last_of_each_group_are_told_with_the_scripts_own_line():
     assert told[8] == ("1", 1, "broadcast", "4x2+1", "", 0, "")
 
 
-def test_a_group_that_is_formed_again_begins_again_and_messages_between_two_are_left_out():
+def test_a_group_that_is_formed_again_starts_over_and_p2p_messages_are_left_out():
     assert [row[1] for row in rows([entry(7), entry(8), entry(1), entry(2, p2p=True)])] == [1]
 
 
@@ -74,7 +74,7 @@ def test_a_look_imports_nothing_that_the_script_may_import_at_the_same_time():
     ],
     ids=["in a library", "in the script"],
 )
-def test_a_call_without_its_line_is_where_the_main_thread_waits_in_a_library(monkeypatch, files, place):
+def test_a_call_without_a_line_gets_the_one_where_the_main_thread_waits_in_a_library(monkeypatch, files, place):
     frame = None
     for file in reversed(files):
         frame = SimpleNamespace(f_code=SimpleNamespace(co_filename=file, co_name="main"), f_lineno=7, f_back=frame)
@@ -103,8 +103,8 @@ except Exception as fault:
     [("dist.broadcast(torch.zeros(3), 5)", "('train.py', 7, 'ends')"), ("int('x')", "('', 0, '')")],
     ids=["in a collective", "elsewhere"],
 )
-def test_a_call_whose_error_ends_the_process_is_at_the_line_that_the_error_names(tmp_path, line, place):
-    """Without an optimizer torch keeps no lines: what a script of collectives alone calls would stand nowhere."""
+def test_a_call_whose_error_ends_the_process_gets_the_line_of_the_error(tmp_path, line, place):
+    """Without an optimizer torch records no lines, so a script that calls only collectives would show no place."""
     (tmp_path / "train.py").write_text(FAILS % line)
     env = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "PYTHONPATH": os.getcwd()}
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
@@ -112,9 +112,9 @@ def test_a_call_whose_error_ends_the_process_is_at_the_line_that_the_error_names
 
 
 @pytest.mark.torch
-def test_it_is_asked_only_while_a_step_takes_unusually_long_and_no_collective_is_added(group):
+def test_the_recorder_is_read_only_in_an_unusually_long_step_without_new_collectives(group):
     import torch
-    import torch._inductor  # as with the first optimizer
+    import torch._inductor  # torch imports it with the first optimizer
 
     asked = Recorder()
     group.all_reduce(torch.zeros(3))
@@ -128,7 +128,7 @@ def test_it_is_asked_only_while_a_step_takes_unusually_long_and_no_collective_is
     assert asked.look(2, 13.0)[-1][3] == "4"
 
 
-def test_a_size_has_the_type_where_it_is_not_the_usual_one():
+def test_a_size_includes_the_type_if_it_is_not_the_usual_one():
     entry = {"input_sizes": [[5, 3], []], "input_dtypes": ["Float", "Double"]}
     assert recorder._size(entry) == "5x3+1 Double"
     assert recorder._size({"input_sizes": [[3]]}) == "3"

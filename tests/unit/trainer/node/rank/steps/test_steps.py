@@ -1,4 +1,4 @@
-"""Steps of a run are rounds of its optimizers; an evaluation's batches are nothing that training waits for."""
+"""A run's steps are rounds of its optimizers; training does not wait for the batches of an evaluation."""
 
 import pickle
 from time import perf_counter
@@ -9,7 +9,7 @@ from trainer.node.rank.steps.steps import Done, Steps, between
 
 
 class Optimizer:
-    """One of torch's, as far as its steps are counted."""
+    """An optimizer of torch's whose steps are counted."""
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_the_optimizer_that_steps_most_counts(optimizers, count):
     assert steps.several == (len(of) > 1)
 
 
-def test_an_optimizer_that_takes_the_place_of_one_that_is_gone_loses_no_step():
+def test_an_optimizer_that_replaces_one_that_is_gone_loses_no_step():
     steps, folds = Steps(), [Optimizer() for _ in range(3)]
     while folds:
         for _ in range(4):
@@ -84,12 +84,12 @@ def done(step, clock, data=0.0, backward=0.0, wait=0.0, waits=0, away=0.0):
     return Done(step, clock, data, backward, wait, waits, away)
 
 
-def test_where_a_steps_time_went_adds_up_to_it():
+def test_the_parts_of_a_steps_time_add_up_to_it():
     found = between(done(10, 5.0), done(20, 6.0, data=0.2, backward=0.5, wait=0.03, waits=3, away=0.5), None)
     assert found == {"data_ms": 20.0, "compute_ms": 20.0, "wait_ms": 10.0, "backward_ms": 50.0, "step_ms": 50.0}
 
 
-def test_waiting_that_is_not_known_is_left_out():
+def test_an_unknown_waiting_time_is_left_out():
     found = between(done(0, 0.0), done(2, 1.0), None)
     assert "wait_ms" not in found
     assert found["compute_ms"] == 500.0

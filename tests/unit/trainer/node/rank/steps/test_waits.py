@@ -1,4 +1,4 @@
-"""What `backward` waits for others is what it takes after its own work; on a GPU, the device's own clock says so."""
+"""The time that `backward` takes after its own work is its wait for other ranks; a GPU's own clock measures it."""
 
 import sys
 import time
@@ -12,7 +12,7 @@ WAITED = 0.05
 
 
 class Gpu:
-    """torch on a GPU as far as it is used here: events that pass when the test says so, at times of its choice."""
+    """The part of torch on a GPU that is used here: events pass when the test says so, at times that it chooses."""
 
     def __init__(self, capturing=False):
         self.clock, self.passed, self.queued, self.hooks = 0.0, False, [], []
@@ -54,7 +54,7 @@ class Gpu:
 
 @pytest.mark.torch
 @pytest.mark.parametrize("several", [False, True])
-def test_what_backward_does_itself_is_no_waiting(several):
+def test_backwards_own_work_does_not_count_as_waiting(several):
     import torch
 
     wait = waits.Wait(torch)
@@ -62,7 +62,7 @@ def test_what_backward_does_itself_is_no_waiting(several):
     weight.register_hook(lambda _: time.sleep(WAITED))  # work in the middle
     loss = (weight * 2).sum()
     wait.begin([loss] if several else loss)
-    # As DDP does: what waits is called back once all gradients are there.
+    # As DDP does: the callback that waits runs once all gradients are there.
     engine = torch.autograd.Variable._execution_engine
     loss.register_hook(lambda _: engine.queue_callback(lambda: time.sleep(2 * WAITED)))
     loss.backward()
@@ -74,7 +74,7 @@ def test_what_backward_does_itself_is_no_waiting(several):
 
 @pytest.mark.torch
 @pytest.mark.parametrize("root", ["a text", "no gradient"])
-def test_where_backward_begins_from_something_else_it_is_not_known(root):
+def test_the_wait_is_unknown_if_backward_does_not_begin_from_a_loss(root):
     import torch
 
     wait = waits.Wait(torch)
@@ -83,7 +83,7 @@ def test_where_backward_begins_from_something_else_it_is_not_known(root):
     assert not wait.known
 
 
-def test_on_a_gpu_the_time_is_that_of_its_events_once_all_have_passed():
+def test_on_a_gpu_the_wait_is_measured_by_events_once_all_have_passed():
     gpu = Gpu()
     wait = waits.Wait(gpu)
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_a_graph_that_is_captured_is_not_measured():
     ("world", "initialized", "compiled", "measured"),
     [(2, True, False, True), (1, True, False, False), (2, False, False, False), (2, True, True, False)],
 )
-def test_only_a_rank_that_has_others_and_torchs_usual_engine_is_measured(
+def test_only_a_rank_with_peers_and_torchs_usual_engine_is_measured(
     monkeypatch, world, initialized, compiled, measured
 ):
     distributed = SimpleNamespace(

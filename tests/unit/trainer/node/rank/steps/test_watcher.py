@@ -1,4 +1,4 @@
-"""The watcher in a real process: what it keeps of a script does not grow for ever, and what it tells has no secret."""
+"""The watcher in a real process: what it keeps does not grow forever, and what it reports shows no secret."""
 
 import os
 import resource
@@ -13,7 +13,7 @@ from muster.files import read_lines
 from trainer.node.rank.steps.watcher import Watcher
 
 SITE = Path(__file__).parents[6] / "trainer/node/rank/site"
-# A script that steps by itself, as `parameter -= rate * parameter.grad` does.
+# A script that needs no optimizer, because it steps itself as in `parameter -= rate * parameter.grad`.
 STEPS = """
 import gc, torch
 weight = torch.ones(1, requires_grad=True)
@@ -24,7 +24,7 @@ print(sum(isinstance(each, torch.Tensor) for each in gc.get_objects()))
 
 
 SECRET = "hunter2-hunter2-hunter2-hunter2"
-# An optimizer whose words for a fault have a secret where what is told of the fault is cut.
+# An optimizer whose error message has a secret at the place where the reported message is cut.
 FAILS = """
 import os, torch
 class Own(torch.optim.SGD):
@@ -50,11 +50,11 @@ def ran(folder: Path, text: str) -> str:
     return subprocess.check_output([sys.executable, "-c", text], env={**os.environ, **given}, text=True, timeout=120)
 
 
-def test_a_script_without_an_optimizer_of_torchs_takes_no_more_memory_with_each_step(tmp_path):
+def test_a_script_without_a_torch_optimizer_takes_no_more_memory_with_each_step(tmp_path):
     assert int(ran(tmp_path, STEPS)) < 100
 
 
-def test_losses_go_on_behind_one_that_a_full_disk_has_cut(tmp_path):
+def test_losses_continue_after_one_that_a_full_disk_has_cut(tmp_path):
     watcher, unseen, hard = object.__new__(Watcher), [], resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     watcher._place, watcher.losses = SimpleNamespace(run=str(tmp_path)), SimpleNamespace()
     watcher._metrics_bytes, watcher._before, watcher.unseen = -1, 0, lambda *words: unseen.append(words)
@@ -78,7 +78,7 @@ def test_losses_go_on_behind_one_that_a_full_disk_has_cut(tmp_path):
     assert unseen == [("loss", "the script writes metrics.jsonl itself")]
 
 
-def test_no_part_of_a_secret_is_told_with_a_fault(tmp_path):
+def test_no_part_of_a_secret_is_reported_with_an_error(tmp_path):
     ran(tmp_path, FAILS)
     told = (tmp_path / "ranks/rank-0.jsonl").read_text()
     assert "the watcher failed: ValueError: xxx" in told
