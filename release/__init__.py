@@ -1,1 +1,1 @@
-"""What a release needs: the same bytes each time, a list of what is in it, and newer pins."""
+"""Tools for a release: builds with the same bytes each time, the SBOM, and newer pins."""

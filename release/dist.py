@@ -1,6 +1,6 @@
-"""`python -m release.dist [FOLDER]`: the wheel, the source archive and the SBOM, with the same bytes on every machine.
+"""`python -m release.dist [FOLDER]`: build wheel, source archive and SBOM, with the same bytes on every machine.
 
-`--check` builds twice and compares. Times are those of the last commit; only files that git knows are in the archive.
+`--check` builds twice and compares. All file times are the last commit's; the archive has only files tracked by git.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def build(folder: Path) -> list[Path]:
-    """Build into a folder; the files that were made. Raises subprocess.CalledProcessError."""
+    """Build into `folder` and return the files that were made. Raises subprocess.CalledProcessError."""
     folder.mkdir(parents=True, exist_ok=True)
     moment = int(_git("log", "-1", "--format=%ct"))
     with tempfile.TemporaryDirectory() as scratch:
@@ -46,16 +46,16 @@ def _copy_known_files(source: Path) -> None:
         if name and file.is_file() and not file.is_symlink():
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             (source / name).write_bytes(file.read_bytes())
-            # A program stays one; what a umask takes away is not in the archive.
+            # An executable stays executable; apart from that, the umask does not change a file's mode in the archive.
             (source / name).chmod(0o755 if os.access(file, os.X_OK) else 0o644)
 
 
 def _build_wheel(source: Path, empty: Path, folder: Path, moment: int) -> Path:
-    """The wheel in `folder`, where one of another version may lie."""
+    """Build the wheel and copy it to `folder`, which may contain a wheel of another version."""
     words = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "wheel", "--no-deps"]
     words += ["--no-build-isolation"] if _is_there("setuptools") else []
     environment = {**os.environ, "SOURCE_DATE_EPOCH": str(moment)}
-    # A wheel keeps the rights of the files that the build copies.
+    # A wheel keeps the permissions of the files that the build copies.
     subprocess.run([*words, "--wheel-dir", str(empty), str(source)], env=environment, umask=0o022, check=True)
     (wheel,) = empty.glob("*.whl")
     return Path(shutil.copy(wheel, folder))
@@ -66,7 +66,7 @@ def _is_there(module: str) -> bool:
 
 
 def _pack_source(source: Path, folder: Path, wheel: Path, moment: int) -> Path:
-    """The files that git knows, and the wheel's metadata as PKG-INFO: all that a source archive is."""
+    """Pack the source archive: the files tracked by git, and the wheel's metadata as PKG-INFO."""
     with zipfile.ZipFile(wheel) as parts:
         (metadata,) = [name for name in parts.namelist() if name.endswith(".dist-info/METADATA")]
         about = parts.read(metadata)
@@ -89,19 +89,19 @@ def _add(tar: tarfile.TarFile, name: str, content: bytes, mode: int, moment: int
 
 
 def digests(files: list[Path]) -> dict[str, str]:
-    """The SHA-256 of each file, by its name."""
+    """Return the SHA-256 of each file, by its name."""
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
 
 def main(words: list[str]) -> int:
-    """Build; with --check a second time, and 1 where a byte differs."""
+    """Build; with --check, build a second time and return 1 if a byte differs."""
     folder = Path(next((word for word in words if not word.startswith("-")), str(HOME / "build/dist")))
     made = digests(build(folder))
     if "--check" in words:
         with tempfile.TemporaryDirectory() as second:
             again = digests(build(Path(second)))
         if made != again:
-            print(f"error: built twice, and these differ: {sorted(set(made.items()) ^ set(again.items()))}")
+            print(f"error: two builds differ in these files: {sorted(set(made.items()) ^ set(again.items()))}")
             return 1
     for name, digest in made.items():
         print(f"{digest}  {name}")

@@ -1,7 +1,8 @@
-"""`make pins`: take the newest version of everything that is pinned, lock it again, and say what changed.
+"""`make pins`: take the newest version of everything that is pinned, lock it again, and print what changed.
 
-Packages come from the index of this machine's pip, images from where Docker pulls them. A pin with `<` stays below it.
-Tests decide whether the newer ones are taken: this changes files, and commits nothing.
+Packages come from the index that this machine's pip uses, images from the registries that Docker pulls from. A pin
+with `<` stays below that version. It changes files and commits nothing; whether to keep the new versions is for the
+tests to decide.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from release.sbom import read_lock
 
 HOME = Path(__file__).resolve().parents[1]
 REQUIREMENTS = HOME / "requirements"
-# What lock.sh copies, for an installed Muster.
+# lock.sh copies a lock to this file, for an installed Muster.
 HOSTS_LOCK = HOME / "deploy/send/packages/uv.txt"
-# It has the pins of images by digest, `name:tag@sha256:...`.
+# It pins images by digest: `name:tag@sha256:...`.
 DOCKERFILE = HOME / "Dockerfile"
 _EXACT = re.compile(r"^([A-Za-z0-9._-]+)==(\S+)", re.MULTILINE)
 _IMAGE = re.compile(r"([\w./-]+:[\w.-]+)@(sha256:[0-9a-f]{64})")
 
 
 def loosen(text: str) -> str:
-    """The requirements, with each exact pin as the least that is taken."""
+    """Return the requirements, with each exact pin as the lowest version allowed."""
     return _EXACT.sub(r"\1>=\2", text)
 
 
 def pin(text: str, versions: dict[str, str]) -> str:
-    """The requirements, with each exact pin at the version that a lock has now."""
+    """Return the requirements, with each exact pin at the version that the locks have now."""
     return _EXACT.sub(lambda found: f"{found[1]}=={versions.get(_plain(found[1]), found[2])}", text)
 
 
 def tell_changes(before: dict[str, str], after: dict[str, str]) -> list[str]:
-    """What is newer, came or went, a line each."""
+    """Return a line for each package that was updated, added or removed."""
     lines = [f"{name} {before[name]} -> {after[name]}" for name in before.keys() & after.keys()]
     lines = [line for line in lines if line.split()[1] != line.split()[3]]
     lines += [f"{name} {after[name]} is new" for name in after.keys() - before.keys()]
@@ -52,14 +53,14 @@ def _locked() -> dict[str, str]:
 
 
 def renew_packages() -> list[str]:
-    """Lock with the newest, then pin that. Raises subprocess.CalledProcessError; the files are as before then."""
+    """Lock the newest versions, then pin them. If it raises subprocess.CalledProcessError, the files are unchanged."""
     inputs = {file: file.read_text() for file in REQUIREMENTS.glob("*.in")}
     locks = {file: file.read_text() for file in (*REQUIREMENTS.glob("*.txt"), HOSTS_LOCK)}
     before = _locked()
     try:
         for file, text in inputs.items():
             file.write_text(loosen(text))
-        # The locks of before would hold the old versions.
+        # The existing locks still have the old versions, so lock again.
         subprocess.run([REQUIREMENTS / "lock.sh"], check=True)
         newest = _locked()
         for file, text in inputs.items():
@@ -73,7 +74,7 @@ def renew_packages() -> list[str]:
 
 
 def renew_images() -> list[str]:
-    """The digests that the tags of images have now. What cannot be asked stays, and is said."""
+    """Pin the digest that each image's tag has now, and return a line for each change and each unreachable registry."""
     said, text = [], DOCKERFILE.read_text()
     for image, digest in dict(_IMAGE.findall(text)).items():
         asked = ["docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image]
@@ -83,7 +84,7 @@ def renew_images() -> list[str]:
         except (OSError, subprocess.TimeoutExpired):
             now = ""
         if not re.fullmatch(r"sha256:[0-9a-f]{64}", now):
-            said.append(f"{image}: its registry was not reached, so it stays")
+            said.append(f"{image}: its registry did not answer, so its pin stays")
         elif now != digest:
             text = text.replace(digest, now)
             said.append(f"{image} {digest[7:19]} -> {now[7:19]}")
@@ -97,11 +98,11 @@ def main() -> int:
         packages = renew_packages()
     except subprocess.CalledProcessError as fault:
         print(f"error: lock.sh ended with code {fault.returncode}; all pins are as before", file=sys.stderr)
-        print("hint: what it says is above; again: requirements/lock.sh", file=sys.stderr)
+        print("hint: its output is above; to try again: requirements/lock.sh", file=sys.stderr)
         return 1
     lines = [*packages, *renew_images()]
-    print("\n".join(lines) or "everything is the newest already")
-    print("by hand: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
+    print("\n".join(lines) or "every pin is the newest version already")
+    print("renew these yourself: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
     return 0
 
 

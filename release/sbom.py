@@ -1,4 +1,4 @@
-"""What a release stands on, as a CycloneDX list (an SBOM), from the locks in requirements/."""
+"""Lists what a release depends on, as a CycloneDX SBOM, from the locks in requirements/."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 
 HOME = Path(__file__).resolve().parents[1]
 LOCKS = HOME / "requirements"
-# What an installation has; the tools of a checkout are marked as such.
+# The locks of what an installation contains; other locks are for the tools of a checkout, with the scope `excluded`.
 SHIPPED = ("control", "trainer", "torch", "uv")
 _PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)")
 _HASH = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 
 
 def read_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
-    """Name, version and hashes of each pin of a lock."""
+    """Yield the name, version and hashes of each pin of a lock."""
     name, version, hashes = "", "", list[str]()
     for line in text.splitlines():
         if found := _PIN.match(line):
@@ -31,14 +31,14 @@ def read_lock(text: str) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def list_parts(moment: int) -> str:
-    """The list as JSON. `moment`: of the release, so that two builds have the same bytes."""
+    """Return the SBOM as JSON. `moment`: the release's time, so that two builds have the same bytes."""
     parts: dict[str, dict[str, object]] = {}
     for lock in sorted(LOCKS.glob("*.txt"), key=lambda lock: (lock.stem not in SHIPPED, lock.name)):
         for name, version, hashes in read_lock(lock.read_text()):
             address = f"pkg:pypi/{name}@{version}"
             part = {"type": "library", "bom-ref": address, "name": name, "version": version, "purl": address}
             part["scope"] = "required" if lock.stem in SHIPPED else "excluded"
-            # A lock has the hash of each file of a version; a part may be any of them.
+            # A lock has the hash of each file of a version; any one of them may be installed.
             files = [{"name": "sha256", "value": each} for each in sorted(hashes)]
             parts.setdefault(address, {**part, "properties": files})
     version = tomllib.loads((HOME / "pyproject.toml").read_text())["project"]["version"]
