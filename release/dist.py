@@ -101,7 +101,7 @@ def main(words: list[str]) -> int:
         with tempfile.TemporaryDirectory() as second:
             again = digests(build(Path(second)))
         if made != again:
-            print(f"error: built twice, and these differ: {sorted(set(made.items()) ^ set(again.items()))}")
+            print(f"error: two builds differ in these files: {sorted(set(made.items()) ^ set(again.items()))}")
             return 1
     for name, digest in made.items():
         print(f"{digest}  {name}")

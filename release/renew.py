@@ -83,7 +83,7 @@ def renew_images() -> list[str]:
         except (OSError, subprocess.TimeoutExpired):
             now = ""
         if not re.fullmatch(r"sha256:[0-9a-f]{64}", now):
-            said.append(f"{image}: its registry was not reached, so it stays")
+            said.append(f"{image}: its registry did not answer, so its pin stays")
         elif now != digest:
             text = text.replace(digest, now)
             said.append(f"{image} {digest[7:19]} -> {now[7:19]}")
@@ -97,11 +97,11 @@ def main() -> int:
         packages = renew_packages()
     except subprocess.CalledProcessError as fault:
         print(f"error: lock.sh ended with code {fault.returncode}; all pins are as before", file=sys.stderr)
-        print("hint: what it says is above; again: requirements/lock.sh", file=sys.stderr)
+        print("hint: its output is above; to try again: requirements/lock.sh", file=sys.stderr)
         return 1
     lines = [*packages, *renew_images()]
-    print("\n".join(lines) or "everything is the newest already")
-    print("by hand: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
+    print("\n".join(lines) or "every pin is the newest version already")
+    print("renew these yourself: deploy/send/image/official.py (a row for each CUDA), .github/workflows (by commit)")
     return 0
 
 
