@@ -105,7 +105,7 @@ def test_data_that_overlaps_another_mount_is_refused(more, other):
 
 @pytest.mark.holds("folder-asks")
 def test_the_user_is_asked_about_each_data_folder_and_target_of_a_file(write):
-    """Also about one below its own: data has no rules, so what stays here of a folder of code would go with it."""
+    """This includes a folder below the file's own: data has no ignore rules, so ignored files would be sent, too."""
     path = write('[[data]]\nfolder = "in"\ntarget = "/a"\n[[data]]\nfolder = "/out"\ntarget = "/b"')
     cluster = from_file(path)
     assert lines(wishes.wishes((), cluster.job, path)) == [

@@ -351,9 +351,11 @@ def test_the_file_that_a_command_needs_is_found(typed, file):
     ],
 )
 def test_a_shell_script_in_the_folder_starts_as_typed(tmp_path, typed, mode, started):
-    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python.
+    """A node or Python would otherwise reject such a script, and only late.
 
-    Of one whose first line names no shell the kernel would say `Exec format error`; a shell starts it.
+    The node would report `no such program: run.sh` only after its packages are installed; Python would report that this
+    is no Python. For a script whose first line names no shell, the kernel would report `Exec format error`; a shell
+    starts it.
     """
     (tmp_path / "tools").mkdir()
     (tmp_path / "plain.sh").write_text("torchrun --standalone --nproc_per_node=8 train_gpt.py")
