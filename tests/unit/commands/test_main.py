@@ -365,7 +365,7 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatc
 @pytest.mark.long
 @pytest.mark.parametrize("letters", ["ascii", "latin-1"])
 def test_a_letter_that_the_terminal_cannot_show_ends_no_command(tmp_path, letters):
-    """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""
+    """The letter may come from a script's progress bar or from Muster: earlier, a local run failed with a traceback."""
     (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
     words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
     environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
@@ -377,7 +377,7 @@ def test_a_letter_that_the_terminal_cannot_show_ends_no_command(tmp_path, letter
 @pytest.mark.long
 @pytest.mark.parametrize("words", ["--help", "docs", "completion bash", "explain gpu-xid --json"])
 def test_output_cut_by_a_full_disk_is_an_error(words):
-    """`muster export train.py >job.sbatch` left half a file, and exit code 0; the help ended with a traceback."""
+    """`muster export train.py >job.sbatch` once left half a file and exit code 0; the help failed with a traceback."""
     done = subprocess.run(
         f"{shlex.quote(sys.executable)} -m muster {words} >/dev/full",
         shell=True,

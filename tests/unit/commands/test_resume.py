@@ -16,7 +16,7 @@ GIVEN = Options(image="team/train:1", env=("LR=3",), nproc="2", min_nodes="2")
 
 @pytest.fixture
 def started(tmp_path, monkeypatch):
-    """Records a run that was started with options, which gives what its resume asks for."""
+    """Returns a function: record a run started with options, and return the options that its resume asks for."""
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     monkeypatch.chdir(tmp_path)
     asked = []
@@ -68,7 +68,7 @@ def test_a_resume_uses_what_the_cluster_file_says_about_its_hosts(started, allow
 
 
 def test_a_word_that_names_no_run_is_reported_as_both_run_and_host(started):
-    """`muster resume sweep2`, a typing error, was answered by a sentence on --hosts, which nobody had typed."""
+    """`muster resume sweep2`, a typing error, once got an answer about --hosts, which nobody had typed."""
     with pytest.raises(
         UsageError, match=r"^sweep2: no run of that name is here; --hosts: r1 is not a run on hosts"
     ) as refused:

@@ -1,4 +1,4 @@
-"""What a reader of others' text may use: time that grows with what was read and has an end, and room for so much."""
+"""The limits of a reader of others' text: time that grows with the bytes read, up to a maximum; and room for items."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The shell that hosts run: every shell of a host takes it, a wheel has it, and Python has none of it."""
+"""The shell scripts for hosts: every shell parses them, a wheel contains them, and Python modules embed no shell."""
 
 import re
 import shutil
