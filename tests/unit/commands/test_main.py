@@ -68,9 +68,7 @@ def test_the_words_after_the_options_are_the_program_whatever_they_look_like(das
         ("shell -- htop -d 1", "words=['htop', '-d', '1']"),
     ],
 )
-def test_a_bare_word_is_a_run_or_hosts_or_begins_a_program_after_the_options(
-    line, wanted, tmp_path, monkeypatch
-):
+def test_a_bare_word_is_a_run_or_hosts_or_begins_a_program_after_the_options(line, wanted, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "mine").mkdir()
     got = given(shlex.split(line), monkeypatch)
@@ -144,7 +142,9 @@ def test_a_word_in_the_wrong_place_is_refused_with_the_right_command(line, hint,
         ("export --nodes 2 poetry run train.py", "muster export --nodes 2 -- train.py"),
     ],
 )
-def test_an_unsupported_launcher_before_a_script_is_refused_with_the_whole_command(line, hint, tmp_path, monkeypatch, capsys):
+def test_an_unsupported_launcher_before_a_script_is_refused_with_the_whole_command(
+    line, hint, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     assert main.run(shlex.split(line)) == 2

@@ -1,4 +1,4 @@
-"""A command on hundreds of hosts has thousands of files open: a connection each, and streams of what runs there."""
+"""A command on hundreds of hosts opens thousands of files: a connection for each, and the streams of its commands."""
 
 import resource
 import subprocess

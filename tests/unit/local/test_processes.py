@@ -171,7 +171,9 @@ def test_ranks_get_the_grace_period_or_none_with_now(
         assert wait_s <= time.monotonic() - began < wait_s + 2
 
 
-def test_runs_of_the_same_name_in_two_checkouts_do_not_affect_each_other(nodes: processes.LocalNodes, tmp_path: Path) -> None:
+def test_runs_of_the_same_name_in_two_checkouts_do_not_affect_each_other(
+    nodes: processes.LocalNodes, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     namesake = processes.LocalNodes(other / "run-1", (sys.executable, "-c", NODE), other)

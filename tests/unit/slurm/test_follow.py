@@ -20,9 +20,7 @@ from deploy.slurm import follow
         (Job("COMPLETED", hosts=("n1",), restarts=1, ran_s=300.0), [90, 7]),
     ],
 )
-def test_a_follower_of_a_requeued_job_is_not_shown_events_of_an_earlier_start(
-    job, steps, tmp_path, monkeypatch
-):
+def test_a_follower_of_a_requeued_job_is_not_shown_events_of_an_earlier_start(job, steps, tmp_path, monkeypatch):
     """An ended job is shown completely, because then nobody knows how long ago its last start began."""
     run_dir, now = tmp_path / "r1", time.time()
     (run_dir / "ranks").mkdir(parents=True)

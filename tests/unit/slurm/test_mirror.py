@@ -55,7 +55,7 @@ def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copi
 
 @pytest.mark.parametrize(("first", "second"), [("one\ntwo\n", "one\n"), ("one\n", "one\ntwo\n")])
 def test_a_second_attach_repeats_no_line_and_says_what_is_missing_here(copied, first, second):
-    """Lines stood twice, or were missing without a word: each of the two had read to a place of its own."""
+    """Earlier, lines were doubled or silently missing: each of the two commands had read to a different place."""
     other = JobCopy(copied.dir, "login", pytest.fail)
     copied.tell(f"add logs/rank-0.log 0 {packed(first)} .")
     other.take(f"{other.mark} add logs/rank-0.log 0 {packed(second)} .")

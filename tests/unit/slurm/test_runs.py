@@ -61,7 +61,7 @@ def test_logs_show_one_rank_or_all(rank, name, tmp_path, monkeypatch):
 
 @pytest.fixture
 def logs(tmp_path, monkeypatch):
-    """`muster logs` where the login node sends these lines and ends so; returns its exit code."""
+    """Returns a function: run `muster logs` while the login node sends these lines and ends so; it returns the code."""
     (host,) = known.hosts_of_flag("login")
     run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
 
@@ -78,7 +78,7 @@ def logs(tmp_path, monkeypatch):
 
 
 def test_a_progress_bar_is_shown_in_its_last_state(logs, capsys):
-    """It came as one line of all its states; 32 MB of them took a minute, and four times as many sixteen."""
+    """Earlier, all states came as one line: 32 MB of them took a minute, and four times as much took sixteen."""
     assert logs("1%\r2%\r3%", "\x1b[31mred\x1b[0m") == 0
     assert capsys.readouterr().out == "3%\nred\n"
 

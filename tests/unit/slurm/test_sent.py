@@ -41,7 +41,7 @@ def backend(folder, login):
 
 
 def test_the_list_of_sent_files_describes_the_bytes_that_were_sent(folder):
-    """It was made after the folder had gone: the next edit was later fetched as what the script had written."""
+    """Earlier, the list was made after sending: the next edit was later fetched as a file written by the script."""
     login = Login(lambda: (folder / "train.py").write_text("print(2)\n"))
     backend(folder, login)._bring()
     digest, size, _ = json.loads(login.put_there["sent.json"])["train.py"]
