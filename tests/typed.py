@@ -82,7 +82,7 @@ class Typist:
         return Said(*json.loads(self._server.stdout.readline()))
 
     def follow(self, typed: str, answer: Said, folder: Path) -> dict[str, Said]:
-        """What each command of the answer's hint did, by the command; behind one that is not ours, `typed` again."""
+        """Run each command of the answer's hint, and after a foreign one `typed` again; returns results by command."""
         lines = commands(answer, shlex.split(typed)[1:])
         return {line: self(line if "muster " in line else f"{line}; {typed}", folder) for line in lines}
 

@@ -115,7 +115,7 @@ SMI = "37, 1024, 310.5, 41, 1980, 2619\n"
         ({**GPU, "memory_mhz": 2619}, "", MET),
     ],
 )
-def test_telemetry_must_report_exactly_what_nvidia_smi_reports(gpu, said, state):
+def test_telemetry_must_report_everything_that_nvidia_smi_reports(gpu, said, state):
     assert telemetry.compared({"gpus": [gpu]}, said).state == state
 
 

@@ -1,4 +1,4 @@
-"""The site of docs/ (docs/site.py) has every page, and none of its links leads to a place outside the site."""
+"""The site of docs/ (docs/site.py) has every page, and none of its links leads to a place that it lacks."""
 
 import importlib
 import re

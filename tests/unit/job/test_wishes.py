@@ -101,7 +101,7 @@ def test_the_user_is_asked_about_variables_that_engines_read_but_not_the_scripts
 
 
 @pytest.mark.holds("folder-asks")
-def test_the_user_is_asked_by_name_about_sent_secrets_and_nothing_from_outside_is_included(tmp_path):
+def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_the_folder(tmp_path):
     (tmp_path / ".env").write_text("PASSED\nGIVEN=1\n")
     (tmp_path / "key.pem").write_text("x")
     job = replace(Job(), include=("key.pem",), env_file=(tmp_path / ".env",))

@@ -1,4 +1,4 @@
-"""How a rehearsal changes doubtful findings, which may not stop a run."""
+"""How a rehearsal changes doubtful findings: problems that a run may survive."""
 
 from dataclasses import replace
 

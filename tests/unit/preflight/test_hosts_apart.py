@@ -24,7 +24,7 @@ def on(host, **interfaces):
         ({"error": "timeout"}, ""),
     ],
 )
-def test_localhost_that_does_not_answer_is_a_warning_on_the_first_host_only(rows, cause):
+def test_localhost_that_leads_nowhere_is_a_warning_on_the_first_host_only(rows, cause):
     known = {host: {"names": {**answers().facts[host]["names"], "localhost": rows}} for host in "ab"}
     said = judge(answers(change=known))
     assert said.ok

@@ -42,7 +42,7 @@ def test_hosts_with_one_network_get_no_choice():
     assert judge(answers(PreflightRequest())).network == ""
 
 
-def test_the_network_of_the_default_routes_comes_first():
+def test_the_network_that_the_routes_use_comes_first():
     assert [one.name for one in networks.candidates(with_second())] == [SLOW, FAST]
 
 
@@ -102,7 +102,7 @@ def test_a_network_where_a_needed_call_fails_is_closed():
     [
         ({"mbit": 90.0}, {"mbit": 9400.0}, FAST),
         ({"mbit": 9400.0}, {"mbit": 90.0}, SLOW),
-        ({"mbit": 9000.0}, {"mbit": 9400.0}, SLOW),  # not fast enough to leave the default network
+        ({"mbit": 9000.0}, {"mbit": 9400.0}, SLOW),  # not fast enough to leave the routes' network
         ({"mbit": 9400.0, "closed": (("a", "b"),)}, {"mbit": 9.0}, FAST),
         ({"mbit": 9.0}, {"mbit": 9400.0, "closed": (("a", "c"),)}, SLOW),
         ({"closed": (("a", "b"),)}, {"closed": (("a", "c"),)}, ""),
@@ -147,7 +147,7 @@ def test_networks_that_do_not_connect_all_hosts_are_not_the_cause():
     assert verdict.network == f"no network connects all hosts; {first_is}; eth1 (192.168.5.0/24) is not on c"
 
 
-def test_a_part_of_the_default_interfaces_is_no_second_network():
+def test_a_part_of_the_routes_interfaces_is_no_second_network():
     change = {"c": {"interfaces": {**facts(2)["interfaces"]}}}
     change["c"]["interfaces"]["eth0"] = {**facts(2)["interfaces"]["eth0"], "addresses": [["10.9.0.3", 24]]}
     assert networks.candidates(answers(PreflightRequest(), change=change)) == []

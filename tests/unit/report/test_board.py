@@ -210,7 +210,7 @@ def test_a_page_does_not_read_lines_again(tmp_path):
     [(True, True, ":0", 1), (False, True, ":0", 0), (True, False, ":0", 0), (True, True, "", 0)],
 )
 def test_the_board_opens_a_browser_only_on_a_screen(tmp_path, monkeypatch, capsys, opens, terminal, screen, opened):
-    """On another machine's terminal, a text browser would start; a pipe's reader wants only the address."""
+    """A text browser would take over another machine's terminal; the reader of a pipe waits only for the address."""
     seen = []
     for name in ("WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)

@@ -105,7 +105,7 @@ def test_a_job_that_waits_again_or_has_restarted_is_requeued(now):
 
 
 @pytest.mark.parametrize("now", [Job(AWAY), Job(GONE), Job("COMPLETED"), Job("RUNNING", restarts=1)])
-def test_an_earlier_requeue_is_not_reported_again(now):
+def test_an_earlier_requeue_or_a_missing_restart_count_is_no_requeue(now):
     assert not job_end.is_requeued(Job("RUNNING", restarts=1), now)
 
 
