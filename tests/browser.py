@@ -1,4 +1,4 @@
-"""A browser for tests: Debian's chromium, which knows no address but 127.0.0.1."""
+"""A browser for tests: Debian's chromium, which reaches no address but 127.0.0.1."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needed = pytest.mark.skipif(not CHROMIUM, reason="there is no chromium: apt-get 
 
 @contextmanager
 def chromium():
-    """A browser, as long as this lasts."""
+    """A running browser, until the end of the `with`."""
     playwright = pytest.importorskip("playwright.sync_api", reason="make installs it for tests")
     with playwright.sync_playwright() as here:
         started = here.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
@@ -30,7 +30,7 @@ def chromium():
 
 @contextmanager
 def board_of(folder, *words, **variables):
-    """`muster board` in a folder: its first line, and afterwards Ctrl-C ends it with code 0 and without a word."""
+    """Run `muster board` in a folder and yield its first line; then Ctrl-C must end it silently with code 0."""
     line = [sys.executable, "-c", COMMAND, "board", "--no-open", *words]
     environment = {**os.environ, "PYTHONPATH": str(HOME), **variables}
     with subprocess.Popen(

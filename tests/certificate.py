@@ -1,4 +1,4 @@
-"""A certificate that an address of this machine signs itself, for tests of servers with TLS."""
+"""A self-signed certificate for an address of this machine, for tests of servers with TLS."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A checkout of its own for tests that drive `fab`: their runs neither meet nor leave anything in the real one."""
+"""A separate checkout for tests that drive `fab`: their runs neither meet nor leave anything in the real one."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ _CODE = (
 
 
 class Checkout:
-    """A copy of the code, so that runs of a test neither meet nor leave anything in the real one."""
+    """A copy of the code, so that a test's runs neither meet nor leave anything in the real checkout."""
 
     def __init__(self, home):
         self.home, self.runs = home, home / "runs"
@@ -39,7 +39,7 @@ class Checkout:
         self.runs.mkdir()
 
     def start(self, *options, backend="processes"):
-        """`muster up` in the background."""
+        """Start `muster up` in the background."""
         variables = {name: value for name, value in os.environ.items() if not name.startswith(("PET_", "MUSTER_"))}
         return subprocess.Popen(
             [FAB, "up", f"--backend={backend}", *options],
@@ -51,20 +51,20 @@ class Checkout:
         )
 
     def up(self, *options, backend="processes"):
-        """`muster up` to its end: exit code, standard output, standard error."""
+        """Run `muster up` to its end; returns exit code, standard output and standard error."""
         started = self.start(*options, backend=backend)
         out, err = started.communicate(timeout=150)
         return started.returncode, out, err
 
     def folders(self):
-        """Run folders, oldest first."""
+        """The run folders, oldest first."""
         return sorted(path for path in self.runs.glob("*") if not path.is_symlink() and path.is_dir())
 
     def left(self):
-        """Processes of any run of this checkout."""
+        """The processes that any run of this checkout has left."""
         return processes.runs_alive(self.runs)
 
     def training(self, step=1):
-        """The one run's folder, once it has trained `step` steps."""
+        """Wait until the newest run has trained `step` steps; returns its folder."""
         until(lambda: self.folders() and any(e["step"] >= step for e in events(self.folders()[-1], 0, "step")), "steps")
         return self.folders()[-1]

@@ -3,7 +3,8 @@
     python -m tests.coverage_map unit ssh ...     runs these folders under coverage, then prints
     python -m tests.coverage_map                  prints what was measured before
 
-coverage lies in `.venv-coverage`, which sees the packages of this environment, and so do its measurements.
+coverage is installed in `.venv-coverage`, which also sees the packages of this environment; the measurements are stored
+there, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ VENV = HOME / ".venv-coverage"
 PYTHON, MEASURED, SETTINGS = VENV / "bin/python", VENV / "measured", VENV / "coveragerc"
 COVERAGE = "coverage==7.10.7"
 FOLDERS = ("unit", "hostile", "ssh", "lab", "dist", "image", "install", "cluster")
-# Less of a module is what any test comes across on its way.
+# A smaller share of a module is only code that any test happens to run.
 LEAST_PERCENT = 20
 RC = """\
 [run]
@@ -53,7 +54,7 @@ does is `tests/unit/hosts/test_plan.py`.
 
 
 def prepare() -> None:
-    """Make the environment: coverage beside the packages of this one, started with every Python of it."""
+    """Make the environment: coverage in addition to this one's packages, active in each Python started from it."""
     if not PYTHON.exists():
         venv.create(VENV, with_pip=True)
         subprocess.run([PYTHON, "-m", "pip", "install", "--quiet", COVERAGE], check=True)
@@ -67,11 +68,11 @@ def prepare() -> None:
 
 
 def measure(folder: str) -> None:
-    """Run a folder of tests, and keep which lines were executed."""
+    """Run a folder of tests, and store which lines were executed."""
     data = MEASURED / folder / "data"
     data.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "COVERAGE_PROCESS_START": str(SETTINGS), "COVERAGE_FILE": str(data)}
-    # One process: with several, one that crashed under coverage left pytest-xdist waiting for ever.
+    # Only one process: with several, a worker that crashed under coverage left pytest-xdist waiting for ever.
     subprocess.run([PYTHON, "-m", "pytest", "-q", "-n", "0", f"tests/{folder}"], cwd=HOME, env=environment, check=False)
     tool = [PYTHON, "-m", "coverage"]
     settings = [f"--rcfile={SETTINGS}", f"--data-file={data}"]
@@ -89,7 +90,7 @@ def statements(path: Path) -> set[int]:
 
 
 def shares() -> dict[str, dict[str, int]]:
-    """By module, by folder of tests: the percentage of its statements that the folder executes."""
+    """For each module and folder of tests: the percentage of the module's statements that the folder executes."""
     by_module: dict[str, dict[str, int]] = {}
     runs = {name: MEASURED / name / "lines.json" for name in FOLDERS}
     files = {name: json.loads(path.read_text())["files"] for name, path in runs.items() if path.exists()}
@@ -121,7 +122,7 @@ def _others(by: dict[str, int]) -> str:
 
 
 def main() -> None:
-    """Measure what was asked for, and write the page."""
+    """Measure the folders that were asked for, and print the page."""
     if unknown := set(sys.argv[1:]) - set(FOLDERS):
         sys.exit(f"error: {', '.join(unknown)}: no such folder\nhint: one of {', '.join(FOLDERS)}")
     prepare()

@@ -1,7 +1,8 @@
-"""GPUs that do not exist, on a host of a rack: a named fake, for a rack has none.
+"""Fake GPUs on a rack host, because a rack has none; they call themselves "Fake GPU".
 
-`nvidia-smi` answers as the real one does; who computes is in /tmp/computing, `UUID, PID, MIB, NAME` a line. An empty
-`nvidia-container-runtime-hook` makes the engine accept `docker run --gpus`, and note which were given.
+`nvidia-smi` answers like the real one; /tmp/computing lists the processes that compute, as `UUID, PID, MIB, NAME`, one
+a line. An empty `nvidia-container-runtime-hook` makes the engine accept `docker run --gpus`, and note which GPUs were
+given.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ until docker version >/dev/null 2>&1; do sleep 0.2; done
 
 
 def smi(count: int = 4) -> str:
-    """A stand-in for nvidia-smi with so many GPUs."""
+    """A stub for nvidia-smi with this number of GPUs."""
     used = [f"echo '{index}, {uuid}, 4, 81920, 0, Fake GPU'" for index, uuid in enumerate(UUIDS[:count])]
     return _SMI % "; ".join(used)
 
 
 @contextmanager
 def on_host(rack, host, count=4):
-    """The host has GPUs as long as this lasts. No container may run there at its start and end."""
+    """Give the host GPUs until the end of the `with`. No container may run there at its start and end."""
     put = f'printf %s "$1" >{SMI}; printf "#!/bin/sh\\n" >{HOOK}; chmod 755 {SMI} {HOOK}; rm -f /tmp/computing'
     rack.root(host, "sh", "-c", put + _ENGINE, "put", smi(count), timeout=60)
     try:

@@ -1,7 +1,8 @@
-"""`make quick`: one collection of the tests, shared among forks of the process that made it.
+"""`make quick`: collect the tests once, and share them among forks of the collecting process.
 
-Each process of pytest-xdist collects all tests for itself: of 40 s of processor time, 8 s (decision 0119). This plugin
-collects once and forks, which is safe as long as the tests are only imported, have started no thread and use no torch.
+Each worker of pytest-xdist collects all tests for itself, which took 8 s of 40 s of processor time (decision 0119).
+This plugin collects once and forks, which is safe as long as the tests are only imported, have started no thread and
+use no torch.
 `python -m pytest -p tests.forks --forks 5 ...`
 """
 
@@ -16,17 +17,17 @@ import pytest
 
 from tests.conftest import scope_of
 
-_NUMBER = 4  # bytes of the number of a group in the pipe
+_NUMBER = 4  # bytes of a group's number in the pipe
 
 
 def pytest_addoption(parser):
-    """How many processes."""
+    """Add the option for the number of processes."""
     parser.addoption("--forks", type=int, default=0, help="share the tests among so many forks of this process")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session):
-    """Instead of pytest's own loop: fork, hand out the groups of tests one by one, and report what the forks say."""
+    """Replace pytest's own loop: fork, hand out the groups of tests one by one, and report what the forks send."""
     count = session.config.getoption("forks")
     if not count or session.config.option.collectonly or session.testsfailed:
         return None
@@ -45,7 +46,7 @@ def pytest_runtestloop(session):
 
 
 def _fork(session, todo, groups):
-    """(the end that reports come from, process id) of one fork."""
+    """Start one fork; returns the connection that its reports come from, and its process id."""
     here, there = multiprocessing.Pipe(duplex=False)
     if pid := os.fork():
         there.close()
@@ -57,10 +58,10 @@ def _fork(session, todo, groups):
 
 
 def _run(session, todo, groups, out: Connection):
-    """A fork's part: take a group, run its tests, send their reports, take the next one."""
+    """The work of a fork: take a group, run its tests, send their reports, take the next group."""
     config = session.config
     capture = config.pluginmanager.getplugin("capturemanager")
-    capture.stop_global_capturing()  # with the others it would write to one file
+    capture.stop_global_capturing()  # otherwise all forks would write to one file
     capture.start_global_capturing()
     os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(dir=os.environ["XDG_STATE_HOME"])
     config.pluginmanager.unregister(name="terminalreporter")
@@ -68,7 +69,7 @@ def _run(session, todo, groups, out: Connection):
     items = itertools.chain.from_iterable(groups[number] for number in _numbers(todo))
     ahead = next(items, None)
     while ahead is not None:
-        item, ahead = ahead, next(items, None)  # pytest ends only the fixtures that the next test does not need
+        item, ahead = ahead, next(items, None)  # so pytest ends only fixtures that the next test does not need
         out.send(("start", item.nodeid))
         config.hook.pytest_runtest_protocol(item=item, nextitem=ahead)
         out.send(("end", item.nodeid))
@@ -80,20 +81,20 @@ def _numbers(todo):
 
 
 class _Sender:
-    """A fork's plugin: its reports go to the process that collected."""
+    """A fork's plugin: sends its reports to the process that collected the tests."""
 
     def __init__(self, config, out: Connection):
         self._config, self._out = config, out
 
     def pytest_runtest_logreport(self, report):
-        if report.passed and report.when != "call":  # nobody counts or shows it
+        if report.passed and report.when != "call":  # these are neither counted nor shown
             return
         data = self._config.hook.pytest_report_to_serializable(config=self._config, report=report)
         self._out.send(("report", data))
 
 
 def _follow(session, forks):
-    """Report all that the forks say. A fork that is gone before its test has ended is a failure of that test."""
+    """Report everything that the forks send. If a fork ends before its test has ended, that test fails."""
     hook, config = session.config.hook, session.config
     running, left = {}, {item.nodeid: item for item in session.items}
     open_ends = list(forks)

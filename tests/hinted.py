@@ -1,7 +1,7 @@
-"""Every hint that a test meets is read as a command: a `muster` line in it names a command and options that it has.
+"""Checks each hint that a test produces: a `muster` line in it must name an existing command with existing options.
 
-`tests/dist/test_hints.py` types lines to their end; this reads each hint of an error, and each fix of a finding, that
-any other test makes, also of those that need a host or a full disk, which cannot be typed.
+`tests/dist/test_hints.py` types whole lines and runs them. This module reads each hint of an error, and each fix of a
+finding, that any other test makes, including those that need a host or a full disk and cannot be typed.
 """
 
 import re
@@ -11,18 +11,18 @@ from functools import cache
 from deploy.causes.finding import Finding
 from deploy.core.errors import DeployError
 
-# Up to where a sentence goes on: a comma at the end of a word, a bracket or a semicolon.
+# A command ends where the sentence continues: at a comma at the end of a word, a bracket or a semicolon.
 _COMMAND = re.compile(
     r"(?:^|(?<=[\s`(]))(?:muster|fab) ([a-z]+)((?: +(?:'[^']*'|\"[^\"]*\"|(?:[^\s`,;():]|[,:](?=\S))+))*)"
 )
-# Where the user's own program begins: what stands behind it is not ours.
+# Where the user's own program begins: the words after it are not ours.
 _PROGRAM = re.compile(r" (?:--|[\w./-]+\.(?:py|sh)|torchrun|python|accelerate|deepspeed|bash)(?= |$)")
 _OPTION = re.compile(r"(?<=\s)--[a-z][\w-]*")
 _met: set[tuple[str, str]] = set()
 
 
 def collect() -> None:
-    """Keep the hint of each error and the fix of each finding that is made from here on."""
+    """From now on, keep the hint of each error and the fix of each finding."""
     make, check = DeployError.__init__, Finding.__post_init__
 
     def made(self: DeployError, *words: object, **named: object) -> None:
@@ -38,7 +38,7 @@ def collect() -> None:
 
 
 def wrong_hints() -> list[str]:
-    """What is wrong with the hints since the last call."""
+    """The faults in the hints since the last call."""
     met = sorted(_met)
     _met.clear()
     return [f"{wrong}\n  error: {message}\n  hint: {hint}" for message, hint in met for wrong in _faults_of(hint)]
@@ -56,7 +56,7 @@ def _faults_of(hint: str) -> Iterator[str]:
 
 @cache
 def _options_of(command: str) -> frozenset[str] | None:
-    """The options of a command; None if there is none of that name."""
+    """The options of a command; None if there is no such command."""
     from deploy.commands.main import TREE
 
     found = TREE.get_command(None, command)

@@ -1,4 +1,4 @@
-"""Facts of a plain host, to be changed where a test needs another."""
+"""The facts of an ordinary host, for tests to change as needed."""
 
 from deploy.host.facts import HostFacts
 

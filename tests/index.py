@@ -1,4 +1,4 @@
-"""A package index of our own, for tests and benchmarks: a few packages, behind a password, on one address."""
+"""A package index for tests and benchmarks: a few packages, behind a password, on one address."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 LOGIN = "me:sesame-4715"
 _WHEEL = "Wheel-Version: 1.0\nGenerator: lab\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-# A build without any tool: what a package with only source needs is nothing.
+# A build backend that needs no tools, so a package with only source needs nothing else to build.
 _BACKEND = """
 import os, zipfile
 def build_wheel(folder, settings=None, metadata=None):
@@ -36,7 +36,10 @@ _PROJECT += 'build-backend = "backend"\nbackend-path = ["."]\n'
 def wheel(
     name: str, version: str, code: str, needs: str = "", more: Mapping[str, str] | None = None
 ) -> tuple[str, bytes]:
-    """A package of one module, as its file name and content. `needs`: a requirement of it. `more`: files of it."""
+    """A wheel with one module: its file name and contents.
+
+    `needs` is its requirement, `more` has further files.
+    """
     info, written = f"{name}-{version}.dist-info/", io.BytesIO()
     needed = f"Requires-Dist: {needs}\n" if needs else ""
     with zipfile.ZipFile(written, "w") as made:
@@ -50,7 +53,7 @@ def wheel(
 
 
 def source(name: str, version: str, code: str, before: str = "", needs: str = "") -> tuple[str, bytes]:
-    """The same as source alone; `before`: what its build does first."""
+    """The same package as a source archive only; `before` is code that its build runs first."""
     project = _PROJECT.format(name=name, version=version)
     files = {
         "pyproject.toml": project.replace("[build", f'dependencies = ["{needs}"]\n[build') if needs else project,
@@ -70,11 +73,10 @@ def source(name: str, version: str, code: str, before: str = "", needs: str = ""
 def serve(
     address: str, files: Mapping[str, bytes], login: str = LOGIN, certificate: Path | None = None
 ) -> Iterator[str]:
-    """Serve these files to whoever knows the login, if there is one; gives the address of the index, with it.
+    """Serve these files to whoever knows the login, if there is one; yields the index address, including the login.
 
-    certificate: to serve with TLS (tests/certificate.py).
-
-    A path is found as it is too, so that a folder's files can be served.
+    `certificate` makes it serve with TLS (tests/certificate.py). A file is also served at its plain path, so that a
+    folder's files can be served.
     """
     allowed = "Basic " + base64.b64encode(login.encode()).decode()
 

@@ -1,4 +1,4 @@
-"""`pip install .` as a user does it: a wheel from a copy of the code, in an environment of its own."""
+"""`pip install .` as a user does it: a wheel built from a copy of the code, in a new environment."""
 
 import os
 import shutil
@@ -13,7 +13,7 @@ HOME = Path(__file__).resolve().parents[1]
 
 
 def run(*command, cwd=None, **more):
-    """A command without what this shell's Python and Muster are told; gives what it did."""
+    """Run a command without this shell's variables for Python and Muster; returns the completed process."""
     variables = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "MUSTER_", "VIRTUAL"))
     }
@@ -21,7 +21,7 @@ def run(*command, cwd=None, **more):
 
 
 def wheel(folder):
-    """The wheel, built in `folder` from a copy, so that what setuptools leaves behind is not in the checkout."""
+    """Build the wheel in `folder` from a copy, so that setuptools leaves nothing behind in the checkout."""
     copy = folder / "copy"
     for name in ("deploy", "trainer", "muster", "requirements", "docs/how-to", "docs/tutorial"):
         shutil.copytree(HOME / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "*.whl"))
@@ -33,7 +33,7 @@ def wheel(folder):
 
 
 def install(made, home):
-    """The `muster` of a new environment at `home`, and the bytes it takes there beyond Python and pip."""
+    """Install into a new environment at `home`; returns its `muster`, and its size in bytes beyond Python and pip."""
     assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
     before = _size(home)
     done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", str(made))
@@ -42,7 +42,7 @@ def install(made, home):
 
 
 def install_beside(made, home):
-    """The `muster` of a new environment at `home`, with the libraries of this one: torch is not installed again."""
+    """Install into a new environment at `home` that uses this one's libraries: torch is not installed again."""
     assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
     done = run(str(home / "bin/pip"), "install", "--quiet", "--disable-pip-version-check", "--no-deps", str(made))
     assert done.returncode == 0, done.stderr
@@ -52,9 +52,9 @@ def install_beside(made, home):
 
 
 def beside(home, *packages):
-    """The programs of a new environment with these packages; torch and the other libraries are this one's.
+    """The programs of a new environment with these packages, which uses torch and the other libraries of this one.
 
-    Skips the test where pip cannot install them.
+    Skips the test if pip cannot install the packages.
     """
     assert run(sys.executable, "-m", "venv", str(home)).returncode == 0
     libraries = next(home.glob("lib/python*/site-packages"))
@@ -66,5 +66,5 @@ def beside(home, *packages):
 
 
 def _size(folder):
-    """Bytes of the files: what blocks they take differs from one file system to the next."""
+    """The bytes of the files; the size in disk blocks would differ between file systems."""
     return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())

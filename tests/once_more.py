@@ -1,8 +1,9 @@
-"""`make test`: all the tests, and then those that failed once more, alone. `python -m tests.once_more WORDS OF PYTEST`
+"""`make test`: run all tests, then the failed ones once more, alone. `python -m tests.once_more WORDS OF PYTEST`
 
-Thousands of tests on real processes share two cores. One that fails among them and passes alone has met a race, its own
-or Muster's: it is named on the last lines as FAILED ONCE, above them stands how, and somebody has it to mend. It does
-not throw away the other tests' answer. More than a few are no races, and nothing is tried again.
+Thousands of tests on real processes share two cores. A test that fails among them and passes alone has hit a race, of
+its own or in Muster: the last lines name it as FAILED ONCE, its failure is shown above them, and somebody has to fix
+it. It does not invalidate the results of the other tests. More than a few failures are no races, and nothing is
+repeated.
 """
 
 import json
@@ -16,7 +17,7 @@ _TESTS_FAILED = 1  # pytest's exit code
 
 
 def main(words: list[str]) -> int:
-    """Pytest's exit code: of the first time, or of the second where that decides."""
+    """Return pytest's exit code: of the first run, or of the second if there is one."""
     _FAILED.unlink(missing_ok=True)
     code = _pytest(words)
     failed = sorted(json.loads(_FAILED.read_text())) if code == _TESTS_FAILED and _FAILED.exists() else []

@@ -1,7 +1,7 @@
-"""What `muster export --to` prints, read as its models read it; and its pods as containers of this machine's Docker.
+"""Reads what `muster export --to` prints with its published models, and runs its pods as local Docker containers.
 
-A container gets what a pod would: its command and variables as Kubernetes expands them, its volumes, and the names of
-the others. What a JobSet's controller does is imitated for this alone: one pod for each index.
+A container gets what a pod would get: its command and variables as Kubernetes expands them, its volumes, and the names
+of the other pods. Of a JobSet's controller, only this is imitated: one pod for each index.
 """
 
 import re
@@ -19,7 +19,7 @@ _REFERENCE = re.compile(r"\$(\$|\(([A-Za-z_][A-Za-z0-9_]*)\))")
 
 
 def objects(text):
-    """The objects of the text by their kind, each held against its published model."""
+    """The objects of the text by their kind, each checked against its published model."""
     found = {each["kind"]: each for each in yaml.safe_load_all(text)}
     for kind, each in found.items():
         model = MODELS[kind].from_dict(each)
@@ -29,7 +29,7 @@ def objects(text):
 
 
 def _beyond(given, known, path=""):
-    """What is written that the model dropped: it takes unknown fields without a word."""
+    """The fields that the model dropped: it ignores unknown fields silently."""
     if isinstance(given, dict):
         if not isinstance(known, dict):
             return [path]
@@ -42,7 +42,7 @@ def _beyond(given, known, path=""):
 
 
 def pods(text, secrets=None):
-    """The containers of the text: for each pod its name among the others, its image, command, variables and mounts."""
+    """For each pod of the text: its name for the other pods, its image, command, variables and mounts."""
     found = objects(text)
     top = found.get("JobSet") or found["TrainingRuntime"]
     spec = top["spec"] if "JobSet" in found else top["spec"]["template"]["spec"]
@@ -74,7 +74,7 @@ def _of_job(name, replicated, trainer, secrets):
 
 
 def _of_torch_policy(trainer, first, index):
-    """What Kubeflow's torch policy gives a pod."""
+    """The variables that Kubeflow's torch policy gives a pod."""
     return {
         "PET_NNODES": str(trainer["numNodes"]),
         "PET_NPROC_PER_NODE": str(trainer["numProcPerNode"]),
@@ -92,12 +92,12 @@ def _value(each, env, index, secrets):
 
 
 def _expanded(text, env):
-    """The text as the kubelet expands it: `$(NAME)` is a variable, `$$` a dollar, and an unknown name stays."""
+    """The text as the kubelet expands it: `$(NAME)` is a variable, `$$` a dollar; an unknown name stays unchanged."""
     return _REFERENCE.sub(lambda found: "$" if found[1] == "$" else env.get(found[2], found[0]), text)
 
 
 def start(text, network, volume, secrets=None):
-    """Start the pods on Docker. `volume`: a folder here in the place of the claim. Returns their containers' names."""
+    """Start the pods on Docker; returns their containers' names. `volume` is a local folder in place of the claim."""
     started = []
     for number, (name, image, command, env, mounts) in enumerate(pods(text, secrets)):
         words = ["docker", "run", "--detach", "--name", f"{network}-{number}", "--network", network]

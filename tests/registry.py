@@ -1,7 +1,7 @@
-"""A registry for tests: a stand-in that speaks the Distribution project's pull API over TLS, and gives a single image.
+"""A registry for tests: it speaks the Distribution project's pull API over TLS, and serves a single image.
 
-It counts what each address gets, may give all of them together so many bytes a second (one way that they share), answer
-some addresses alone, and ask for tokens, which its own server gives to who has logged in.
+It counts the bytes that each address gets. It can limit the rate of all addresses together (one shared link), answer
+only some addresses, and require tokens, which its own server gives to whoever has logged in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _digest(data: bytes) -> str:
 
 
 def layer_of(size: int) -> bytes:
-    """A layer of so many bytes that do not compress, as a tar file."""
+    """A layer with this number of incompressible bytes, as a tar file."""
     packed, entry = io.BytesIO(), tarfile.TarInfo("noise")
     entry.size = size
     with tarfile.open(fileobj=packed, mode="w") as tar:
@@ -41,7 +41,7 @@ def layer_of(size: int) -> bytes:
 
 
 class Registry:
-    """Serves at `address` until the end of the `with`. `size`: bytes of the image, which do not compress."""
+    """Serves at `address` until the end of the `with`. `size`: the incompressible bytes of the image."""
 
     def __init__(self, address: str, folder: Path, size: int) -> None:
         self.certificate, key = folder / "registry.pem", folder / "registry.key"
@@ -65,7 +65,7 @@ class Registry:
         self.manifest = json.dumps(
             {"schemaVersion": 2, "mediaType": _MANIFEST, "config": about[0], "layers": about[1:]}
         ).encode()
-        # What each address got of blobs, and the headers Authorization that came from it.
+        # The bytes of blobs that each address got, and the Authorization headers that came from it.
         self.given, self.authorized = Counter[str](), dict[str, set[str]]()
         self.rate: int | None = None
         self.is_private, self.only = False, set[str]()
@@ -89,7 +89,7 @@ class Registry:
         self._server.server_close()
 
     def wait_for_room(self, size: int) -> None:
-        """Until the way that all share has carried so many bytes more."""
+        """Wait until the shared link has carried this number of bytes more."""
         if self.rate:
             with self._lock:
                 now = time.monotonic()
@@ -98,7 +98,7 @@ class Registry:
             time.sleep(wait)
 
     def token(self, authorization: str) -> str:
-        """A token for who has logged in; empty for others."""
+        """A token for whoever has logged in; empty for others."""
         login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         if authorization != f"Basic {login}":
             return ""
@@ -107,7 +107,7 @@ class Registry:
         return token
 
     def admits(self, address: str, authorization: str) -> bool:
-        """Whether this address gets anything."""
+        """Whether a request with this authorization is answered."""
         return not self.is_private or authorization.removeprefix("Bearer ") in self._tokens
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
@@ -163,6 +163,6 @@ class Registry:
                         self.wfile.write(piece)
 
             def log_message(self, *_: object) -> None:
-                """Nobody reads it."""
+                """Print nothing: nobody reads these lines."""
 
         return Handler

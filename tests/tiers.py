@@ -1,13 +1,13 @@
-"""Of the long tests, those that `make test` runs: the first test of a file, and each that holds a promise.
+"""Selects the long tests that `make test` runs: the first test of each file, and each that holds a promise.
 
-All of them keep two cores busy for more than an hour, and `make test` shall be over in 25 minutes. It runs the same
-tests each day, so that a red one is red because of a change. The first test of a file is the one that says most.
-`make test-all` runs all, and so does pytest without `--daily`. docs/decisions/0119 has what was measured.
+All of them together keep two cores busy for more than an hour, and `make test` should end within 25 minutes. It runs
+the same tests each day, so that a test that turns red does so because of a change. The first test of a file is the most
+telling one. `make test-all` runs all, and so does pytest without `--daily`. docs/decisions/0119 has the measurements.
 """
 
 from __future__ import annotations
 
-# These take minutes: `make test` runs none of the first, and of the others the first test alone.
+# These files take minutes: `make test` runs no test of the HEAVY ones, and only the first test of the FIRST_ALONE ones.
 HEAVY = tuple(
     f"tests/{name}.py"
     for name in (
@@ -24,12 +24,12 @@ LONG = ("tests/cluster/", "tests/dist/", "tests/image/", "tests/slurm/")
 
 
 def add_option(parser):
-    """`make test` asks for it."""
+    """Add the option that `make test` uses."""
     parser.addoption("--daily", action="store_true", help="of the long tests, the first of each file and the promises")
 
 
 def left_out(items):
-    """The long tests of a heavy file, and those that neither are the first of theirs nor hold a promise."""
+    """The long tests to leave out: those in heavy files, and others that are not the first and hold no promise."""
     files, others = set(), []
     for item in items:
         file = item.nodeid.partition("::")[0]
@@ -43,6 +43,6 @@ def left_out(items):
 
 
 def lines(counts):
-    """What was left out, in lines; `counts` by file."""
+    """Lines that report what was left out; `counts` has the number of tests by file."""
     rows = [f"{file}: {count}" for file, count in sorted(counts.items())]
     return [f"{sum(counts.values())} long tests; all of them: make test-all", *rows] if rows else []

@@ -1,8 +1,8 @@
-"""Type what a hint says: each command in it, to the letter, in the folder of the case.
+"""Type the commands of a hint exactly as written, in the folder of the test case.
 
-A command stands in backquotes, or begins with `muster` or another program. A piece of one (`--env-file x`,
-`-- train.py`) is for the line that was typed: it takes the place of the same option there, and `leave out --x` takes
-that one away.
+A command is in backquotes, or begins with `muster` or another program. A fragment of one (`--env-file x`, `--
+train.py`) applies to the line that was typed: it replaces the same option there, and `leave out --x` removes that
+option.
 """
 
 import json
@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 HOME = Path(__file__).resolve().parents[1]
-# No host is called so, and no engine answers there: a command that comes so far was understood.
+# No host has this name, and no engine answers there: a command that fails at this point was understood.
 NOWHERE, NO_ENGINE = "nowhere.invalid", "unix:///nowhere/docker.sock"
 _OUTSIDE = ("does not resolve", "no Docker engine answers", "latest: no such run")
 _LONGEST_S = 60
@@ -27,20 +27,20 @@ _PROGRAMS = "muster|export|printf|echo|sed|ls|pip|docker|ssh|sudo|touch|chmod"
 _BEGINS = re.compile(rf"(?:^|(?<=[\s`(]))(?:(?:[A-Z_]+=\S* )*(?:{_PROGRAMS}) |leave out (?=--)|--\w|-- )")
 _ENDS = re.compile(r"[`?]|: | \(|,? (?:lists|shows|prints|names|gives|stops|is the default|in this shell)\b|, and ")
 _ALTERNATIVES = re.compile(r"(?:;|,)? or (?=.)|; (?!then: )")
-# The words and the variables with which the last `muster` of a line of a shell was called.
+# Records the words and variables of the last `muster` call in a shell line.
 _CAUGHT = 'muster() { printf "%s\\0" "$@" >"$W/words"; env -0 >"$W/variables"; }; set -e; '
 
 
 @dataclass(frozen=True)
 class Said:
-    """What a command ended with."""
+    """The result of a command."""
 
     code: int
     text: str
 
     @property
     def error(self) -> str:
-        """The first line of its error; empty if it has none."""
+        """The line of its error message; empty if it has none."""
         return next((line for line in self.text.splitlines() if line.startswith("error: ")), "")
 
     @property
@@ -50,12 +50,12 @@ class Said:
 
     @property
     def is_read(self) -> bool:
-        """Whether the command did its work, or was understood and went out for it."""
+        """Whether the command succeeded, or was understood and failed only outside (no host, no engine)."""
         return self.code == 0 or any(words in self.text for words in _OUTSIDE)
 
 
 class Typist:
-    """Types `muster` commands as if it were installed: one process loads this checkout's code, a fork does each."""
+    """Types `muster` commands as if Muster were installed: one process loads this checkout's code, a fork runs each."""
 
     def __init__(self) -> None:
         self._server = subprocess.Popen(
@@ -65,7 +65,7 @@ class Typist:
         )  # fmt: skip
 
     def __call__(self, line: str, folder: Path) -> Said:
-        """What a line of a shell does in the folder; of its `muster` commands only the last one is done."""
+        """Run a shell line in the folder; only the last of its `muster` commands is run."""
         with tempfile.TemporaryDirectory() as name:
             ran = subprocess.run(
                 ["bash", "-c", _CAUGHT + line], cwd=folder, env={**os.environ, "W": name},
@@ -82,18 +82,18 @@ class Typist:
         return Said(*json.loads(self._server.stdout.readline()))
 
     def follow(self, typed: str, answer: Said, folder: Path) -> dict[str, Said]:
-        """What each command of the answer's hint did, by the command; behind one that is not ours, `typed` again."""
+        """Run each command of the answer's hint, and after a foreign one `typed` again; returns results by command."""
         lines = commands(answer, shlex.split(typed)[1:])
         return {line: self(line if "muster " in line else f"{line}; {typed}", folder) for line in lines}
 
     def close(self) -> None:
-        """End that process."""
+        """End the process that loaded the code."""
         self._server.communicate()
 
 
 def serve() -> None:
-    """Do each command of standard input, in a fork."""
-    sys.argv = ["muster", "--"]  # a script stands behind `--`: hints name it so from here on
+    """Run each command from standard input in a fork."""
+    sys.argv = ["muster", "--"]  # a script comes after `--`: from here on, hints name it this way
     from deploy.commands import main
 
     main.every_command()
@@ -132,7 +132,7 @@ def _do(words: list[str], folder: str, out: int) -> None:
 
 
 def _look_again() -> None:
-    """Let each module have what it reads, when it is loaded, from the command line and from the current folder."""
+    """Refresh what modules read from the command line and the current folder when they were loaded."""
     from deploy.core import program
     from deploy.run.files import folders
 
@@ -144,7 +144,7 @@ def _look_again() -> None:
 
 
 def commands(answer: Said, typed: list[str]) -> list[str]:
-    """The commands of a hint as lines of a shell."""
+    """The commands of a hint, as shell lines."""
     found = []
     for part in _ALTERNATIVES.split(answer.hint):
         steps = [line for step in part.split("; then: ") if (line := _line(step, answer, typed))]
@@ -179,7 +179,7 @@ def _line(part: str, answer: Said, typed: list[str]) -> str:
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words of the command itself, its name first, and those of the program behind it."""
+    """Split a line into the words of the command itself, its name first, and those of the program after it."""
     from deploy.commands.main import TREE
 
     command = TREE.get_command(None, words[0])
@@ -212,7 +212,7 @@ def _without(typed: list[str], option: str) -> list[str]:
 
 
 def _with(typed: list[str], piece: list[str]) -> list[str]:
-    """The typed words, in which the options and the script of the piece take the place of theirs."""
+    """The typed words, with the options and the script of the fragment in place of their own."""
     (options, script), (head, own_script) = _parts(piece), _parts(typed)
     for word in options:
         head = _without(head, word.partition("=")[0]) if word.startswith("--") else head

@@ -1,7 +1,7 @@
-"""How many words of docs/ are written by hand: python -m tests.words
+"""Counts the hand-written words of docs/: python -m tests.words
 
-Not counted: decisions, which have a limit of their own, pages and tables that python -m tests.reference makes, blocks
-of code, the addresses of links, and names of tests.
+Not counted: decisions, which have their own limit; pages and tables that python -m tests.reference makes; code blocks,
+link addresses, and names of tests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEFT_OUT = (
 
 
 def by_hand() -> Iterator[tuple[str, int]]:
-    """Each page that somebody writes, with its words."""
+    """Each hand-written page, with its number of words."""
     for page in sorted(DOCS.rglob("*.md")):
         name, text = page.relative_to(DOCS).as_posix(), page.read_text()
         if not name.startswith("decisions/") and (page not in MAKERS or _MADE_TABLE in text):
@@ -30,14 +30,14 @@ def by_hand() -> Iterator[tuple[str, int]]:
 
 
 def count(text: str) -> int:
-    """The words of a page: what has a letter or a digit, between blanks."""
+    """The number of words of a page: blank-separated texts with a letter or a digit."""
     for pattern in _LEFT_OUT:
         text = pattern.sub(" ", text)
     return sum(bool(re.search(r"\w", word)) for word in text.split())
 
 
 def main() -> None:
-    """A line a page, the longest last, and the sum."""
+    """Print a line for each page, the longest last, and the sum."""
     pages = sorted(by_hand(), key=lambda page: page[1])
     for name, words in pages:
         print(f"{words:6} {name}")

@@ -1,6 +1,7 @@
-"""A golden output: what a user sees, recorded in `tests/golden/outputs/`, and compared line by line.
+"""Golden outputs: what a user sees, recorded in `tests/golden/outputs/`, and compared line by line.
 
-`GOLDEN=write python -m pytest tests/golden` records anew. Do that in a commit of its own, which says what a user gains.
+`GOLDEN=write python -m pytest tests/golden` records them again. Do that in a separate commit, whose message says what a
+user gains.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from pathlib import Path
 
 OUTPUTS = Path(__file__).with_name("outputs")
 _SHOWN = 60
-# Words of recorded logs that no file of this checkout has (tests/unit/test_architecture.py).
+# Words in recorded logs that no file of this checkout may contain (tests/unit/test_architecture.py).
 _UNWANTED = (("/".join(("", "work", "")), "/folder/"), (".".join(("pypi", "org")), "index.example"))
 
 
 def hold(name: str, text: str) -> None:
-    """Compare with the recorded output of that name. Raises AssertionError with the lines that differ."""
+    """Compare a text with the recorded output of this name. Raises AssertionError with the lines that differ."""
     file, text = OUTPUTS / name, text.rstrip("\n") + "\n"
     for word, instead in _UNWANTED:
         text = text.replace(word, instead)

@@ -1,4 +1,4 @@
-"""Answers of three hosts that nobody recorded: healthy ones with one change, each for a cause of preflight."""
+"""Invented answers of three hosts: healthy ones with a single change, each for one cause of preflight."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def _resources(**more):
 
 
 def _card(place=1, **more):
-    """The host's card changed, beside a second one in a network of all hosts."""
+    """The host's card with these changes, and a second card in a network that all hosts share."""
     cards = facts(place)["interfaces"]
     second = {**cards["eth0"], "speed": 100_000, "addresses": [[f"10.1.0.{place + 1}", 24]]}
     return {"interfaces": {**cards, "eth0": {**cards["eth0"], **more}, "ib0": second}}
 
 
-# What is another on host b.
+# The change on host b, by a few words.
 _CHANGES = {
     "another Python": _software(python="3.12.1"),
     "another torch": _software(torch="2.12.0"),
@@ -39,12 +39,12 @@ _CHANGES = {
     "gloo sent to loopback": {"environment": {"GLOO_SOCKET_IFNAME": "lo"}},
     "its name leads to nobody": {"names": {**facts(1)["names"], "b": [["10.9.9.9", False, "b"]]}},
 }
-# From which host to which each call ends in this way.
+# The calls that fail, by a few words: from which host, to which host, and how.
 _CALLS = {
     "silence in one direction": ("b", "c", "dropped"),
     "the card of another host": ("c", "b", "wrong-card"),
 }
-# What the endpoint's name `head` is on each host; the second value: the address is its own.
+# The address of the endpoint's name `head` on each host; the second value: whether the address is the host's own.
 _NAMES = {
     "nobody knows the endpoint": {},
     "the endpoint is loopback elsewhere": {
@@ -53,7 +53,7 @@ _NAMES = {
     },
     "nobody has the endpoint's address": {host: [["10.0.0.9", False, "head"]] for host in HOSTS},
 }
-# Why host b gave no answers: the cause, as the commands on hosts know it, and their words.
+# Why host b gave no answers: the cause, as the commands on hosts report it, and their message.
 _SILENT = {
     "ssh-lost": "the connection ended while the host was looked at",
     "ssh-sessions": "the server opens no session",
@@ -77,7 +77,7 @@ _SILENT = {
 
 
 def made_up() -> dict[str, Answers]:
-    """By a few words each."""
+    """All the invented answers, each by the few words that describe it."""
     made = {words: answers(change={"b": change}) for words, change in _CHANGES.items()}
     slow = {host: _card(place, speed=1_000) for place, host in enumerate(HOSTS)}
     made["a faster card that is not used"] = answers(change=slow)

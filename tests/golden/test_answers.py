@@ -1,4 +1,4 @@
-"""What explain says of the failing lines of each recorded thread, and of an example of each cause."""
+"""The explanations of the failing lines of each recorded thread, and of an example of each cause."""
 
 from pathlib import Path
 
@@ -10,14 +10,14 @@ from tests.golden.held import hold
 EXAMPLES = Path(__file__).parents[1] / "unit/explain/examples.txt"
 
 
-def test_each_recorded_thread_has_its_answer():
+def test_the_explanation_of_each_recorded_thread_is_unchanged():
     blocks = []
     for thread in threads.load():
         blocks += [f"== {thread.source}", *lines_of(explain({"log": thread.text}))]
     hold("answers.txt", "\n".join(blocks))
 
 
-def test_each_example_of_a_cause_has_its_answer():
+def test_the_explanation_of_each_example_of_a_cause_is_unchanged():
     blocks = []
     for block in f"\n{EXAMPLES.read_text()}".split("\n=== ")[1:]:
         cause, text = block.split("\n", 1)

@@ -1,4 +1,4 @@
-"""Each command with its options and what they mean, whatever the layout of the help."""
+"""The help of each command: its options and what they mean, independent of the layout."""
 
 import re
 import subprocess
@@ -10,7 +10,7 @@ from tests.golden.held import hold
 
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
-# An option, its value, and its meaning; a line that goes on with the meaning stands deeper.
+# An option, its value, and its meaning; a deeper line continues the meaning.
 _OPTION, _MORE = re.compile(r"^ {2}(-\S.*?)(?: {2,}(.*))?$"), re.compile(r"^ {4,}(\S.*)$")
 
 
@@ -21,13 +21,13 @@ def printed(*words):
 
 
 def whole_help(name):
-    """All that a command's help says: a long one shows at first what people need first."""
+    """The complete help of a command: a long help first shows only the most needed options."""
     text = printed(name, "--help")
     return printed(name, "--help-all") if f"muster {name} --help-all" in text else text
 
 
 def described(text):
-    """The help in lines: its words, and for each option one line with all that it means."""
+    """The help in lines: its text, and one line for each option with all of its meaning."""
     lines = []
     for line in filter(str.strip, text.splitlines()):
         option, more = _OPTION.match(line), _MORE.match(line)
@@ -40,7 +40,7 @@ def described(text):
     return lines
 
 
-def test_each_command_has_its_options_and_their_meaning():
+def test_the_help_of_each_command_is_unchanged():
     listed = printed("--list")
     names = re.findall(r"^ {2,}([a-z][a-z-]*)(?: {2,}|$)", listed, re.MULTILINE)
     assert len(names) > 20

@@ -1,4 +1,4 @@
-"""Which options exclude or need each other: what a user sees who types two of them, or has one in cluster.toml."""
+"""Options that exclude or need each other: what a user sees who types two of them, or has one in cluster.toml."""
 
 import shlex
 
@@ -11,7 +11,7 @@ from tests.typed import NOWHERE, Said
 
 HOSTS = f"-H {NOWHERE},b.invalid,c.invalid"
 FILE = '[[hosts]]\nname = "nowhere.invalid"\n[[hosts]]\nname = "b.invalid"\n[[hosts]]\nname = "c.invalid"\n[job]\n'
-# The lines of a cluster.toml that lies in the folder, and what is typed there.
+# The lines of the cluster.toml in the folder, and the commands that are typed there.
 TYPED = {
     "": (
         # Slurm, or hosts
@@ -146,7 +146,7 @@ TYPED = {
 
 @pytest.fixture
 def type_here(tmp_path, monkeypatch, capsys):
-    """Type a line in the folder, in this process: its exit code, its error and its hint."""
+    """Returns a function: type a line in the folder, in this process; it returns exit code, error and hint."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
 
@@ -158,7 +158,7 @@ def type_here(tmp_path, monkeypatch, capsys):
     return type_it
 
 
-def test_what_two_options_say_that_exclude_or_need_each_other(tmp_path, monkeypatch, type_here):
+def test_the_refusals_of_conflicting_options_are_unchanged(tmp_path, monkeypatch, type_here):
     lines = []
     for number, (file, typed) in enumerate(TYPED.items()):
         folder = tmp_path / str(number)

@@ -1,4 +1,4 @@
-"""What is shown of the runs that earlier versions left: their list, their page, an explanation, as text and as JSON."""
+"""The output for runs of earlier versions: their list, page and explanation, as text and as JSON."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.golden.held import hold
 HOME = Path(__file__).resolve().parents[2]
 FAB = Path(sys.executable).with_name("fab")
 RUNS = ("run-v1", "run-v2", "run-hosts")
-# How a run broke on rack-2, by the cause in its outcome.
+# How a run failed on rack-2, by the cause in its outcome.
 ENDS = {
     "killed": "was killed by SIGKILL from outside (the kernel was not out of memory) at step 20",
     "host-out-of-memory": "was killed at step 20: its host ran out of memory",
@@ -43,7 +43,7 @@ ENDS = {
 
 
 class Text(HTMLParser):
-    """The words of a page, without its style and scripts."""
+    """The text of a page, without its style and scripts."""
 
     def __init__(self, source):
         super().__init__()
@@ -63,7 +63,7 @@ class Text(HTMLParser):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of the checkout, with the recorded runs in its folder of runs."""
+    """A copy of the checkout, with the recorded runs in its runs/ folder."""
     for name in ("deploy", "muster", "trainer", "fabfile.py", "pyproject.toml", "images"):
         (tmp_path / name).symlink_to(HOME / name)
     for name in RUNS:
@@ -72,7 +72,7 @@ def checkout(tmp_path):
 
 
 def said(checkout, *words):
-    """What a command prints, with its code; of where it ran, `.` alone."""
+    """What a command prints, with its exit code; the folder where it ran is shown as `.`."""
     known = {**os.environ, "TZ": "UTC", "COLUMNS": "120", "XDG_STATE_HOME": f"{checkout}/state"}
     done = subprocess.run([FAB, *words], cwd=checkout, env=known, capture_output=True, text=True, timeout=120)
     text = f"{done.stdout}{done.stderr}".replace(f"{checkout}/", "./").replace(str(HOME), ".")
@@ -101,7 +101,7 @@ def test_each_cause_of_an_end_is_explained(checkout):
     hold("ends.txt", "\n".join(blocks))
 
 
-def test_pages_of_recorded_runs_have_their_words(checkout):
+def test_the_text_of_the_pages_of_recorded_runs_is_unchanged(checkout):
     blocks = []
     for name in RUNS:
         blocks.append(said(checkout, "report", "--run", name))
@@ -110,7 +110,7 @@ def test_pages_of_recorded_runs_have_their_words(checkout):
     hold("pages.txt", "\n".join(blocks))
 
 
-def test_without_colours_the_same_words_are_there(checkout, monkeypatch):
+def test_the_same_words_are_printed_without_colours(checkout, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     colourful = said(checkout, "explain", "nowhere")
     monkeypatch.setenv("NO_COLOR", "1")

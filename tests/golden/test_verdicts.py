@@ -1,4 +1,4 @@
-"""What preflight says of recorded draws (clusters with one to three faults), of recorded GPUs, of made-up answers."""
+"""The verdicts on recorded draws (clusters with one to three faults), on recorded GPUs and on invented answers."""
 
 from deploy.preflight import judge
 from deploy.report import preflight_text
@@ -9,12 +9,12 @@ from tests.golden.made_up import made_up
 
 
 def shown(words, verdict, backend):
-    """A verdict as text, then its causes as `--json` has them: the text of a warning does not name its cause."""
+    """A verdict as text, then its causes as in `--json`, because the text of a warning does not name its cause."""
     found = [f"json    {each['level']}: {each['cause']}" for each in verdict.json()["findings"]]
     return [f"== {words}", *preflight_text.lines_of(verdict, backend), *found]
 
 
-def test_each_recorded_draw_has_its_verdict():
+def test_the_verdict_on_each_recorded_draw_is_unchanged():
     blocks = []
     for entry in recorded.load():
         if entry["answers"]:
@@ -24,7 +24,7 @@ def test_each_recorded_draw_has_its_verdict():
     hold("verdicts.txt", "\n".join(blocks))
 
 
-def test_each_recorded_fault_of_gpus_has_its_verdict():
+def test_the_verdict_on_each_recorded_gpu_fault_is_unchanged():
     blocks = []
     for case in gpu_hosts.CASES:
         verdict, _ = gpu_hosts.tried(case, 2, 0)
@@ -32,6 +32,6 @@ def test_each_recorded_fault_of_gpus_has_its_verdict():
     hold("gpu_verdicts.txt", "\n".join(blocks))
 
 
-def test_each_made_up_fault_has_its_verdict():
+def test_the_verdict_on_each_invented_fault_is_unchanged():
     blocks = [line for words, seen in made_up().items() for line in shown(words, judge(seen), "gloo")]
     hold("made_up_verdicts.txt", "\n".join(blocks))

@@ -1,4 +1,4 @@
-"""docs/reference/, from the tables of the code.
+"""Makes docs/reference/ from the tables of the code.
 
-python -m tests.reference      writes the pages; tests/unit/test_reference.py finds one that is out of date
+python -m tests.reference      writes the pages; tests/unit/test_reference.py reports one that is out of date
 """

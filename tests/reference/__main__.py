@@ -1,4 +1,4 @@
-"""`python -m tests.reference`: write each page that is made from a table of the code."""
+"""`python -m tests.reference` writes each page that is made from a table of the code."""
 
 from .pages import MAKERS
 

@@ -1,4 +1,4 @@
-"""docs/reference/causes.md, from the table of causes (deploy/causes/)."""
+"""Makes docs/reference/causes.md from the table of causes (deploy/causes/)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ entry here is its likeliest cause.
 
 
 def causes_page() -> str:
-    """The page: a section a theme, an entry a cause."""
+    """The page, with a section for each theme and an entry for each cause."""
     parts = [HEAD]
     for section in SECTIONS:
         parts += [f"## {section.title}\n"] * bool(section.title) + [f"{section.intro}\n"] * bool(section.intro)

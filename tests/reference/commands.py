@@ -1,4 +1,4 @@
-"""docs/reference/commands.md, from the tree of commands (deploy/commands/)."""
+"""Makes docs/reference/commands.md from the tree of commands (deploy/commands/)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ same, with what each option means; so does [options.md](options.md).
 
 
 def commands_page() -> str:
-    """A section a group of the help, and in it a part a command."""
+    """The page, with a section for each group of the help, and a part for each command in it."""
     commands = {each.name: each for each in main.every_command()}
     parts = [HEAD]
     for title, modules in main._GROUPS.items():
@@ -26,7 +26,7 @@ def commands_page() -> str:
 
 
 def describe_command(command: Command) -> str:
-    """What the help says of a command: what it does, an example, its exit codes, the names of its options."""
+    """The part about a command, from its help: what it does, an example, its exit codes, the names of its options."""
     does, _, rest = (command.help or "").partition("Example:\n")
     example = rest.partition("Exit codes:\n")[0]
     codes = [f"`{code}` {meaning}" for code, meaning in codes_of(command).items()]
@@ -56,7 +56,7 @@ def _flags(command: Command) -> set[str]:
 
 
 def codes_of(command: Command) -> dict[int, str]:
-    """What each exit code of a command means, as its help says."""
+    """The meaning of each exit code of a command, from its help."""
     codes: dict[int, str] = {}
     for line in (command.help or "").partition("Exit codes:\n")[2].splitlines():
         code, _, meaning = line.strip().partition("  ")

@@ -1,14 +1,14 @@
-"""The events that a run leaves in ranks/rank-<r>.jsonl: a row each.
+"""The events that a run writes into ranks/rank-<r>.jsonl, one row each.
 
-docs/reference/run-folder.md is made from it (python -m tests.reference); tests/unit/test_contract.py compares it with
-what the code writes. Whoever adds an event adds its row.
+docs/reference/run-folder.md is made from this table (python -m tests.reference); tests/unit/test_contract.py compares
+it with the events that the code writes. Whoever adds an event adds its row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# By kind: who writes it (empty: a rank), and its fields beside `t`, `kind`, `rank` and `node`.
+# For each kind: who writes it (empty: a rank), and its fields in addition to `t`, `kind`, `rank` and `node`.
 EVENTS: Mapping[str, tuple[str, str]] = {
     "started": (
         "",

@@ -1,4 +1,4 @@
-"""docs/reference/exit-codes.md, from the codes of the commands, of a run's nodes, and the closed list of causes."""
+"""Makes docs/reference/exit-codes.md from the codes of commands, the verdicts of runs and the closed list of causes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SAID = {
 
 
 def exit_codes_page() -> str:
-    """The codes of commands, the verdicts of a run, and the causes of its end."""
+    """The page: the codes of commands, the verdicts of a run, and the causes of its end."""
     rows = [f"| `{code}` | {text} |" for code, text in sorted({**MEANINGS, **_SAID}.items())]
     verdicts = [f"| `{verdict}` | `{code}` |" for verdict, code in CODES.items()]
     parts = [HEAD + "\n".join(rows), "", "## The verdict of a run", "", _VERDICT, "", "| verdict | code |", "|---|---|"]

@@ -1,4 +1,4 @@
-"""docs/evidence/benchmarks.md, from benchmarks.csv beside it, into which `make bench` writes what it measured."""
+"""Makes docs/evidence/benchmarks.md from benchmarks.csv in the same folder, where `make bench` writes its results."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ compare a figure only with the one beside it: these are CPUs and gloo, torch 2.1
 
 
 def figures_page() -> str:
-    """A table a place, of the figures whose program this checkout has."""
+    """The page, with a table for each place, of the figures whose program is in this checkout."""
     with FIGURES.open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if is_there(row["benchmark"])]
     parts = [HEAD]

@@ -1,4 +1,4 @@
-"""`make map`: each file of the code, its first line, and the names of what it defines."""
+"""`make map` lists each file of the code, with its first line and the names that it defines."""
 
 import re
 import signal
@@ -8,12 +8,12 @@ from pathlib import Path
 
 _FIRST = re.compile(r'^(?:r?"""|# |// |{# |/\* )(.*?)(?:"""| -?#}| \*/)?$', re.MULTILINE)
 _NAME = re.compile(r"^ *(?:async )?(?:(?:def|class|function) +_*(\w+)|(\w+)\(\) *\{)", re.MULTILINE)
-# What a module keeps in names of its own: how long, how many, which.
+# Constants of a module: limits, numbers, choices.
 _CONSTANTS = re.compile(r"^((?:_?[A-Z][A-Z0-9_]*(?:, )?)+)(?:: [^=\n]+)? = ", re.MULTILINE)
 
 
 def main(folders: list[str]) -> None:
-    """Print the files of the folders: a line that says what is decided in each, below it what it defines, in order."""
+    """Print each file of the folders with a line that says what it decides, and below it the names that it defines."""
     for name in subprocess.check_output(["git", "ls-files", *folders], text=True).splitlines():
         text = Path(name).read_text() if name.endswith((".py", ".sh", ".js", ".html", ".css")) else ""
         if first := _FIRST.search(text):

@@ -1,4 +1,4 @@
-"""Two tables of names on their pages: variables of a node, events of a run."""
+"""Two tables within pages: the variables of a node, and the events of a run."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ END = "<!-- end of the table -->"
 
 
 def fill_in(page: str, source: str, table: str) -> str:
-    """The page with this table between the marks that name its source."""
+    """Return the page with this table between the marks that name its source."""
     before, begin, rest = page.partition(f"<!-- from the table of {source}: python -m tests.reference -->")
     _, _, after = rest.partition(END)
     return f"{before}{begin}\n{table}\n{END}{after}"
 
 
 def variables_table() -> str:
-    """A row a variable."""
+    """A table with a row for each variable."""
     rows = [f"| {_spans(names.split(', '))} | {meaning} |" for names, meaning in VARIABLES.items()]
     return "\n".join(["| name | meaning |", "|---|---|", *rows])
 
 
 def events_table() -> str:
-    """A row an event."""
+    """A table with a row for each event."""
     rows = [f"| `{kind}`{f' ({who})' * bool(who)} | {fields} |" for kind, (who, fields) in EVENTS.items()]
     return "\n".join(["| kind | more fields |", "|---|---|", *rows])
 

@@ -1,4 +1,4 @@
-"""The reference pages of options and of the keys of cluster.toml, from the table of options (deploy/job/options.py)."""
+"""The reference pages for options and for cluster.toml's keys, from the table of options (deploy/job/options.py)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
 
 
 def options_page() -> str:
-    """The reference: a section an option, in the order of the alphabet."""
+    """The page, with a section for each option in alphabetical order."""
     return "\n".join([HEAD, *(section(name, ROWS[name]) for name in sorted(ROWS) if ROWS[name].helps)])
 
 
 def section(name: str, row: OptionRow) -> str:
-    """What the table says of one option."""
+    """The section about one option, from the table."""
     meanings: dict[str, list[str]] = {}
     for command, text in row.helps.items():
         meanings.setdefault(text, []).append(f"`{command}`")
@@ -47,14 +47,14 @@ def section(name: str, row: OptionRow) -> str:
 
 
 def rule_line(name: str, rule: Rule) -> str:
-    """Which others an option excludes or needs."""
+    """A line that names the options which this one excludes or needs."""
     what = condition(name, rule.terms, vars(FLAG)).removeprefix(f"{flag_of(name)}: ")
     where = f" ({', '.join(f'`{each}`' for each in rule.on.split() if each in ROWS[name].helps)})" if rule.on else ""
     return f"- {what}{where}: {rule.why}{f'; {rule.instead}' if rule.instead else ''}"
 
 
 def keys_table() -> str:
-    """The keys of [job]: what each means, how it is written, and whether a file is asked about it."""
+    """The table of the [job] keys: what each means, how it is written, and whether the user is asked about it."""
     rows = ["| key | option | meaning | written as | default | asked for |", "|---|---|---|---|---|---|"]
     for name in sorted(KEYS, key=lambda name: KEYS[name].name):
         key, row = KEYS[name], ROWS[name]
@@ -72,7 +72,7 @@ def keys_table() -> str:
 
 
 def split(help: str) -> tuple[str, str]:
-    """A meaning, and its default."""
+    """Split a help text into its meaning and its default."""
     found = _DEFAULT.search(help)
     meaning, default = (help[: found.start()] + found[2], found[1]) if found else (help, "")
     return re.split(r"; (?:several|repeatable)", meaning)[0], default

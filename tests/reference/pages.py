@@ -1,4 +1,4 @@
-"""Which pages are made, and by what."""
+"""The pages that are made, and the function that makes each."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from . import causes, commands, exit_codes, figures, names, options, python_api
 
 HOME = Path(__file__).resolve().parents[2]
 FOLDER = HOME / "docs/reference"
-# A checkout calls it `fab`, too; the pages have one name.
+# In a checkout the program is called `fab`, too; the pages use one name.
 _PROGRAM = re.compile(r"\bfab\b(?= [a-z-])")
 _LINK = re.compile(r"\]\(([\w-]+\.md)((?:#[^)\s]+)?)\)")
 
 
 @cache
 def find_page(name: str) -> Path:
-    """The page of that name, wherever it lies: texts of the code name a page by its name alone."""
+    """The page with this name in any folder: texts of the code name a page only by its name."""
     if any(page.name == name for page in MAKERS):
         return FOLDER / name
     return min((HOME / "docs").rglob(name), key=lambda page: len(page.parts))
 
 
 def place_links(text: str) -> str:
-    """The text, with each link to a page's name as a link from docs/reference/, and the command's own name."""
+    """Turn each link to a page's name into a link from docs/reference/, and `fab` into `muster`."""
     text = _PROGRAM.sub("muster", text)
     return _LINK.sub(lambda link: f"]({os.path.relpath(find_page(link[1]), FOLDER)}{link[2]})", text)
 

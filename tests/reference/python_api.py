@@ -1,6 +1,6 @@
-"""docs/reference/python-api.md, from the signatures and docstrings of what a program may import.
+"""Makes docs/reference/python-api.md from the signatures and docstrings of the modules that a program may import.
 
-The source is read and not imported: a page needs neither torch nor hosts.
+The source is parsed and not imported: making the page needs neither torch nor hosts.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Made from `deploy/api.py` and `muster/` by `python -m tests.reference`; do not e
 `from muster import Cluster` is for a program that starts runs; the other modules are for a training script. Each works
 alone, and `import muster` loads none of them. Names that begin with `_`, and modules that are not here, may change.
 """
-# By what is imported, the file, and the names of it that stay.
+# For each import line: its file, and the names of it that are stable.
 MODULES = {
     "from muster import Cluster, Run": ("deploy/api.py", ("Cluster", "Run", "Outcome", "RunFailed")),
     "from muster import Training": ("muster/training.py", ("Training",)),
@@ -31,7 +31,7 @@ MODULES = {
 
 
 def python_page() -> str:
-    """A section an import."""
+    """The page, with a section for each import."""
     parts = [HEAD]
     for title, (file, names) in MODULES.items():
         tree = ast.parse((HOME / file).read_text())
@@ -43,7 +43,7 @@ def python_page() -> str:
 
 
 def describe(node: ast.ClassDef | ast.FunctionDef) -> Iterator[str]:
-    """A class with its public methods and fields, or a function."""
+    """Describe a class with its public methods and fields, or a function."""
     if isinstance(node, ast.FunctionDef):
         yield from _described(node, node.name, "###")
         return

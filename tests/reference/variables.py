@@ -1,14 +1,14 @@
-"""What each node of a run gets in its environment: a row a variable, or a few with one meaning.
+"""The environment variables of each node of a run: a row for each variable, or for a few with one meaning.
 
-docs/reference/variables.md is made from it (python -m tests.reference); tests/unit/test_contract.py compares it with
-the code of both halves. deploy/run/environment.py gives them, and trainer/ reads them.
+docs/reference/variables.md is made from this table (python -m tests.reference); tests/unit/test_contract.py compares it
+with the code of both halves. deploy/run/environment.py sets the variables, and trainer/ reads them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# By the names, each as a node has it, with a value where that is fixed. Links are those of the page.
+# The key has the names as a node has them, with a value if that is fixed. Links are relative to the page.
 VARIABLES: Mapping[str, str] = {
     "PET_NNODES, PET_NPROC_PER_NODE, PET_NODE_RANK": "torchrun's own; their product is the planned world size",
     "PET_RDZV_BACKEND=c10d, PET_RDZV_ENDPOINT, PET_RDZV_ID, PET_RDZV_CONF": (

@@ -1,4 +1,4 @@
-"""The architecture holds: the order of the packages, one door for each library, sizes, words. See design.md."""
+"""Hold the architecture: import order of packages, one importer per library, sizes, names. See design.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from tests.sources import nodes, parsed, statements
 
 HOME = Path(__file__).resolve().parents[2]
-# A package imports only what stands before it. The backends `local`, `hosts` and `slurm` never import each other.
+# A package imports only packages listed before it. The backends `local`, `hosts` and `slurm` never import each other.
 DEPLOY = [
     "core",
     "causes",
@@ -35,10 +35,11 @@ DEPLOY = [
     "api",
     "fabric",
 ]
-# Modules directly in trainer/ stand in all of these; they and `node` start without torch.
+# Every package of the trainer may import the modules directly in trainer/; these modules and `node` start without
+# torch.
 TRAINER = ["node", "train"]
 
-# Which modules may import a library that opens a door to the outside.
+# For each library with effects outside the program: the modules that may import it.
 DOORS = {
     "rich": {"deploy/report/console", "deploy/report/live_view"},
     "click": {"deploy/commands/*"},
@@ -61,19 +62,19 @@ DOORS = {
         "trainer/node/probe/rehearsal*",
     },
 }
-# Words that leave open what a thing is.
+# Names that do not say what a thing is.
 UNTELLING = {"said", "told", "found", "one", "kept", "there"}
-# Nobody reads it from end to end: one looks up a row.
+# The table may be long: readers look up a row and never read it from end to end.
 THE_TABLE = "deploy/job/options.py"
 MOST_LINES, MOST_MEDIAN_LINES, MOST_FUNCTION_LINES = 450, 160, 70
 HAS_DOCSTRING = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# Files of a user or of a library, as our texts name them.
+# Files of a user or of a library that our comments and docstrings mention.
 OF_OTHERS = {
     *("train.py", "setup.py", "torch.py", "random.py", "utils.py", "version.py", "muster.py", "torch/version.py"),
     *("c10d_rendezvous_backend.py", "dynamic_rendezvous.py", "lightning/fabric/cli.py", "pytorch_pkg_helpers/cuda.py"),
     *("lib/my_recipe.py", "data/text.py"),
 }
-# In pieces, or this file would be the first to be found.
+# Split into pieces, because otherwise the search would find this file first.
 UNWANTED = (
     r"\bTO" r"DO\b",
     r"\bFIX" r"ME\b",
@@ -88,7 +89,7 @@ UNWANTED = (
 
 
 def python_files(*folders: str) -> list[Path]:
-    """All hand-written Python in these folders."""
+    """All Python files in these folders that are not empty."""
     return [path for folder in folders for path in sorted((HOME / folder).rglob("*.py")) if path.stat().st_size]
 
 
@@ -102,7 +103,7 @@ def name(path: Path) -> str:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """Whole dotted names a file imports, wherever in it, relative ones made whole."""
+    """The full dotted names that a file imports anywhere in it; relative imports are resolved."""
     names: set[str] = set()
     for node in statements(path):
         if isinstance(node, ast.Import):
@@ -115,7 +116,7 @@ def imported(path: Path) -> set[str]:
 
 
 def packages_crossed(top: str, order: list[str]) -> list[str]:
-    """Imports in `top` of a package that stands after the importer's own."""
+    """Imports below `top` of a package that comes after the importer's own in `order`."""
     crossed = []
     for path in python_files(top):
         own = path.relative_to(HOME / top).parts[0].removesuffix(".py")
@@ -135,7 +136,7 @@ def test_a_package_of_deploy_imports_only_those_before_it() -> None:
     assert not packages_crossed("deploy", DEPLOY)
 
 
-def test_what_is_sent_stands_on_what_comes_before_it() -> None:
+def test_a_package_of_send_imports_only_those_before_it() -> None:
     order, crossed = ["road", "folder", "image", "packages"], []
     for path in python_files("deploy/send"):
         own = path.relative_to(HOME / "deploy/send").parts[0]
@@ -150,8 +151,8 @@ def test_a_package_of_the_trainer_imports_only_those_before_it() -> None:
     assert not packages_crossed("trainer", TRAINER)
 
 
-def test_what_runs_beside_torchrun_starts_without_torch() -> None:
-    """Of node/launch the others import what does not need torch: a part of torchrun's process needs it."""
+def test_programs_next_to_torchrun_start_without_torch() -> None:
+    """Only the process of torchrun needs torch: other programs import only those modules of node/launch that do not."""
     with_torch = {
         name(path)
         for path in python_files("trainer/node/launch")
@@ -171,7 +172,7 @@ def test_a_folder_has_few_modules(top: str) -> None:
         assert len(modules) <= MOST_MODULES, f"{name(folder)}: {len(modules)} modules"
 
 
-def test_what_watches_a_script_imports_nothing_else_of_ours() -> None:
+def test_the_code_inside_a_scripts_ranks_imports_nothing_else_of_muster() -> None:
     """The script's ranks load it by its path, under another name (trainer/node/rank/site/sitecustomize.py)."""
     imports = {module for path in python_files("trainer/node/rank") for module in imported(path)}
     assert {module for module in imports if module.startswith("trainer.node.rank.")}
@@ -190,12 +191,12 @@ def test_the_halves_never_import_each_other_and_muster_neither(top: str, others:
 
 @pytest.mark.parametrize("top", TOPS)
 def test_imports_inside_a_package_are_relative(top: str) -> None:
-    """In a wheel, deploy/ and trainer/ have other names."""
+    """In a wheel, deploy/ and trainer/ lie below `muster`, so their dotted names differ."""
     own = re.compile(rf"^\s*(?:from|import) {top}\b", re.MULTILINE)
     assert not [name(path) for path in python_files(top) if own.search(path.read_text())]
 
 
-def test_unit_tests_lie_in_the_folder_of_the_package_they_hold() -> None:
+def test_unit_tests_are_in_the_folder_of_the_package_they_test() -> None:
     folders = {path.parent.name for path in (HOME / "tests/unit").glob("*/test_*.py")}
     assert folders <= {*DEPLOY, "trainer", "muster"}, "what is about several of them lies in tests/unit itself"
 
@@ -207,7 +208,7 @@ def test_the_laboratory_imports_neither_tests_nor_benchmarks() -> None:
 
 
 @pytest.mark.parametrize("library", DOORS)
-def test_only_its_door_imports_a_library(library: str) -> None:
+def test_only_the_listed_modules_import_a_library(library: str) -> None:
     users = {
         name(path).removesuffix(".py")
         for path in HALVES
@@ -226,14 +227,15 @@ def test_files_are_small(half: str) -> None:
     assert statistics.median(code) <= MOST_MEDIAN_LINES, "the files of a docstring alone do not make others small"
 
 
-# Folders that hold the rules of few modules; the others come to it. In commands/ each file is a group of the help.
+# Folders whose small modules were merged: a short module with only one user, in the same folder, belongs in that user.
+# In commands/ each file is a group of the help, so this rule does not apply there.
 MERGED = ("deploy/job", "deploy/report", "deploy/report/page", "deploy/commands")
 MOST_MODULES, LEAST_LINES = 15, 60
-# Names of classes there that another module has, too.
+# Class names in these folders that another module may use, too.
 SHARED_NAMES = {"Cluster", "Job"}
 
 
-def test_no_module_is_a_part_of_one_other() -> None:
+def test_no_short_module_has_only_one_user_in_its_folder() -> None:
     parts = []
     for folder in MERGED:
         modules = [path for path in sorted((HOME / folder).glob("*.py")) if path.name != "__init__.py"]
@@ -245,7 +247,7 @@ def test_no_module_is_a_part_of_one_other() -> None:
     assert not parts
 
 
-def test_a_public_class_name_is_of_one_module() -> None:
+def test_two_modules_never_define_the_same_public_class_name() -> None:
     homes: dict[str, set[str]] = {}
     for path in python_files("deploy"):
         for node in parsed(path).body:
@@ -256,7 +258,7 @@ def test_a_public_class_name_is_of_one_module() -> None:
 
 
 def may_be_long(path: Path) -> bool:
-    """Whether one function's first line and the next one's that is indented no deeper lie far enough apart."""
+    """Whether any function may be too long: compares its first line with the next `def` indented no deeper."""
     text = path.read_text()
     starts = [(text.count("\n", 0, at.start()), len(at[1])) for at in re.finditer(r"^( *)(?:async )?def ", text, re.M)]
     starts.append((text.count("\n"), 0))
@@ -275,7 +277,7 @@ def test_functions_are_short() -> None:
     assert not long
 
 
-def test_what_is_public_says_what_it_is() -> None:
+def test_public_functions_and_classes_have_docstrings() -> None:
     silent = []
     for path in HALVES:
         tree = parsed(path)
@@ -287,13 +289,13 @@ def test_what_is_public_says_what_it_is() -> None:
     assert not silent
 
 
-def test_the_first_line_of_each_file_is_whole_as_make_map_lists_it() -> None:
+def test_the_first_docstring_line_of_each_file_is_a_whole_sentence() -> None:
     first = {name(path): (ast.get_docstring(parsed(path)) or "").split("\n")[0] for path in HALVES}
     assert not {where: line for where, line in first.items() if line[-1:] not in (".", "?")}
 
 
 def bindings(path: Path) -> set[str]:
-    """The names that a file gives to variables, attributes, arguments, functions, classes and modules."""
+    """The names that a file gives to variables, attributes, arguments, functions, classes, imports and itself."""
     names: set[str | None] = set()
     for node in nodes(path):
         if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -310,7 +312,7 @@ def test_names_say_what_a_thing_is() -> None:
     assert not {path: names for path, names in bad.items() if names}
 
 
-def test_the_design_speaks_only_of_what_is_there() -> None:
+def test_the_design_page_mentions_only_files_that_exist() -> None:
     text = (HOME / "docs/develop/design.md").read_text()
     cited = re.findall(r"`((?:deploy|trainer|muster|tests|lab|docs|benchmarks)/[\w/.-]*)`", text)
     above, drawn = {0: ""}, []
@@ -325,7 +327,7 @@ def test_the_design_speaks_only_of_what_is_there() -> None:
     assert not [path for path, symbol in named if not re.search(rf"\b{symbol}\b", (HOME / path).read_text())]
 
 
-def test_a_text_names_no_module_that_is_gone() -> None:
+def test_comments_mention_only_modules_that_exist() -> None:
     files = [name(path) for path in (*HALVES, *OTHERS)]
     ends = {"/".join(file.split("/")[at:]) for file in files for at in range(file.count("/") + 1)}
     gone = []
@@ -338,7 +340,7 @@ def test_a_text_names_no_module_that_is_gone() -> None:
 
 
 def test_every_folder_of_tests_is_searched_for_tests(pytestconfig: pytest.Config) -> None:
-    """pytest passes over some names of folders: `dist` was one of them, and nobody saw that its tests did not run."""
+    """pytest skips folders with certain names: `dist` was one, and nobody noticed that its tests did not run."""
     names = {part for path in (HOME / "tests").rglob("test_*.py") for part in path.parent.relative_to(HOME).parts}
     passed_over = pytestconfig.getini("norecursedirs")
     assert not [name for name in sorted(names) if any(fnmatch(name, pattern) for pattern in passed_over)]
@@ -361,7 +363,7 @@ def test_no_unwanted_words() -> None:
         text = path.read_text(errors="replace")
         for pattern in UNWANTED:
             plain = re.sub(r"\(\?<!.*?\)|\\b|\\", "", pattern)
-            # Most files have none: to look for the plain word first takes a tenth of the time.
+            # Most files contain none: searching for the plain word first takes a tenth of the time.
             places = re.finditer(pattern, text) if plain in text else ()
             words += [f"{entry}:{text.count(chr(10), 0, at.start()) + 1}: {at[0]}" for at in places]
     assert not words

@@ -1,8 +1,9 @@
-"""How much code each part has: what stands only falls.
+"""Limit how much code each part has: the limits only fall.
 
-A unit is a node of the syntax tree without docstrings, or a word of another file outside comments: comments, layout and
-dense lines do not change it. To raise a number, name in the same commit what was removed for it; a new capability gets
-a line of its own. When a part has become smaller, `BUDGET=write pytest tests/unit/test_budget.py` lowers its number.
+A unit is a node of the syntax tree without docstrings, or a word outside comments in a file that is not Python, so
+comments, layout and dense lines do not change the count. To raise a limit, name in the same commit what was removed for
+it; a new capability gets a line of its own. When a part has become smaller, `BUDGET=write pytest
+tests/unit/test_budget.py` lowers its limit.
 """
 
 import ast
@@ -21,7 +22,7 @@ TABLE = Path(__file__).with_name("budget.txt")
 _OTHERS = {".sh", ".toml", ".js", ".html", ".css", ".jinja", ".yml", ".yaml"}
 _NO_CODE = (ast.expr_context, ast.operator, ast.unaryop, ast.cmpop, ast.boolop)
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-# How much a part may be above its number before this is red: a mend of a few lines needs no bargain.
+# How far a part may exceed its limit before this test fails, so that a fix of a few lines needs no negotiation.
 _ROOM = 1.005
 MOST_PARAMETERS = 8
 
@@ -32,7 +33,7 @@ def files(*suffixes):
 
 
 def units(path):
-    """The units of a file."""
+    """How many units a file has."""
     if path.suffix != ".py":
         lines = path.read_text(errors="replace").splitlines()
         return sum(len(line.split()) for line in lines if not line.lstrip().startswith(("#", "//", "/*", "*")))
@@ -41,13 +42,13 @@ def units(path):
 
 
 def budget():
-    """The number of each part."""
+    """The limit of each part, from budget.txt."""
     rows = (line.split() for line in TABLE.read_text().splitlines() if line and not line.startswith("#"))
     return {part: int(number.replace("_", "")) for part, number in rows}
 
 
 def counted():
-    """The units of each part that has a number: a folder, or a file that is a capability of its own."""
+    """How many units each part with a limit has now; a part is a folder, or a file that is a capability of its own."""
     parts, counts = budget(), Counter()
     for path in files(".py", *_OTHERS):
         for part in {str(path), *map(str, path.parents)} & parts.keys():
@@ -57,7 +58,7 @@ def counted():
 
 @pytest.fixture(scope="module")
 def counts():
-    """The units of each part; the table's numbers are lowered to them where that is asked for."""
+    """The units of each part; with BUDGET=write, the limits in the table are lowered to them."""
     now = counted()
     if os.environ.get("BUDGET") == "write":
         text = TABLE.read_text()
@@ -68,12 +69,12 @@ def counts():
     return now
 
 
-def test_what_stands_only_falls(counts):
+def test_no_part_exceeds_its_limit(counts):
     over = {part: (number, budget()[part]) for part, number in counts.items() if number > budget()[part] * _ROOM}
     assert not over, "units now, and allowed"
 
 
-def test_every_part_has_a_number(counts):
+def test_every_package_has_a_limit(counts):
     packages = {str(path.parent) for path in files(".py") if path.name == "__init__.py" and len(path.parts) == 3}
     assert {part for part in packages if part.startswith(("deploy/", "trainer/"))} <= counts.keys()
 
@@ -90,7 +91,7 @@ def test_a_function_has_few_parameters():
     assert not many
 
 
-def test_the_count_sees_code_and_no_words(tmp_path):
+def test_the_count_ignores_comments_and_docstrings(tmp_path):
     path = tmp_path / "a.py"
     path.write_text('"""Words."""\n\n# More words.\ndef add(a):\n    """Add."""\n    return a + 1\n')
     assert parsed(path)

@@ -1,4 +1,4 @@
-"""The contract, the control side and the trainer say the same: names, events, files, exit codes."""
+"""The contract page, the control side and the trainer agree on names, events, files and exit codes."""
 
 import ast
 import inspect
@@ -23,27 +23,27 @@ CONTRACT = "\n".join((HOME / "docs" / page).read_text() for page in PAGES)
 
 
 def section(title):
-    """The text below a heading of the contract."""
+    """The text below a heading of the contract pages."""
     return CONTRACT.split(f"## {title}", 1)[1].split("\n## ", 1)[0]
 
 
 def first_cells(text):
-    """What stands in back quotes in the first column of a table's rows."""
+    """The words in back quotes in the first column of a table."""
     rows = [row.split("|")[1] for row in text.splitlines() if row.startswith("| `")]
     return {name.split("=")[0] for row in rows for name in re.findall(r"`([^`]+)`", row)}
 
 
 def sources(folder):
-    """All the code of one half."""
+    """The Python sources of one half, by path."""
     return {path: path.read_text() for path in sorted((HOME / folder).rglob("*.py"))}
 
 
 def muster_names(text):
-    """The environment names of ours in a text."""
+    """The MUSTER_* environment names in a text."""
     return set(re.findall(r"\bMUSTER_[A-Z_]+\b", text)) - {"MUSTER_NAMES"}
 
 
-def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_round():
+def test_the_code_and_the_contract_have_the_same_environment_names():
     promised = {name for name in first_cells(section("Environment a node gets")) if name.startswith("MUSTER_")}
     trainer = set().union(*(muster_names(text) for half in ("trainer", "muster") for text in sources(half).values()))
     assert trainer <= promised
@@ -52,7 +52,7 @@ def test_every_name_of_ours_in_the_code_is_in_the_contract_and_the_other_way_rou
 
 
 def resolved(text):
-    """A value of docker-compose.yml for a run r1, as compose resolves `${A:-x}`, `${A:+x}` and `${A}`."""
+    """A value of docker-compose.yml for the run r1, with `${A:-x}`, `${A:+x}` and `${A}` resolved as compose would."""
     given = {"MUSTER_RUN_ID": "r1", "MUSTER_RDZV_ID": "r1-1", "COMPOSE_PROJECT_NAME": "muster"}
     inner = re.compile(r"\$\{(\w+)(?::([-+])([^${}]*))?\}")
 
@@ -66,13 +66,13 @@ def resolved(text):
 
 
 def promised_to(name, rank):
-    """What the one builder of the node environment gives a node of that run."""
+    """The environment that the control side builds for one node of that run."""
     node = environment.Placement(name, rank, 3, 1, "eth0", 1)
     return environment.node_environment(node, environment.Rendezvous("master:29500", "r1-1"), "r1", "/muster/runs/r1")
 
 
 @pytest.mark.parametrize(("service", "rank"), [("master", 0), ("worker", 1)])
-def test_compose_gives_a_node_what_the_builder_gives_on_every_other_backend(service, rank):
+def test_compose_sets_the_same_node_environment_as_every_other_backend(service, rank):
     services = yaml.safe_load((HOME / "docker-compose.yml").read_text())["services"]
     given = {name: resolved(value) for name, value in services[service]["environment"].items()}
     by_script = {"PET_NNODES"} | ({"MUSTER_NODE", "PET_NODE_RANK"} if service == "worker" else set())
@@ -94,17 +94,17 @@ def test_compose_gives_a_node_what_the_builder_gives_on_every_other_backend(serv
     assert all(f"{name}=" in script for name in by_script - {"PET_NODE_RANK"})
 
 
-def test_the_builder_gives_what_the_contract_promises_and_nothing_else():
+def test_the_node_environment_has_only_names_of_the_contract():
     assert set(promised_to("master", 0)) <= first_cells(section("Environment a node gets"))
 
 
-def test_the_events_ranks_write_are_those_of_the_contract():
+def test_ranks_write_exactly_the_events_of_the_contract():
     promised = first_cells(section("Events"))
     written = set()
     for path in sources("trainer"):
         for call in nodes(path):
             if isinstance(call, ast.Call) and getattr(call.func, "attr", "") == "event":
-                written |= {call.args[0].value} if isinstance(call.args[0], ast.Constant) else set()  # it is passed on
+                written |= {call.args[0].value} if isinstance(call.args[0], ast.Constant) else set()  # passed on
     assert written == promised
 
 
@@ -122,14 +122,18 @@ def test_exit_codes_are_the_same_in_both_halves():
     assert control_errors.USAGE == trainer_errors.REFUSED
 
 
-def test_what_both_halves_take_for_an_idle_gpu_and_for_enough_checkpoints_is_the_same():
-    """The control side and a node that waits judge the same GPU; a user of `muster.Training` may know the trainer."""
+def test_both_halves_agree_on_idle_gpu_memory_and_on_how_many_checkpoints_to_keep():
+    """The control side and a waiting node judge the same GPU; a user of `muster.Training` may know the trainer."""
     assert host_gpus.UNSEEN_MIB << 20 == reservation._IDLE_BYTES
     assert inspect.signature(Training).parameters["keep"].default == Config().keep
 
 
-def test_a_variable_that_compose_gives_empty_is_asked_for_its_value():
-    """In containers on this machine, each of these is there: what only asks whether it is takes it for given."""
+def test_the_trainer_reads_the_value_of_variables_that_compose_may_leave_empty():
+    """Compose sets each of these variables, maybe to the empty text.
+
+    So in a container on this machine each of them exists, and a program that only tests whether the variable exists
+    would take it for set.
+    """
     names = set(
         re.findall(r"^ +(MUSTER_[A-Z_]+): \$\{\1:-\}$", (HOME / "docker-compose.yml").read_text(), re.MULTILINE)
     )

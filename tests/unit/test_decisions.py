@@ -1,4 +1,4 @@
-"""docs/decisions/: 40 pages, 12,000 words at most, all in the index; each reference to a decision leads to one."""
+"""docs/decisions/ has at most 40 pages and 12,000 words, all in the index; each reference leads to a page."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ HOME = Path(__file__).resolve().parents[2]
 FOLDER = HOME / "docs/decisions"
 PAGES = {page.name[:4]: page for page in sorted(FOLDER.glob("[0-9]*.md"))}
 MOST_PAGES, MOST_WORDS = 40, 12_000
-# `decision 0011`, `docs/decisions/0057, 0139`, the name of a page, and links such as `decisions [0057](`.
+# Matches `decision 0011`, `docs/decisions/0057, 0139`, the name of a page, and links such as `decisions [0057](`.
 REFERENCE = re.compile(r"[Dd]ecisions?(?:/|\s+\[?)(\d{4})((?:(?:, | and )\d{4})*)(-[\w-]+\.md)?")
 PLACES = (
     "deploy",
@@ -23,12 +23,12 @@ PLACES = (
     "rack",
 )
 TEXTS = {".md", ".py", ".sh", ".toml", ".yml", ".html", ".txt", ".in"}
-# What others wrote: recorded outputs, and odd answers of hosts.
+# Texts that others wrote: recorded outputs, and malformed answers of hosts.
 OTHERS = ("tests/golden/", "tests/hostile/fuzz/corpus/")
 
 
 def texts():
-    """Each text of ours that may name a decision, with its path in the checkout."""
+    """Yield each of our own texts that may name a decision, after its path in the checkout."""
     files = [path for path in HOME.iterdir() if path.is_file()]
     files += [path for place in PLACES for path in (HOME / place).rglob("*")]
     for path in files:
@@ -44,7 +44,7 @@ def test_there_are_at_most_40_and_each_begins_with_its_number():
 
 
 def test_they_can_be_read_in_an_hour():
-    """What was measured and weighed is in the log."""
+    """Measurements and rejected alternatives are in the log, to which each page links."""
     words = {page.name: len(page.read_text().split()) for page in [FOLDER / "README.md", *PAGES.values()]}
     assert sum(words.values()) <= MOST_WORDS, words
     assert not [name for name, page in PAGES.items() if f"log.md#{name}" not in page.read_text()]

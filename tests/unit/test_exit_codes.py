@@ -1,4 +1,4 @@
-"""Exit codes have names, and one home in each half."""
+"""Exit codes have names, which one file in each half defines."""
 
 import ast
 import re
@@ -10,11 +10,11 @@ from tests.sources import nodes, parsed
 
 ROOT = Path(__file__).resolve().parents[2]
 HOMES = {"deploy/core/errors.py", "muster/errors.py"}
-# Sent to hosts as text of their own, or run by their path: they import nothing of ours.
+# These are sent to hosts as text, or run by their path, so they import nothing of ours.
 FOREIGN = {"trainer/node/launch/launcher.py", "trainer/node/probe/rehearsal.py"}
-# grep's.
+# This file checks the exit codes of grep.
 FOREIGN |= {"deploy/local/within.py"}
-# An engine has the codes of engines and shells; a host gets it without the rest.
+# The bare engine uses the exit codes of engines and shells, and it is sent to a host without the rest of Muster.
 FOREIGN |= {f"deploy/engine/bare/{name}.py" for name in ("keeper", "main", "processes")}
 FOREIGN |= {f"deploy/preflight/probe/{name}.py" for name in ("probe", "facts")}
 FILES = [path for half in ("deploy", "trainer", "muster") for path in sorted((ROOT / half).rglob("*.py"))]
@@ -26,13 +26,13 @@ def _is_code(node: ast.expr) -> bool:
 
 
 def _numbers(node: ast.expr) -> list[int]:
-    """Numbers other than 0, which every program means the same by."""
+    """The numbers in an expression, without 0, which means the same to every program."""
     values = (part.value for part in ast.walk(node) if isinstance(part, ast.Constant))
     return [value for value in values if type(value) is int and value]
 
 
 def _mains(path: Path) -> list[ast.FunctionDef]:
-    """The functions whose result a process exits with: `main`, and those that it returns the result of."""
+    """The functions whose result is the process's exit code: `main`, and those whose result `main` returns."""
     functions = [node for node in nodes(path) if isinstance(node, ast.FunctionDef)]
     names, mains = {"main"}, list[ast.FunctionDef]()
     while more := [each for each in functions if each.name in names and each not in mains]:
@@ -49,7 +49,7 @@ def _returned(function: ast.FunctionDef) -> list[ast.expr]:
 
 
 def _constants(path: Path) -> dict[str, ast.expr]:
-    """What the file itself binds to names, a name at a time or several."""
+    """The values that the file assigns to names at its top level, one name at a time or several."""
     pairs = []
     for node in (node for node in parsed(path).body if isinstance(node, ast.Assign)):
         target, value = node.targets[0], node.value
@@ -59,7 +59,7 @@ def _constants(path: Path) -> dict[str, ast.expr]:
 
 
 def _literals(path: Path) -> list[int]:
-    """Numbers that a code is compared with, or that a process exits with, or its main returns."""
+    """The numbers that an exit code is compared with, that a process exits with, or that its main returns."""
     own = _constants(path)
     left = [own.get(getattr(value, "id", ""), value) for main in _mains(path) for value in _returned(main)]
     numbers = [number for value in left if isinstance(value, ast.Constant) for number in _numbers(value)]
@@ -72,13 +72,13 @@ def _literals(path: Path) -> list[int]:
     return numbers
 
 
-def test_no_module_has_an_exit_code_of_its_own() -> None:
+def test_no_module_defines_its_own_exit_code() -> None:
     files = [path for path in FILES if re.search(r"code\b|exit\(|def main", path.read_text())]
     numbers = {str(path.relative_to(ROOT)): _literals(path) for path in files}
     assert not {name: own for name, own in numbers.items() if own and name not in HOMES | FOREIGN}
 
 
-def test_both_halves_mean_the_same() -> None:
+def test_both_halves_give_the_same_meaning_to_each_exit_code() -> None:
     shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
     assert [getattr(deploy, name) for name in shared] == [getattr(trainer, name) for name in shared]
     assert deploy.USAGE == trainer.REFUSED

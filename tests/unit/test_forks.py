@@ -1,4 +1,4 @@
-"""The tests that forks share: each runs once, and a fork that dies hides nothing."""
+"""tests.forks shares the tests among forked processes: each runs once, and a fork that dies hides no test."""
 
 import subprocess
 import sys
@@ -13,7 +13,7 @@ DIES = "import os\ndef test_first(): os.kill(os.getpid(), 9)\ndef test_second():
 
 
 @pytest.mark.long
-def test_every_test_runs_once_and_a_fork_that_dies_is_a_failure_of_its_test_and_of_those_that_it_did_not_run(tmp_path):
+def test_every_test_runs_once_and_a_dead_fork_fails_its_test_and_those_it_did_not_run(tmp_path):
     files = {f"n{number}": COUNTS.format(str(tmp_path / "count")) for number in range(9)}
     for name, text in {**files, "fails": FAILS, "z_dies": DIES}.items():
         (tmp_path / f"test_{name}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""What outlives a command: this version's is read by every later one, and what a newer one wrote is refused by name."""
+"""Stored formats: each later version reads what this one wrote, and refuses by name what a newer one wrote."""
 
 import json
 import re
@@ -30,7 +30,7 @@ GOLDEN = HOME / "tests/golden"
 
 @pytest.fixture(params=["run-v1", "run-v2"])
 def run(request, tmp_path, monkeypatch):
-    """A copy of the run folder that a format left."""
+    """A copy of the run folder that a release with this format wrote."""
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     return Path(shutil.copytree(GOLDEN / request.param, tmp_path / "runs/2026-11-22-0454-line"))
 
@@ -39,7 +39,7 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_a_run_folder_of_every_format_is_read_whole(run):
+def test_a_run_folder_of_every_format_is_read_completely(run):
     (listed,) = ends.listing(run.parent, ())
     assert (listed.verdict, listed.step, listed.accuracy) == ("done", 6, 1.0)
     known = record.facts(run)
@@ -59,7 +59,7 @@ def on_hosts(tmp_path):
     return Path(shutil.copytree(GOLDEN / "run-hosts", tmp_path / "runs/golden-hosts"))
 
 
-def test_the_run_folder_of_a_script_on_hosts_is_read_whole(on_hosts, monkeypatch):
+def test_the_run_folder_of_a_script_on_hosts_is_read_completely(on_hosts, monkeypatch):
     (listed,) = ends.listing(on_hosts.parent, ())
     assert (listed.verdict, listed.step) == ("done", 30)
     assert record.facts(on_hosts)["hosts"] == ["rack-1", "rack-2"]
@@ -67,7 +67,7 @@ def test_the_run_folder_of_a_script_on_hosts_is_read_whole(on_hosts, monkeypatch
         first, second = sorted((on_hosts / folder).iterdir())
         assert all(read(line, 0.0)["t"] == line["t"] for line in (*lines(first), *lines(second)))
     assert events.of_metrics(lines(on_hosts / "metrics.jsonl")[-1], 0.0)["loss"] < 0.1
-    monkeypatch.setattr(provenance, "is_ours", lambda stored: True)  # the seal is of the user who made the folder
+    monkeypatch.setattr(provenance, "is_ours", lambda stored: True)  # the seal belongs to the user who made this folder
     known = code.read(on_hosts)
     assert (known.commit[:8], known.changed) == ("4050b9eb", ("train.py",))
     assert work.written(on_hosts) == work.FileTotals(1, 1877, "work"), "notes.txt is as sent.json has it"
@@ -76,14 +76,14 @@ def test_the_run_folder_of_a_script_on_hosts_is_read_whole(on_hosts, monkeypatch
         assert words in shown, words
 
 
-def test_a_run_folder_from_before_there_were_formats_is_read(run):
+def test_a_run_folder_without_a_format_number_is_read(run):
     known = json.loads((run / "record.json").read_text())
     del known["format"]
     (run / "record.json").write_text(json.dumps(known))
     assert record.find(run.name) == run
 
 
-def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_such(run):
+def test_a_run_folder_of_a_newer_muster_is_refused_and_listed_as_newer(run):
     known = json.loads((run / "record.json").read_text())
     (run / "record.json").write_text(json.dumps({**known, "format": formats.RUN_FOLDER + 1}))
     for use in (
@@ -118,7 +118,7 @@ def test_a_checkpoint_of_format_2_is_loaded_from_the_parts_of_two_ranks():
     assert {name: tuple(value.shape) for name, value in state["model"].items()} == shapes
 
 
-def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_older_one(tmp_path):
+def test_a_checkpoint_of_a_newer_muster_is_refused_not_skipped_for_an_older_one(tmp_path):
     for step in (6, 7):
         shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / f"step-{step:08d}")
     newer = tmp_path / "step-00000007/manifest.json"
@@ -131,14 +131,14 @@ def test_a_checkpoint_of_a_newer_muster_is_refused_and_not_passed_over_for_an_ol
     assert newer.exists()
 
 
-def test_a_format_that_is_no_number_is_damage(tmp_path):
+def test_a_checkpoint_whose_format_is_no_number_is_damaged(tmp_path):
     place = Path(shutil.copytree(GOLDEN / "checkpoint-v1/step-00000006", tmp_path / "step-00000006"))
     (place / "manifest.json").write_text(json.dumps({"format": "new"}))
     with pytest.raises(CheckpointError, match="damaged"):
         checkpoint.verify(place)
 
 
-def test_a_cluster_file_of_format_1_is_read_and_a_newer_one_refused_before_its_unknown_keys(tmp_path):
+def test_cluster_file_format_1_is_read_and_a_newer_format_is_refused_before_unknown_keys(tmp_path):
     assert len(from_file(GOLDEN / "cluster-v1.toml").hosts) == 3
     newer = tmp_path / "cluster.toml"
     newer.write_text('format = 2\n[fleet]\nname = "a"\n')
@@ -177,13 +177,13 @@ def image(labels, path="/muster"):
 
 
 @pytest.mark.parametrize("labels", [None, {model.CONTRACT_LABEL: str(model.CONTRACT + 1)}])
-def test_an_image_whose_trainer_is_of_another_muster_is_refused_with_the_command_that_mends_it(labels):
+def test_an_image_with_another_musters_trainer_is_refused_with_the_command_that_fixes_it(labels):
     with pytest.raises(UsageError, match="muster-trainer:gpu: its trainer belongs to another Muster") as refused:
         model.refuse_other_trainer(image(labels))
     assert "make image TARGET=gpu" in refused.value.hint
 
 
-def test_an_image_of_this_trainer_or_of_none_is_taken():
+def test_an_image_with_this_trainer_or_none_is_accepted():
     (spoken,) = re.findall(r'muster\.contract="(\d+)"', (HOME / "Dockerfile").read_text())
     assert spoken == str(model.CONTRACT)
     model.refuse_other_trainer(image({model.CONTRACT_LABEL: spoken}))

@@ -1,4 +1,4 @@
-"""docs/develop/glossary.md: the words that it gives up are printed nowhere, and stand on no page."""
+"""docs/develop/glossary.md: the words in its second table are never printed, and no page uses them."""
 
 import ast
 import re
@@ -12,12 +12,12 @@ HOME = Path(__file__).resolve().parents[2]
 GLOSSARY = HOME / "docs/develop/glossary.md"
 _, _, TABLE = GLOSSARY.read_text().partition("| not | but |\n|---|---|\n")
 GONE = [words for row in TABLE.splitlines() for words in row.split("|")[1].strip().split(", ")]
-# What others wrote, and what was said at its time.
+# The glossary itself, and the log, which keeps its words of the time.
 KEPT = {GLOSSARY, HOME / "docs/decisions/log.md"}
 
 
 def printed(path):
-    """Each text of a file that is no docstring."""
+    """Each string literal of a file that is not a docstring."""
     docs = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
     return [
         node.value
@@ -26,12 +26,12 @@ def printed(path):
     ]
 
 
-def test_there_are_words_to_look_for():
+def test_the_glossary_lists_words_to_avoid():
     assert len(GONE) > 8
 
 
 @pytest.mark.parametrize("half", ["deploy", "trainer", "muster"])
-def test_nothing_prints_a_word_that_is_given_up(half):
+def test_no_program_prints_a_word_to_avoid(half):
     found = {
         (path.relative_to(HOME).as_posix(), words)
         for path in sorted((HOME / half).rglob("*.py"))
@@ -42,7 +42,7 @@ def test_nothing_prints_a_word_that_is_given_up(half):
     assert not found
 
 
-def test_no_page_has_one():
+def test_no_page_uses_a_word_to_avoid():
     pages = [path for path in (*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md")) if path not in KEPT]
     assert len(pages) > 50
     found = {

@@ -1,4 +1,4 @@
-"""What gpu-check decides without a GPU: findings and their table, NCCL's and nvidia-smi's words."""
+"""What gpu-check decides without a GPU: findings, their table, and how it reads NCCL's and nvidia-smi's output."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from gpu_check.finding import MET, NOT_MET, NOT_TRIED, Done, Finding, judge, unt
 
 
 def done(*findings):
-    """A check with these findings."""
+    """A finished check with these findings."""
     return Done("hosts", "several hosts", 1.0, findings)
 
 
@@ -26,7 +26,7 @@ GOOD, BAD, LEFT = judge("sum", True, "6", "6"), judge("link", False, "never", "<
 @pytest.mark.parametrize(
     ("findings", "code"), [((GOOD,), 0), ((GOOD, LEFT), 0), ((GOOD, BAD), 1), ((BAD, LEFT), 1), ((), 0)]
 )
-def test_only_what_was_not_met_makes_the_exit_code_1(findings, code):
+def test_only_an_expectation_that_was_not_met_makes_the_exit_code_1(findings, code):
     assert finding.exit_code([done(*findings)]) == code
 
 
@@ -52,7 +52,7 @@ def test_json_has_every_finding_with_its_values():
     assert Finding(**output["checks"][0]["findings"][1]) == BAD
 
 
-def test_what_minutes_have_found_is_told_where_its_file_cannot_be_written(tmp_path, capsys):
+def test_the_report_is_printed_when_its_file_cannot_be_written(tmp_path, capsys):
     for place in ("nowhere/gpu-check.json", "."):
         assert not report([done(GOOD, BAD)], {"cores": 2}, 400.0, tmp_path / place), "a file there may be older"
         lines = capsys.readouterr().out.splitlines()
@@ -63,7 +63,7 @@ def test_what_minutes_have_found_is_told_where_its_file_cannot_be_written(tmp_pa
     assert json.loads((tmp_path / "gpu-check.json").read_text())["counts"][MET] == 1
 
 
-def test_every_check_says_what_it_is_and_how_long_it_may_take():
+def test_every_check_has_a_title_and_a_time_limit():
     for name in ORDER:
         check = module(name)
         assert check.TITLE
@@ -97,7 +97,7 @@ def test_a_second_interface_that_nccl_uses_is_seen():
         "NCCL WARN Multiple Ranks are using the same GPU/Partition. Set NCCL_MULTI_RANK_GPU_ENABLE=1 to enable",
     ],
 )
-def test_nccls_refusal_of_a_shared_gpu_is_known_before_and_since_2_30(words):
+def test_nccls_refusal_of_a_shared_gpu_is_recognised_before_and_since_2_30(words):
     assert hosts.REFUSAL.search(words)
 
 
@@ -110,27 +110,27 @@ SMI = "37, 1024, 310.5, 41, 1980, 2619\n"
     [
         ({**GPU, "memory_mhz": 2619}, SMI, MET),
         (GPU, SMI, NOT_MET),
-        (GPU, "37, 1024, 310.5, 41, 1980, [N/A]\n", MET),  # a GB10 tells neither its memory nor that clock
+        (GPU, "37, 1024, 310.5, 41, 1980, [N/A]\n", MET),  # a GB10 reports neither its memory nor that clock
         ({**GPU, "memory_mhz": 2619, "use_percent": 0}, SMI, NOT_MET),
         ({**GPU, "memory_mhz": 2619}, "", MET),
     ],
 )
-def test_telemetry_has_what_nvidia_smi_has_and_no_more_is_asked(gpu, said, state):
+def test_telemetry_must_report_everything_that_nvidia_smi_reports(gpu, said, state):
     assert telemetry.compared({"gpus": [gpu]}, said).state == state
 
 
-def test_a_gpu_that_telemetry_does_not_see_is_not_met_with_the_reason():
+def test_a_gpu_that_telemetry_misses_is_not_met_and_the_reason_is_given():
     unseen = telemetry.compared({"gpu_unseen": "Driver/library version mismatch"}, SMI)
     assert (unseen.state, "mismatch" in unseen.measured) == (NOT_MET, True)
     assert telemetry.compared({}, "").state == NOT_MET
 
 
 @pytest.mark.long
-def test_a_driver_that_hangs_where_no_signal_ends_it_holds_nothing_up(tmp_path, monkeypatch):
+def test_a_driver_that_hangs_and_ignores_signals_blocks_nothing(tmp_path, monkeypatch):
     hangs, began = tmp_path / "python", time.monotonic()
     hangs.write_text("#!/bin/sh\nexec sleep 6\n")
     hangs.chmod(0o755)
-    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)  # as a process in state D hears it
+    monkeypatch.setattr(subprocess.Popen, "kill", lambda _: None)  # like a process in state D, which no signal ends
     monkeypatch.setattr(sys, "executable", str(hangs))
     monkeypatch.setattr(schedule, "_LOOK_S", 0.2)
     with pytest.raises(subprocess.TimeoutExpired):
@@ -139,7 +139,7 @@ def test_a_driver_that_hangs_where_no_signal_ends_it_holds_nothing_up(tmp_path, 
     assert time.monotonic() - began < 3
 
 
-def test_what_stays_on_a_gpu_is_named():
+def test_processes_and_memory_left_on_a_gpu_are_named():
     before = {"pids": ["12"], "used_mib": [500, 3]}
     assert orphans.changes(before, {"pids": ["12"], "used_mib": [510, 3]}) == []
     assert orphans.changes(before, {"pids": ["12", "99"], "used_mib": [900, 3]}) == [
@@ -156,7 +156,7 @@ def test_torch_from_2_8_on_is_new_enough(version, good):
     assert (facts.release(version) >= facts.OLDEST_TORCH) == good
 
 
-def test_a_ratio_is_too_low_only_where_most_turns_say_so():
+def test_a_ratio_is_too_low_only_if_most_turns_are_too_low():
     assert turns.clearly_below([0.8, 0.82, 0.81, 0.85], 0.95)
     assert not turns.clearly_below([0.8, 0.99, 1.0, 1.02], 0.95)
 
@@ -170,12 +170,12 @@ def test_losses_are_compared_step_by_step_and_none_may_be_missing(losses, far):
 
 
 def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False, capability="9.0"):
-    """A machine with so many GPUs."""
+    """A machine with this number of GPUs and these tools."""
     torch = {"gpus": [{"capability": capability}] * gpus, "nccl": nccl, "triton": triton}
     return Bench({"torch": torch, "compilers": list(compilers), "packages": {}}, tmp_path, print)
 
 
-def test_a_node_sees_one_gpu_and_it_is_the_first_of_those_we_may_use(tmp_path, monkeypatch):
+def test_a_node_sees_only_the_first_gpu_that_we_may_use(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert bench(tmp_path).one_gpu() == {}
     assert bench(tmp_path, 2).one_gpu()["CUDA_VISIBLE_DEVICES"] == "0"
@@ -197,7 +197,7 @@ def test_torch_compile_needs_a_compiler_and_on_gpus_triton(tmp_path):
     assert "7.0" in why, "a Pascal card is no fault of ours"
 
 
-def test_an_unknown_check_is_refused_with_those_there_are(capsys):
+def test_an_unknown_check_is_refused_with_the_list_of_checks(capsys):
     with pytest.raises(SystemExit) as ended:
         main(["--only", "hots"])
     assert ended.value.code == 2

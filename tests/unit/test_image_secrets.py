@@ -1,6 +1,6 @@
-"""A company's certificates and package index reach an image's build, wherever pip reads them on this machine.
+"""A company's certificates and package index reach an image build, wherever pip reads them on this machine.
 
-docker is a double that notes its words, one a line.
+`docker` is a stub that writes its arguments to a file, one a line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ esac
 
 @pytest.fixture
 def build(tmp_path):
-    """Run images/packages.sh with the double; gives the words of `docker build`."""
+    """Run images/packages.sh with the stub; returns the arguments of `docker build`."""
     doubles = tmp_path / "doubles"
     doubles.mkdir()
     (doubles / "docker").write_text(DOCKER)
@@ -48,7 +48,7 @@ def build(tmp_path):
         ("a home/Library/Application Support/pip", "HOME"),
     ],
 )
-def test_pips_own_settings_are_handed_in_wherever_they_lie(build, tmp_path, folder, variable):
+def test_pips_settings_are_passed_to_the_build_from_every_folder_pip_reads(build, tmp_path, folder, variable):
     (tmp_path / folder).mkdir(parents=True)
     (tmp_path / folder / "pip.conf").write_text("[global]\nindex-url = https://index.example\n")
     words = build(**({variable: str(tmp_path / folder.partition("/")[0])} if variable else {}))
@@ -57,7 +57,7 @@ def test_pips_own_settings_are_handed_in_wherever_they_lie(build, tmp_path, fold
 
 
 @pytest.mark.parametrize("named", ["PIP_CERT", "pip.conf", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"])
-def test_the_certificates_that_a_deploy_hands_in_are_a_builds_too(build, tmp_path, named):
+def test_the_certificates_that_a_deploy_passes_on_reach_a_build_too(build, tmp_path, named):
     (tmp_path / "ca.pem").write_text("authority")
     (tmp_path / ".config/pip").mkdir(parents=True)
     (tmp_path / ".config/pip/pip.conf").write_text(

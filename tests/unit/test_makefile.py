@@ -1,4 +1,4 @@
-"""What is given to `make` is used, or refused before anything runs; its command is there in every folder."""
+"""A variable given to `make` is used, or refused before anything runs; `muster` starts in a folder of any name."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ HOME = Path(__file__).resolve().parents[2]
 
 
 def make(*words, **more):
-    """What `make -n` does with these words; it runs nothing."""
+    """Run `make -n` with these words: it prints the commands and runs none."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     line = ["make", "-n", *words]
     return subprocess.run(line, cwd=HOME, env={**variables, **more}, capture_output=True, text=True, check=False)
@@ -29,7 +29,7 @@ def make(*words, **more):
         (("HOSTS=a",), "HOSTS", "make help"),
     ],
 )
-def test_a_variable_that_a_target_does_not_take_is_refused_with_those_that_it_takes(words, unknown, hint):
+def test_a_variable_that_a_target_does_not_accept_is_refused_with_those_it_accepts(words, unknown, hint):
     done = make(*words)
     assert (done.returncode, done.stdout) == (2, "")
     assert f": {unknown}: not known" in done.stderr
@@ -50,20 +50,20 @@ def test_a_variable_that_a_target_does_not_take_is_refused_with_those_that_it_ta
         ("gpu-check", "ARGS=--x"),
     ],
 )
-def test_what_the_help_and_the_pages_name_is_taken(words):
+def test_every_variable_in_the_help_and_the_pages_is_accepted(words):
     done = make(*words)
     assert done.returncode == 0, done.stderr
 
 
-def test_a_variable_of_the_shell_is_nobodys_mistake_and_a_wrong_target_is_named_first():
+def test_shell_variables_are_ignored_and_a_wrong_target_is_reported_first():
     assert make("up", HOSTS="a,b", NODES="3").returncode == 0
     assert "No rule to make target" in make("upp", "HOSTS=a").stderr
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", ["My Projects", "mü ster", 'it\'s $HOME "here"', "deep/" * 60])
-def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_from_any(name, tmp_path):
-    """A kernel takes no blank in the path behind #!, and none that is long. A home may have a folder `deploy`."""
+def test_the_command_of_a_checkout_starts_from_a_folder_of_any_name_and_through_a_link(name, tmp_path):
+    """The kernel accepts no blank and no long path behind #!. A home may contain a folder `deploy`."""
     home = tmp_path / name
     (home / "requirements").mkdir(parents=True)
     for file in ("Makefile", "requirements/muster.py"):
@@ -72,11 +72,11 @@ def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_
     bin = home / ".venv/bin"
     bin.mkdir(parents=True)
     (bin / "python").symlink_to(sys.executable)
-    # From Python 3.13 on, an environment is where the link lies, not where it leads.
+    # From Python 3.13 on, the environment is the folder of the link, not the folder that the link leads to.
     shutil.copy(Path(sys.prefix, "pyvenv.cfg"), bin.parent)
     (bin.parent / "lib").symlink_to(Path(sys.prefix, "lib"))
     (home / ".venv/.ready").touch()
-    # `-o`: the environment itself is there.
+    # `-o`: make takes the environment for up to date.
     done = subprocess.run(
         ["make", "-o", ".venv/.ready", ".venv/bin/muster"], cwd=home, capture_output=True, text=True, check=False
     )
@@ -90,8 +90,8 @@ def test_the_command_of_a_checkout_starts_in_a_folder_of_any_name_and_by_a_link_
         assert shown.stdout.startswith("muster "), shown.stderr
 
 
-def test_what_a_user_has_set_for_pip_and_cd_breaks_no_target(tmp_path):
-    """`PIP_USER=1` refuses each install into an environment; `CDPATH` makes `$(cd ... && pwd)` two lines."""
+def test_a_users_pip_user_and_cdpath_break_no_target(tmp_path):
+    """With `PIP_USER=1`, pip installs into no environment; with `CDPATH`, `$(cd ... && pwd)` prints two lines."""
     (tmp_path / "seen.mk").write_text("seen:\n\t@env\n")
     variables = {**os.environ, "PIP_USER": "1", "CDPATH": "/tmp"}
     line = ["make", "-f", HOME / "Makefile", "-f", tmp_path / "seen.mk", "seen"]
@@ -101,8 +101,8 @@ def test_what_a_user_has_set_for_pip_and_cd_breaks_no_target(tmp_path):
 
 
 @pytest.mark.parametrize(("beside", "taken"), [("python3.12", "python3.12"), ("python3.9", "python3")])
-def test_where_python3_is_too_old_a_newer_one_beside_it_is_taken(beside, taken, tmp_path):
-    """Ubuntu 22.04 has 3.10 as `python3`, and many of its machines have another."""
+def test_if_python3_is_too_old_a_newer_python_on_the_path_is_used(beside, taken, tmp_path):
+    """Ubuntu 22.04 has Python 3.10 as `python3`, and many of its machines have a newer one, too."""
     for name in ("python3", beside):
         (tmp_path / name).write_text(f"#!/bin/sh\nexit {0 if name == taken != 'python3' else 1}\n")
         (tmp_path / name).chmod(0o755)

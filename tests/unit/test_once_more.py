@@ -1,4 +1,4 @@
-"""`make test`: what fails among thousands of tests and passes alone is named, and throws nothing away."""
+"""`make test` repeats failed tests alone: a test that then passes is reported, and the run still counts."""
 
 import subprocess
 import sys
@@ -19,7 +19,10 @@ def test_{name}():
 
 @pytest.fixture
 def tests(tmp_path, monkeypatch):
-    """Runs `make test` on tests that fail so many times before they pass: by name, the number; returns the code."""
+    """Returns a function: run `make test` on tests that fail this number of times (by name) before they pass.
+
+    It returns the exit code.
+    """
 
     def called(words):
         command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", ".", "-q", *words]
@@ -36,22 +39,22 @@ def tests(tmp_path, monkeypatch):
     return run
 
 
-def test_what_passes_alone_is_named_and_the_answer_is_green(tests, capsys):
+def test_a_test_that_passes_alone_is_reported_and_the_exit_code_is_0(tests, capsys):
     assert tests(good=0, race=1) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "FAILED ONCE test_race.py::test_race"
     assert (tests.times("good"), tests.times("race")) == (1, 2)
 
 
-def test_what_fails_again_is_red(tests, capsys):
+def test_a_test_that_fails_again_makes_the_exit_code_1(tests, capsys):
     assert tests(good=0, race=1, wrong=9) == 1
     assert "FAILED ONCE" not in capsys.readouterr().out
 
 
-def test_many_are_not_tried_again(tests):
+def test_many_failures_are_not_repeated(tests):
     assert tests(**{f"race{number}": 1 for number in range(6)}) == 1
     assert tests.times("race0") == 1
 
 
-def test_all_good_is_green_without_a_second_time(tests):
+def test_passing_tests_run_only_once(tests):
     assert tests(good=0) == 0
     assert tests.times("good") == 1

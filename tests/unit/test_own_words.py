@@ -1,6 +1,7 @@
-"""No program decides by its own sentences: ends and findings carry a cause, and words are for people.
+"""No program makes decisions from its own messages: ends and findings carry a cause; messages are for people.
 
-What other programs say may be searched, for they say it in no other way. Each such text stands here.
+A program may search the output of other programs, which offer nothing else. Each text that it searches for is listed
+here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pytest
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[2]
-# Of ssh, Docker, git, uv, the kernel, Python, torch, NCCL, nvidia-smi and exceptions.
+# Messages of ssh, Docker, git, uv, the kernel, Python, torch, NCCL, nvidia-smi and exceptions.
 OTHERS = {
     "no such container", "OCI runtime", "no such file", "docker run --help", "not responding", "tdio forwarding",
     "Too many authentication failures", "Permission denied", "partial success", "Offering public key:", "Too many",
@@ -25,7 +26,7 @@ OTHERS = {
     "Fatal Python error: ", "from multiprocessing.", "Download complete", "[GPU is lost]", "[GPU requires reset]",
     "fatal: Could not read from remote repository",
 }  # fmt: skip
-# Our own, in what is still to be written anew. It only falls.
+# Our own messages, in code that is still to be rewritten. This list only gets shorter.
 OURS = {
     "gpus --hosts ...", "its login shell did not begin", "{}: not found", "sent nothing for", " of the base",
     " and ", "in use", " preflight ", "it comes before", "ended with ", "write to ",
@@ -36,7 +37,7 @@ _SENTENCE = re.compile(r"[A-Za-z-]+ [a-z-]|^ [a-z]+ $")
 
 
 def texts(node: ast.AST) -> Iterator[str]:
-    """The literal texts of an expression; of a text that is put together, with {} for what is not literal."""
+    """The literal texts of an expression; in an f-string, {} stands for each part that is not literal."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield node.value
     elif isinstance(node, ast.JoinedStr):
@@ -47,7 +48,7 @@ def texts(node: ast.AST) -> Iterator[str]:
 
 
 def searched(program: Iterable[ast.AST]) -> Iterator[str]:
-    """The sentences for which a program looks in a text, or with which it compares one."""
+    """The sentences that a program looks for in a text, or compares a text with."""
     for node in program:
         found = list[str]()
         if isinstance(node, ast.Compare):
@@ -60,7 +61,7 @@ def searched(program: Iterable[ast.AST]) -> Iterator[str]:
         yield from filter(_SENTENCE.search, found)
 
 
-def test_no_program_decides_by_its_own_sentences() -> None:
+def test_no_program_decides_from_its_own_messages() -> None:
     own = {}
     for top in ("deploy", "trainer", "muster"):
         for path in sorted((HOME / top).rglob("*.py")):
@@ -79,10 +80,10 @@ def test_no_program_decides_by_its_own_sentences() -> None:
         'if text.startswith(("one or", "other")): pass',
     ],
 )
-def test_the_guard_sees_a_program_that_reads_its_own_words(line: str) -> None:
+def test_the_guard_detects_a_program_that_reads_its_own_messages(line: str) -> None:
     assert list(searched(ast.walk(ast.parse(line))))
 
 
 @pytest.mark.parametrize("line", ['"a" in words', 'text.startswith("--name")', 'text.split(" ")', '"a b" in ("a b",)'])
-def test_the_guard_lets_names_and_separators_be(line: str) -> None:
+def test_the_guard_allows_names_and_separators(line: str) -> None:
     assert not [text for text in searched(ast.walk(ast.parse(line))) if text != "a b"]

@@ -1,7 +1,7 @@
-"""The scripts that run on the control machine hold to what macOS has too: bash 3.2 and BSD's tools.
+"""The scripts that run on the control machine use only what macOS has too: bash 3.2 and the BSD tools.
 
-Nobody tried them on macOS. This finds what is known not to work there; tests/mac has what Linux can play of it.
-images/debian-base.sh and rack/ need Linux anyway.
+Nobody has tried them on macOS. These tests find constructs that are known not to work there; tests/mac imitates on
+Linux what it can of macOS. images/debian-base.sh and rack/ need Linux anyway.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ NOT_THERE = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("what", NOT_THERE)
-def test_a_script_of_the_control_machine_uses_nothing_that_macos_lacks(name, what):
+def test_a_script_for_the_control_machine_uses_nothing_that_macos_lacks(name, what):
     lines = (HOME / name).read_text().splitlines()
     found = [line for line in lines if not line.lstrip().startswith("#") and re.search(NOT_THERE[what], line)]
     assert found == []
 
 
-def test_what_gnu_alone_has_would_be_found():
+def test_the_patterns_find_constructs_that_only_gnu_tools_have():
     examples = (
         "mapfile -t x",
         "sed -i s/a/b/ f",

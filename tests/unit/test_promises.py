@@ -1,4 +1,4 @@
-"""tests/promises.md: each promise names tests that are there; of the pages, contract and causes none is lost."""
+"""tests/promises.md: each promise names tests that exist, and each page, contract part and cause has a row."""
 
 import re
 from functools import cache
@@ -11,13 +11,13 @@ PAGES = [*HOME.glob("*.md"), *(HOME / "docs").rglob("*.md"), HOME / "tests/promi
 
 
 def rows(text):
-    """The rows of its tables, without their heads."""
+    """The rows of a text's tables, without the table heads."""
     return [line for line in text.splitlines() if line.startswith("| ") and not line.startswith("| |")]
 
 
 @cache
 def headings(page):
-    """The headings and anchors of a page, as links name them."""
+    """The headings and anchors of a page, in the form that links use."""
     text = page.read_text()
     titles, anchors = re.findall(r"^#+ (.+)$", text, re.MULTILINE), re.findall(r'<a (?:id|name)="([^"]+)"', text)
     return set(anchors) | {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
@@ -27,7 +27,7 @@ def spans(text):
     return set(re.findall(r"`([^`]+)`", text))
 
 
-def test_every_row_names_tests_that_are_there():
+def test_every_row_names_tests_that_exist():
     assert len(rows(HELD)) > 150
     tests = {row: re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", row) for row in rows(HELD)}
     assert not [row for row, named in tests.items() if not named]
@@ -35,7 +35,7 @@ def test_every_row_names_tests_that_are_there():
     assert not [each for held in tests.values() for each in held if f"\ndef {each[1]}(" not in files[each[0]]]
 
 
-def test_every_place_that_a_page_links_to_is_there():
+def test_every_link_of_a_page_leads_to_an_existing_place():
     lacking = []
     for page in PAGES:
         for path, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
@@ -45,8 +45,8 @@ def test_every_place_that_a_page_links_to_is_there():
     assert not lacking
 
 
-def test_no_command_that_the_pages_show_and_no_part_of_the_contract_is_without_a_promise():
-    """Of the README also what is bold in its list: what it says first."""
+def test_every_command_on_the_pages_and_every_part_of_the_contract_has_a_promise():
+    """The same holds for the bold items in the README's first list, which are its main claims."""
     shown = [HOME / "README.md", *(HOME / "docs/tutorial").glob("*.md"), *(HOME / "docs/how-to").glob("*.md")]
     commands = {
         name
@@ -71,8 +71,8 @@ def test_every_figure_has_its_command():
     assert not {name for name in named if not list((HOME / "benchmarks").glob(f"{name}*"))}
 
 
-def test_every_cause_is_held_or_named_as_one_that_is_not():
-    """A golden output holds a cause whose entry it names."""
+def test_every_cause_is_tested_or_listed_as_not_tested():
+    """A golden output tests a cause if it names the cause's entry."""
     causes = set(re.findall(r"^### (\S+)$", (HOME / "docs/reference/causes.md").read_text(), re.MULTILINE))
     outputs = "\n".join(path.read_text() for path in (HOME / "tests/golden/outputs").glob("*.txt"))
     named = r"more:? +(?:fab|muster) explain ([a-z0-9-]+)$|^json    [a-z ]+: ([a-z0-9-]+)$"
@@ -83,7 +83,7 @@ def test_every_cause_is_held_or_named_as_one_that_is_not():
     assert causes - held == spans(UNHELD) & causes
 
 
-def test_each_score_of_the_readme_is_one_of_the_evidence():
+def test_each_score_in_the_readme_is_in_the_evidence():
     _, _, rest = (HOME / "README.md").read_text().partition("## Measured\n")
     scores = set(re.findall(r"\b\d+ of \d+\b", rest.partition("\n## ")[0]))
     evidence = "\n".join(file.read_text() for file in (HOME / "docs/evidence").iterdir())

@@ -1,4 +1,4 @@
-"""The Python API: what it loads, refuses and prints. tests/cluster/test_python_api.py runs it on hosts."""
+"""The Python API: what it imports, refuses and prints. tests/cluster/test_python_api.py runs it on hosts."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ muster.Nothing
 
 
 @pytest.mark.long
-def test_import_muster_loads_nothing_and_its_api_neither_fabric_nor_torch():
+def test_import_muster_loads_none_of_deploy_and_its_api_neither_fabric_nor_torch():
     done = python(LOADED)
     assert done.stdout == "[]\n[]\nTrue\n"
     assert "AttributeError" in done.stderr
 
 
 @pytest.mark.long
-def test_the_control_side_is_found_beside_a_users_package_of_that_name(tmp_path):
+def test_the_control_side_is_found_next_to_a_users_package_named_deploy(tmp_path):
     (tmp_path / "deploy").mkdir()
     (tmp_path / "deploy" / "__init__.py").write_text("OWNER = 'the user'")
     code = f"import sys; sys.path[:0] = [{str(tmp_path)!r}, {str(HOME)!r}]; import muster, deploy\n"
@@ -51,8 +51,8 @@ def test_the_control_side_is_found_beside_a_users_package_of_that_name(tmp_path)
     assert done.stdout == "muster.deploy.api the user\n", done.stderr
 
 
-def test_without_the_control_side_its_names_say_so(tmp_path):
-    """As in the ranks of a container."""
+def test_without_the_control_side_its_names_raise_an_error_that_says_so(tmp_path):
+    """The control side is missing, for example, in the ranks of a container."""
     shutil.copytree(HOME / "muster", tmp_path / "muster")
     done = python(f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import muster; muster.Cluster")
     assert "ImportError: the control side of Muster is not installed here" in done.stderr
@@ -70,7 +70,7 @@ def test_without_the_control_side_its_names_say_so(tmp_path):
         lambda cluster: cluster.run(""),
     ],
 )
-def test_what_a_command_refuses_is_an_exception_with_a_hint_and_prints_nothing(refused, capfd):
+def test_a_refusal_is_an_exception_with_a_hint_and_prints_nothing(refused, capfd):
     with pytest.raises(api.UsageError) as refusal:
         refused(api.Cluster("a,b"))
     assert refusal.value.code == USAGE
@@ -78,7 +78,7 @@ def test_what_a_command_refuses_is_an_exception_with_a_hint_and_prints_nothing(r
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_cluster_of_slurm_refuses_by_name_what_slurm_does_itself(tmp_path, monkeypatch):
+def test_a_slurm_cluster_refuses_what_slurm_does_itself(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     cluster = api.Cluster(slurm="me@login:22")
     assert cluster.hosts == ("login",)
@@ -99,7 +99,7 @@ def test_a_cluster_of_slurm_refuses_by_name_what_slurm_does_itself(tmp_path, mon
         assert refusal.value.hint
 
 
-def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
+def test_hosts_are_given_as_text_as_a_list_or_in_the_file(tmp_path):
     (tmp_path / "mine.toml").write_text('[[hosts]]\nname = "x"\n')
     assert api.Cluster("a, me@b:22").hosts == api.Cluster(["a", "me@b:22"]).hosts == ("a", "b")
     with pytest.raises(api.UsageError, match="yours to allow"):
@@ -110,7 +110,7 @@ def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
         api.Cluster("a,a")
 
 
-def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
+def test_deploy_accepts_every_option_except_those_the_api_sets_itself():
     cluster = api.Cluster("a")
     read = cluster._deploy_options
     assert read({"keep": ["/data"], "no_observe": True}) == Options("a", keep=("/data",), no_observe=True)
@@ -134,7 +134,7 @@ def test_a_notebook_shows_the_options_of_a_deploy():
     assert not {"hosts", "detach", "secret", "options"} & set(shown)
 
 
-def test_whoever_stops_reading_a_stream_ends_its_work():
+def test_closing_a_stream_ends_its_work():
     over_seen = threading.Event()
 
     def work(tell, over):
@@ -166,7 +166,7 @@ def test_warnings_go_to_the_logger_and_not_to_the_terminal(capfd, caplog):
     assert capfd.readouterr() == ("", "")
 
 
-def test_in_a_thread_signals_stay_the_programs_own():
+def test_in_a_thread_the_signal_handlers_are_left_alone():
     failed = []
 
     def work():

@@ -1,4 +1,4 @@
-"""docs/reference/ says what the code does: each page that is made from a table is as it would be made now."""
+"""docs/reference/ agrees with the code: each page made from a table is what the table would produce now."""
 
 from pathlib import Path
 
@@ -8,5 +8,5 @@ from tests.reference.pages import MAKERS
 
 
 @pytest.mark.parametrize("page", MAKERS, ids=lambda page: page.stem)
-def test_a_page_is_made_from_its_table(page: Path) -> None:
+def test_a_page_is_what_its_table_produces(page: Path) -> None:
     assert page.read_text() == MAKERS[page](), "python -m tests.reference writes it"

@@ -1,4 +1,4 @@
-"""What a release is made by: locks are read whole, an SBOM says where each part is from, and renewed pins are exact."""
+"""The tools of a release: locks are read completely, the SBOM says where each part is from, renewed pins are exact."""
 
 import json
 import re
@@ -41,19 +41,19 @@ def test_a_pin_is_loosened_and_then_exact_again_and_a_bound_stays():
     assert "zstd==1.0 ;" in renew.pin(text, {"click": "8.5.1"})
 
 
-def test_what_changed_is_told_a_line_each():
+def test_each_changed_pin_is_reported_on_its_own_line():
     before, after = {"a": "1", "b": "1", "c": "1"}, {"a": "1", "b": "2", "d": "3"}
     assert renew.tell_changes(before, after) == ["b 1 -> 2", "c 1 is gone", "d 3 is new"]
 
 
-def test_what_is_renewed_is_pinned_by_digest():
+def test_the_images_that_are_renewed_are_pinned_by_digest():
     assert len(renew._IMAGE.findall(renew.DOCKERFILE.read_text())) >= 2
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("uv", ["echo click==9.0; exit 2", None], ids=["fails", "is not there"])
-def test_a_lock_that_cannot_be_made_leaves_the_one_before(tmp_path, uv):
-    """An empty lock would be taken: all hashes would be gone, without a word."""
+def test_if_a_lock_cannot_be_made_the_previous_one_stays(tmp_path, uv):
+    """An empty lock would be accepted: all hashes would be lost without a message."""
     requirements = shutil.copytree(HOME / "requirements", tmp_path / "requirements")
     shutil.copytree(HOME / "deploy/send/packages", tmp_path / "deploy/send/packages")
     before = {file: file.read_text() for file in tmp_path.rglob("*.txt")}
@@ -67,7 +67,7 @@ def test_a_lock_that_cannot_be_made_leaves_the_one_before(tmp_path, uv):
 
 
 @pytest.mark.long
-def test_pins_that_cannot_be_renewed_are_as_before_and_the_command_says_so(monkeypatch, capsys, tmp_path):
+def test_if_pins_cannot_be_renewed_they_stay_and_the_command_says_so(monkeypatch, capsys, tmp_path):
     for name in ("requirements", "deploy/send/packages"):
         shutil.copytree(HOME / name, tmp_path / name)
     monkeypatch.setattr(renew, "REQUIREMENTS", tmp_path / "requirements")
@@ -82,7 +82,7 @@ def test_pins_that_cannot_be_renewed_are_as_before_and_the_command_says_so(monke
 
 
 def test_a_wheel_asks_for_ranges_and_the_lock_is_within_them():
-    """A pin there would fight with the packages of the environment that `muster up` shares with a script."""
+    """An exact pin there would conflict with the packages of the environment that `muster up` shares with a script."""
     locked = {name: version for name, version, _ in sbom.read_lock((HOME / "requirements/control.txt").read_text())}
     lines = (HOME / "requirements/control.in").read_text().splitlines()
     asked = [Requirement(line) for line in lines if line and not line.startswith("#")]

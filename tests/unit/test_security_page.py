@@ -1,4 +1,4 @@
-"""Every line of docs/explanation/security.md has a test that holds it, and no test holds a line that is not there."""
+"""Each line of docs/explanation/security.md has a test that holds it, and each test so marked has a line."""
 
 import ast
 import re
@@ -15,14 +15,14 @@ PAGE = HOME / "docs/explanation/security.md"
 
 
 def lines():
-    """The test files that the page names beside each of its lines, by the line's name."""
+    """The test files that the page names in each row, by the row's name."""
     rows = re.findall(r"^\| .+ \| `([a-z-]+)` (\[.+\)) \|$", PAGE.read_text(), re.MULTILINE)
     assert len({name for name, _ in rows}) == len(rows)
     return {name: set(re.findall(r"\(\.\./\.\./(tests/[\w/]+\.py)\)", links)) for name, links in rows}
 
 
 def held():
-    """Names in the marks of tests, and the files of the tests that bear them."""
+    """The names in the `holds` marks of tests, with the files of the tests that have them."""
     tests = {}
     for path in sorted((HOME / "tests").rglob("test_*.py")):
         for test in statements(path) if "pytest.mark.holds" in path.read_text() else ():
@@ -32,7 +32,7 @@ def held():
     return tests
 
 
-def test_every_line_is_held_and_nothing_else():
+def test_every_line_is_held_by_a_test_and_every_mark_has_a_line():
     assert len(lines()) > 15
     holders = held()
     assert set(lines()) == set(holders)
@@ -46,9 +46,10 @@ def test_no_table_row_is_without_a_name():
 
 
 @pytest.mark.holds("nobody-else-called")
-def test_the_control_side_has_nothing_to_speak_http_with():
-    """SSH is the user's own `ssh`. Engines are spoken to over connections that exist: a local socket, or a program.
+def test_the_control_side_imports_no_http_client():
+    """Muster connects only through the user's own `ssh`.
 
+    It speaks to engines over connections that exist already: a local socket, or a program. Two modules are exceptions:
     sdists.py asks the user's own package index for a file, by its hash; registry.py asks a registry where the user has
     logged in for a token.
     """
@@ -72,7 +73,7 @@ def test_the_control_side_has_nothing_to_speak_http_with():
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             known = {"http"} if path.parent.name == "engine" else set()
             known = {"http", "urllib"} if path.name in ("registry.py", "sdists.py") else known
-            # The board listens: it opens a browser, and connects to nobody.
+            # The board listens and opens a browser; it connects to nobody.
             known = {"http", "webbrowser"} if path.parent.name == "board" and "http.client" not in names else known
             spoken = {name.split(".")[0] for name in names if name != "urllib.parse"}
             assert not spoken & speakers - known, path

@@ -1,6 +1,6 @@
-"""What Muster starts on this machine takes nothing of the current folder: it may be somebody else's.
+"""Programs that Muster starts on this machine import nothing from the current folder, which may be somebody else's.
 
-Python imports from there with `-c` and `-m`, unless it is told not to (-P, -I), or starts elsewhere.
+With `-c` and `-m`, Python imports from the current folder, unless it gets -P or -I, or starts in another folder.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import pytest
 from tests.sources import nodes
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-# The parts of deploy/ that run in containers and on hosts: there is no folder of a user.
+# Without the parts of deploy/ that run in containers and on hosts, where no user's folder is current.
 FILES = [path for path in DEPLOY.rglob("*.py") if not {"inside", "probe"} & set(path.parts)]
 IS_PYTHON = ("sys.executable", "self.python", "python", "script.python()", "head.python", "'python3'", "'python'")
 
 
 def starts(path: Path) -> list[tuple[int, str]]:
-    """The commands of this module that start a Python with a module or a text, by line."""
+    """The commands in this module that start Python with -m or -c, without -P or -I, each with its line."""
     found = []
     for node in nodes(path):
-        # Writing out each list of the house takes a second.
+        # Unparsing every list of the code base would take a second.
         if isinstance(node, ast.List | ast.Tuple) and any(
             getattr(word, "value", "") in ("-m", "-c") for word in node.elts
         ):
@@ -36,7 +36,7 @@ def starts(path: Path) -> list[tuple[int, str]]:
 
 
 def elsewhere(path: Path) -> set[int]:
-    """The lines of calls that name the folder to start in."""
+    """The lines of calls that set the folder to start in (cwd)."""
     calls = (node for node in nodes(path) if isinstance(node, ast.Call))
     named = [node for node in calls if any(word.arg == "cwd" for word in node.keywords)]
     return {line for node in named for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
@@ -49,7 +49,7 @@ def test_no_python_is_started_that_imports_from_the_current_folder():
     assert not {str(path): rows for path, rows in bad.items() if rows}
 
 
-def test_a_python_that_would_is_found(tmp_path):
+def test_the_search_finds_a_python_that_imports_from_the_current_folder(tmp_path):
     bad = tmp_path / "bad.py"
     bad.write_text("import subprocess, sys\nsubprocess.run([sys.executable, '-m', 'pip'])\n")
     assert starts(bad)

@@ -1,4 +1,4 @@
-"""`make test` runs the same tests each day, and says what it leaves to `make test-all`."""
+"""`make test` runs the same tests each day, and lists what it leaves to `make test-all`."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from tests import tiers
 
 @dataclass(frozen=True)
 class Item:
-    """What a tier looks at of a test."""
+    """The parts of a test that a tier looks at."""
 
     nodeid: str
     marks: tuple[str, ...] = ()
@@ -22,17 +22,17 @@ PROMISE = Item("tests/cluster/test_a.py::test_claim", ("holds",))
 SHORT = [Item("tests/unit/test_d.py::test_1"), Item("tests/unit/test_d.py::test_2")]
 
 
-def test_of_long_files_the_first_test_and_each_promise_run_every_day():
+def test_in_long_files_the_first_test_and_each_promise_run_every_day():
     assert tiers.left_out([PROMISE, *FIRST, *MORE, *SHORT]) == MORE
 
 
-def test_of_files_that_take_minutes_the_first_test_alone_runs_or_none():
+def test_in_files_that_take_minutes_only_the_first_test_runs_or_none():
     first, promise = (Item(f"{tiers.FIRST_ALONE[0]}::test_{name}", ("holds",)) for name in ("1", "2"))
     heavy = Item(f"{tiers.HEAVY[0]}::test_1", ("holds",))
     assert tiers.left_out([first, promise, heavy]) == [promise, heavy]
 
 
-def test_what_is_left_out_is_said():
+def test_tests_that_are_left_out_are_reported():
     assert tiers.lines({}) == []
     first, row = tiers.lines({"tests/dist/test_c.py": 5})
     assert "make test-all" in first

@@ -1,6 +1,6 @@
-"""`make up` without a GPU fetches no CUDA: requirements/torch.sh chooses who installs torch, and says the size.
+"""`make up` without a GPU fetches no CUDA: requirements/torch.sh chooses pip or uv for torch, and prints the size.
 
-pip and uv are doubles that note how they are called: the real ones would fetch torch.
+pip and uv are stubs that note how they are called: the real ones would fetch torch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ esac
 
 @pytest.fixture
 def install(tmp_path):
-    """Run the script with the doubles; give the calls that install, and what it says."""
+    """Run the script with the stubs; returns the install calls and what the script prints."""
     doubles = tmp_path / "doubles"
     doubles.mkdir()
     for name, text in (("python", PIP), ("double-of-uv", UV)):
@@ -62,7 +62,7 @@ def install(tmp_path):
 
 
 @pytest.mark.parametrize(("build", "words"), [("2.13.0+cpu", "200 MB"), ("2.13.0+cu130", "several GB")])
-def test_uv_installs_the_build_for_this_machine_and_its_size_is_said_first(install, build, words):
+def test_uv_installs_the_build_for_this_machine_and_the_size_is_printed_first(install, build, words):
     calls, said = install(BUILD=build)
     assert build in said
     assert words in said
@@ -76,19 +76,19 @@ def test_an_image_for_cpus_gets_the_cpu_build_whatever_the_machine_has(install):
     assert "--torch-backend cpu" in install("cpu", BUILD="2.13.0+cpu")[0][-1]
 
 
-def test_a_wheel_on_this_machine_goes_first(install):
+def test_a_wheel_on_this_machine_is_preferred(install):
     calls, _ = install(WHEEL_HERE="0", BUILD="2.13.0+cpu")
     assert [line.split()[0] for line in calls] == ["pip"]
 
 
-def test_the_users_own_index_goes_before_uv(install):
+def test_the_users_own_index_is_preferred_to_uv(install):
     calls, _ = install(TORCH_INDEX="file:///mine", BUILD="2.13.0+cpu")
     assert len(calls) == 1
     assert "--extra-index-url file:///mine" in calls[0]
 
 
 @pytest.mark.parametrize("lacking", [{"UV_TO_BE_HAD": "no"}, {"BUILD": ""}])
-def test_without_uv_or_its_index_pip_installs_torch_and_the_size_is_said(install, lacking):
+def test_without_uv_or_its_index_pip_installs_torch_and_the_size_is_printed(install, lacking):
     calls, said = install(**{"BUILD": "2.13.0+cpu", **lacking})
     assert calls[-1].startswith("pip")
     assert calls[-1].endswith("torch.txt")
@@ -96,7 +96,7 @@ def test_without_uv_or_its_index_pip_installs_torch_and_the_size_is_said(install
     assert "TORCH_INDEX" in said
 
 
-def test_a_uv_of_the_users_own_is_taken(install, tmp_path):
+def test_the_users_own_uv_is_used(install, tmp_path):
     shutil.copy(tmp_path / "doubles" / "double-of-uv", tmp_path / "doubles" / "uv")
     calls, said = install(BUILD="2.13.0+cpu")
     assert [line.split()[0] for line in calls] == ["uv"]

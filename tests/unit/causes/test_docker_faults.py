@@ -1,4 +1,4 @@
-"""Docker's words mean the same through whichever door they are heard: one cause, one hint."""
+"""Docker's messages mean the same wherever they are read: one cause, one hint."""
 
 import json
 from pathlib import Path
@@ -44,7 +44,7 @@ TEXTS = {
 
 
 class Host:
-    """A host whose Docker ends everything with these words."""
+    """A host whose Docker fails every command with this message."""
 
     name, host = "gpu-b", SimpleNamespace(name="gpu-b")
     home = "/home/u/.muster"
@@ -66,7 +66,7 @@ def fault(act) -> DeployError:
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
-def test_the_same_words_give_the_same_hint_through_every_door(words, name):
+def test_the_same_message_gives_the_same_hint_wherever_it_is_read(words, name):
     hint = docker_faults.hint(words, "")
     image, base = SimpleNamespace(tag="t"), SimpleNamespace(name="b", sources=())
     doors = {
@@ -83,7 +83,7 @@ def test_the_same_words_give_the_same_hint_through_every_door(words, name):
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
-def test_explain_knows_the_words_that_only_docker_says(words, name):
+def test_explain_recognises_messages_that_only_docker_prints(words, name):
     cause = docker_faults.named(name)
     if cause.in_logs:
         first = next(sign for sign in SIGNS if sign.pattern.search(words))
@@ -91,19 +91,19 @@ def test_explain_knows_the_words_that_only_docker_says(words, name):
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
-def test_compose_on_this_machine_has_the_same_next_command(words, name):
+def test_a_compose_fault_on_this_machine_has_the_same_next_command(words, name):
     hint = client._compose_fault(words).hint
     assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).row.hint_here())
 
 
-def test_every_cause_has_its_entry_and_its_place():
+def test_every_cause_has_an_entry_and_complete_commands():
     entries = set(DOCS.read_text().split("\n"))
     rows = [cause.row for cause in CAUSES]
     assert not [row.slug for row in rows if f"### {row.slug}" not in entries]
     assert not [json.dumps(row.command) for row in rows if "{" in row.hint("x") + row.hint_here()]
 
 
-def test_an_image_that_is_missing_is_no_failure_of_the_engine():
+def test_a_missing_image_is_no_engine_failure():
     assert docker_faults.engine_failed("Error response from daemon: stat /var/lib/docker/overlay2/fb: no such file")
     assert not docker_faults.engine_failed("[]\nError response from daemon: No such image: x:latest")
     assert not docker_faults.engine_failed("Error: No such object: x")
@@ -111,12 +111,12 @@ def test_an_image_that_is_missing_is_no_failure_of_the_engine():
     assert not docker_faults.engine_failed("")
 
 
-def test_only_one_module_reads_what_docker_lacks():
+def test_only_one_module_reads_dockers_no_such_messages():
     texts = ("no such image", "no such container")
     files = (Path(__file__).resolve().parents[3] / "deploy").rglob("*.py")
     readers = {path for path in files if any(text in path.read_text().lower() for text in texts)}
-    # explain/ reads logs, where anybody may have printed such words; engine/images.py has them in a docstring,
-    # and engine/bare/ is itself an engine, which says them.
+    # explain/ reads logs, where anybody may have printed such words; engine/images.py has them in a docstring; and
+    # engine/bare/ is itself an engine, which prints them.
     others = {path.name for path in readers if path.parent.name not in ("signs", "rows")}
     assert others == {"docker_faults.py", "images.py", "store.py"}
 
@@ -140,5 +140,5 @@ def test_only_one_module_reads_what_docker_lacks():
         ("OCI runtime create failed: open /proc/sys/x: permission denied", "on b: docker info;"),
     ],
 )
-def test_the_next_command_is_about_what_the_engine_named(words, command):
+def test_the_next_command_is_about_the_path_that_the_engine_named(words, command):
     assert docker_faults.hint(words, "b").startswith(command)

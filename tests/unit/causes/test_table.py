@@ -1,4 +1,4 @@
-"""The table of causes is whole: the page is made from it, what its rows name is there, and each is for something."""
+"""The table of causes is complete: the page comes from it, its references exist, and each row is used."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from deploy.send.ahead import Ahead
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
-# What a check of several kinds makes of parts, so that no file has it whole.
+# Slugs that a check composes from parts, so that no file contains them whole.
 COMPOSED = {"torch-differs", "cuda-differs", "all-ports-rejected"}
 
 
-def test_a_slug_stands_once_and_each_row_has_its_meaning() -> None:
+def test_each_slug_is_unique_and_each_row_has_a_meaning() -> None:
     slugs = [row.slug for section in SECTIONS for row in section.rows]
     assert len(slugs) == len(set(slugs)) == len(ROWS)
     assert not [row.slug for row in ROWS.values() if not row.meaning]
 
 
-def test_what_a_row_names_is_there() -> None:
+def test_everything_that_a_row_refers_to_exists() -> None:
     for row in ROWS.values():
         assert table.EXPLAINS[row.slug] <= ROWS.keys() - {row.slug}, row.slug
         assert row.group in ("", *GROUPS), row.slug
@@ -53,7 +53,7 @@ def test_what_a_row_names_is_there() -> None:
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS.values() if row.command], ids=lambda row: row.slug)
-def test_a_command_names_nothing_but_its_host(row: Row) -> None:
+def test_a_command_has_no_placeholder_but_its_host(row: Row) -> None:
     assert "{" not in row.hint("gpu-b").replace("{print", "")
     assert "{" not in row.hint_here().replace("{print", "")
 
@@ -70,7 +70,7 @@ def test_explain_prints_a_row_without_a_page(capsys: pytest.CaptureFixture[str])
     assert told["meaning"].startswith("The driver has reported a serious error")
 
 
-def test_a_file_of_a_causes_name_is_read_as_one(
+def test_a_file_named_like_a_cause_is_read_as_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -82,13 +82,13 @@ def test_a_file_of_a_causes_name_is_read_as_one(
         tell(["ssh-key"], Console(False))
 
 
-def test_what_is_neither_a_file_nor_a_run_nor_a_cause_is_refused() -> None:
+def test_a_word_that_is_no_file_run_or_cause_is_refused() -> None:
     with pytest.raises(UsageError, match="no such file, folder, run or cause") as refused:
         tell(["ssh-keys"], Console(False))
     assert refused.value.hint.endswith(" explain ssh-key`?")
 
 
-def test_each_kind_of_an_ssh_fault_has_its_row() -> None:
+def test_each_kind_of_ssh_fault_has_a_row() -> None:
     assert {faults.SshFault(kind, "", "").slug for kind in get_args(faults.Kind)} <= ROWS.keys()
 
 
@@ -96,7 +96,7 @@ SIGNS_IN_CODE = {f"deploy/{name}.py" for name in ("door/faults", "explain/refine
 
 
 def places() -> dict[str, set[str]]:
-    """By slug, the places beside its row that name it: a file, or the tables of signs together."""
+    """For each slug, the places other than its row that name it: a file, or all tables of signs as one place."""
     named = defaultdict(set)
     for path in (HOME / "deploy").rglob("*.py"):
         place = str(path.relative_to(HOME))
@@ -110,9 +110,9 @@ def places() -> dict[str, set[str]]:
     return named
 
 
-# Beside its row a cause stands in two places: the check that finds it, and the signs. These stand in more, and the list
-# only shrinks: a host and a container are looked at by two checks, a rehearsal finds again what checks look
-# for, and a deploy goes on with some. Slugs of one word, and ways of links, are words of other things as well.
+# Besides its row, a cause is named in two places: the check that finds it, and the signs. These are named in more, and
+# the list only shrinks: two checks look at a host and a container, a rehearsal finds again what checks look for, and a
+# deploy continues despite some. Slugs of one word, and outcomes of links, are also words for other things.
 MORE_PLACES = {
     "bridge-network": 3,
     "disk-full": 5,
@@ -139,19 +139,19 @@ MORE_PLACES = {
 OTHER_THINGS = {"no-route", "one-way", "link-local"}
 
 
-def test_a_cause_stands_in_few_places() -> None:
+def test_a_cause_is_named_in_few_places() -> None:
     many = {slug: len(names) for slug, names in places().items() if len(names) > 2 and "-" in slug}
     more = {slug: names for slug, names in many.items() if slug not in OTHER_THINGS}
     assert more == MORE_PLACES, "a row says it: let find() take it from there, or give the row a field"
 
 
-def test_each_row_is_named_by_what_finds_it() -> None:
+def test_each_row_is_named_by_the_code_that_finds_it() -> None:
     of_ends, of_docker = {cause.entry for cause in Cause}, {cause.name for cause in docker_faults.CAUSES}
     assert ROWS.keys() - places().keys() - of_ends - of_docker == COMPOSED
 
 
-def test_what_is_to_be_typed_names_hosts_as_their_user_does():
-    """`deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user on another port."""
+def test_commands_to_type_name_hosts_as_the_user_typed_them():
+    """Earlier, `deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user, another port."""
     keep_typed({"gpu-a": "me@gpu-a:2222"})
     row = row_of("docker-missing")
     assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
@@ -172,8 +172,8 @@ def test_a_host_with_a_port_is_a_url_for_ssh(typed, taken):
     assert host_fields("a")["ssh"] == taken
 
 
-def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_they_are_typed():
-    """Two rented machines of one address: the hint of the one's run named the other."""
+def test_two_clusters_with_a_host_of_the_same_name_keep_their_own_typed_names():
+    """Earlier, with two rented machines at one address, a hint about the one's run named the other."""
     both, commands = threading.Barrier(2), dict[int, list[str]]()
 
     def command(name):
@@ -193,8 +193,8 @@ def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_the
     assert commands == {port: [f"muster down --hosts 203.0.113.7:{port}"] * 2 for port in (41, 42)}
 
 
-def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkeypatch):
-    """`muster stop --hosts this-machine --run r` was the answer to a run that is left over here."""
+def test_a_fix_for_this_machine_names_no_host(monkeypatch):
+    """Earlier, the fix for a run left over on this machine was `muster stop --hosts this-machine --run r`."""
     monkeypatch.setattr(preflight.up, "choose_backend", lambda backend: pytest.fail("the first step is done"))
     with pytest.raises(pytest.fail.Exception):
         preflight.preflight(1, "auto", None, False, lambda words: None)
@@ -204,7 +204,7 @@ def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkey
     assert row_of("disk-full").hint_here() == "df -h /var/lib/docker; docker system df"
 
 
-def test_no_command_of_the_table_or_of_a_check_names_a_host_by_what_cannot_be_typed():
+def test_no_command_of_the_table_or_a_check_names_a_host_that_cannot_be_typed():
     commands = [row.command for row in ROWS.values()] + [sign.fix for sign in SIGNS]
     assert not [each for each in commands if re.search(r"(?:--hosts|\bssh) \{host\}", each)]
     folder = Path(__file__).resolve().parents[3] / "deploy"

@@ -1,4 +1,4 @@
-"""What the Tab key offers, in a real bash (and zsh, where it is installed), with nothing else of this machine."""
+"""The completions that the Tab key offers in a real bash (and zsh, if it is installed), isolated from this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SETTINGS = "Include conf.d/*\nHost alpha beta-1 *.lab !x\n    HostName 10.0.0.1\
 
 @pytest.fixture(params=["bash", "zsh"])
 def offered(request, tmp_path):
-    """offered(word, ..., typed): what the shell completes `typed` to."""
+    """Returns offered(word, ..., typed): what the shell completes `typed` to."""
     shell = shutil.which(request.param) or pytest.skip(f"no {request.param} here")
     home, project = tmp_path / "home", tmp_path / "project"
     for folder in (home / ".ssh", project / "runs" / "2026-one", project / "runs" / "$(touch owned)", project / "sub"):
@@ -61,7 +61,7 @@ def test_commands_and_their_options_are_offered(offered):
     assert "--name" not in offered("deploy", "--"), "an option that exists only to be refused"
 
 
-def test_what_an_option_excludes_is_not_offered_beside_it(offered):
+def test_an_option_that_another_one_excludes_is_not_offered(offered):
     assert offered("deploy", "--slu") == ["--slurm"]
     assert offered("deploy", "-H", "a", "--slu") == offered("deploy", "--overlay", "--slu") == []
     assert offered("deploy", "--slurm=login", "--ov") == offered("deploy", "--wait", "--ov") == []
@@ -77,19 +77,19 @@ def test_hosts_come_from_the_cluster_file_and_the_ssh_settings(offered):
     assert offered("preflight", "al") == ["alpha"]
 
 
-def test_hosts_of_a_list_are_offered_where_a_bare_word_stands_for_them(offered, tmp_path):
+def test_hosts_of_a_list_are_offered_where_a_bare_word_means_hosts(offered, tmp_path):
     (tmp_path / "project" / "cluster.toml").write_text("hosts = ['gpu-a', \"me@gpu-b:2222\", '$(touch owned)']\n")
     assert offered("gpus", "") == ["gpu-a", "me@gpu-b:2222", "alpha", "beta-1", "Gamma", "delta"]
     assert offered("status", "2026") == ["2026-one"]
 
 
-def test_a_pipe_in_the_place_of_a_cluster_file_holds_no_shell_up(offered, tmp_path):
+def test_a_pipe_in_place_of_a_cluster_file_blocks_no_shell(offered, tmp_path):
     (tmp_path / "project/cluster.toml").unlink()
     os.mkfifo(tmp_path / "project/cluster.toml")
     assert offered("status", "--hosts", "al") == ["alpha"]
 
 
-def test_runs_are_offered_from_a_folder_below_too(offered):
+def test_runs_are_offered_in_a_subfolder_too(offered):
     assert offered("attach", "--run", "2026") == ["2026-one"]
     assert offered("deploy", "--resume", "", folder="sub") == ["2026-one", "latest"]
     assert offered("compare", "2026-one", "2026") == ["2026-one"]

@@ -1,4 +1,4 @@
-"""`muster docs`: the pages in a terminal, by their names."""
+"""`muster docs` shows the pages in a terminal, by their names."""
 
 import io
 
@@ -29,12 +29,12 @@ def test_every_page_is_listed_with_its_title():
     assert "Resume a run" in listed
 
 
-def test_no_two_pages_have_one_name():
+def test_no_two_pages_have_the_same_name():
     names = [path.stem for paths in pages.find_pages().values() for path in paths]
     assert len(set(names)) == len(names)
 
 
-def test_every_page_is_printed_and_no_link_of_it_leads_nowhere():
+def test_every_page_is_printed_without_relative_links():
     for paths in pages.find_pages().values():
         for path in paths:
             page = said(path.stem)
@@ -43,7 +43,7 @@ def test_every_page_is_printed_and_no_link_of_it_leads_nowhere():
             assert "<a id" not in page
 
 
-def test_a_link_to_a_page_is_the_command_that_prints_it_and_another_link_is_its_words():
+def test_a_link_to_a_page_becomes_the_command_that_prints_it():
     named = {"resume": None}
     text = '[a](resume.md) [b](../how-to/resume.md#x) [c](../security.md#y) [d](https://x.invalid)\n<a id="z"></a>\n'
     shown = pages.plain_links(text, named)
@@ -51,7 +51,7 @@ def test_a_link_to_a_page_is_the_command_that_prints_it_and_another_link_is_its_
 
 
 @pytest.mark.parametrize("typed", [("it", "hangs"), ("it-hangs.md",), ("docs/how-to/it-hangs.md",), ("It-Hangs",)])
-def test_a_page_is_found_by_what_people_type(typed):
+def test_a_page_is_found_by_what_users_type(typed):
     assert said(*typed).startswith("# It hangs\n")
 
 
@@ -63,7 +63,7 @@ def test_a_page_is_found_by_what_people_type(typed):
         ("dockerfile", "my-own-image"), ("conda", "conda-pip-uv"), ("nfs", "data-on-nfs-or-host-disks"),
     ],
 )  # fmt: skip
-def test_another_word_is_answered_by_the_page_that_is_meant(typed, meant):
+def test_for_another_word_the_likely_page_is_named(typed, meant):
     with pytest.raises(UsageError) as fault:
         said(typed)
     assert fault.value.hint == f"muster docs {meant}"
@@ -75,7 +75,7 @@ def test_a_terminal_gets_headings_and_tables_laid_out():
     assert "the script writes into" in page
 
 
-def test_pages_that_did_not_come_along_are_named(monkeypatch, tmp_path):
+def test_missing_pages_are_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "_ABOVE", tmp_path)
     with pytest.raises(DeployError, match="not beside the program"):
         said()

@@ -1,8 +1,8 @@
-"""What people type first, before they have read anything: it is done, or answered by a command that does it.
+"""What users type first, before they read anything: it works, or the hint names a command that works.
 
-Each row has what is typed, and the same in Muster's own words. The first rows are from people who met Muster for the
-first time, the others from the habits of docker, uv, torchrun, Slurm, kubectl and SkyPilot. Nothing runs here: what a
-hint's command does in the end is held by tests/dist/test_hints.py.
+Each row has a line that users type, and the same in Muster's own form. The first rows are from people who met Muster
+for the first time, the others from the habits of docker, uv, torchrun, Slurm, kubectl and SkyPilot. Nothing runs here:
+tests/dist/test_hints.py tests what a hint's command does in the end.
 """
 
 import shlex
@@ -122,7 +122,7 @@ LEAST = 0.95
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch, capsys):
-    """typed(line): what a command line does: the command and its words, or the text of the error."""
+    """Returns typed(line): the command that a line runs and its words, or the text of the error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     for name in ("train.py", "run.sh", "train.log"):
@@ -145,7 +145,7 @@ def typed(tmp_path, monkeypatch, capsys):
 
 
 def means(line, typed):
-    """What a line does, at once or as its hint says."""
+    """What a line does, either itself or through the command in its hint."""
     done = typed(line)
     if isinstance(done, Said):
         hints = [typed(hint.removeprefix("muster ")) for hint in commands(done, shlex.split(line))]
@@ -153,7 +153,7 @@ def means(line, typed):
     return done
 
 
-def test_what_people_type_first_is_done_or_answered_by_a_command_that_does_it(typed, capsys):
+def test_what_users_type_first_works_or_the_hint_names_a_command_that_works(typed, capsys):
     wrong = {line: means(line, typed) for line, ours in FORMS if means(line, typed) != typed(ours)}
     assert len(FORMS) >= 60
     assert len(wrong) <= (1 - LEAST) * len(FORMS), wrong

@@ -1,4 +1,4 @@
-"""What --help of every command shows: an example that can be typed, the defaults, and what the exit codes mean."""
+"""The --help of every command has an example that can be typed, the defaults, and the meaning of the exit codes."""
 
 import re
 import shlex
@@ -29,7 +29,7 @@ def examples_of(command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_example_can_be_typed(command):
-    """Its options are options of the command."""
+    """The example uses only options of the command."""
     examples = examples_of(command)
     assert examples
     for example in examples:
@@ -55,11 +55,11 @@ def test_every_option_that_takes_a_value_shows_its_default(command):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_stands_above_the_options_fits_a_terminal_of_80_columns(command):
+def test_the_text_above_the_options_fits_a_terminal_of_80_columns(command):
     assert max(len(line) for line in command.help.splitlines()) <= 77
 
 
-def test_a_letter_means_the_same_to_every_command_and_is_typed_as_its_option():
+def test_a_short_option_means_the_same_in_every_command():
     pairs = {tuple(each.opts) for command in COMMANDS for each in command.values[0].params if each.opts[1:]}
     letters = [letter for _, letter in pairs]
     assert ("--hosts", "-H") in pairs
@@ -70,7 +70,7 @@ def test_a_letter_means_the_same_to_every_command_and_is_typed_as_its_option():
 @pytest.mark.parametrize("words", [("deploy", "--help-all"), ("--help", "deploy"), ("-h", "deploy")])
 @pytest.mark.parametrize("name", ["muster", "fab"])
 def test_the_help_breaks_no_line_at_a_hyphen(name, words, capsys, monkeypatch):
-    """A reader copies `--sbatch="--partition=a100` from the screen: it must not become `-- partition`."""
+    """Readers copy `--sbatch="--partition=a100` from the screen: a line break must not turn it into `-- partition`."""
     monkeypatch.setenv("COLUMNS", "80")
     if name == "muster":
         assert main.run(words) == 0
@@ -88,7 +88,7 @@ def flags_shown(words, capsys):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_the_first_screen_has_at_most_14_options_and_the_whole_help_has_each_of_them(command, capsys):
+def test_the_short_help_has_at_most_14_options_and_the_long_help_has_all(command, capsys):
     first = flags_shown([command.name, "--help"], capsys) - {"--help"}
     every = {each.opts[0] for each in command.params if isinstance(each, click.Option)}
     assert len(first) <= 14
@@ -96,7 +96,7 @@ def test_the_first_screen_has_at_most_14_options_and_the_whole_help_has_each_of_
         assert flags_shown([command.name, "--help-all"], capsys) == every
 
 
-def test_every_option_of_a_long_help_stands_in_one_section():
+def test_every_option_of_a_long_help_is_in_one_section():
     titled = [name for words in SECTIONS.values() for name in words.replace("|", " ").split()]
     assert len(titled) == len({*titled})
     assert {*titled} <= {each.name for each in fields(Options)}

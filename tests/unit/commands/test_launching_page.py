@@ -1,4 +1,4 @@
-"""Every row of docs/how-to/launch.md: what people type is taken, or refused with what works; its offers are right."""
+"""Every row of docs/how-to/launch.md: what users type is accepted or refused with what works; its offers are valid."""
 
 import re
 import shlex
@@ -24,7 +24,7 @@ OFFERED = [text for row in ROWS for text in re.findall(r"`([^`]+)`", row[1])]
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A project that has all the scripts of the page."""
+    """A project with all the scripts that the page mentions."""
     (tmp_path / "pkg").mkdir()
     for name in ("train.py", "main.py", "run.sh", "pkg/train.py"):
         (tmp_path / name).touch()
@@ -32,13 +32,13 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_page_has_the_forms_that_people_type():
+def test_the_page_has_the_forms_that_users_type():
     assert len(ROWS) >= 14
     assert len(TYPED) >= 14
 
 
 @pytest.mark.parametrize("text", TYPED)
-def test_what_people_type_is_taken_or_refused_with_a_command_that_is_taken(text, folder):
+def test_what_users_type_is_accepted_or_refused_with_a_command_that_is_accepted(text, folder):
     try:
         words = read(text, folder).words
     except UsageError as refused:
@@ -47,13 +47,13 @@ def test_what_people_type_is_taken_or_refused_with_a_command_that_is_taken(text,
 
 
 def instead_of(text, hint):
-    """The command that the hint of a refusal offers."""
+    """The script command that the hint of a refusal offers."""
     offered, less = re.search(r"-- (.+?)(?: \(.*|; or .*)?$", hint), re.search(r"leave out (\S+)", hint)
     return offered[1] if offered else re.sub(rf"{less[1]} \S+ ", "", text)
 
 
 @pytest.mark.parametrize("text", OFFERED)
-def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(text, folder):
+def test_each_command_that_the_page_offers_is_accepted_with_its_script(text, folder):
     typed = shlex.split(text.partition(" >")[0])
     words, program = split(typed[typed.index("muster") + 1 :])
     command = main.TREE.get_command(None, words[0])
@@ -66,7 +66,7 @@ def test_what_the_page_offers_is_a_command_of_muster_and_its_script_is_taken(tex
     assert planned(Options(script=script))[0][0] == "--script"
 
 
-def test_every_section_that_a_row_names_is_there():
+def test_every_section_that_a_row_names_exists():
     headings = {
         re.sub(r"[^a-z -]", "", line[3:].lower()).replace(" ", "-") for line in PAGE.splitlines() if line[:3] == "## "
     }

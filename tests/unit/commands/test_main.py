@@ -1,4 +1,4 @@
-"""Words of the `muster` command, as a user types them."""
+"""The command line of `muster`, as users type it."""
 
 import errno
 import importlib
@@ -21,7 +21,7 @@ REPO = Path(main.__file__).parents[2]
 
 
 def given(words, monkeypatch):
-    """The options, and the words of its own, that a command gets."""
+    """The options and other arguments that a command receives for these words."""
     command, got = main.TREE.get_command(None, words[0]), {}
 
     def work(options, console, **own):
@@ -34,7 +34,7 @@ def given(words, monkeypatch):
 
 
 @pytest.mark.parametrize("dashes", [["--"], []])
-def test_what_stands_behind_the_options_is_the_program_whatever_it_looks_like(dashes, monkeypatch):
+def test_the_words_after_the_options_are_the_program_whatever_they_look_like(dashes, monkeypatch):
     script = ["train.py", "--lr", "3e-4", "--name", "it's two words", "--", "--hosts", "-H", "x"]
     got = given(["deploy", "--hosts", "a,b", *dashes, *script], monkeypatch)
     assert shlex.split(got.pop("script")) == script
@@ -68,9 +68,7 @@ def test_what_stands_behind_the_options_is_the_program_whatever_it_looks_like(da
         ("shell -- htop -d 1", "words=['htop', '-d', '1']"),
     ],
 )
-def test_a_bare_word_is_a_run_or_hosts_and_the_first_one_behind_the_options_begins_a_program(
-    line, wanted, tmp_path, monkeypatch
-):
+def test_a_bare_word_is_a_run_or_hosts_or_begins_a_program_after_the_options(line, wanted, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "mine").mkdir()
     got = given(shlex.split(line), monkeypatch)
@@ -97,7 +95,7 @@ def test_a_run_before_a_program_may_be_the_folder_that_tab_completes(tmp_path, m
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"hosts = 1", b"[[hosts]]", b"hosts = [[[[", b"x" * (1 << 21)])
-def test_a_cluster_file_that_is_none_names_no_host(content, tmp_path, monkeypatch):
+def test_an_invalid_cluster_file_names_no_host(content, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "cluster.toml").write_bytes(content)
     assert typos.hosts_here() == set()
@@ -123,7 +121,7 @@ def test_a_cluster_file_that_is_none_names_no_host(content, tmp_path, monkeypatc
         ("depoly --hosts a -- train.py", "muster deploy --hosts a -- train.py"),
     ],
 )
-def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(line, hint, tmp_path, monkeypatch, capsys):
+def test_a_word_in_the_wrong_place_is_refused_with_the_right_command(line, hint, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main.run(shlex.split(line)) == 2
     assert capsys.readouterr().err.rstrip().endswith(f"hint: {hint}")
@@ -144,7 +142,9 @@ def test_a_word_in_the_wrong_place_is_refused_with_the_command_that_is_meant(lin
         ("export --nodes 2 poetry run train.py", "muster export --nodes 2 -- train.py"),
     ],
 )
-def test_what_stands_in_front_of_a_script_is_refused_with_the_whole_command(line, hint, tmp_path, monkeypatch, capsys):
+def test_an_unsupported_launcher_before_a_script_is_refused_with_the_whole_command(
+    line, hint, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     assert main.run(shlex.split(line)) == 2
@@ -156,20 +156,20 @@ def test_what_stands_in_front_of_a_script_is_refused_with_the_whole_command(line
 @pytest.mark.parametrize(
     ("line", "why"),
     [
-        ("stop --run", "--run: its value is empty"),  # it would mean any run
+        ("stop --run", "--run: its value is empty"),  # an empty value would mean any run
         ("down -H a --run", "--run: its value is empty"),
         ("deploy -H a -e", "--env: its value is empty"),
         ("up --script", "--script: its value is empty"),
     ],
 )
-def test_an_empty_value_is_refused_and_not_taken_for_one_that_is_not_given(line, why, capsys):
+def test_an_empty_value_is_refused_and_not_treated_as_missing(line, why, capsys):
     for words in ([*line.split(), ""], [*line.split()[:-1], f"{line.split()[-1]}=".replace("-e=", "--env=")]):
         assert main.run(words) == USAGE
         assert why in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["down", "a", ""], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]])
-def test_an_empty_word_is_refused_and_not_left_out_of_what_is_meant(words, capsys):
+def test_an_empty_word_is_refused_and_not_ignored(words, capsys):
     assert main.run(words) == USAGE
     assert f"error: {words[0]} '': this word is empty" in capsys.readouterr().err
 
@@ -184,7 +184,7 @@ def test_an_empty_word_is_refused_and_not_left_out_of_what_is_meant(words, capsy
         ("logs r --grep a --grep b", "--grep"),
     ],
 )
-def test_an_option_that_is_there_twice_is_all_of_it_or_refused(line, wanted, monkeypatch, capsys):
+def test_a_repeated_option_is_joined_or_refused(line, wanted, monkeypatch, capsys):
     if isinstance(wanted, dict):
         assert given(line.split(), monkeypatch) == wanted
     else:
@@ -192,19 +192,19 @@ def test_an_option_that_is_there_twice_is_all_of_it_or_refused(line, wanted, mon
         assert f"{wanted} is there twice" in capsys.readouterr().err
 
 
-def test_fab_has_all_commands_where_none_is_typed(monkeypatch):
+def test_fab_lists_all_commands(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["fab", "--list"])
     fabfile = importlib.reload(importlib.import_module("fabfile"))
     assert set(fabfile.namespace.task_names) == {each.name for each in main.every_command()}
 
 
-def test_each_command_is_found_by_its_name_alone():
+def test_each_listed_command_is_found_by_its_name():
     everything = {each.name for each in main.every_command()}
     assert {"deploy", "up", "status", "fetch"} <= everything
     assert everything == set(main._HOMES), "a command that is listed is unknown where it is typed"
 
 
-def test_a_script_behind_run_is_refused_without_a_secret_that_it_has(monkeypatch, capsys):
+def test_a_script_given_to_run_is_refused_without_showing_its_secret(monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", "sesame-4711")
     assert main.run(["deploy", "--hosts", "a", "--run", "train.py --token sesame-4711"]) == 2
     output = capsys.readouterr()
@@ -229,7 +229,7 @@ def test_a_script_behind_run_is_refused_without_a_secret_that_it_has(monkeypatch
         ["deply", "--", "\x1b[2J"],
     ],
 )
-def test_a_word_that_nobody_knows_is_refused_and_obeyed_by_no_terminal(words, capsys):
+def test_an_unknown_word_is_refused_with_its_control_characters_escaped(words, capsys):
     assert main.run(words) == 2
     shown = capsys.readouterr()
     assert shown.err.startswith("error: ")
@@ -254,8 +254,8 @@ def test_wrong_usage_names_the_word_and_the_help_of_its_command(words, why, caps
     assert words[0] in hint
 
 
-def test_an_option_that_stands_in_a_value_is_the_value(capsys):
-    """`--args=--json` is about the trainer: only a word by itself is an option in the place of a value."""
+def test_an_option_inside_a_value_is_part_of_the_value(capsys):
+    """`--args=--json` is for the trainer: only a separate word is an option where a value is missing."""
     assert main.run(["deploy", "--hosts", "no host", "--args=--json"]) == 2
     assert "'no host' is not a host" in capsys.readouterr().err
 
@@ -285,7 +285,7 @@ def test_a_folder_that_was_removed_is_named(words, tmp_path):
         ),
     ],
 )
-def test_what_the_machine_refuses_is_an_error_and_no_traceback(fault, words, capsys):
+def test_a_refusal_of_the_system_is_an_error_and_no_traceback(fault, words, capsys):
     def work():
         raise fault
 
@@ -300,15 +300,15 @@ def test_a_fault_that_may_be_a_bug_shows_its_traceback():
 
 @pytest.mark.parametrize("words", [["explain"], ["report"], ["board", "--no-open"], ["up", "--resume"]])
 @pytest.mark.parametrize("name", ["~nobody-here/x", "x" * 300])
-def test_a_path_that_no_system_has_is_refused_in_words(words, name, tmp_path, monkeypatch, capsys):
+def test_an_impossible_path_is_refused_in_words(words, name, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main.run([*words, name]) in (FAILED, USAGE)
     assert name[:10] in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["-H a -H me@b:22,c", "--hosts=a,me@b:22 -Hc", "--hosts a,me@b:22,c"])
-def test_hosts_that_are_named_one_by_one_are_all_meant(words, monkeypatch):
-    """Half of the hosts would train, and nobody would know."""
+def test_repeated_hosts_options_are_joined(words, monkeypatch):
+    """Otherwise half of the hosts would train, and nobody would notice."""
     assert given(["deploy", *words.split(), "train.py"], monkeypatch)["hosts"] == "a,me@b:22,c"
 
 
@@ -319,7 +319,7 @@ def test_a_file_of_hosts_is_refused_with_the_command_that_reads_it(tmp_path, mon
     assert '--hosts "$(paste -sd, hosts.txt)"' in capsys.readouterr().err
 
 
-def test_what_stands_behind_the_dashes_comes_to_the_command_as_it_was_typed(monkeypatch):
+def test_words_after_the_dashes_reach_the_command_unchanged(monkeypatch):
     within = importlib.import_module("deploy.commands.within")
     seen = []
     monkeypatch.setattr(within.execute, "work", lambda options, console, words: seen.append(words) or 7)
@@ -337,7 +337,7 @@ def test_what_stands_behind_the_dashes_comes_to_the_command_as_it_was_typed(monk
     ],
     ids=["the latest run", "a pipe"],
 )
-def test_explain_alone_is_about_the_latest_run_or_what_a_pipe_brings(tmp_path, into, wanted):
+def test_explain_without_arguments_reads_the_latest_run_or_standard_input(tmp_path, into, wanted):
     logs = tmp_path / "runs" / "2026-11-28-2100-train" / "logs"
     logs.mkdir(parents=True)
     logs.joinpath("n0.log").write_text("ModuleNotFoundError: No module named 'nowhere'\n")
@@ -364,8 +364,8 @@ def test_ctrl_c_while_a_command_is_loaded_ends_it_without_a_traceback(monkeypatc
 
 @pytest.mark.long
 @pytest.mark.parametrize("letters", ["ascii", "latin-1"])
-def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, letters):
-    """Of a script's progress bar, or of Muster's own: a run on this machine ended with a traceback."""
+def test_a_letter_that_the_terminal_cannot_show_ends_no_command(tmp_path, letters):
+    """The letter may come from a script's progress bar or from Muster: earlier, a local run failed with a traceback."""
     (tmp_path / "a.log").write_text("RuntimeError: \u2588\u2588 no such thing \u2713\n")
     words = [sys.executable, "-c", "from deploy.commands.main import main; main()", "explain", str(tmp_path)]
     environment = {**os.environ, "PYTHONIOENCODING": letters, "PYTHONUTF8": "0"}
@@ -376,8 +376,8 @@ def test_a_letter_that_the_terminal_does_not_have_ends_no_command(tmp_path, lett
 
 @pytest.mark.long
 @pytest.mark.parametrize("words", ["--help", "docs", "completion bash", "explain gpu-xid --json"])
-def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
-    """`muster export train.py >job.sbatch` left half a file, and exit code 0; the help ended with a traceback."""
+def test_output_cut_by_a_full_disk_is_an_error(words):
+    """`muster export train.py >job.sbatch` once left half a file and exit code 0; the help failed with a traceback."""
     done = subprocess.run(
         f"{shlex.quote(sys.executable)} -m muster {words} >/dev/full",
         shell=True,
@@ -391,8 +391,8 @@ def test_an_output_that_a_full_disk_cuts_is_an_error_and_no_success(words):
 
 @pytest.mark.long
 @pytest.mark.parametrize("out", ["| true", "2>&1 | true", "2>/dev/full >&2"])
-def test_output_that_nobody_gets_changes_no_exit_code(tmp_path, out):
-    """`muster runs --json | grep -q ...` under `set -o pipefail` ended with 120, and an exception of Python's."""
+def test_output_that_nobody_reads_changes_no_exit_code(tmp_path, out):
+    """Earlier, `muster runs --json | grep -q ...` under `set -o pipefail` ended with 120 and a Python exception."""
     (tmp_path / "a.log").write_text("RuntimeError: no such thing\n")
     line = f"{shlex.quote(sys.executable)} -m muster explain {shlex.quote(str(tmp_path))}"
     words = ["bash", "-c", f"{{ sleep 0.2; {line}; echo $? >{shlex.quote(str(tmp_path / 'code'))}; }} {out}"]
@@ -402,8 +402,8 @@ def test_output_that_nobody_gets_changes_no_exit_code(tmp_path, out):
 
 @pytest.mark.long
 @pytest.mark.parametrize(("words", "first"), [("explain --json", "latest"), ("bootstrap a", "no terminal to ask on")])
-def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, first, tmp_path):
-    """As cron and service managers start it: it ended with a traceback."""
+def test_with_closed_streams_a_command_behaves_as_without_a_terminal(words, first, tmp_path):
+    """Cron and service managers start commands this way: earlier, that ended with a traceback."""
     done = subprocess.run(
         f"{shlex.quote(sys.executable)} -m muster {words} <&- >&-",
         shell=True,
@@ -418,8 +418,8 @@ def test_with_closed_streams_a_command_answers_as_without_a_terminal(words, firs
 
 @pytest.mark.parametrize("word", ["RuntimeError: CUDA error: an illegal memory access " * 9, "~no-such-user-here"])
 @pytest.mark.parametrize("typed", ["explain", "report", "board", "compare latest", "up", "up --resume", "exec"])
-def test_a_word_that_can_be_no_path_is_refused(typed, word, tmp_path, monkeypatch, capsys):
-    """A pasted error is too long for the name of a file, and `~x` may be nobody's home: both gave tracebacks."""
+def test_a_word_that_cannot_be_a_path_is_refused(typed, word, tmp_path, monkeypatch, capsys):
+    """A pasted error is too long for a file name, and `~x` may name no user: earlier, both gave tracebacks."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     (tmp_path / "runs/mine").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Each `muster` line of the README, the tutorial and the how-to pages is read, with the options that it has."""
+"""Each `muster` line of the README, the tutorial and the how-to pages is parsed, and its options exist."""
 
 import re
 import shlex
@@ -20,7 +20,7 @@ LONGEST = {"README.md": 900, "launch.md": 600}
 
 
 def lines_of(page):
-    """The commands of its blocks and of its text, as a reader types them."""
+    """The commands in a page's code blocks and text, as a reader types them."""
     text = page.read_text()
     blocks = [
         line for block in re.findall(r"^```\n(.*?)^```", text, re.MULTILINE | re.DOTALL) for line in block.splitlines()
@@ -40,14 +40,14 @@ def test_the_pages_have_many_commands():
 
 
 @pytest.mark.parametrize(("page", "line"), TYPED)
-def test_each_command_of_a_page_is_read(page, line):
+def test_each_command_on_a_page_is_parsed(page, line):
     words = shlex.split(line)[1:]
     if words[0] in ("--version", "--list", "--help"):
         return
     command = main.TREE.get_command(None, words[0])
     assert command, f"{page}: no command {words[0]}"
     if not words[1:]:
-        return  # a page may speak of a command that takes words
+        return  # a page may name a command that needs words
     with Context(main.TREE, obj=words) as above:
         try:
             command.make_context(words[0], words[1:], parent=above)

@@ -1,4 +1,4 @@
-"""The options of `muster deploy --slurm`, and which run a command without hosts means."""
+"""The options of `muster deploy --slurm`, and which run a command without hosts refers to."""
 
 import shlex
 from dataclasses import replace
@@ -32,7 +32,7 @@ def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm
     return folder
 
 
-def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it_was():
+def test_the_command_to_deploy_again_is_quoted_for_a_shell():
     words = shlex.split(slurm.again(replace(GIVEN, script="train.py --name 'a b'", separate=True)))
     assert words[:3] == ["deploy", "--slurm", "me@login:22"]
     assert "--sbatch=--partition=a --time=1:00:00" in words
@@ -40,7 +40,7 @@ def test_the_command_that_deploys_the_same_again_is_one_that_a_shell_reads_as_it
     assert words[words.index("--script") + 1] == "train.py --name 'a b'"
 
 
-def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_before_them():
+def test_a_resume_repeats_the_last_options_and_typed_ones_take_precedence():
     first = replace(GIVEN, script="train.py --name 'a b'", separate=True, env=("A=1", "B=--x y"))
     folder = deployed("r1", again=slurm.again(first))
     given, found = slurm.continued(Options(slurm="other:22", nodes="4", resume="latest"))
@@ -50,7 +50,7 @@ def test_a_resume_repeats_the_options_of_the_last_start_and_what_is_typed_comes_
     assert (again.script, again.args) == ("", "--steps 9")
 
 
-def test_a_resume_of_what_this_folder_does_not_know_is_refused():
+def test_a_resume_of_an_unknown_run_is_refused():
     for given, words in (
         ({"resume": "latest"}, "no run that can be resumed"),
         ({"resume": "r9"}, "no such run"),
@@ -80,7 +80,7 @@ def test_a_record_that_somebody_else_wrote_names_no_login_node():
     assert where.on_slurm(Options(run="r1")) is None
 
 
-def test_what_is_included_is_read_as_on_hosts_and_needs_a_folder(here, monkeypatch):
+def test_include_is_read_as_for_hosts_and_needs_a_folder(here, monkeypatch):
     asked = []
     monkeypatch.setattr(slurm.slurm_deploy, "deploy", lambda request, *_: asked.append(request) or 0)
     for name in ("train.py", "x.bin"):

@@ -1,4 +1,4 @@
-"""What is said of a word that the command line does not know."""
+"""What the command line answers to a word that it does not know."""
 
 import subprocess
 import sys
@@ -25,7 +25,7 @@ OPTIONS, TASKS = ["--hosts", "--script", "--json", "--run"], ["deploy", "down", 
         ("status --stop r1", "--stop", "status", "muster status --help"),
     ],
 )
-def test_a_typo_gets_what_its_user_may_have_meant(typed, word, task, hint):
+def test_a_typo_gets_the_option_that_the_user_may_have_meant(typed, word, task, hint):
     refused = typos.refusal(word, task, OPTIONS, TASKS, typed.split())
     assert refused.code == 2
     assert hint in refused.hint
@@ -35,7 +35,7 @@ def test_a_typo_gets_what_its_user_may_have_meant(typed, word, task, hint):
     ("typed", "hint"),
     [("deply --hosts a", "muster deploy --hosts a"), ("qqq", "muster --help"), ("ps -a", "muster status --help")],
 )
-def test_a_command_that_there_is_not_gets_one_that_works(typed, hint, muster):
+def test_an_unknown_command_gets_one_that_works(typed, hint, muster):
     code, _, error = muster(typed)
     assert code == 2
     assert error.partition("hint: ")[2].strip() == hint
@@ -43,8 +43,8 @@ def test_a_command_that_there_is_not_gets_one_that_works(typed, hint, muster):
 
 @pytest.fixture
 def muster(monkeypatch, capsys):
-    """muster(words): its exit code, standard output and standard error."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main() sets one
+    """Returns muster(words): its exit code, standard output and standard error."""
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # main() replaces the hook
 
     def run(typed):
         monkeypatch.setattr(sys, "argv", ["muster", *typed.split()])
@@ -57,14 +57,14 @@ def muster(monkeypatch, capsys):
     return run
 
 
-def test_muster_hints_at_the_name(muster):
+def test_muster_hints_at_the_right_name(muster):
     code, _, error = muster("--help statsu")
     assert code == 2
     assert "status" in error.partition("hint:")[2]
 
 
 @pytest.mark.long
-def test_fab_hints_at_the_name():
+def test_fab_hints_at_the_right_name():
     line = [sys.executable, "-m", "fabric", "status", "--host", "a"]
     done = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
@@ -87,7 +87,7 @@ def test_the_help_of_muster_begins_with_its_commands(muster):
         ("runs --json=1", "--json: it takes no value"),
     ],
 )
-def test_what_is_missing_is_told_in_our_words(typed, words, muster):
+def test_a_missing_value_is_reported_in_our_words(typed, words, muster):
     code, _, error = muster(typed)
     assert code == 2
     assert error.startswith(f"error: {words}\nhint: muster {typed.split()[0]} --help")

@@ -1,4 +1,4 @@
-"""A command that names no hosts is about a run: of this machine, on Slurm, or on hosts that this user recorded."""
+"""A command without hosts is about a run: on this machine, on Slurm, or on hosts that this user recorded."""
 
 import json
 
@@ -36,7 +36,7 @@ def asked(options):
     return options.hosts, options.run
 
 
-def test_the_newest_run_on_hosts_is_meant_or_the_one_that_is_named(runs):
+def test_the_newest_run_on_hosts_is_chosen_or_the_named_one(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["me@a:22", "b"])
     started(runs, "r2", record.HOSTS, 2.0, hosts=["c"])
     started(runs, "r3", "processes", 3.0)
@@ -48,7 +48,7 @@ def test_the_newest_run_on_hosts_is_meant_or_the_one_that_is_named(runs):
     assert asked(Options(run="r3")) == ("", "r3")
 
 
-def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_meant(runs):
+def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_chosen(runs):
     assert recorded.newest_of(["r1", "r2"]) is None
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     started(runs, "r2", record.HOSTS, 2.0, hosts=["a"])
@@ -67,19 +67,19 @@ def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
 
 @pytest.mark.parametrize("words", [("--wait-lost", "1h"), ("--secret", "HOME")])
 @pytest.mark.parametrize("backend", ["processes", record.SLURM])
-def test_what_only_a_run_on_hosts_has_is_refused_for_another(runs, words, backend, capsys):
+def test_options_for_runs_on_hosts_are_refused_for_other_runs(runs, words, backend, capsys):
     started(runs, "r1", backend, 1.0, hosts=["login"], shared="/s")
     assert run(["attach", "--run", "r1", *words]) == USAGE
     assert f"{words[0]}: r1 is not a run on hosts" in capsys.readouterr().err
 
 
-def test_a_run_that_lies_here_is_this_machine_s_beside_a_cluster_file_if_it_is_named(runs):
+def test_a_named_local_run_is_chosen_although_there_is_a_cluster_file(runs):
     here = started(runs, "r1", "processes", 1.0)
     (runs.parent / "cluster.toml").touch()
     assert [where.here(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
 
 
-def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deployed(runs, capsys):
+def test_status_without_hosts_is_of_the_local_run_until_one_is_deployed(runs, capsys):
     started(runs, "r1", "processes", 1.0)
     started(runs, "r2", "docker", 2.0)
     run(["status"])
@@ -92,20 +92,20 @@ def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deploye
     assert where.here(Options()) is None
 
 
-def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):
+def test_for_an_unknown_run_the_error_names_the_run_not_its_hosts(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     with pytest.raises(UsageError, match="nonsense: no such run"):
         asked(Options(run="nonsense"))
     assert asked(Options(hosts="d", run="nonsense")) == ("d", "nonsense")
 
 
-def test_a_cluster_file_comes_first(runs):
+def test_a_cluster_file_takes_precedence_over_recorded_hosts(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     (runs.parent / "cluster.toml").touch()
     assert asked(Options()) == ("", "")
 
 
-def test_a_down_of_a_run_on_the_hosts_of_a_cluster_file_goes_to_them(runs, capsys):
+def test_down_goes_to_the_hosts_of_the_cluster_file(runs, capsys):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
     (runs.parent / "cluster.toml").write_text('[[hosts]]\nname = "two.invalid"\n')
     assert run(["down", "--run", "r1", "--allow-folder"]) == FAILED
@@ -121,7 +121,7 @@ def test_a_record_that_somebody_else_wrote_names_no_hosts(runs):
         asked(Options(run="latest"))
 
 
-def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
+def test_logs_are_read_here_once_the_run_has_ended_and_its_logs_are_here(runs):
     folder = started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
     assert not where.ended_here(Options())
     (folder / "outcome.json").touch()
@@ -139,7 +139,7 @@ def to_stop(going_on=()):
     return run.run if isinstance(run, Options | Known) else run.name
 
 
-def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):
+def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs):
     first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
     with pytest.raises(UsageError, match=r"which run\? of r2 and r1 no end is known here") as fault:
         to_stop()
@@ -163,14 +163,14 @@ def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs)
 
 
 @pytest.mark.parametrize("words", ["exec --run latest -- ls", "gpus", "down --run r2", "down --run r2 --delete", "why"])
-def test_a_command_that_knows_no_slurm_says_so_and_asks_no_host_of_an_older_run(words, runs, capsys):
+def test_a_command_without_slurm_support_says_so_and_asks_no_host_of_an_older_run(words, runs, capsys):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
     started(runs, "r2", record.SLURM, 2.0, hosts=["login.invalid"], shared="/home/me", job="12")
     assert run(words.split()) == USAGE
     assert "error: r2: it runs on Slurm: status, logs, attach, stop and fetch know it" in capsys.readouterr().err
 
 
-def test_a_down_that_cannot_delete_a_job_names_its_copy(runs, capsys):
+def test_down_that_cannot_delete_a_job_names_its_local_copy(runs, capsys):
     started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me", job="12")
     assert run(["down", "--run", "r1", "--delete"]) == USAGE
     assert "its copy here: rm -r runs/r1" in capsys.readouterr().err
@@ -178,8 +178,8 @@ def test_a_down_that_cannot_delete_a_job_names_its_copy(runs, capsys):
 
 
 @pytest.mark.parametrize("words", ["logs", "logs r1", "logs --grep x"])
-def test_logs_of_a_job_that_has_ended_are_read_where_all_of_them_are(words, runs, monkeypatch):
-    """Here is what was kept of their end."""
+def test_logs_of_an_ended_job_are_read_on_the_cluster(words, runs, monkeypatch):
+    """This machine has only the end of the logs."""
     folder = started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me", job="12")
     (folder / "outcome.json").touch()
     (folder / "logs/rank-0.log").write_text("(9 bytes before this stay on the cluster)\nx\n")
@@ -192,15 +192,15 @@ def test_logs_of_a_job_that_has_ended_are_read_where_all_of_them_are(words, runs
     assert asked == ["r1"], "the latest is of this machine"
 
 
-def test_a_run_that_nobody_knows_is_named_where_the_newest_is_on_slurm(runs, capsys):
-    """It is a word that would be a host; --hosts and --slurm, which nobody typed, are not to blame."""
+def test_an_unknown_run_is_named_although_the_newest_run_is_on_slurm(runs, capsys):
+    """The word could be a host; the error must not blame --hosts or --slurm, which nobody typed."""
     started(runs, "r1", record.SLURM, 1.0, hosts=["login.invalid"], shared="/home/me")
     assert run(["resume", "mispelt"]) == USAGE
     assert "error: mispelt: no run of that name is here" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", ["down --run r1", "down --run latest", "down r1", "down runs/r1/"])
-def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, runs, monkeypatch, capsys):
+def test_down_accepts_each_name_of_a_local_run(words, runs, monkeypatch, capsys):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{runs}/no-engine")
     started(runs, "r1", "processes", 1.0)
     assert run(words.split()) == DONE
@@ -209,7 +209,7 @@ def test_a_down_of_a_run_of_this_machine_means_it_by_each_of_its_names(words, ru
     assert "error: --run r2: no such run" in capsys.readouterr().err
 
 
-def test_a_mistyped_run_that_is_taken_for_a_host_is_answered_as_both(runs, capsys, monkeypatch):
+def test_a_mistyped_run_taken_for_a_host_is_reported_as_both(runs, capsys, monkeypatch):
     assert run(["attach", "mispelt.invalid"]) != DONE
     words = capsys.readouterr().err
     assert "the name mispelt.invalid does not resolve" in words

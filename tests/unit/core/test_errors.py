@@ -1,4 +1,4 @@
-"""A fault says what was expected and what came, briefly; an exit code and a format are said in words."""
+"""A fault says briefly what was expected and what came; exit codes and formats are described in words."""
 
 import signal
 from enum import IntEnum
@@ -26,7 +26,7 @@ from deploy.core.formats import RUN_FOLDER, refuse_newer
         (b"secret", "a bytes"),
     ],
 )
-def test_what_came_instead_is_shown_in_a_few_words(got, shown):
+def test_the_value_that_came_is_shown_briefly(got, shown):
     fault = BadAnswer("state", "true or false", got, "look")
     assert (fault.message, fault.hint) == (f"state: expected true or false, got {shown}", "look")
 
@@ -44,11 +44,11 @@ def test_each_kind_of_fault_has_its_exit_code():
         (-9, "was killed by SIGKILL"), (137, "was killed by SIGKILL"), (-200, "was killed by signal 200"),
     ],
 )  # fmt: skip
-def test_how_a_program_ended_is_said_by_its_code(code, words):
+def test_an_exit_code_is_described_in_words(code, words):
     assert ended_how(code) == words
 
 
-def test_a_hosts_signals_are_named_as_its_linux_numbers_them_whatever_system_asks(monkeypatch):
+def test_a_hosts_signals_are_named_by_linux_numbers_on_any_system(monkeypatch):
     of_macos = {"SIGEMT": 7, "SIGBUS": 10, "SIGSYS": 12, "SIGUSR1": 30, "SIGUSR2": 31}
     ours = {each.value: each.name for each in signal.Signals if each.value <= 31}
     assert ours == SIGNALS
@@ -56,7 +56,7 @@ def test_a_hosts_signals_are_named_as_its_linux_numbers_them_whatever_system_ask
     assert [ended_how(128 + number) for number in (7, 10)] == ["was killed by SIGBUS", "was killed by SIGUSR1"]
 
 
-def test_a_format_of_a_newer_muster_is_refused_by_its_number_and_every_other_is_read():
+def test_only_a_format_of_a_newer_muster_is_refused():
     for number in (None, 0, 1, RUN_FOLDER, "9"):
         refuse_newer("runs/a", number, RUN_FOLDER)
     with pytest.raises(UsageError, match=f"^runs/a has format 9: .* reads up to format {RUN_FOLDER}$") as fault:

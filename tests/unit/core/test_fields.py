@@ -1,4 +1,4 @@
-"""What hosts and containers answer is read part by part: a value within its bounds, or a fault that names the part."""
+"""Answers of hosts and containers are read part by part: a value within bounds, or a fault that names the part."""
 
 import json
 
@@ -11,7 +11,7 @@ NONE = object()
 
 
 def read(reader, value):
-    """What a reader makes of a value, or NONE."""
+    """The value that a reader returns, or NONE if it refuses."""
     try:
         return reader(value, "x")
     except BadAnswer:
@@ -42,7 +42,7 @@ def read(reader, value):
         (fields.tree(2, 2), [[1, 2], {"a": 1, "b": 2}], [[1, 2, 3], {"a": 1, "b": 2, "c": 3}, {"a" * 201: 1}]),
     ],
 )  # fmt: skip
-def test_a_value_is_taken_as_it_is_or_refused(reader, good, bad):
+def test_a_value_is_accepted_unchanged_or_refused(reader, good, bad):
     assert [read(reader, value) for value in good] == good
     assert [read(reader, value) for value in bad] == [NONE] * len(bad)
 
@@ -60,7 +60,7 @@ def test_a_number_in_ascii_digits_is_read_and_no_other_text(reader, texts):
     assert read(reader, 1) is NONE
 
 
-def test_words_for_people_are_cut_and_no_letter_is_one_that_a_terminal_cannot_show():
+def test_texts_for_people_are_cut_and_lone_surrogates_replaced():
     assert fields.words(3)("abcdef", "x") == "abc"
     assert fields.text()("a\ud800", "x") == fields.words()("a\ud800", "x") == "a?"
     assert read(fields.words(), 7) is NONE
@@ -78,7 +78,7 @@ def test_a_fault_names_the_part_that_is_wrong():
         reader({}, "")
 
 
-def test_of_an_object_only_what_is_known_is_used():
+def test_only_known_keys_of_an_object_are_used():
     given = {"a": 1, "b": "x", "more": 2, "long": "y" * 99, "odd": [], "n" * 101: 3}
     assert fields.record({"a": fields.whole()})(given, "") == {"a": 1}
     assert fields.record({"a": fields.whole()}, {"b": fields.text(), "c": fields.flag})(given, "") == {"a": 1, "b": "x"}
@@ -88,7 +88,7 @@ def test_of_an_object_only_what_is_known_is_used():
     assert len(fields.record({"a": fields.whole()}, others=fields.whole())(many, "")) == 100
 
 
-def test_the_first_reader_that_accepts_a_value_has_it_and_what_is_blank_is_something_else():
+def test_the_first_reader_that_accepts_a_value_wins_and_blanks_get_the_default():
     either = fields.either(fields.whole(), fields.text(like="[a-z]+"))
     assert [read(either, value) for value in (1, "a", "1")] == [1, "a", NONE]
     assert [fields.optional(fields.whole())(value) for value in (1, "a")] == [1, None]
@@ -96,7 +96,7 @@ def test_the_first_reader_that_accepts_a_value_has_it_and_what_is_blank_is_somet
     assert [read(blank, value) for value in (None, "", "N/A", 1, "x")] == [9, 9, 9, 1, NONE]
 
 
-def test_json_of_others_is_neither_long_nor_deep_nor_of_very_many_parts():
+def test_json_of_others_is_limited_in_length_depth_and_number_of_parts():
     assert fields.document('{"a": [1]}', "x") == fields.document(b'{"a": [1]}', "x") == {"a": [1]}
     deep = "[" * 50 + "]" * 50
     assert fields.document(deep, "x")
@@ -114,5 +114,5 @@ def test_json_of_others_is_neither_long_nor_deep_nor_of_very_many_parts():
         fields.json_object("[]", "x")
 
 
-def test_lines_of_a_word_and_a_value_are_kept_by_word():
+def test_lines_of_a_word_and_a_value_are_grouped_by_word():
     assert fields.rows("a 1\nb\na 2 3 \n\x0bc\x85d e") == {"a": ["1", "2 3"], "b": [""], "\x0bc\x85d": ["e"]}

@@ -1,4 +1,4 @@
-"""A name from a host, a container or a file is safe in a path and a command, or it is refused where it is read."""
+"""A name from a host, a container or a file is safe in paths and commands, or is refused where it is read."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from deploy.core.errors import USAGE, BadAnswer, UsageError
 
 
 def takes(check, text):
-    """Whether a check takes a text, as it is."""
+    """Whether a check accepts a text unchanged."""
     try:
         return check(text) == text
     except BadAnswer:
@@ -20,20 +20,20 @@ ODD = ["", ".", "..", "a..b", "../a", "a/b", "-a", ".a", "_a", "a b", "a\n", "ä
 @pytest.mark.parametrize(
     ("check", "longest"), [(names.run_id, 100), (names.node_name, 100), (names.container_name, 255)]
 )
-def test_a_name_has_letters_digits_and_three_signs_and_leads_nowhere(check, longest):
+def test_a_name_has_only_letters_digits_and_three_signs_and_is_no_path(check, longest):
     assert all(takes(check, text) for text in ("a", "7", "run-1_b.c", "a" * longest))
     assert not any(takes(check, text) for text in [*ODD, "a" * (longest + 1)])
     with pytest.raises(BadAnswer, match=f"^this: expected at most {longest} letters"):
         check("../a", "this")
 
 
-def test_the_link_to_the_newest_run_is_no_run_and_strange_names_in_its_folder_are_passed_over():
+def test_the_link_to_the_newest_run_is_no_run_and_strange_names_are_skipped():
     assert not takes(names.run_id, "latest")
     assert takes(names.node_name, "latest")
     assert names.run_ids(["run-1", "latest", ".x", "run-2"]) == {"run-1", "run-2"}
 
 
-def test_an_id_of_a_container_is_short_or_whole():
+def test_a_container_id_is_short_or_full():
     assert all(takes(names.container_id, text) for text in ("0" * 12, "a" * 64))
     assert not any(takes(names.container_id, text) for text in ("0" * 11, "a" * 65, "g" * 12, "A" * 12, None))
 
@@ -54,11 +54,11 @@ def test_a_files_name_is_one_part_of_a_path():
         ("a" * 200, "a" * 100),
     ],
 )
-def test_every_host_has_a_nodes_name(host, node):
+def test_every_host_name_becomes_a_node_name(host, node):
     assert names.node_of(host) == node
 
 
-def test_a_name_that_was_typed_is_refused_with_its_option_and_how_to_list_names():
+def test_a_bad_typed_name_is_refused_with_its_option_and_how_to_list_names():
     assert names.asked_run("--run", "run-1") == "run-1"
     assert names.asked_run("--run", "") == ""
     with pytest.raises(UsageError, match=r"^--run: expected at most 100") as fault:

@@ -1,4 +1,4 @@
-"""What a user may have meant is named, from what is really there, and nothing where nothing is like it."""
+"""Suggestions of what a user may have meant: only existing names, and none if nothing is similar."""
 
 import os
 
@@ -7,7 +7,7 @@ import pytest
 from deploy.core.near import hint_of, near, near_file, near_path, near_program
 
 
-def test_the_name_most_like_what_was_typed_is_meant_or_none():
+def test_the_name_most_like_the_typed_one_is_suggested_or_none():
     assert near("wrker", ["worker", "master"]) == "worker"
     assert near("x", ["worker", "master"]) == ""
     assert near("wrk", ["worker"], alike=0.9) == ""
@@ -15,7 +15,7 @@ def test_the_name_most_like_what_was_typed_is_meant_or_none():
     assert hint_of("x", ["b", "a"]) == "there are b, a"
 
 
-def test_a_file_beside_a_path_of_the_folder_that_has_its_ending_is_meant(tmp_path):
+def test_a_file_next_to_the_typed_path_with_its_suffix_is_suggested(tmp_path):
     (tmp_path / "src").mkdir()
     for name in ("src/train.py", "src/train.toml", "trian.py"):
         (tmp_path / name).write_text("")
@@ -26,7 +26,7 @@ def test_a_file_beside_a_path_of_the_folder_that_has_its_ending_is_meant(tmp_pat
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    """A home with an archive, a folder and a key."""
+    """A home folder with data files and a key."""
     (tmp_path / "data").mkdir()
     for name in ("data/corpus.bin", "data/corpus.txt", "data/notes", "key.pem"):
         (tmp_path / name).write_text("")
@@ -34,14 +34,14 @@ def home(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_path_that_is_not_there_means_one_beside_it_with_its_ending(home):
+def test_for_a_missing_path_a_neighbour_with_its_suffix_is_suggested(home):
     assert near_path("~/data/corpsu.bin") == str(home / "data/corpus.bin")
     assert near_path(str(home / "data/corpsu.txt")) == str(home / "data/corpus.txt")
     assert near_path(str(home / "data/zzz.bin")) == ""
     assert near_path(str(home / "nowhere/a.bin")) == near_path("a\0b") == ""
 
 
-def test_a_folder_for_a_file_means_the_usual_file_in_it_and_a_file_for_a_folder_the_folder_that_it_is_in(home):
+def test_a_folder_for_a_file_suggests_its_usual_file_and_a_file_for_a_folder_its_folder(home):
     assert near_path(str(home / "data"), ["cluster.toml", "notes"]) == str(home / "data/notes")
     assert near_path(str(home / "data")) == ""
     assert near_path(str(home / "data/corpus.bin")) == str(home / "data/corpus.bin"), "a file may be meant itself"
@@ -67,7 +67,7 @@ PROJECT = '[project]\nname = "a"\n[project.scripts]\ntrain-it = "a:b"\n'
         ("\x00\xff", "train-ti", ""),
     ],
 )
-def test_a_program_of_the_folder_is_meant_whatever_else_its_pyproject_may_hold(tmp_path, text, typed, meant):
+def test_a_program_of_the_project_is_suggested_whatever_its_pyproject_contains(tmp_path, text, typed, meant):
     (tmp_path / "pyproject.toml").write_bytes(text.encode("latin-1"))
     assert near_program(tmp_path, typed) == meant
 

@@ -1,4 +1,4 @@
-"""A file of a folder that somebody else made is read only if it is one, lies in it, and is not too large."""
+"""A file in somebody else's folder is read only if it is a plain file, within the folder, and not too large."""
 
 import os
 
@@ -17,7 +17,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path):
     assert plain_file.read(file, 0) == b""
 
 
-def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
+def test_a_pipe_link_or_folder_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "file").write_text("x")
     (tmp_path / "link").symlink_to("file")
@@ -28,7 +28,7 @@ def test_what_is_no_plain_file_is_refused_and_not_waited_for(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_link_is_followed_within_the_folder_alone(tmp_path):
+def test_a_link_is_followed_only_within_the_folder(tmp_path):
     inside = tmp_path / "inside"
     inside.mkdir()
     (inside / "file").write_text("ours")

@@ -1,4 +1,4 @@
-"""Text of others is shown as text: nothing in it moves the cursor, turns letters round or fills more lines than one."""
+"""Others' text is made harmless: it moves no cursor, reverses no letters and fills no more lines than one."""
 
 import pytest
 
@@ -19,12 +19,12 @@ from deploy.core.printable import console_line, is_redrawn, one_line, plain, vis
         ("\ud800", r"\ud800"),
     ],
 )
-def test_what_a_terminal_would_obey_is_written_out(text, shown):
+def test_characters_that_a_terminal_would_obey_are_escaped(text, shown):
     assert visible(text) == shown
     assert one_line(text) == shown.replace("\n", "\\n").replace("\t", " ")
 
 
-def test_of_a_progress_bar_its_last_state_is_shown_without_colours():
+def test_a_progress_bar_is_shown_in_its_last_state_without_colours():
     assert plain("\x1b[31mred\x1b[0m \x1b[2K") == "red "
     assert console_line("10 %\r\x1b[32m90 %\x1b[0m\r  ") == "90 %"
     assert console_line("a\r\n") == "a"
@@ -33,7 +33,7 @@ def test_of_a_progress_bar_its_last_state_is_shown_without_colours():
     assert console_line("a\x07b") == r"a\x07b"
 
 
-def test_bars_that_are_drawn_over_each_other_are_one_line_as_long_as_before():
+def test_redrawn_bars_become_one_line_of_the_same_length():
     bars = "1\n2\x1b[A\n1\n\x1b[1A\x1b[A\r\nend\n"
     one = without_redraws(bars)
     assert len(one) == len(bars)

@@ -1,4 +1,4 @@
-"""Every message names one program, `muster`, whatever was typed."""
+"""Every message names the program `muster`, whichever command was typed."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ for row in ROWS.values():
 """
 
 
-def test_a_cause_that_is_printed_names_the_users_command():
+def test_a_printed_cause_names_the_muster_command():
     words = [sys.executable, "-c", PRINTED]
     text = subprocess.run(words, cwd=HOME, capture_output=True, text=True, check=True).stdout
     assert "`muster bootstrap`" in text
@@ -24,7 +24,7 @@ def test_a_cause_that_is_printed_names_the_users_command():
 
 
 def test_no_message_names_another_program_of_ours():
-    """`fab` hands its words to the same tree, and `make up` is for the checkout: neither is there after pip."""
+    """`fab` runs the same commands, and `make up` works only in a checkout: neither exists after `pip install`."""
     named = re.compile(r"\bfab (?=[a-z])|\bmake (?=(?:up|down|runs|report)\b)|\b(?:RESUME|WORKERS|BACKEND)=")
     commands = []
     for path in (HOME / "deploy").rglob("*.py"):

@@ -1,4 +1,4 @@
-"""Only what this user recorded here is run again: any change of it, and any other user's record, is not ours."""
+"""Only records that this user made here are run again: a changed record, or another user's, is not trusted."""
 
 import os
 import stat
@@ -20,7 +20,7 @@ def state(tmp_path, monkeypatch):
     return tmp_path / "not/there/yet"
 
 
-def test_a_record_is_ours_as_long_as_nothing_of_it_changes(state):
+def test_a_record_is_ours_until_any_part_of_it_changes(state):
     ours = sealed(RECORD)
     assert is_ours(ours)
     assert is_ours(dict(reversed(ours.items())))
@@ -37,7 +37,7 @@ def test_a_record_is_ours_as_long_as_nothing_of_it_changes(state):
     assert not is_ours(RECORD)
 
 
-def test_another_users_key_proves_nothing_here_and_nobody_else_reads_it(state, monkeypatch, tmp_path):
+def test_another_users_key_proves_nothing_here_and_the_key_is_private(state, monkeypatch, tmp_path):
     ours = sealed(RECORD)
     key = state / "muster/key"
     assert stat.S_IMODE(key.stat().st_mode) == 0o600
@@ -48,7 +48,7 @@ def test_another_users_key_proves_nothing_here_and_nobody_else_reads_it(state, m
     assert sealed(RECORD) != ours
 
 
-def test_a_home_that_holds_no_key_or_half_of_one_seals_nothing_and_trusts_nothing(state, monkeypatch):
+def test_without_a_whole_key_nothing_is_sealed_or_trusted(state, monkeypatch):
     ours = sealed(RECORD)
     (state / "muster/key").write_bytes(b"half")
     assert sealed(RECORD) == RECORD
@@ -62,14 +62,14 @@ def test_a_home_that_holds_no_key_or_half_of_one_seals_nothing_and_trusts_nothin
     assert not os.path.exists("relative")
 
 
-def test_a_key_that_a_power_cut_left_empty_is_made_again(state):
+def test_an_empty_key_left_by_a_power_cut_is_replaced(state):
     sealed(RECORD)
     (state / "muster/key").write_bytes(b"")
     assert is_ours(sealed(RECORD))
 
 
-def test_a_key_that_another_command_makes_meanwhile_stays(state, monkeypatch):
-    """It was removed again, and what was sealed with it was foreign for ever."""
+def test_a_key_that_another_command_makes_at_the_same_time_stays(state, monkeypatch):
+    """Earlier, that key was removed again, and records sealed with it were foreign for ever."""
     mkdir, first = Path.mkdir, []
 
     def begins_too(path, *given, **named):
@@ -85,7 +85,7 @@ def test_a_key_that_another_command_makes_meanwhile_stays(state, monkeypatch):
 
 
 @pytest.mark.parametrize("before", [None, b""])
-def test_of_two_commands_that_begin_at_once_both_seal_with_one_key(before, state, monkeypatch):
+def test_two_commands_that_start_together_seal_with_the_same_key(before, state, monkeypatch):
     (state / "muster").mkdir(parents=True)
     if before is not None:
         (state / "muster/key").write_bytes(before)

@@ -1,4 +1,4 @@
-"""What a reader of others' text may use: time that grows with what was read and has an end, and room for so much."""
+"""The limits of a reader of others' text: time that grows with the bytes read, up to a maximum; and room for items."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from deploy.core.budget import Budget, is_shallow
 
 @pytest.fixture
 def clock(monkeypatch):
-    """The clock on the wall, and that of this thread's CPU time; `asked`: how often the second one was."""
+    """A fake wall clock, and one of this thread's CPU time; `asked` counts how often the second is read."""
 
     class Clock:
         wall = used = 0.0
@@ -27,7 +27,7 @@ def clock(monkeypatch):
     return made
 
 
-def test_a_reader_leaves_out_details_once_it_is_behind_and_ends_once_its_time_is_over(clock):
+def test_a_reader_is_first_behind_and_then_out_of_time(clock):
     own = Budget(clock.now)
     clock.spend(0.3)
     assert not own.is_behind
@@ -37,7 +37,7 @@ def test_a_reader_leaves_out_details_once_it_is_behind_and_ends_once_its_time_is
     assert own.is_over
 
 
-def test_more_bytes_are_more_time_and_no_number_of_them_is_more_than_twenty_seconds(clock):
+def test_more_bytes_give_more_time_up_to_twenty_seconds(clock):
     own = Budget(clock.now)
     own.add(1_000_000)
     clock.spend(1.2)
@@ -52,7 +52,7 @@ def test_more_bytes_are_more_time_and_no_number_of_them_is_more_than_twenty_seco
     assert own.is_over
 
 
-def test_what_the_process_used_before_does_not_count_and_the_slow_clock_is_asked_seldom(clock):
+def test_earlier_cpu_time_does_not_count_and_the_slow_clock_is_read_seldom(clock):
     clock.spend(30.0)
     own = Budget(clock.now)
     assert not own.is_over
@@ -63,14 +63,14 @@ def test_what_the_process_used_before_does_not_count_and_the_slow_clock_is_asked
     assert 5 <= clock.asked - before <= 20
 
 
-def test_there_is_room_for_so_many_things_together():
+def test_there_is_room_for_a_limited_number_of_items():
     own = Budget()
     assert own.keep(7_999)
     assert own.keep()
     assert not own.keep()
 
 
-def test_depth_is_that_of_lists_and_objects_in_each_other():
+def test_depth_counts_nested_lists_and_objects():
     def nested(depth, kind):
         value = 1
         for _ in range(depth):

@@ -1,4 +1,4 @@
-"""Results of many hosts: every failing host is named, in the order the hosts were given."""
+"""Results of many hosts: every failing host is named, in the order in which the hosts were given."""
 
 import pytest
 
@@ -6,13 +6,13 @@ from deploy.core.errors import FAILED, USAGE, DeployError, UsageError
 from deploy.core.results import HostsFailed, Results
 
 
-def test_values_come_in_the_order_the_hosts_were_named():
+def test_values_are_in_the_order_of_the_hosts():
     results = Results({"b": 1, "a": 2})
     assert list(results.all().items()) == [("b", 1), ("a", 2)]
     assert not results.faults
 
 
-def test_every_failing_host_is_told_on_a_line_of_its_own_with_its_hint():
+def test_every_failing_host_gets_its_own_line_with_its_hint():
     results = Results({"c": DeployError("c: refused", "start sshd"), "b": 1, "a": DeployError("no such name", "look")})
     assert list(results) == ["c", "b", "a"]
     assert results.values == {"b": 1}
@@ -27,7 +27,7 @@ def test_every_failing_host_is_told_on_a_line_of_its_own_with_its_hint():
     assert list(caught.value.faults) == ["c", "a"]
 
 
-def test_a_hint_that_all_share_is_told_once():
+def test_a_hint_that_all_hosts_share_is_given_once():
     results = Results({name: DeployError(f"{name}: unknown key", "muster trust --hosts a,b") for name in "ab"})
     with pytest.raises(HostsFailed) as caught:
         results.all()
@@ -35,7 +35,7 @@ def test_a_hint_that_all_share_is_told_once():
     assert "trust" not in caught.value.message
 
 
-def test_one_failing_host_speaks_for_itself():
+def test_the_fault_of_one_failing_host_is_passed_on():
     with pytest.raises(HostsFailed) as caught:
         Results({"a": 1, "b": DeployError("b: gone", "look")}).all()
     assert (caught.value.message, caught.value.hint) == ("b: gone", "look")
@@ -54,13 +54,13 @@ def test_a_message_of_several_lines_stays_one_line_per_host():
         ({"a": UsageError("x"), "b": DeployError("y")}, FAILED),
     ],
 )
-def test_the_exit_code_is_the_one_all_share_or_plain_failure(faults, code):
+def test_the_exit_code_is_the_one_that_all_share_or_failed(faults, code):
     with pytest.raises(HostsFailed) as caught:
         Results(faults).all()
     assert caught.value.code == code
 
 
-def test_a_next_step_runs_where_the_last_one_worked_and_keeps_the_faults():
+def test_a_next_step_runs_where_the_last_one_succeeded_and_keeps_the_faults():
     def half(value):
         if value % 2:
             raise DeployError(f"{value} is odd")

@@ -1,4 +1,4 @@
-"""The shell that hosts run: every shell of a host takes it, a wheel has it, and Python has none of it."""
+"""The shell scripts for hosts: every shell parses them, a wheel contains them, and Python modules embed no shell."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ import pytest
 
 from deploy.core.scripts import Scripts
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,25 +19,25 @@ SHELLS = [shell for shell in (["dash"], ["bash", "--posix"], ["busybox", "ash"])
 
 
 def sent(file: Path) -> str:
-    """A script as a host gets it."""
+    """The text of a script as it is sent to a host."""
     return Scripts(str(file.parents[1] / "any.py")).text(file.stem)
 
 
 @pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
-def test_every_shell_of_a_host_can_read_every_script(shell: list[str]) -> None:
+def test_every_shell_of_a_host_can_parse_every_script(shell: list[str]) -> None:
     for file in FILES:
         done = subprocess.run([*shell, "-n"], input=sent(file), capture_output=True, text=True, check=False)
         assert (done.returncode, done.stderr) == (0, ""), file
 
 
-def test_a_script_arrives_in_one_piece_and_without_its_comments() -> None:
+def test_a_script_is_sent_as_one_text_without_comments() -> None:
     for file in FILES:
         lines = [line.strip() for line in sent(file).splitlines()]
         assert lines, file
         assert not [line for line in lines if line.startswith((". ./", "#"))], file
 
 
-def test_words_stay_words(tmp_path: Path) -> None:
+def test_arguments_are_never_run_as_shell(tmp_path: Path) -> None:
     (tmp_path / "scripts").mkdir()
     (tmp_path / "scripts/say_it.sh").write_text('#!/bin/sh\n# Says it.\n. ./said.sh\nsaid "$1"\n')
     (tmp_path / "scripts/said.sh").write_text('#!/bin/sh\nsaid() { printf %s "$1"; }\n')
@@ -54,10 +54,11 @@ def test_a_wheel_has_every_script() -> None:
     assert packed >= set(FILES)
 
 
-def test_no_module_has_shell_of_its_own_for_hosts() -> None:
-    """The wrapping of each command, one line, is built in door/framing.py; engine/compose.py runs a line here.
+def test_no_other_module_embeds_shell_for_hosts() -> None:
+    """Some modules build one line of shell.
 
-    host/commands.py has one that finds the Python of an image, in its container; fabric.py runs the line of a user.
+    door/framing.py builds the line that wraps each command; engine/compose.py runs a line on this machine.
+    host/commands.py has one that finds the Python of an image, in its container; fabric.py runs the user's own line.
     """
     at_home = {"fabric.py", "host/commands.py", "core/scripts.py", "engine/compose.py", "door/framing.py"}
     files = {str(file.relative_to(ROOT / "deploy")): file.read_text() for file in (ROOT / "deploy").rglob("*.py")}

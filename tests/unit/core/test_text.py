@@ -1,4 +1,4 @@
-"""Numbers, sizes and times for readers, and what a command printed last."""
+"""Numbers, sizes and times as text, and the line of a command's output that says most."""
 
 import re
 from pathlib import Path
@@ -32,11 +32,11 @@ Run 'docker run --help' for more information"""
     ],
     ids=["last", "none", "a stack below", "a hint below"],
 )
-def test_the_line_that_says_most_is_the_last_one_or_the_first_of_an_error_of_dockers(printed, line):
+def test_the_line_that_says_most_is_the_last_or_the_first_of_a_docker_error(printed, line):
     assert last_line(printed) == line
 
 
-def test_a_unit_is_true():
+def test_decimal_and_binary_units_are_right():
     sizes = [0, 1000, 1 << 10, 1_000_000, 1 << 20, 20_000_000, 20 << 20, 64 << 20]
     assert [amount(size) for size in sizes] == ["0 B", "1 kB", "1 kB", "1.0 MB", "1.0 MB", "20 MB", "21 MB", "67 MB"]
     assert [binary(size) for size in sizes[2:]] == ["1 KiB", "977 KiB", "1 MiB", "19 MiB", "20 MiB", "64 MiB"]
@@ -81,7 +81,7 @@ def test_a_figure_is_short_and_has_its_unit(shown, wanted):
     assert shown == wanted
 
 
-def test_the_progress_of_a_transfer_has_its_rate_and_what_is_left():
+def test_the_progress_of_a_transfer_has_its_rate_and_time_left():
     assert text.pace(312_000_000, 456_000_000, 13.0) == "312 MB of 456 MB, 24 MB/s, 6 s left"
     assert text.pace(456_000_000, 456_000_000, 19.0) == "456 MB of 456 MB, 24 MB/s, in 19.0 s"
     assert text.pace(0, 456_000_000, 1.0) == text.pace(0, 456_000_000, 0.0) == "0 B of 456 MB"

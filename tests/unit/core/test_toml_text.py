@@ -1,4 +1,4 @@
-"""TOML of somebody else costs little: what would cost more than a file of its size is refused in words."""
+"""Somebody else's TOML costs little time: a text that would cost too much for its size is refused in words."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from lab import waiting
     "a = 0x" + "f" * 900_000,
     "a = [" + "1," * 500_000 + "]", "".join(f"[t{number}]\n" for number in range(120_000)),
 ])  # fmt: skip
-def test_what_costs_very_much_is_refused(text):
+def test_a_text_that_costs_too_much_is_refused(text):
     with waiting.spending_little(), pytest.raises(ValueError, match=r"more than|nested"):
         toml_text.loads(text)
 
 
 @pytest.mark.long
-def test_a_large_file_of_somebody_honest_is_read():
+def test_a_large_honest_file_is_read():
     row = '[[package]]\nname = "a"\nversion = "1.0"\nsource = { registry = "https://example.org/simple" }\n'
     row += (
         'wheels = [{ url = "https://example.org/a-1.0-py3-none-any.whl", hash = "sha256:'

@@ -1,4 +1,4 @@
-"""The folder that a host waits for, where a command does not end: it is named, and nothing else is."""
+"""If a command on a host does not end, the folder that the host waits for is named, and no other."""
 
 import os
 import subprocess
@@ -9,7 +9,7 @@ from deploy.causes.finding import FAULT
 from deploy.door import faults, hung
 from deploy.preflight.checks import hosts as host_checks
 
-# An automounter that takes the calls and answers none, in a namespace of its own; then the command.
+# Starts, in its own namespace, an automounter that accepts calls and never answers; then runs the command.
 DEAD = """
 setsid python3 -c '
 import ctypes, os, sys, time
@@ -32,7 +32,7 @@ def ask(argv, env):
     with subprocess.Popen([*argv, *hung.command()], stdout=subprocess.PIPE, env={**os.environ, **env}) as asked:
         lines = hung.heard(lambda wait_s: read(asked.stdout))
         if hung.parse(lines):
-            asked.wait(20)  # it ends what hangs
+            asked.wait(20)  # the command ends what hangs
         asked.kill()
     return lines
 
@@ -48,14 +48,14 @@ WHERE = faults.Where("b", "10.0.0.2", 22, "u", "b")
 
 
 def answered(*silent, more=()):
-    """The lines of a host whose folders all answer but for `silent`."""
+    """The lines of a host on which all folders except `silent` answer."""
     folders = ("/home/u", "/home/u/.muster", "/home/u/.muster/runs", "/net/tools/bin", "/usr/bin", *more)
     lines = [f"folder {number} {path}" for number, path in enumerate(folders)]
     answers = [f"answers {number}" for number, path in enumerate(folders) if path not in silent]
     return [*MOUNTS, *lines, "all", *answers]
 
 
-def test_where_every_folder_answers_none_is_named(tmp_path):
+def test_if_every_folder_answers_none_is_named(tmp_path):
     lines = ask([], {"HOME": str(tmp_path), "PATH": f"{tmp_path}/none:{os.environ['PATH']}"})
     assert f"folder 0 {tmp_path}" in lines
     assert hung.parse(lines) == []
@@ -88,7 +88,7 @@ def test_a_folder_behind_a_dead_automounter_is_named_in_time(tmp_path):
         (["folder x /a", "folder 1", "rubbish", "all"], []),
     ],
 )
-def test_what_does_not_answer_is_named_once_and_not_on_a_machine_that_is_only_busy(lines, paths):
+def test_a_silent_folder_is_named_once_and_never_on_a_busy_machine(lines, paths):
     assert [folder.path for folder in hung.parse(lines)] == paths
 
 
@@ -104,7 +104,7 @@ def test_the_fix_is_about_the_folder_and_its_mount():
     assert "$(" not in found.fix
 
 
-def test_a_folder_that_hangs_is_a_fault_of_its_own_in_preflight():
+def test_a_folder_that_hangs_is_a_separate_fault_in_preflight():
     (found,) = hung.parse(answered("/net/tools/bin"))
     failed = faults.fault("hung", WHERE, f"`sh -c ... home` did not end within 60 s: {found.words}", fix=found.fix)
     told = host_checks.engine("b", failed)

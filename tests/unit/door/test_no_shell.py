@@ -1,4 +1,4 @@
-"""Why a host that lets a login in begins no command: what its words say, and the next command."""
+"""Why a host that accepts a login starts no command: the reason from its output, and the next command."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def of_output(code, output):
         ("sh: /lib/libc.so.6: version `GLIBC_2.38' not found (required by sh)", "sh", "/lib/libc.so.6"),
     ],
 )  # fmt: skip
-def test_a_shell_that_lacks_a_library_is_told_with_it(output, program, library):
+def test_a_shell_that_lacks_a_library_is_reported_with_the_library(output, program, library):
     told = of_output(127, f"Welcome to b\n{output}")
     assert (told.cause, told.level, told.or_else) == ("ssh-shell", FAULT, ())
     assert f"{program} lacks the library {library}" in told.text
@@ -33,7 +33,7 @@ def test_a_shell_that_lacks_a_library_is_told_with_it(output, program, library):
 
 
 @pytest.mark.parametrize("output", ["sh: not found", "$(reboot): error while loading shared libraries: `x`", ""])
-def test_what_no_loader_says_is_no_library(output):
+def test_output_that_is_not_the_loaders_names_no_library(output):
     told = of_output(127, output)
     assert (told.cause, told.level) == ("ssh-shell", UNKNOWN)
     assert "ldd" not in told.fix

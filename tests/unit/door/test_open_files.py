@@ -1,4 +1,4 @@
-"""A command on hundreds of hosts has thousands of files open: a connection each, and streams of what runs there."""
+"""A command on hundreds of hosts opens thousands of files: a connection for each, and the streams of its commands."""
 
 import resource
 import subprocess
@@ -19,7 +19,7 @@ with opener_to([Host(f"h{number}", f"h{number}") for number in range(int(sys.arg
 
 @pytest.mark.parametrize(("hosts", "files", "limit"), [(64, 1100, 1280), (2, 100, 288)])
 def test_a_command_may_open_as_many_files_as_its_hosts_need(hosts: int, files: int, limit: int) -> None:
-    """A system lets a process begin with 1,024, macOS with 256: then there were "Too many open files"."""
+    """A process starts with a limit of 1,024 files, on macOS 256: earlier, that ended with "Too many open files"."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most != resource.RLIM_INFINITY and most < limit:
         pytest.skip("this user may not open so many files")

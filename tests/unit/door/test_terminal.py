@@ -1,4 +1,4 @@
-"""What a person sees of a command in this terminal, and of a host that refuses: in words that can be typed."""
+"""What a user sees of a command in this terminal, and of a host that refuses it."""
 
 import errno
 import os
@@ -18,19 +18,19 @@ def reader(text):
     return mux.Reader(reading)
 
 
-def test_an_error_that_comes_together_with_the_marker_is_shown_and_the_login_s_words_are_not(capfd):
+def test_an_error_right_after_the_marker_is_shown_but_not_the_logins_greeting(capfd):
     out, err = reader(b"welcome\nMARK\n$ "), reader(b"welcome\nMARK\nOCI runtime exec failed\n")
     resized, _ = os.pipe()
     terminal._pump(SimpleNamespace(out=out, err=err, input=SimpleNamespace(write_all=bytes)), b"MARK\n", resized)
     assert capfd.readouterr() == ("$ ", "OCI runtime exec failed\r\n")
 
 
-def test_a_port_is_asked_for_as_hosts_takes_it():
+def test_the_hint_asks_for_a_port_in_the_syntax_of_hosts():
     assert "--hosts [::1]:PORT" in fault("refused", Where("a", "::1", 22, "me", "a")).hint
     assert "--hosts a.lab:PORT" in fault("refused", Where("a", "a.lab", 22, "me", "a")).hint
 
 
-def test_a_machine_that_opens_no_more_files_is_told_and_no_host_is_called_lost():
+def test_too_many_open_files_are_blamed_on_this_machine_not_on_a_host():
     def start(line):
         raise OSError(errno.EMFILE, "Too many open files")
 

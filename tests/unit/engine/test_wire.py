@@ -1,4 +1,4 @@
-"""An engine that means harm: whatever it says, there is an end, in time, in bytes and in words."""
+"""A malicious engine: whatever it answers, time, bytes and text are limited."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOST = (OSError, http.client.HTTPException, Excess)
 
 @contextmanager
 def engine_that(speaks):
-    """A connection to an engine that answers its first request so: bytes, pieces, or what a function sends."""
+    """A connection to an engine that answers its first request with these bytes or pieces."""
     ours, its = socket.socketpair()
 
     def serve():
@@ -74,7 +74,7 @@ def chunk(data):
     ids=["a body without end", "chunks without end", "a length of a hundred terabytes", "continues", "headers",
          "a header", "no HTTP"],
 )  # fmt: skip
-def test_an_answer_without_end_has_one(speaks, monkeypatch):
+def test_an_endless_answer_is_cut(speaks, monkeypatch):
     monkeypatch.setattr(wire, "MOST_ANSWER", 1 << 20)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with engine_that(speaks()) as engine, pytest.raises((Excess, http.client.HTTPException)):
@@ -102,7 +102,7 @@ def test_an_answer_that_takes_too_long_is_late(speaks, every_s):
     assert time.monotonic() - began < 3
 
 
-def test_a_frame_of_4_gib_is_read_in_pieces_and_its_end_is_missed():
+def test_a_frame_of_4_gib_is_read_in_pieces_and_a_missing_end_is_noticed():
     def speaks():
         yield CHUNKED + chunk(frame(1, b"", (1 << 32) - 1))
         for _ in range(100):
@@ -121,12 +121,12 @@ def test_a_frame_of_4_gib_is_read_in_pieces_and_its_end_is_missed():
 @pytest.mark.parametrize(
     "head", [b"\x09\0\0\0\0\0\0\x01", b"\x01\0\x01\0\0\0\0\x01", b"GET / HT", b"\x03\0\0\0\0\0\0\x01"]
 )
-def test_what_begins_with_no_frame_is_none(head):
+def test_an_invalid_frame_header_is_refused(head):
     with engine_that(CHUNKED + chunk(head + b"x") + b"0\r\n\r\n") as engine, pytest.raises(Excess):
         list(engine.open("GET", "/x").frames())
 
 
-def test_frames_are_output_and_errors_however_they_are_cut():
+def test_frames_are_split_into_output_and_errors_however_they_are_cut():
     text = frame(1, b"one\n") + frame(2, b"two\n") + frame(0, b"") + frame(1, b"three")
     body = b"".join(chunk(text[at : at + 1]) for at in range(len(text))) + b"0\r\n\r\n"
     with engine_that([CHUNKED + body[:30], body[30:]]) as engine:
@@ -136,13 +136,13 @@ def test_frames_are_output_and_errors_however_they_are_cut():
 
 
 @pytest.mark.parametrize("cut", [1, 9, 13, 20])
-def test_a_stream_that_is_cut_is_no_end(cut):
+def test_a_stream_that_is_cut_off_is_an_error(cut):
     whole = chunk(frame(1, b"one\n")) + chunk(frame(1, b"two\n"))
     with engine_that(CHUNKED + whole[:-cut]) as engine, pytest.raises(http.client.HTTPException):
         list(engine.open("GET", "/x").frames())
 
 
-def test_a_stream_of_no_bytes_to_speak_of_is_late_unless_it_is_followed(monkeypatch):
+def test_a_stream_that_is_too_slow_times_out_unless_it_is_followed(monkeypatch):
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 0.3)
     with engine_that(_and(CHUNKED, b"")) as engine, pytest.raises(TimeoutError):
         list(engine.open("GET", "/x").frames())
@@ -166,7 +166,7 @@ def test_two_answers_on_one_connection_are_not_mixed_up():
 
 
 class Near:
-    """An engine in this process; `odd` as FakeEngine takes it."""
+    """An engine in this process; `odd` is passed to FakeEngine."""
 
     host = "a"
 
@@ -191,14 +191,14 @@ class Near:
 @pytest.mark.parametrize(
     "body", [b"{}", b"[7]", b'[{"Id":"x"}]', b"null", b"\xff", b"", b'[{"Id":"a","Names":7,"State":"running"}]']
 )
-def test_wrong_types_are_a_fault_in_words(body):
+def test_an_answer_of_the_wrong_type_is_a_bad_answer(body):
     reach = Near(**{"/containers/json": answered(body)})
     with pytest.raises(BadAnswer):
         Engine(reach).containers("muster.run")
 
 
 @pytest.mark.parametrize("words", [b'{"message":"no \\u001b[31m"}', b"{", b'{"message":7}', b"[" * 9999])
-def test_a_refusal_is_told_in_the_engines_words_or_by_its_number(words):
+def test_a_refusal_is_reported_in_the_engines_words_or_by_its_status(words):
     reach = Near(**{"/containers/json": answered(words, "500 No")})
     with pytest.raises(DeployError, match=r"Error response from daemon: (no |status 500)"):
         Engine(reach).containers("muster.run")
@@ -212,31 +212,31 @@ VOLUMES = [{"Name": "muster-packages-1", "UsageData": {"RefCount": 0, "Size": 9}
     "says",
     [
         {"Images": IMAGES, "Volumes": VOLUMES},
-        # As the API says it from 1.53 on.
+        # The form of API 1.53 and later.
         {"ImageUsage": {"TotalCount": 1, "Items": IMAGES}, "VolumeUsage": {"TotalCount": 1, "Items": VOLUMES}},
     ],
 )
-def test_what_an_engine_stores_is_known_of_docker_20_and_of_docker_29(says):
+def test_stored_images_and_volumes_are_read_from_docker_20_and_docker_29(says):
     reach = Near(**{"/system/df": answered(says)})
     (image,), (volume,) = Engine(reach).stored(5.0)
     assert (image.name, image.size, image.used) == ("muster-code:latest", 4096, True)
     assert (volume.name, volume.size, volume.used) == ("muster-packages-1", 9, False)
-    assert "verbose=1" in reach.fake.asked[0]  # else the newer one counts them, and names none
+    assert "verbose=1" in reach.fake.asked[0]  # without it, the newer engine counts them but names none
 
 
-def test_a_connection_that_the_engine_closed_is_made_again():
+def test_a_connection_that_the_engine_closed_is_reopened():
     reach = Near()
     engine = Engine(reach)
     engine.version()
     reach.fake.odd["/containers/json"] = None
     with pytest.raises(DeployError):
-        engine.containers("x")  # twice: the connection that waited, and a new one
+        engine.containers("x")  # two tries: the waiting connection, and a new one
     assert reach.connections == 2
     reach.fake.odd.clear()
     assert engine.containers("x") == []
 
 
-def test_what_changes_something_is_never_asked_twice():
+def test_a_request_that_changes_something_is_never_repeated():
     reach = Near()
     engine = Engine(reach)
     engine.version()
@@ -247,7 +247,7 @@ def test_what_changes_something_is_never_asked_twice():
 
 
 @pytest.mark.parametrize("name", ["../../images/x", "a b", "x?force=1", "a\r\nX: y", "\u00b2"])
-def test_a_name_is_one_part_of_a_path(name):
+def test_a_name_is_escaped_as_one_part_of_a_path(name):
     reach = Near()
     assert Engine(reach).inspect(name) is None
     (asked,) = reach.fake.asked
@@ -256,14 +256,14 @@ def test_a_name_is_one_part_of_a_path(name):
 
 
 @pytest.mark.parametrize(("status", "code"), [("400 Bad Request", 400), ("200 OK", 200)])
-def test_what_stands_before_an_engine_and_passes_on_no_upgrade_is_named(status, code):
+def test_a_proxy_that_passes_on_no_upgrade_is_reported(status, code):
     reach = Near(**{"/exec/": answered(b"<html>", status)})
     reach.fake.odd["/containers/x/exec"] = answered({"Id": "a1"}, "201 Created")
     with pytest.raises(DockerFault, match=f"unable to upgrade to tcp, received {code}"):
         Engine(reach).ask_inside("x", ("true",), 5.0)
 
 
-def test_a_command_whose_connection_ended_before_it_has_no_code(monkeypatch):
+def test_a_command_whose_connection_ends_first_has_no_exit_code(monkeypatch):
     monkeypatch.setattr("deploy.engine.inside._CODE_S", 0.2)
     upgraded = b"HTTP/1.1 101 UPGRADED\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\r\n"
     reach = Near(**{"/exec/a1/start": upgraded + frame(1, b"begun\n"), "/exec/a1/json": answered({"Running": True})})

@@ -1,4 +1,4 @@
-"""`muster explain` on output that launchers, schedulers and containers dress in their own way."""
+"""`muster explain` reads output that launchers, schedulers and containers decorate in their own ways."""
 
 import os
 from pathlib import Path
@@ -25,7 +25,7 @@ FRAMES = (
     'Traceback (most recent call last):\n  File "/lib/python3.11/site-packages/odd/io.py", line 3, in read\n    go()\n'
 )
 TRAINING = "".join(f"epoch 1 step {step} loss 0.{step:04d}\n" for step in range(500))
-# SSH, shells and launchers say these: first of all, or last; there every line is read.
+# SSH, shells and launchers print these first or last in a log, where every line is read.
 AT_AN_END = ("ssh-host-key-changed", "ssh-name", "ssh-silent", "command-missing", "killed", "gpus-shared")
 SUMMARY = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
 ============================================================
@@ -52,7 +52,7 @@ Root Cause (first observed failure):
 
 
 @pytest.mark.parametrize(("cause", "text"), EXAMPLES, ids=[f"{n}-{cause}" for n, (cause, _) in enumerate(EXAMPLES)])
-def test_each_example_is_explained_by_its_cause_in_short_and_in_the_middle_of_a_long_log(cause, text):
+def test_each_example_is_explained_alone_and_in_the_middle_of_a_long_log(cause, text):
     assert explain({"a": text}).cause == cause
     if cause not in ("collective-timeout",):
         pieces = [TRAINING, TRAINING, f"{text}\n", *["waiting\n" * 300] * (1 if cause in AT_AN_END else 3)]
@@ -88,12 +88,12 @@ def test_no_prefix_of_a_launcher_hides_the_error(prefix, text, cause):
     ("RuntimeError: x", "", ""),
     ("train.py: error: x", "", ""),
 ])  # fmt: skip
-def test_who_speaks_is_read_from_the_prefix(line, who, rank):
+def test_the_rank_or_node_is_read_from_the_prefix(line, who, rank):
     explained = undress(line)
     assert (explained.who, explained.rank) == (who, rank)
 
 
-def test_times_of_different_programs_compare():
+def test_times_of_different_programs_can_be_compared():
     lines = [
         "2026-01-02 03:04:05,5 x",
         "[E102 03:04:06.5 socket.cpp] x",
@@ -117,13 +117,13 @@ def test_the_exit_code_of_the_root_cause_is_read(code, cause):
     assert explain({"a": SUMMARY.format(rank=3, code=code)}).cause == cause
 
 
-def test_a_root_cause_without_its_error_is_not_known_and_names_the_rank():
+def test_a_root_cause_without_its_error_is_unknown_and_names_the_rank():
     explained = explain({"a": SUMMARY.format(rank=3, code=1)})
     assert explained.cause == ""
     assert "rank 3 on gpu-b" in explained.what
 
 
-def test_a_warning_beats_neither_the_error_nor_success():
+def test_a_warning_outweighs_neither_an_error_nor_success():
     warning = "UserWarning: CUDA initialization: CUDA driver version is insufficient for CUDA runtime version\n"
     assert explain({"a": warning + KEY}).cause == "script-error"
     explained = explain({"a": warning + TRAINING + "Training completed.\n"})
@@ -134,11 +134,11 @@ def test_a_warning_beats_neither_the_error_nor_success():
     "loading annotations into memory...\nDone (t=10.67s)\nindex created!\n", f"Done!\n{TRAINING}",
     f"warm-up run finished\n{TRAINING}",
 ], ids=["an index that is read", "a step before the training", "a run before the run"])  # fmt: skip
-def test_what_is_done_before_the_training_is_no_good_end(log):
+def test_done_before_the_training_is_no_successful_end(log):
     assert not explain({"a": log}).ended_well
 
 
-def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
+def test_a_warning_is_no_cause_if_a_rank_only_lost_its_peer():
     warning = "UserWarning: Failed to load image extension: libodd.so: cannot open shared object file: No such file\n"
     lost = "RuntimeError: [1] is setting up NCCL communicator and retrieving ncclUniqueId from [0]: Socket Timeout"
     explained = explain({"a": warning + lost})
@@ -151,19 +151,19 @@ def test_a_warning_is_no_cause_where_a_rank_only_lost_its_peer():
     "[rank6]:[E421 04:13:43.457389636 ProcessGroupGloo.cpp:143] Rank 6 successfully reached monitoredBarrier, but "
     "received errors while waiting for send/recv from rank 0. Please check rank 0 logs for faulty rank.",
 ])  # fmt: skip
-def test_a_rank_that_another_one_let_down_at_a_barrier_names_no_cause(words):
+def test_a_rank_that_waited_in_vain_at_a_barrier_gives_no_cause(words):
     explained = explain({"a": words})
     assert (explained.cause, "lost a peer" in explained.what) == ("", True)
     assert explain({"a": f"{words}\n{OOM}\n"}).cause == "gpu-memory"
 
 
-def test_spark_says_that_a_task_failed_and_not_why():
+def test_a_failed_spark_stage_gives_no_cause():
     words = "Job aborted due to stage failure: Could not recover from a failed barrier ResultStage."
     explained = explain({"a": f"org.apache.spark.SparkException: {words}\n"})
     assert (explained.cause, words in explained.evidence[0].text) == ("", True)
 
 
-def test_a_process_that_failed_elsewhere_is_told_as_that():
+def test_a_process_that_failed_elsewhere_is_reported_as_such():
     lines = "subprocess.CalledProcessError: Command '['python', 'train.py']' returned non-zero exit status 1."
     explained = explain({"a": lines})
     assert (explained.cause, explained.ended_well) == ("", False)
@@ -191,7 +191,7 @@ def test_the_earliest_of_several_files_counts_not_the_first_by_name(early, late)
     ("2026-01-02 03:04:05", "2026-01-02 03:14:05"),
     ("2026-12-31 23:59:58", "2027-01-01 00:10:00"),
 ], ids=["of a day", "over New Year"])  # fmt: skip
-def test_the_silent_one_of_several_is_pointed_at(last, now):
+def test_the_silent_one_of_several_outputs_is_named(last, now):
     words = "[rank0]:[E ProcessGroupNCCL.cpp:616] Watchdog caught collective operation timeout: OpType=ALLREDUCE"
     waits = f"{now} {words}\n"
     explained = explain({"a": waits, "b": waits, "c": f"{last} step 7 loss 0.3\n"})
@@ -199,11 +199,11 @@ def test_the_silent_one_of_several_is_pointed_at(last, now):
     assert "c went silent" in explained.what
 
 
-def test_an_empty_output_is_told_as_that():
+def test_an_empty_output_is_reported_as_empty():
     assert "empty" in explain({"a": ""}).what
 
 
-def test_the_next_step_is_a_command_everywhere():
+def test_every_next_step_is_a_command():
     first = {
         "muster",
         "torchrun",
@@ -251,7 +251,7 @@ def test_victims_are_counted_not_shown():
     assert (explained.cause, explained.victims) == ("gpu-memory", 4)
 
 
-def test_an_error_nobody_knows_is_told_as_it_is():
+def test_an_unknown_error_is_quoted():
     explained = explain(
         {"a": '  File "/venv/site-packages/odd/io.py", line 3, in read\nodd.errors.OddError: strange things\n'}
     )
@@ -270,7 +270,7 @@ def test_a_line_of_any_length_and_bytes_of_any_kind_are_read_in_short_time():
             read("a", [line, b"\n", line, b"\n"])
 
 
-def test_numbers_of_lines_hold_through_pieces_of_any_size():
+def test_line_numbers_are_right_for_pieces_of_any_size():
     text = (TRAINING * 20 + OOM + "\nend\n").encode()
     for size in (7, 4096, 1 << 20):
         explained = judge([read("a", [text[at : at + size] for at in range(0, len(text), size)])])
@@ -281,7 +281,7 @@ def read_of(whats, console):
     return explain_tasks.readings_of(explain_tasks.places_of(whats)[0], console, Budget())
 
 
-def test_files_folders_runs_and_nothing(tmp_path, monkeypatch):
+def test_files_folders_and_runs_are_read_and_a_missing_one_is_refused(tmp_path, monkeypatch):
     (tmp_path / "run/attempt_0/1").mkdir(parents=True)
     (tmp_path / "run/attempt_0/1/stderr.log").write_text(OOM)
     (tmp_path / "b.out").write_text("Too many open files, an error")
@@ -309,7 +309,7 @@ def test_control_characters_of_a_log_do_not_reach_the_terminal():
     assert not any(sign in shown for sign in ("\x1b", "\x07", "\x9b", "\u202e"))
 
 
-def test_a_name_from_a_log_is_no_part_of_a_command():
+def test_a_name_from_a_log_never_enters_a_command():
     explained = explain(
         {"a": "The IPv4 network addresses of ($(reboot), 29500) cannot be retrieved (gai error: -2 - x)\n"}
     )
@@ -317,7 +317,7 @@ def test_a_name_from_a_log_is_no_part_of_a_command():
     assert "reboot" not in explained.next
 
 
-def test_lines_that_differ_in_numbers_only_are_looked_at_some_times_only():
+def test_lines_that_differ_only_in_numbers_are_examined_only_a_few_times():
     lines = b"".join(b"WARNING: error in sample %d at 0x%x\n" % (number, number * 7919) for number in range(40_000))
     with waiting.spending_little():
         explained = judge([read("a", [lines, OOM.encode()])])
@@ -331,7 +331,7 @@ def test_the_next_command_names_the_script_of_the_run_or_is_left_out():
     assert "next      torchrun --nproc-per-node 1 train.py --lr 3" in explain_tasks.lines_of(
         explained, "train.py --lr 3"
     )
-    # torchrun's variables would lead a script on another path than the one that failed.
+    # With torchrun's variables, the script could take another path than the one that failed.
     assert "next      python train.py --lr 3" in explain_tasks.lines_of(explained, "python train.py --lr 3")
 
 
@@ -343,7 +343,7 @@ def test_the_next_command_names_the_script_of_the_run_or_is_left_out():
     ("Exception ignored in: <function x>\nTraceback (most recent call last):\nAttributeError: x\nKeyError: 'image'",
      "script-error"),
 ], ids=["key", "by the way"])  # fmt: skip
-def test_a_prefix_that_nobody_knows_is_learnt_from_a_traceback(prefix, text, cause):
+def test_an_unknown_prefix_is_learnt_from_a_traceback(prefix, text, cause):
     lines = "".join(f"{prefix}{line}\n" for line in f"step 1\n{text}".splitlines())
     pieces = [TRAINING, TRAINING, lines, *["waiting\n" * 300] * 3]
     explained = judge([read("a", [piece.encode() for piece in pieces])])
@@ -353,7 +353,7 @@ def test_a_prefix_that_nobody_knows_is_learnt_from_a_traceback(prefix, text, cau
 
 
 @pytest.mark.parametrize("words", ["NCCL error in: net.cc:1, invalid argument, NCCL version 2.4.8", "ncclInvalidUsage"])
-def test_a_wrong_call_of_nccl_alone_says_nothing_of_shared_gpus(words):
+def test_an_invalid_nccl_call_alone_does_not_prove_shared_gpus(words):
     seen = explain({"a": words})
     assert (seen.cause, seen.maybe[0]) == ("", "gpus-shared")
 
@@ -365,11 +365,11 @@ def test_a_wrappers_exception_is_no_cause():
 
 
 @pytest.mark.parametrize("words", ["RuntimeError: CUDA error: unknown words", "RuntimeError: HIP error: unknown words"])
-def test_an_error_of_the_gpu_that_nobody_knows_blames_nobody(words):
+def test_an_unknown_gpu_error_gives_no_cause(words):
     assert explain({"a": words}).cause == ""
 
 
-def test_rays_guesses_are_told_as_guesses():
+def test_rays_guesses_are_reported_as_guesses():
     seen = explain(
         {"a": "The actor is dead because its worker process has died. There are some potential root causes."}
     )
@@ -386,7 +386,7 @@ def test_rays_guesses_are_told_as_guesses():
         '[rank0]:   File "/lib/odd.py", line 3\n[rank1]: torch.Tensor: x',
     ],
 )
-def test_words_of_a_class_that_end_no_traceback_are_no_exception(lines):
+def test_a_class_name_that_ends_no_traceback_is_no_exception(lines):
     assert explain({"a": lines}).maybe == ()
 
 
@@ -398,7 +398,7 @@ def test_an_exception_of_any_name_ends_the_traceback_of_its_rank():
 
 
 @pytest.mark.parametrize("words", [f"{FRAMES}got mixed things, need to convert all", "process exited with code 3"])
-def test_where_something_failed_it_is_not_told_as_silence(words):
+def test_a_failure_is_not_reported_as_silence(words):
     seen = explain({"a": words})
     assert (seen.cause, "wait for each other" in seen.what) == ("", False)
     assert seen.evidence[0].text == words.splitlines()[-1]
@@ -409,7 +409,7 @@ def test_where_something_failed_it_is_not_told_as_silence(words):
     (0, "torchrun --nproc-per-node 1 train.py"), (1, "torchrun --nproc-per-node 2 train.py"),
     (7, "torchrun --nproc-per-node 8 train.py"), (12, ""),
 ])  # fmt: skip
-def test_the_next_command_starts_the_rank_that_failed_or_shows_it(rank, then):
+def test_the_next_command_starts_the_failed_rank_or_shows_its_lines(rank, then):
     seen = explain({"a": "\n".join(f"[rank{rank}]: {line}" for line in KEY.splitlines())})
     assert explain_tasks.next_of(seen, "train.py", {}) == then
     if rank == 12:
@@ -423,7 +423,7 @@ def test_the_next_command_starts_as_many_ranks_as_the_local_rank_needs():
 
 @pytest.mark.parametrize("carets", ["           ^^^^^^\n", ""])
 @pytest.mark.parametrize("prefix", ["", "[rank1]: "])
-def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
+def test_an_assertion_without_a_message_is_quoted_from_its_source(carets, prefix):
     frame = '  File "t.py", line 2, in check\n    assert a == b\n'
     text = f"Traceback (most recent call last):\n{frame}{carets}AssertionError\n"
     found = explain({"a": "".join(prefix + line for line in text.splitlines(keepends=True))})
@@ -444,7 +444,7 @@ def test_an_assertion_without_words_is_told_by_its_source(carets, prefix):
     ("Error: setting up CDI devices: unresolvable CDI devices nvidia.com/gpu=all", "gpu-runtime", "podman"),
     ("torch.AcceleratorError: HIP error: unspecified launch failure", "illegal-memory", "AMD_SERIALIZE_KERNEL=3"),
 ])  # fmt: skip
-def test_the_next_command_is_one_of_the_system_that_speaks(line, cause, program):
+def test_the_next_command_belongs_to_the_system_that_reported_the_error(line, cause, program):
     explained = explain({"a": f"{line}\n"})
     assert (explained.cause, explained.next.split()[0]) == (cause, program)
 
@@ -454,7 +454,7 @@ def test_the_next_command_is_one_of_the_system_that_speaks(line, cause, program)
     ("OSError: [Errno 122] Disk quota exceeded", "scheduler"),
     ("RuntimeError: tcp/pair.cc:724] connect [127.0.1.1]:3210: Connection refused", "data-ports-rejected"),
 ])  # fmt: skip
-def test_words_of_another_system_are_no_sign_of_a_cause(line, cause):
+def test_similar_words_of_another_system_do_not_match_a_cause(line, cause):
     shown = [sign.cause for sign in (*SIGNS, *ROWS) if sign.pattern.search(line)]
     assert shown
     assert cause not in shown
@@ -482,7 +482,7 @@ def test_words_of_another_system_are_no_sign_of_a_cause(line, cause):
         ("docker: Error response from daemon: manifest for x:1 not found", "muster push --hosts ..."),
     ],
 )
-def test_what_to_type_next_asks_the_engine_that_spoke(line, asks):
+def test_the_next_command_asks_the_engine_that_reported_the_error(line, asks):
     assert explain({"a": line}).next == asks
 
 
@@ -496,7 +496,7 @@ def test_a_file_that_is_no_text_among_others_is_left_out_by_name(tmp_path, capsy
     assert "slurm-2.out: cannot be read" in seen.err
 
 
-def test_a_run_comes_before_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
+def test_a_run_takes_precedence_over_a_folder_of_its_name(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     for place in ("r1", "runs/r1/logs"):

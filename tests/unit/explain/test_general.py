@@ -1,4 +1,4 @@
-"""Errors that no sign describes: their kind by words in wide use, and what of a text is a fact."""
+"""Errors that no sign describes: their kind from widely used words, and which part of a text is a fact."""
 
 import pytest
 
@@ -12,7 +12,7 @@ from lab import waiting
 
 KEY = "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nKeyError: 'image'\n"
 TRACE = 'Traceback (most recent call last):\n  File "/lib/python3.11/site-packages/odd/io.py", line 3, in read\n    x\n'
-# Words that no row of the other tables has.
+# Messages that match no row of the other tables.
 KINDS = [
     ("access-denied", "odd.hub.CommError: You have no permissions to access the project"),
     ("access-denied", "OddHTTPError: 403 Client Error: Forbidden for url: https://models.example.org/x"),
@@ -42,7 +42,7 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("cause", "error"), KINDS, ids=[f"{n}-{cause}" for n, (cause, _) in enumerate(KINDS)])
-def test_the_kind_of_an_error_is_told_by_words_in_wide_use(cause, error):
+def test_the_kind_of_an_error_is_found_from_widely_used_words(cause, error):
     assert explain({"a": f"starting\n{error}\n"}).cause == cause
 
 
@@ -50,11 +50,11 @@ def test_each_kind_has_an_example():
     assert {row.cause for row in ROWS} <= {cause for cause, _ in KINDS}
 
 
-def test_no_kind_is_one_that_the_signs_do_not_know():
+def test_each_kind_is_also_a_cause_of_the_signs():
     assert {row.cause for row in ROWS} <= {sign.cause for sign in SIGNS}
 
 
-def test_a_sign_is_believed_before_words_in_wide_use():
+def test_a_sign_takes_precedence_over_widely_used_words():
     text = "odd.IoException: the disk is full\nOSError: [Errno 122] Disk quota exceeded\n"
     assert explain({"a": text}).cause == "disk-quota"
 
@@ -65,12 +65,12 @@ def test_a_sign_is_believed_before_words_in_wide_use():
     "odd.RunError: no reason. This might be caused by a version mismatch of CUDA and out of memory.",
     "odd.RunError: no reason. If the checkpoint does not match, pip install odd==2.",
 ])  # fmt: skip
-def test_what_an_error_advises_or_guesses_is_no_fact(words):
+def test_advice_and_guesses_in_an_error_are_not_facts(words):
     seen = explain({"a": f"{TRACE}{words}\n"})
     assert (seen.cause, seen.maybe) == ("", ("exception",))
 
 
-def test_a_text_of_advice_alone_is_kept():
+def test_advice_is_removed_and_facts_are_kept():
     assert facts("Please log in.").startswith("Please") or facts("Please log in.") == "."
     assert facts("CUDA is gone. Please reboot. Xid 79.") == "CUDA is gone. . Xid 79."
 
@@ -99,19 +99,19 @@ def test_a_warning_that_an_error_follows_is_no_cause():
 @pytest.mark.parametrize(
     "level", ["[rank0]:W1228 15:58:31.02 5278 x.py:24] ", "WARN odd.Loader: ", "[rank0]:[W1122 06:40:00 x.cpp:1] "]
 )
-def test_lines_of_any_logger_that_warn_are_quiet(level):
+def test_warnings_of_any_logger_do_not_outweigh_the_error(level):
     told = explain({"a": f"{level}libodd.so.1: cannot open shared object file: No such file or directory\n{KEY}"})
     assert told.cause == "script-error"
 
 
-def test_an_event_of_kubernetes_is_no_mere_warning():
+def test_a_kubernetes_warning_event_counts_as_an_error():
     event = "Warning  Failed  113s  kubelet  Error: container create failed: container init was OOM-killed\n"
     rows = "train-0  0/1  CreateContainerError  0  2m29s\n"
     assert explain({"a": rows + event}).cause == "host-memory"
     assert explain({"a": rows}).cause == ""
 
 
-def test_a_good_end_is_none_if_a_rank_waits_after_it():
+def test_a_successful_end_does_not_count_if_a_rank_waits_after_it():
     text = (
         "{'train_runtime': 119.8}\n[E ProcessGroupNCCL.cpp:828] [Rank 0] Watchdog caught collective operation timeout: "
         "WorkNCCL(SeqNum=2778, OpType=_ALLGATHER_BASE, Timeout(ms)=1800000) ran for 1801649 milliseconds\n"
@@ -128,7 +128,7 @@ def test_an_exception_of_a_thread_counts_only_if_no_other_ends_the_process():
     assert "KeyError" in explain({"a": thread + KEY}).what
 
 
-def test_an_exception_of_a_destructor_is_no_cause_even_if_no_other_is_there():
+def test_an_exception_in_a_destructor_is_never_a_cause():
     text = f"Exception ignored in: <function Odd.__del__ at 0x7f>\n{TRACE}AttributeError: 'Odd' has no 'comm'\n"
     assert explain({"a": text}).cause == ""
 
@@ -145,18 +145,18 @@ def test_an_exception_is_found_in_the_middle_of_a_line(line, error):
     assert raised_in(line) == error
 
 
-def test_an_output_may_end_with_an_exception_whose_class_is_named_otherwise():
+def test_an_exception_class_need_not_end_with_error():
     assert explain({"a": "loading\nzipfile.BadZipFile: File is not a zip file\n"}).maybe == ("exception",)
     assert explain({"a": "loading\ntorch.Tensor: of 3 numbers\n"}).maybe == ()
 
 
-def test_words_of_an_exception_may_begin_on_the_next_line():
+def test_the_message_of_an_exception_may_begin_on_the_next_line():
     text = "ImportError: \nA module that was compiled using NumPy 1.x cannot be run in NumPy 2.0.0\n"
     assert explain({"a": text}).cause == "library-mismatch"
 
 
 @pytest.mark.parametrize("piece", ["x ", "a.", "error 4", "could not ", "checkpoint ", "https://", "no a b c ", "A"])
-def test_words_in_wide_use_are_looked_for_in_linear_time(piece):
+def test_widely_used_words_are_searched_in_linear_time(piece):
     text = (piece * 4096)[:4096]
     with waiting.spending_little():
         kind_by(text)
@@ -197,7 +197,7 @@ def test_the_usual_noise_at_the_start_and_the_end_is_no_cause(end, cause):
     assert explain({"a": _AT_THE_START + end + _AT_THE_END}).cause == cause
 
 
-def test_what_could_not_be_done_is_a_cause_only_at_the_end():
+def test_a_library_that_could_not_be_loaded_is_a_cause_only_at_the_end():
     last = "Could not load library libcudnn_cnn_infer.so.8\n"
     assert explain({"a": last}).cause == "library-mismatch"
     assert explain({"a": last + "going on\n" * 9}).cause == ""
@@ -214,7 +214,7 @@ def test_what_could_not_be_done_is_a_cause_only_at_the_end():
     ("slurmstepd: error: Detected 1 oom-kill event(s) in StepId=4711.0.", "host-memory", "--mem", ("killed",)),
     ("PIL.UnidentifiedImageError: cannot identify image file '/data/x.jpg'", "exception", "'/data/x.jpg'", ()),
 ], ids=["stale", "port of a tuple", "port of torch", "port in words", "no port", "slurm", "image"])  # fmt: skip
-def test_the_words_say_what_the_line_does(text, cause, words, maybe):
+def test_the_explanation_contains_the_details_of_the_line(text, cause, words, maybe):
     explained = explain({"a": f"{text}\n"})
     assert (explained.cause, explained.maybe) == (cause, maybe)
     assert words in explained.what
@@ -225,11 +225,11 @@ def test_the_limit_of_a_slurm_job_is_looked_up_with_slurm():
     assert next_of(explain({"a": text}), "", {}).startswith("scontrol show job 4711 | grep -i mem")
 
 
-def test_the_kernels_own_words_of_a_full_host_send_to_the_kernels_log():
+def test_the_kernels_out_of_memory_message_leads_to_the_kernel_log():
     assert "dmesg" in explain({"a": "Out of memory: Killed process 71 (python)\n"}).next
 
 
-def test_training_that_ends_with_losses_that_are_no_numbers_is_told_as_that():
+def test_a_training_that_ends_with_nan_losses_is_reported():
     steps = [f"step {step} loss {'nan' if step > 20 else 0.5}\n" for step in range(300)]
     explained = explain({"a.log": "".join(steps)})
     assert (explained.cause, explained.evidence[0].number) == ("loss-nan", 300)
@@ -240,7 +240,7 @@ def test_training_that_ends_with_losses_that_are_no_numbers_is_told_as_that():
     assert explain({"a": "".join(steps) + "KeyError: 'x'\n"}).cause == "script-error"
 
 
-def test_a_file_is_not_the_one_that_did_not_reach_the_rendezvous():
+def test_a_node_and_not_a_file_is_said_to_miss_the_rendezvous():
     text = (
         "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to "
         "(10.0.0.9, 29500).\nRendezvousConnectionError: The connection to the C10d store has failed.\n"

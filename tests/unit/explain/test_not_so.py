@@ -1,4 +1,4 @@
-"""No sentence is said of a log that the log itself shows false: of what is missing in it, and of whose error it is."""
+"""The explanation never says anything that the log disproves, about missing information or whose error it is."""
 
 import pytest
 
@@ -19,7 +19,7 @@ FRAME = 'Traceback (most recent call last):\n  File "/app/train.py", line 3, in 
     f"{NCCL}Last error:\n{REASON}\n", f"gpu03:7:8 [5] shmutils.cc:129 NCCL WARN {REASON}\n{NCCL}",
     f"[rank5]: {NCCL}[rank5]: Last error:\n[rank5]: {REASON}\n", f"{NCCL}Last error:\n{REASON}\n" + "x\n" * 90_000,
 ])  # fmt: skip
-def test_a_reason_that_stands_in_the_log_is_quoted_and_never_missed(log):
+def test_a_reason_in_the_log_is_quoted_and_never_reported_as_missing(log):
     seen = explain({"a": log})
     assert REASON in seen.what
     assert REASON in seen.evidence[0].text
@@ -27,14 +27,14 @@ def test_a_reason_that_stands_in_the_log_is_quoted_and_never_missed(log):
     assert "NCCL_DEBUG" not in seen.next
 
 
-def test_a_reason_that_is_not_in_the_log_is_said_to_be_missing_with_the_way_to_it():
+def test_a_reason_missing_in_the_log_is_reported_with_how_to_get_it():
     seen = explain({"a": NCCL})
     assert ABSENT in seen.what
     assert "NCCL_DEBUG" in seen.next
     assert ABSENT in explain({"a": f"{NCCL}Last error:\n\n"}).what
 
 
-def test_a_reason_is_shown_where_no_line_says_that_nccl_failed():
+def test_a_reason_is_shown_even_if_no_line_says_that_nccl_failed():
     seen = explain(
         {"a": f"gpu03:7:8 [5] shmutils.cc:129 NCCL WARN {REASON}\ngpu03:7:8 [5] NCCL INFO init.cc:581 -> 2\n"}
     )
@@ -56,7 +56,7 @@ def test_the_reason_is_that_of_the_rank_which_failed():
     "my.RemoteError: worker 3 raised:\nTraceback (most recent call last):",
     "RuntimeError: Traceback (most recent call last):",
 ])  # fmt: skip
-def test_the_error_inside_an_exception_is_quoted_not_the_words_around_it(wrapper):
+def test_the_error_inside_an_exception_is_quoted_not_its_wrapper(wrapper):
     frame = '  File "/app/read.py", line 9, in read\n    y\n'
     seen = explain({"a": f"{FRAME}{wrapper}\n{frame}{INNER}"})
     assert INNER.strip() in seen.evidence[0].text
@@ -69,14 +69,14 @@ def test_an_exception_before_the_traceback_of_another_process_is_no_wrapper():
     assert "no shard 7" in seen.evidence[0].text
 
 
-def test_errors_that_nobody_knows_are_not_said_to_be_missing():
+def test_unknown_errors_are_not_reported_as_missing():
     seen = explain({"a": f"worker 1 error: the odd thing went wrong\n{TORCHRUN}"})
     assert "not in this output" not in seen.what
     assert "the odd thing" in "".join(line.text for line in seen.evidence)
     assert "not in this output" in explain({"a": TORCHRUN}).what
 
 
-def test_an_end_that_stands_there_is_not_said_to_be_missing():
+def test_an_end_in_the_log_is_not_reported_as_missing():
     out_of_memory = "torch.OutOfMemoryError: CUDA out of memory.\n"
     training = "".join(f"step {step} loss 0.5\n" for step in range(200))
     silent = explain({"a": f"{out_of_memory}{training}"}).what
@@ -84,7 +84,7 @@ def test_an_end_that_stands_there_is_not_said_to_be_missing():
     assert "nothing says how it ended" not in explain({"a": f"{out_of_memory}{training}exited with code 9\n"}).what
 
 
-def test_a_step_of_a_build_that_fails_is_not_named_by_the_command_which_it_runs():
+def test_a_failed_build_step_gets_no_cause_from_its_command():
     step = 'ERROR: failed to solve: process "/bin/sh -c pip install odd" did not complete successfully: exit code: 1'
     seen = explain({"a": f"{step}\n"})
     assert (seen.cause, seen.maybe) == ("", ())
@@ -93,5 +93,5 @@ def test_a_step_of_a_build_that_fails_is_not_named_by_the_command_which_it_runs(
 @pytest.mark.parametrize("line", [
     "AssertionError: Hopper-v2 is not supported by this agent", "RuntimeError: key 'lr' not found in your environment",
 ])  # fmt: skip
-def test_a_word_of_gpus_or_of_packages_alone_is_no_fault_of_theirs(line):
+def test_mentioning_gpus_or_packages_does_not_blame_them(line):
     assert explain({"a": f"{FRAME}{line}\n"}).cause == "script-error"

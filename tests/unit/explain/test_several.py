@@ -1,4 +1,4 @@
-"""Words that several causes have: none of them is stated as sure, all are named, and what tells them apart is used."""
+"""Messages with several possible causes: none is stated as sure, all are named, and distinguishing facts are used."""
 
 import re
 
@@ -24,8 +24,8 @@ RETRIED = (
 )
 
 
-def test_no_sign_of_a_cause_says_that_it_guesses():
-    # A device-side assert is told as that; only its reason is guessed.
+def test_no_sign_of_a_cause_contains_a_guess():
+    # A device-side assert is reported as such; only its reason is guessed.
     guessing = [
         sign for sign in (*SIGNS, *ROWS) if sign.cause not in ("", "device-assert") and GUESSES.search(sign.what)
     ]
@@ -94,7 +94,7 @@ def test_no_sign_of_a_cause_says_that_it_guesses():
     ("NCCL INFO NET/Plugin: Plugin load returned 2 : libnccl-net.so: cannot open shared object file",
      "library-mismatch"),
 ])  # fmt: skip
-def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
+def test_of_several_possible_causes_none_is_stated_and_each_is_named(words, cause):
     seen = explain({"a": f"starting\n{words}\n"})
     assert (seen.cause, cause in seen.maybe) == ("", True), seen
     assert seen.evidence
@@ -140,11 +140,11 @@ def test_no_one_of_several_causes_is_stated_and_each_is_named(words, cause):
     (FRAME.format("train.py") + "RuntimeError: the data are odd", "script-error"),
     (FRAME.format("train.py") + "FileNotFoundError: [Errno 2] No such file or directory: 'labels'", "script-error"),
 ])  # fmt: skip
-def test_what_tells_causes_apart_is_used(text, cause):
+def test_facts_that_distinguish_causes_are_used(text, cause):
     assert explain({"a": f"starting\n{text}\n"}).cause == cause
 
 
-def test_a_port_that_a_person_chose_is_that_of_the_rendezvous():
+def test_a_port_that_a_user_would_choose_is_taken_for_the_rendezvous():
     words = (
         "torch.distributed.DistNetworkError: The client socket has timed out after 600s while trying to connect to ({})"
     )
@@ -154,7 +154,7 @@ def test_a_port_that_a_person_chose_is_that_of_the_rendezvous():
     assert (of_ray.cause, of_ray.maybe[0]) == ("", "rendezvous-dropped"), "Ray's program chose that port"
 
 
-def test_a_cause_beside_a_list_of_guesses_is_believed():
+def test_a_cause_next_to_a_list_of_guesses_is_believed():
     ray = "The actor is dead because its worker process has died. Worker exit type: SYSTEM_ERROR\n"
     summary = "Root Cause (first observed failure):\n[0]:\n  rank : 3 (local_rank: 3)\n  exitcode : -9 (pid: 7)\n"
     assert explain({"a": ray + summary}).cause == "killed"

@@ -1,4 +1,4 @@
-"""Where `muster explain` finds output: folders of any launcher, compressed files, and files of no use."""
+"""Where `muster explain` finds output: folders of any launcher, compressed files, and files it cannot use."""
 
 import bz2
 import errno
@@ -28,22 +28,22 @@ def explained(data, who=""):
     gzip.compress(b"step loss 0.1\n" * 50_000 + OOM.encode())[:-4],
     b"\xef\xbb\xbf" + OOM.encode(), bytes(range(256)) * 600 + b"\n" + OOM.encode(),
 ], ids=["plain", "crlf", "gzip", "two gzips", "cut gzip", "mark", "junk"])  # fmt: skip
-def test_output_in_any_coat_is_read(data):
+def test_output_in_any_encoding_or_compression_is_read(data):
     assert explained(data).cause == "gpu-memory"
 
 
-def test_a_small_file_that_unpacks_to_much_is_read_in_small_pieces():
+def test_a_compressed_file_is_read_in_small_pieces_however_large_it_unpacks():
     packed = gzip.compress(b"\0" * (8 << 20))
     assert max(len(piece) for piece in sources.pieces(io.BytesIO(packed))) <= CHUNK
 
 
 @pytest.mark.parametrize("data", [bz2.compress(OOM.encode()), lzma.compress(OOM.encode()), OOM.encode("utf-16")])
-def test_output_that_is_no_text_is_refused_and_not_said_to_have_no_error(data):
+def test_output_that_is_no_text_is_refused_and_not_reported_as_without_error(data):
     with pytest.raises(OSError, match="give its text"):
         explained(data)
 
 
-def test_what_stands_behind_the_last_state_of_a_progress_bar_is_read():
+def test_text_before_and_after_the_states_of_a_progress_bar_is_read():
     bar = b"".join(b"\r%d%%|####| %d/5000 [00:10<01:20, 12.3it/s]" % (step // 50, step) for step in range(5000))
     why = explained(b"start\n" + bar + b"slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.\n")
     assert why.cause == "host-memory"
@@ -52,7 +52,7 @@ def test_what_stands_behind_the_last_state_of_a_progress_bar_is_read():
 
 
 @pytest.mark.parametrize("data", [b"", b"\n\n", gzip.compress(b"", mtime=0), b"\x1f\x8bno gzip"])
-def test_nothing_in_it_is_said_to_be_nothing(data):
+def test_output_without_contents_is_reported_as_empty(data):
     assert "empty" in explained(data).what
 
 
@@ -61,11 +61,11 @@ def test_nothing_in_it_is_said_to_be_nothing(data):
     ("stderr_3.txt", "rank 3"), ("job.7.err", "rank 7"), ("worker-1.out", "worker 1"), ("slurm-4711.out", ""),
     ("train.log", ""), ("local_rank1.txt", "local rank 1"), ("gpt2.log", ""),
 ])  # fmt: skip
-def test_the_name_of_a_file_tells_whose_output_it_is(path, who):
+def test_the_name_of_a_file_tells_which_rank_wrote_it(path, who):
     assert sources.speaker_of(path) == who
 
 
-def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
+def test_only_the_logs_in_a_folder_of_any_launcher_are_read(tmp_path):
     for name in ("job/attempt_0/0/stderr.log", "job/attempt_0/1/stderr.log", "job/slurm-7.out", "job/requirements.txt"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x\n")
@@ -78,14 +78,14 @@ def test_a_folder_of_any_launcher_gives_its_logs_and_nothing_else(tmp_path):
 
 
 @pytest.mark.parametrize(("mark", "found"), [("train.py", ["node", "slurm-7.out"]), ("record.json", ["node"])])
-def test_only_of_a_run_of_musters_the_consoles_are_all(tmp_path, mark, found):
+def test_only_in_a_muster_run_are_files_outside_logs_ignored(tmp_path, mark, found):
     (tmp_path / "logs").mkdir()
     for name in ("logs/node.log", "slurm-7.out", mark):
         (tmp_path / name).write_text("x\n")
     assert sources.names_of(sources.in_folder(tmp_path)[0]) == found
 
 
-def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path):
+def test_in_a_folder_without_logs_its_text_files_are_read_but_no_hidden_ones(tmp_path):
     for name in ("output", ".env", ".netrc"):
         (tmp_path / name).write_text("TOKEN=sesame\n")
     assert [path.name for path in sources.in_folder(tmp_path)[0]] == ["output"]
@@ -95,7 +95,7 @@ def test_a_folder_without_logs_gives_its_texts_and_none_that_is_hidden(tmp_path)
     ("RuntimeError: CUDA error: unspecified launch failure " * 8, "no such file"),
     ("~no-such-user/x.log", "no such file"), ("closed/x.log", "cannot be read"),
 ])  # fmt: skip
-def test_what_cannot_be_a_file_or_be_read_is_refused_in_words(monkeypatch, what, words):
+def test_an_impossible_or_unreadable_path_is_refused_in_words(monkeypatch, what, words):
     def no_entry(path, *more, **others):
         if "closed" in str(path):
             raise PermissionError(errno.EACCES, "Permission denied")

@@ -1,4 +1,4 @@
-"""Who failed first: what launchers say, who is missing in a collective, what is no cause."""
+"""Who failed first: what launchers report, who is missing in a collective, and which errors are no cause."""
 
 import pytest
 
@@ -38,12 +38,12 @@ def test_a_launcher_names_the_process_that_ended(line, first, cause):
     assert explained.cause == cause
 
 
-def test_whom_the_launcher_ended_is_not_the_first():
+def test_a_rank_that_the_launcher_ended_is_not_the_first():
     text = "srun: error: gpu-a: task 0: Terminated\n[rank: 0] Child process with PID 7 terminated with code -15\n"
     assert "rank 2" in explain({"a": text + "process rank 2 with PID 7 on node gpu-b exited on signal 11\n"}).first
 
 
-def test_the_earliest_of_a_report_is_the_first_and_the_others_are_no_cause():
+def test_the_earliest_failure_in_a_report_is_the_first_and_the_others_are_no_cause():
     report = "Failures:\n"
     for number, (rank, second, code) in enumerate([(0, 7, -9), (3, 5, 1), (1, 9, -15)]):
         report += f"[{number}]:\n  time      : 2026-01-02_03:04:0{second}\n  host      : gpu-a\n"
@@ -61,7 +61,7 @@ def test_the_earliest_of_a_report_is_the_first_and_the_others_are_no_cause():
     (waits(*range(40), number=9) + waits(40, number=3), "rank 40", "collectives-differ"),
     (waits(0, 1, number=900, group="") + waits(2, number=12, group=""), "", "collective-timeout"),
 ], ids=["behind", "another call", "another size", "all wait", "one of many", "groups without names"])  # fmt: skip
-def test_the_watchdogs_lines_name_the_rank_that_is_elsewhere(text, first, cause):
+def test_the_rank_in_another_collective_is_found_from_the_watchdogs_lines(text, first, cause):
     explained = explain({"a": text})
     assert (explained.cause, explained.first) == (cause, first)
 
@@ -72,12 +72,12 @@ def test_the_watchdogs_lines_name_the_rank_that_is_elsewhere(text, first, cause)
     "Error in sys.excepthook:\nTraceback (most recent call last):\n  File \"c10d.py\", line 1\n"
     "ValueError: Default process group has not been initialized\n\nOriginal exception was:\n",
 ])  # fmt: skip
-def test_an_exception_by_the_way_is_no_cause(words):
+def test_an_ignored_exception_is_no_cause(words):
     explained = explain({"a": f"{words}RuntimeError: CUDA error: invalid device ordinal\n"})
     assert explained.cause == "gpu-count"
 
 
-def test_a_rank_in_the_middle_of_anothers_traceback_does_not_lend_its_files():
+def test_lines_of_another_rank_inside_a_traceback_do_not_count_as_its_frames():
     text = (
         '[rank1]:   File "/opt/site-packages/odd/io.py", line 3, in read\n'
         '[rank0]:   File "train.py", line 9, in main\n[rank1]: odd.OddError: strange things\n'
@@ -85,7 +85,7 @@ def test_a_rank_in_the_middle_of_anothers_traceback_does_not_lend_its_files():
     assert explain({"a": text}).maybe == ("exception",)
 
 
-def test_each_cause_belongs_to_one_of_the_closed_list():
+def test_each_cause_maps_to_one_of_the_end_causes():
     kinds = {sign.cause: end_of(sign.cause) for sign in SIGNS}
     assert kinds[""] == Cause.NOT_KNOWN
     assert {"gpu-memory", "killed"} & kinds.keys()
@@ -93,7 +93,7 @@ def test_each_cause_belongs_to_one_of_the_closed_list():
     assert not {Cause.NOT_KNOWN} & {kind for cause, kind in kinds.items() if cause}
 
 
-def test_the_next_command_has_the_job_the_hosts_or_the_lines_of_the_file():
+def test_the_next_command_names_the_job_the_hosts_or_the_lines_of_the_file():
     report = "Root Cause (first observed failure):\n[0]:\n  host : gpu-b\n  rank : 3 (local_rank: 3)\n  exitcode : 1\n"
     memory = f"RuntimeError: CUDA out of memory\n{report}"
     limit = "slurmstepd: error: *** JOB 4711 ON gpu-a CANCELLED AT 2026-01-02T03:04:05 DUE TO TIME LIMIT ***\n"
@@ -120,18 +120,18 @@ ENDED = "Failures:\n[1]:\n  host : localhost\n  rank : 1 (local_rank: 1)\n  exit
     ("[rank2]: an error-free line\n" + LOST_PEER + ROOT, "look at rank 2,"),
     (LOST_PEER + ROOT, "look at the ranks beside rank 0,"),
 ], ids=["the launcher ended it", "the world", "its other lines", "nothing names it"])  # fmt: skip
-def test_a_rank_that_lost_a_peer_is_not_first_and_the_ranks_without_words_are_named(text, look):
+def test_a_rank_that_lost_a_peer_is_not_first_and_the_silent_ranks_are_named(text, look):
     explained = explain({"out": text})
     assert (explained.cause, explained.first) == ("", "")
     assert look in explained.what
 
 
-def test_a_rank_with_an_error_of_its_own_stays_the_first():
+def test_a_rank_with_its_own_error_stays_the_first():
     explained = explain({"out": LOST_PEER + "[rank1]: KeyError: 'x'\n" + ROOT.replace("0", "1")})
     assert (explained.cause, explained.first) == ("script-error", "rank 1 on localhost (exit code 1)")
 
 
-def test_no_command_for_a_plain_log_needs_a_run_of_musters():
+def test_the_next_command_for_a_plain_log_needs_no_muster_run():
     explained = explain({"out.log": LOST_PEER + ROOT})
     assert next_of(explained, "", {"out.log": "/logs/out.log"}) == "sed -n '1,16p' /logs/out.log"
     assert next_of(explained, "", {}) == "", "standard input has no file to look into"
@@ -153,8 +153,8 @@ def test_who_failed_first_in_a_launchers_own_form(text, first):
     [(-4, "architecture-differs", "processor"), (-7, "shm-small", "bus error"), (-8, "crashed", "divided"),
      (-9, "killed", "killed"), (-11, "crashed", "a process crashed in compiled code")],
 )  # fmt: skip
-def test_a_summary_alone_says_what_its_own_signal_means(code, cause, word):
-    """A row of the same cause for other words said that a data loader worker had crashed."""
+def test_a_summary_alone_is_explained_by_its_own_signal(code, cause, word):
+    """Earlier, a row of the same cause for another message reported that a data loader worker had crashed."""
     explained = explain({"out": ROOT.replace("exitcode : 1", f"exitcode : {code}")})
     assert explained.cause == cause
     assert word in explained.what

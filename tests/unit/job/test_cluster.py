@@ -1,4 +1,4 @@
-"""Hosts and job as the user wrote them, and every way to write them wrong: refused with the key's path."""
+"""Reading hosts and job as the user wrote them; each mistake is refused with the path of its key."""
 
 import textwrap
 from pathlib import Path
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 
 @pytest.fixture
 def write(tmp_path):
-    """write(text) -> the path of a cluster.toml with that text."""
+    """Returns write(text): write a cluster.toml with this text, and return its path."""
 
     def put(text):
         path = tmp_path / "cluster.toml"
@@ -27,7 +27,7 @@ def write(tmp_path):
 
 @pytest.fixture
 def refusal(write):
-    """refusal(text) -> how a cluster.toml of that text is refused, less the folder in the message."""
+    """Returns refusal(text): the error for a cluster.toml with this text, with the folder removed from its message."""
 
     def read(text):
         path = write(text)
@@ -51,16 +51,16 @@ def refusal(write):
         ("domain\\me@a", Host("a", "a", None, "domain\\me")),
     ],
 )
-def test_a_host_of_the_flag(flag, host):
+def test_the_hosts_option_is_parsed(flag, host):
     assert hosts_of_flag(flag) == (host,)
     assert hosts_of_flag(host.destination) == (host,)
 
 
-def test_hosts_keep_the_order_of_the_flag_and_spaces_do_no_harm():
+def test_hosts_keep_the_order_of_the_option_and_spaces_are_ignored():
     assert [host.name for host in hosts_of_flag(" b, a ,c,")] == ["b", "a", "c"]
 
 
-def test_hosts_on_one_address_are_called_by_their_ports():
+def test_hosts_on_one_address_are_named_by_their_ports():
     hosts = hosts_of_flag("127.0.0.1:2201,127.0.0.1:2202")
     assert [host.name for host in hosts] == ["127.0.0.1-2201", "127.0.0.1-2202"]
 
@@ -68,7 +68,7 @@ def test_hosts_on_one_address_are_called_by_their_ports():
 @pytest.mark.parametrize(
     "flag", ["", " , ", "a,,b c", "a:port", "a:0", "a:65536", "@a", "a@", "-oProxyCommand=x", "[a"]
 )
-def test_a_flag_that_makes_no_sense_is_refused(flag):
+def test_a_malformed_hosts_option_is_refused(flag):
     with pytest.raises(UsageError):
         hosts_of_flag(flag)
 
@@ -78,7 +78,7 @@ def test_a_host_named_twice_is_refused():
         hosts_of_flag("a,b,root@a")
 
 
-def test_a_whole_file(write, tmp_path):
+def test_a_file_with_every_kind_of_key_is_read(write, tmp_path):
     (tmp_path / "code").mkdir()
     cluster = from_file(
         write(
@@ -129,7 +129,7 @@ def test_a_whole_file(write, tmp_path):
     assert (cluster.job.processes, cluster.job.shm_size, cluster.job.environment) == (2, "16g", {"SEED": "1"})
 
 
-def test_the_flag_picks_from_the_file_and_may_name_others(allowed, write):
+def test_the_hosts_option_picks_from_the_file_and_may_name_other_hosts(allowed, write):
     path = write('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\nport = 2\n[[hosts]]\nname = "b"\n[job]\nprocesses = 3')
     cluster = find_cluster("c,me@a,b:7", str(path))
     assert cluster.hosts == (Host("c", "c"), Host("a", "10.0.0.4", 2, "me"), Host("b", "b", 7))
@@ -137,7 +137,7 @@ def test_the_flag_picks_from_the_file_and_may_name_others(allowed, write):
     assert [host.name for host in find_cluster("", str(path)).hosts] == ["a", "b"]
 
 
-def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, tmp_path):
+def test_the_hosts_option_picks_from_the_file_in_this_folder_too(allowed, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert find_cluster("c", "").hosts == (Host("c", "c"),)
     (tmp_path / "cluster.toml").write_text('[[hosts]]\nname = "a"\naddress = "10.0.0.4"\n[job]\nprocesses = 3\n')
@@ -146,8 +146,8 @@ def test_the_flag_picks_from_the_file_of_this_folder_too(allowed, monkeypatch, t
     assert cluster.job.processes == 3
 
 
-def test_the_destination_of_a_host_in_the_file_is_that_host(allowed, write):
-    """Hints, and a run's record, name hosts by their destinations: their jump hosts and their GPUs are not lost."""
+def test_a_host_in_the_file_can_be_named_by_its_destination(allowed, write):
+    """Hints and a run's record name hosts by their destinations: the jump hosts and GPUs of the file still apply."""
     rows = (
         'name = "a"\naddress = "10.0.0.4"\nuser = "me"\ngateway = "jump"',
         'name = "b"\naddress = "10.0.0.4"\nport = 2',
@@ -157,7 +157,7 @@ def test_the_destination_of_a_host_in_the_file_is_that_host(allowed, write):
     assert find_cluster(",".join(host.destination for host in hosts), str(path)).hosts == hosts
 
 
-def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
+def test_a_list_of_texts_is_read_like_the_hosts_option(write, allowed):
     path = write('hosts = ["a", "me@b:2222", "10.0.0.4:1", "10.0.0.4:2"]\n[job]\nprocesses = 3')
     cluster = find_cluster("", str(path))
     assert cluster.hosts == hosts_of_flag("a,me@b:2222,10.0.0.4:1,10.0.0.4:2")
@@ -247,18 +247,18 @@ def test_a_list_of_texts_is_hosts_as_the_option_has_them(write, allowed):
         ("[[hosts]]\nname = 'a'\n[jobs]\nfolder = 'x'", "cluster.toml: jobs: unknown key", "did you mean `job`?"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_named_by_its_path(refusal, text, message, hint):
+def test_a_mistake_in_the_file_is_reported_with_its_path(refusal, text, message, hint):
     fault = refusal(text)
     assert fault.message.startswith(message)
     assert hint in fault.hint
 
 
-def test_a_file_with_roles_alone_is_a_good_one(write):
+def test_a_file_with_only_hosts_and_roles_is_valid(write):
     path = write("[[hosts]]\nname = 'a'\n[[role]]\nname = 'b'\nnodes = 1\ncommand = 'x'")
     assert from_file(path).job.roles
 
 
-def test_one_wrong_host_of_many_is_refused_by_its_name(refusal):
+def test_one_wrong_host_among_many_is_refused_by_name(refusal):
     text = "".join(f"[[hosts]]\nname = 'h{number}'\nport = {22 if number != 700 else 0}\n\n" for number in range(1000))
     assert refusal(text).message.startswith("cluster.toml: hosts[700].port (h700): 0 is not a port number")
 
@@ -280,7 +280,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, data, says):
         from_file(path)
 
 
-def test_one_machine_under_two_names_is_refused_by_both():
+def test_one_machine_under_two_names_is_refused_and_both_are_named():
     hosts = hosts_of_flag("gpu-a,gpu-b")
     with pytest.raises(UsageError, match=r"gpu-a and gpu-b are one host: NODE7:22"):
         refuse_twins(hosts, {"gpu-a": ("node7", 22, ""), "gpu-b": ("NODE7", 22, "")})
@@ -291,6 +291,6 @@ def test_the_same_address_behind_another_jump_host_is_another_machine():
     refuse_twins(hosts, {"gpu-a": ("10.0.0.4", 22, "door-1"), "gpu-b": ("10.0.0.4", 22, "door-2")})
 
 
-def test_the_example_is_a_good_file():
+def test_the_example_is_a_valid_file():
     cluster = from_file(EXAMPLES / "cluster.toml")
     assert len(cluster.hosts) >= 2

@@ -1,4 +1,4 @@
-"""Data as a user names it, in `--data` and in [[data]] of cluster.toml; and what is refused by name."""
+"""Data named by a user, in `--data` and in [[data]] of cluster.toml; mistakes are refused by name."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ def write(tmp_path):
         ("corpus:/data:ro", None),
     ],
 )
-def test_an_option_names_a_folder_and_its_place(text, read):
+def test_the_data_option_names_a_folder_and_its_target(text, read):
     assert data(text) == read
 
 
-def test_a_file_names_data_from_its_own_folder_and_what_is_typed_takes_its_place(write, tmp_path):
+def test_a_file_names_data_relative_to_its_folder_and_typed_data_replaces_it(write, tmp_path):
     path = write(
         f'[[data]]\nfolder = "corpus"\ntarget = "/data"\ndigest = "{DIGEST}"\n'
         '[[data]]\nfolder = "/abs"\ntarget = "/abs"\n[job]\nmounts = ["/m:/m"]'
@@ -80,7 +80,7 @@ def test_a_file_names_data_from_its_own_folder_and_what_is_typed_takes_its_place
         ('folder = "x"\ntarget = "/x"\nread_only = false', "unknown key"),
     ],
 )
-def test_what_is_wrong_in_a_table_is_named_by_its_path(write, table, words):
+def test_a_mistake_in_a_table_is_reported_with_its_path(write, table, words):
     with pytest.raises(UsageError, match=words):
         from_file(write(f"[[data]]\n{table}"))
 
@@ -95,7 +95,7 @@ def test_what_is_wrong_in_a_table_is_named_by_its_path(write, table, words):
         ({"data": ("x:/data",), "keep": ("/data/out",)}, "/data/out"),
     ],
 )
-def test_data_in_something_else_or_around_it_is_refused(more, other):
+def test_data_that_overlaps_another_mount_is_refused(more, other):
     with pytest.raises(UsageError, match=f"{other} is mounted too"):
         load_cluster(Options(hosts="a", **more))
     assert load_cluster(Options(hosts="a", data=("x:/data",), mount=("/m:/database",))).job.mounts == (
@@ -104,8 +104,8 @@ def test_data_in_something_else_or_around_it_is_refused(more, other):
 
 
 @pytest.mark.holds("folder-asks")
-def test_a_file_is_asked_about_each_folder_and_its_place(write):
-    """Also about one below its own: data has no rules, so what stays here of a folder of code would go with it."""
+def test_the_user_is_asked_about_each_data_folder_and_target_of_a_file(write):
+    """This includes a folder below the file's own: data has no ignore rules, so ignored files would be sent, too."""
     path = write('[[data]]\nfolder = "in"\ntarget = "/a"\n[[data]]\nfolder = "/out"\ntarget = "/b"')
     cluster = from_file(path)
     assert lines(wishes.wishes((), cluster.job, path)) == [
@@ -114,6 +114,6 @@ def test_a_file_is_asked_about_each_folder_and_its_place(write):
     ]
 
 
-def test_a_resume_repeats_what_was_typed():
+def test_a_resume_repeats_the_typed_data():
     options = Options(data=("~/corpus:/data", "b:/b"))
     assert read_again(shlex.join(words_again(options))) == options

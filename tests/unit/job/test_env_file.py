@@ -1,4 +1,4 @@
-"""A file of variables is read as python-dotenv and docker compose read it, and no error shows what is in it."""
+"""A file of variables is read like python-dotenv and docker compose read it, and no error shows its contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NOWHERE
 """
 
 
-def test_quotes_exports_comments_empty_values_and_several_lines(tmp_path, monkeypatch):
+def test_quotes_exports_comments_empty_values_and_multiline_values_are_read(tmp_path, monkeypatch):
     path = tmp_path / ".env"
     path.write_text(TEXT)
     monkeypatch.setenv("FROM_SHELL", "of the shell")
@@ -55,7 +55,7 @@ def test_quotes_exports_comments_empty_values_and_several_lines(tmp_path, monkey
     [("A=1\n\n=sesame\n", 3), ("A='sesame\nB=2\n", 1), ("A=1\nsesame word\n", 2), ("A-B=sesame\n", 1)],
     ids=["no name", "open quote", "words", "odd name"],
 )
-def test_a_line_that_cannot_be_read_is_named_by_its_number_alone(tmp_path, text, line):
+def test_a_line_that_cannot_be_read_is_reported_only_by_its_number(tmp_path, text, line):
     path = tmp_path / ".env"
     path.write_text(text)
     with pytest.raises(UsageError, match=f"line {line} ") as refused:
@@ -64,7 +64,7 @@ def test_a_line_that_cannot_be_read_is_named_by_its_number_alone(tmp_path, text,
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b"A=\0", b"A=" + b"x" * (2 << 20)], ids=["bytes", "nul", "large"])
-def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
+def test_a_file_that_holds_no_variables_is_refused(tmp_path, data):
     path = tmp_path / ".env"
     path.write_bytes(data)
     with pytest.raises(UsageError):
@@ -77,7 +77,7 @@ def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
     ("A=" + "${B:-" * 100_000, "line 1 names more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
     ("A\n" * 200_000, "variables"),
 ])  # fmt: skip
-def test_values_that_name_each_other_cost_little(tmp_path, text, said):
+def test_values_that_refer_to_each_other_cost_little_time(tmp_path, text, said):
     path = tmp_path / ".env"
     path.write_text(text)
     with waiting.spending_little():

@@ -1,4 +1,4 @@
-"""A command that says nothing of what to train names the scripts that lie in its folder, and trains nothing."""
+"""A command without a script names the scripts in its folder, and trains nothing."""
 
 import shlex
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.long
 HOME = Path(__file__).resolve().parents[3]
-# The installed command: a folder of somebody's, not the checkout.
+# Runs the installed command in a user's folder instead of the checkout.
 TYPED = """
 import sys
 sys.argv[0] = "muster"
@@ -41,7 +41,7 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("where", COMMANDS)
-def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(typed, where):
+def test_without_a_script_nothing_starts_and_the_likely_script_is_named(typed, where):
     for name in ("model.py", "train.py", "setup.py", "test_model.py", "notes.txt"):
         (typed.folder / name).write_text("")
     done = typed(*COMMANDS[where])
@@ -61,14 +61,14 @@ def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(type
         (["-x.py", ".hidden.py", "__init__.py"], "has none: type it in the folder of your script"),
     ],
 )
-def test_scripts_one_folder_below_shell_scripts_and_odd_names_are_named_as_they_are_typed(typed, files, named):
+def test_the_script_is_named_as_the_user_would_type_it(typed, files, named):
     for name in files:
         (typed.folder / name).parent.mkdir(exist_ok=True)
         (typed.folder / name).write_text("")
     assert named in typed("deploy", "--hosts", "a").stderr
 
 
-def test_the_folder_that_is_named_is_looked_into(typed):
+def test_the_script_is_looked_for_in_the_named_folder(typed):
     (typed.folder / "sub").mkdir()
     (typed.folder / "sub/train.py").write_text("")
     done = typed("up", "--folder", "sub")
@@ -84,8 +84,8 @@ def test_the_folder_that_is_named_is_looked_into(typed):
         ("..", "..: it is outside", "--folder .. sends it: name a script in it"),
     ],
 )
-def test_a_folder_in_the_place_of_a_script_is_answered_by_the_script_that_is_meant(typed, words, what, hint):
-    """`muster up .`, as for docker, ended with a traceback."""
+def test_for_a_folder_in_place_of_a_script_the_likely_script_is_named(typed, words, what, hint):
+    """Earlier, `muster up .`, typed as for docker, failed with a traceback."""
     (typed.folder / "src").mkdir()
     for name in ("train.py", "src/net.py"):
         (typed.folder / name).write_text("")

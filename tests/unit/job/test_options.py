@@ -1,4 +1,4 @@
-"""The table of options: what its rows promise holds for each of them, and a flag is spelled nowhere else."""
+"""The table of options: each row's promises hold, and no other module spells a flag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ROWS = [pytest.param(each, id=each.name) for each in fields(Options)]
 
 
 def given(each):
-    """The options with this one alone, as something odd that a user may type."""
+    """Options in which only this one is set, to an odd value that a user may type."""
     odd = "--x 'a b', $HOME"
     kinds = {False: True, (): ("a b", odd), "": odd}
     return replace(Options(), **{each.name: kinds[each.default]})
@@ -42,37 +42,37 @@ def test_a_resume_repeats_an_option_as_it_was_typed_or_not_at_all(each):
         ({"on_end": "a\nb"}, "a command has one line"),
     ],
 )
-def test_what_no_run_can_have_is_refused_for_a_run_on_any_backend(typed, words):
+def test_settings_that_no_run_can_have_are_refused_for_every_backend(typed, words):
     with pytest.raises(UsageError, match=words):
         job_of(Options(**typed), Job())
 
 
 @pytest.mark.parametrize("typed", [{"include": ("a",)}, {"folder_limit": "1g"}, {"requirements": "no"}])
-def test_what_is_said_of_the_folder_needs_one(typed, tmp_path):
+def test_options_about_the_folder_need_a_folder(typed, tmp_path):
     with pytest.raises(UsageError, match="no folder is sent"):
         folder_to_send(Options(**typed), Cluster(()))
     assert folder_to_send(Options(**typed), Cluster((), Job(folder=tmp_path))) == tmp_path
 
 
-def test_what_earlier_versions_recorded_is_read_and_an_option_that_is_no_more_is_passed_over():
+def test_options_recorded_by_earlier_versions_are_read_and_removed_options_ignored():
     text = "--image my:1 --env 'A=x y' --env B=2 --overlay --gone --min-nodes 2 '--sbatch=-p a'"
     read = Options(image="my:1", env=("A=x y", "B=2"), overlay=True, min_nodes="2", sbatch="-p a")
     assert read_again(text) == read
     assert read_again("--image") == Options()
 
 
-def test_texts_are_kept_whole_but_where_commas_separate_them():
+def test_commas_separate_the_values_of_some_options_only():
     read = command.read_options({"include": ["a,b", "c"], "env": ["A=1,B=2"], "keep": None, "run": "", "wait": False})
     assert read == Options(include=("a", "b", "c"), env=("A=1,B=2",))
 
 
 @pytest.mark.parametrize("each", ROWS)
-def test_every_option_is_of_a_command_or_a_key_and_says_what_it_means_there(each):
+def test_every_option_belongs_to_a_command_or_a_key_and_has_a_help_text(each):
     assert row_of(each).helps or row_of(each).key
     assert all(text and not text.endswith(".") for text in (row_of(each).help, *row_of(each).helps.values()))
 
 
-def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
+def test_each_key_of_the_file_is_a_field_of_the_job():
     names = [key.name for key in KEYS.values()]
     assert {*names, "spares", "arbiter", "roles", "data"} == {each.name for each in fields(Job)}
     assert len(names) == len({*names})
@@ -92,13 +92,13 @@ def test_a_key_of_the_file_is_the_field_of_the_job_that_holds_its_value():
         ('image = "a"', Options(image="b"), "image", "b"),
     ],
 )
-def test_what_is_typed_wins_over_the_file_or_is_added_to_its_list(tmp_path, allowed, line, typed, field, both):
+def test_a_typed_option_wins_over_the_file_or_extends_its_list(tmp_path, allowed, line, typed, field, both):
     file = tmp_path / "cluster.toml"
     file.write_text(f'[[hosts]]\nname = "a"\n[job]\n{line}\n')
     assert getattr(load_cluster(replace(typed, cluster=str(file))).job, field) == both
 
 
-def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path, allowed):
+def test_a_typed_dockerfile_wins_over_the_image_of_the_file(tmp_path, allowed):
     (tmp_path / "Dockerfile").write_text("FROM x")
     file = tmp_path / "cluster.toml"
     file.write_text('[[hosts]]\nname = "a"\n[job]\nimage = "a"\n')
@@ -106,8 +106,9 @@ def test_a_dockerfile_that_is_typed_comes_before_the_image_of_the_file(tmp_path,
     assert (job.image, job.dockerfile) == (None, tmp_path / "Dockerfile")
 
 
-# Files of deploy/ in which a flag of an option is a word by itself: it is one of another program, of a node's agent or
-# of the trainer there; or core/, which knows no table, looks at the command line. It only shrinks.
+# Files of deploy/ in which the flag of an option is a word of its own: there the flag belongs to another program, to a
+# node's agent or to the trainer; or the file is in core/, which does not know the table and looks at the command line.
+# This list only shrinks.
 ELSEWHERE = {
     "--detach": {"engine/client.py", "hosts/node/docker_run.py"},
     "--env-file": {"hosts/node/docker_run.py", "hosts/start/probes.py", "hosts/start/rehearsal.py"},
@@ -135,20 +136,21 @@ ELSEWHERE = {
     "--since": {"host/commands.py"},
     "--wait": {"run/sbatch_options.py", "slurm/plan.py"},
 }
-# How many pairs of an option and a file there are in which a text spells an option. An error has `FLAG.max_hours`, a
-# hint's command is made by `command_of`: what is left only shrinks. The rows of causes are words, and import nothing.
+# How many pairs there are of an option and a file in which a text spells that option. An error uses `FLAG.max_hours`,
+# and `command_of` makes a hint's command, so this number only shrinks. The rows of causes do not count: they are text,
+# and import nothing.
 MOST_MENTIONS = 140
 
 
 def texts_of(path):
-    """The texts of a file that are no docstrings."""
+    """The string literals of a file that are not docstrings."""
     written = {id(node.value) for node in nodes(path) if isinstance(node, ast.Expr)}
     found = (node for node in nodes(path) if isinstance(node, ast.Constant) and isinstance(node.value, str))
     return [node.value for node in found if id(node) not in written]
 
 
-def test_the_flag_of_an_option_is_a_word_of_the_table_alone():
-    """A list of flags elsewhere is a second place for who adds an option."""
+def test_only_the_table_spells_the_flag_of_an_option():
+    """A list of flags elsewhere would be a second place to edit for whoever adds an option."""
     flags = {flag_of(each.name) for each in fields(Options) if row_of(each).helps}
     words, mentions = defaultdict(set), defaultdict(set)
     for path in sorted(DEPLOY.rglob("*.py")):
@@ -165,8 +167,8 @@ def _name(called):
     return getattr(called, "attr", getattr(called, "id", ""))
 
 
-def test_a_message_names_options_that_there_are_and_its_command_takes_them():
-    """A renamed option would be found in no test of an error that nobody makes."""
+def test_messages_name_existing_options_that_their_command_accepts():
+    """Otherwise no test would notice a renamed option in a message that no test provokes."""
     names = {each.name for each in fields(Options)}
     strange, used = [], 0
     for path in sorted(DEPLOY.rglob("*.py")):
@@ -183,7 +185,7 @@ def test_a_message_names_options_that_there_are_and_its_command_takes_them():
     assert not strange
 
 
-def test_no_module_but_the_table_has_what_an_option_means():
+def test_only_the_table_has_the_help_text_of_an_option():
     texts = {text for each in fields(Options) for text in row_of(each).helps.values() if len(text) > 40}
     places = {
         str(path.relative_to(DEPLOY))

@@ -1,4 +1,4 @@
-"""Which options exclude or need each other: each rule of the table is one that a user meets, and none meets another."""
+"""Options that exclude or need each other: a user can meet each rule of the table, and rules do not collide."""
 
 import re
 from dataclasses import replace
@@ -17,7 +17,7 @@ TASKS = sorted({task for row in ROWS.values() for task in row.helps})
 
 
 def typeable(task, rule):
-    """Whether the command has the others of a rule; a rule of `up` may also hold for what a record says of a run."""
+    """Whether the command has the rule's other options; a rule of `up` may also concern settings in a run's record."""
     return all(task in ROWS[name].helps for term in rule.terms if not term.absent for name in term.names)
 
 
@@ -30,14 +30,14 @@ RULES = [
 
 
 def asked(name, rule):
-    """Options that a rule refuses: its own, and those beside which it is refused."""
+    """Options that a rule refuses: its own option, and those that it must not be combined with."""
     given = {name: ""} | {term.names[0]: "".join(term.texts[:1]) for term in rule.terms if not term.absent}
     values = {str: "x", tuple: ("x",), bool: True}
     return Options(**{each: text or values[type(getattr(Options(), each))] for each, text in given.items()})
 
 
 @pytest.mark.parametrize(("task", "name", "rule"), RULES)
-def test_each_rule_names_options_that_the_command_has_and_says_what_to_type(task, name, rule, monkeypatch):
+def test_each_rule_names_options_of_the_command_and_says_what_to_type(task, name, rule, monkeypatch):
     assert {each for term in rule.terms for each in term.names} <= ROWS.keys()
     assert rule.why
     assert not rule.why.endswith(".")
@@ -53,13 +53,13 @@ def test_each_rule_names_options_that_the_command_has_and_says_what_to_type(task
 
 
 @pytest.mark.parametrize(("task", "name", "rule"), [each for each in RULES if not each.values[2].needs])
-def test_a_command_refuses_what_excludes_each_other_before_it_does_anything(task, name, rule, capsys):
+def test_a_command_refuses_conflicting_options_before_it_does_anything(task, name, rule, capsys):
     assert main.run([task, *words_of(asked(name, rule))]) == USAGE
     assert ": not with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_an_option_alone_is_refused_for_what_it_needs_alone(task):
+def test_a_single_option_is_refused_only_for_an_option_that_it_needs(task):
     for name in ROWS:
         options = replace(Options(), **{name: getattr(asked(name, Rule("", "")), name)})
         needs = [rule for own, rule in rules_of(task) if own == name and all(term.absent for term in rule.terms)]
@@ -70,7 +70,7 @@ def test_an_option_alone_is_refused_for_what_it_needs_alone(task):
             refuse_pairs(task, options)
 
 
-def test_what_a_file_says_is_named_as_the_files_and_may_lack_what_it_needs():
+def test_a_conflict_with_the_file_names_its_key_and_its_keys_may_lack_what_they_need():
     with pytest.raises(UsageError, match=r"^--wait: not with `min_nodes` of cluster\.toml") as refused:
         refuse_pairs("deploy", Options(wait=True), Job(min_nodes="2"))
     assert refused.value.hint == "leave out --wait, or leave out `min_nodes` of cluster.toml"
@@ -97,7 +97,7 @@ def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allow
     assert {name, other} <= KEYS.keys()
 
 
-# What the user has written into cluster.toml, by the words that refuse a start.
+# Lines of cluster.toml that prevent a start, by the words of the refusal.
 UNFIT = {
     "environment: PET_NNODES": "environment = { PET_NNODES = 3 }",
     "job.overlay: not with min_nodes": "min_nodes = 2\noverlay = true",
@@ -108,7 +108,7 @@ UNFIT = {
 
 @pytest.fixture
 def unfit(tmp_path, monkeypatch):
-    """Writes what refuses a start, and works in its folder."""
+    """Returns a function: write files that prevent a start, and change into their folder."""
 
     def write(fault):
         (tmp_path / ".env").write_text("TOKEN 'of mine\n")
@@ -121,12 +121,12 @@ def unfit(tmp_path, monkeypatch):
 GO_ON = ("stop", "status", "logs", "fetch", "attach", "down", "leave", "exec")
 
 
-# `attach` hands the secrets of .env to nodes that wait for them.
+# `attach` passes the secrets of .env to nodes that wait for them, so it must read that file.
 @pytest.mark.parametrize(
     ("task", "fault"), [(task, fault) for task in GO_ON for fault in UNFIT if task != "attach" or ".env" not in fault]
 )
-def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fault, unfit, capsys):
-    """Somebody edits the file while the run lives: he has to be able to stop it."""
+def test_a_file_that_prevents_a_start_does_not_block_commands_on_a_running_run(task, fault, unfit, capsys):
+    """Somebody may edit the file during the run, and must still be able to stop the run."""
     unfit(fault)
     words = {"leave": ["-H", NOWHERE], "exec": ["true"]}.get(task, [])
     assert main.run([task, "--run", "r1", "--allow-folder", *words]) == FAILED
@@ -137,13 +137,13 @@ def test_what_no_run_may_start_with_keeps_nobody_from_one_that_is_there(task, fa
 
 @pytest.mark.parametrize("fault", UNFIT)
 @pytest.mark.parametrize("starts", [["deploy", "--args", "--steps 1"], ["preflight"]], ids=lambda words: words[0])
-def test_what_no_run_may_start_with_is_said_before_a_start(starts, fault, unfit, capsys):
+def test_a_file_that_prevents_a_start_is_reported_before_a_start(starts, fault, unfit, capsys):
     unfit(fault)
     assert main.run([*starts, "--allow-folder"]) == USAGE
     assert fault in capsys.readouterr().err
 
 
-def test_an_image_that_is_typed_comes_before_the_dockerfile_of_the_file(tmp_path, allowed):
+def test_a_typed_image_wins_over_the_dockerfile_of_the_file(tmp_path, allowed):
     (tmp_path / "Dockerfile").write_text("FROM x")
     (tmp_path / "cluster.toml").write_text('hosts = ["a"]\n[job]\ndockerfile = "Dockerfile"\n')
     options = Options(cluster=str(tmp_path / "cluster.toml"), image="b")

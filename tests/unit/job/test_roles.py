@@ -1,4 +1,4 @@
-"""What users, and files of others, may say of roles: all of it is read, or refused by name."""
+"""Roles in options and in files, which others may have written: everything is read, or refused by name."""
 
 import pytest
 
@@ -30,7 +30,7 @@ def test_a_role_has_a_name_nodes_a_command_and_settings():
         Role("main", "train.py", 0, ends=True, after=("a", "b")),
     ],
 )
-def test_what_a_record_keeps_of_a_role_is_read_as_it_was(role):
+def test_a_recorded_role_is_read_unchanged(role):
     assert read(role.text) == role
 
 
@@ -53,11 +53,11 @@ def test_what_a_record_keeps_of_a_role_is_read_as_it_was(role):
         (7, None),
     ],
 )
-def test_how_a_role_shows_that_it_is_ready_is_read_once(text, how):
+def test_a_readiness_check_is_parsed(text, how):
     assert how_ready(text) == how
 
 
-def test_a_table_says_the_same(tmp_path):
+def test_a_role_in_a_table_is_read_like_one_in_an_option(tmp_path):
     text = '[[role]]\nname = "a"\ncommand = "python a.py"\nnodes = 2\nport = 80\nready = "port"\nwithin = "2m"\n'
     assert of_table(table(tmp_path, text)) == Role("a", "python a.py", 2, port=80, ready="port", within="2m")
 
@@ -99,7 +99,7 @@ def test_a_table_says_the_same(tmp_path):
         ("a=x/../y:x.py", "hosts"),
     ],
 )
-def test_what_a_role_cannot_be_is_refused_by_its_name(text, what):
+def test_an_invalid_role_is_refused_by_name(text, what):
     with pytest.raises(UsageError) as refused:
         cast([text], ())
     assert what in refused.value.message
@@ -119,12 +119,12 @@ def test_what_a_role_cannot_be_is_refused_by_its_name(text, what):
         "name = 'a'",
     ],
 )
-def test_a_table_of_a_wrong_kind_is_refused_with_its_place(tmp_path, text):
+def test_a_malformed_table_is_refused_with_its_place(tmp_path, text):
     with pytest.raises(UsageError, match=r"cluster\.toml: role\[0\]"):
         of_table(table(tmp_path, f"[[role]]\n{text}\n"))
 
 
-def test_a_script_beside_roles_has_the_hosts_that_are_left_and_ends_the_run():
+def test_a_script_next_to_roles_gets_the_remaining_hosts_and_ends_the_run():
     texts, script = with_script(["reward=c:python reward.py"], "train.py --lr 1")
     assert script == "train.py --lr 1"
     reward, main = cast(texts, ["a", "b", "c"])
@@ -132,7 +132,7 @@ def test_a_script_beside_roles_has_the_hosts_that_are_left_and_ends_the_run():
     assert (main.name, main.hosts, main.ends, main.after) == ("main", ("a", "b"), True, ("reward",))
 
 
-def test_hosts_go_to_roles_in_their_order_and_those_that_are_named_to_theirs():
+def test_hosts_go_to_roles_in_order_and_named_hosts_to_their_role():
     made = cast(["x=1:x.py", "y=b:y.py", "z=rest:z.py"], ["a", "b", "c", "d"])
     assert {role.name: role.hosts for role in made} == {"x": ("a",), "y": ("b",), "z": ("c", "d")}
 
@@ -160,12 +160,12 @@ def test_roles_that_do_not_fit_together_are_refused(texts, what):
         cast(texts, ["h1", "h2"])
 
 
-def test_who_only_waits_for_a_circle_is_not_named_in_it():
+def test_a_role_that_only_waits_for_a_circle_is_not_named_in_it():
     with pytest.raises(UsageError, match="circle: a after b after a"):
         cast(["t=1,after=a:t.py", "a=1,after=b:x.py", "b=1,after=a:y.py"], ())
 
 
-def test_a_script_beside_a_role_that_ends_the_run_is_refused_with_what_to_leave_out():
+def test_a_script_next_to_a_role_that_ends_the_run_is_refused_with_what_to_leave_out():
     texts, _ = with_script(["a=1,ends:x.py"], "train.py")
     with pytest.raises(UsageError) as refused:
         cast(texts, ())
@@ -181,18 +181,18 @@ def test_a_script_beside_a_role_that_ends_the_run_is_refused_with_what_to_leave_
         ("restarts = 3", "did you mean `restart`?"),
     ],
 )
-def test_what_a_role_calls_otherwise_or_has_in_common_is_said(tmp_path, line, hint):
+def test_for_a_wrong_key_of_a_role_the_hint_names_the_right_way(tmp_path, line, hint):
     with pytest.raises(UsageError) as refused:
         of_table(table(tmp_path, f"[[role]]\nname = 'a'\ncommand = 'x'\n{line}\n"))
     assert hint in refused.value.hint
 
 
-def test_a_role_stands_behind_those_that_it_starts_after():
+def test_roles_are_sorted_by_their_start_order():
     made = cast(["t=1,after=r:t.py", "w=1:w.py", "r=1,after=w:r.py"], ())
     assert [role.name for role in made] == ["w", "r", "t"]
 
 
-def test_a_ray_cluster_is_a_head_that_ends_the_run_and_workers_that_come_back():
+def test_a_ray_cluster_is_a_head_that_ends_the_run_and_workers_that_restart():
     head, worker = cast(roles_of("train_rl.py --rounds 3", 3), ("a", "b", "c"))
     assert (head.command, head.hosts, head.ends) == ("python -m muster.ray head train_rl.py --rounds 3", ("a",), True)
     assert (worker.hosts, worker.separate, worker.after) == (("b", "c"), True, ("head",))
@@ -200,11 +200,11 @@ def test_a_ray_cluster_is_a_head_that_ends_the_run_and_workers_that_come_back():
     assert (head.processes, worker.processes) == ("1", "1")
 
 
-def test_a_ray_cluster_of_one_host_has_no_workers_and_may_have_no_driver():
+def test_a_ray_cluster_on_one_host_has_no_workers_and_may_have_no_driver():
     assert [role.command for role in cast(roles_of("", 1), ("a",))] == ["python -m muster.ray head"]
 
 
-def test_a_port_may_be_any_free_one_and_is_read_again_as_that():
+def test_a_port_may_be_any_free_one_and_is_recorded_as_such():
     role = read("a=1,port=free,ready=port:x.py")
     assert read(role.text) == role
     assert role.port == ANY_PORT

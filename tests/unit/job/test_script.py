@@ -1,4 +1,4 @@
-"""A script's command as people type it: what it comes to, and what is refused by name with the command that works."""
+"""A script's command as users type it: what it becomes, and what is refused by name with a command that works."""
 
 from pathlib import Path
 
@@ -41,7 +41,7 @@ def read(tmp_path):
         ("bash run.sh a", "per node"),
         ("./run.sh", "per node"),
         ("llamafactory-cli train x.yaml", "per node"),
-        ("train --x", ("train", "--x")),  # a file of the folder
+        ("train --x", ("train", "--x")),  # a file in the folder
         ("train.py --name 'two words'", ("train.py", "--name", "two words")),
         (
             "train.py --url a?b=1&c=2 'x > y' --re a|b \\; 'it;'",
@@ -51,13 +51,13 @@ def read(tmp_path):
         ("", ()),
     ],
 )
-def test_a_command_comes_to_what_torchrun_takes(read, typed, words):
+def test_a_command_becomes_what_torchrun_accepts(read, typed, words):
     found = read(typed)
     assert found.words == (("--per-node", *typed.split()) if words == "per node" else words)
     assert read(" ".join(f"'{word}'" for word in found.words)).words == found.words
 
 
-def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_named(read):
+def test_torchruns_ranks_and_nodes_are_kept_and_its_rendezvous_options_are_not(read):
     typed = "torchrun --nproc_per_node=8 --nnodes 2 --node_rank=0 --master_addr=10.0.0.1 --max-restarts 3 train.py -x"
     found = read(typed)
     assert found == ScriptCommand(("train.py", "-x"), 8, 2, 3, found.notes)
@@ -71,19 +71,19 @@ def test_what_torchrun_is_told_of_ranks_and_nodes_is_kept_and_where_to_meet_is_n
         found.refuse_nodes(3, "")
 
 
-def test_a_word_of_the_script_is_never_one_of_the_launchers(read):
+def test_a_word_of_the_script_is_never_taken_for_the_launchers(read):
     typed = "python -m torch.distributed.launch --use_env train.py --use_env --nnodes 9"
     assert read(typed) == ScriptCommand(("train.py", "--use_env", "--nnodes", "9"))
     assert read("torchrun train.py --n 3").words == ("train.py", "--n", "3"), "the beginning of several options"
 
 
-def test_the_beginning_of_an_options_name_is_taken_as_torchrun_takes_it(read):
+def test_abbreviated_options_are_read_as_torchrun_reads_them(read):
     found = read("torchrun --nproc-per=2 --max-rest 1 --stand train.py --nnod=3")
     assert (found.words, found.processes, found.restarts) == (("train.py", "--nnod=3"), 2, 1)
     assert "--standalone" in found.notes[0]
 
 
-def test_a_separator_that_torchrun_takes_away_is_none_of_the_scripts_words(read):
+def test_a_separator_that_torchrun_removes_is_not_passed_to_the_script(read):
     found = read("torchrun -m scripts.train -- --depth=2 --run=x")
     assert found.words == ("-m", "scripts.train", "--depth=2", "--run=x")
     assert read("torchrun -- train.py --run=x").words == ("train.py", "--run=x")
@@ -91,24 +91,24 @@ def test_a_separator_that_torchrun_takes_away_is_none_of_the_scripts_words(read)
     assert read("python train.py -- x").words == ("train.py", "--", "x"), "Python gives it to the script"
 
 
-def test_an_address_in_the_scripts_own_words_is_told_of_before_its_ranks_wait_there(read):
+def test_a_tcp_address_in_the_scripts_own_arguments_is_noted(read):
     for typed in ("main.py --dist-url tcp://127.0.0.1:29500", "torchrun main.py --init_method=tcp://gpu-a:1"):
         assert any("tcp://" in note and "env://" in note for note in read(typed).notes)
     assert read("main.py --dist-url env://").notes == ()
     assert read("--per-node main.py --dist-url tcp://{master}:{port}").notes == ()
-    # `python main.py` on one node spawns its ranks as by hand: there nothing waits.
+    # `python main.py` on one node spawns its own ranks, as without Muster: nothing waits there.
     spawns, ranked = "python main.py --dist-url tcp://localhost:1", "main.py --dist-url tcp://localhost:1"
     assert ["on several nodes" in read(typed).notes[0] for typed in (spawns, ranked)] == [True, False]
 
 
-def test_the_value_of_a_variable_is_not_repeated(read):
+def test_the_value_of_a_variable_is_not_repeated_in_the_refusal(read):
     with pytest.raises(UsageError) as refused:
         read("WANDB_API_KEY=hush python train.py")
     assert "hush" not in refused.value.message + refused.value.hint
     assert "--secret WANDB_API_KEY" in refused.value.hint
 
 
-def test_a_python_of_another_place_is_named_as_not_used(read):
+def test_a_python_given_by_its_path_is_noted_as_ignored(read):
     assert "/opt/conda/bin/python: ignored" in read("/opt/conda/bin/python train.py").notes[0]
 
 
@@ -171,7 +171,7 @@ def test_a_python_of_another_place_is_named_as_not_used(read):
         ("train.py \udcff", "no command line", "quote"),
     ],
 )
-def test_what_cannot_be_followed_is_refused_by_name_with_the_command_that_works(read, typed, named, works):
+def test_an_unsupported_command_is_refused_by_name_with_one_that_works(read, typed, named, works):
     with pytest.raises(UsageError) as refused:
         read(typed)
     assert named in refused.value.message
@@ -184,7 +184,7 @@ def test_a_script_from_before_torch_2_gets_its_local_rank_with_an_underscore(rea
     assert found.words == ("train.py", "--local_rank=${local_rank}")
 
 
-def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
+def test_a_command_for_each_node_is_read_as_a_script_command(tmp_path):
     given = script.once_a_node("main.py --rank {node_rank}", "")
     assert script.read(given, tmp_path).words == (script.PER_NODE, "main.py", "--rank", "{node_rank}")
     assert script.once_a_node("", "train.py") == "train.py"
@@ -196,14 +196,14 @@ def test_a_command_for_each_node_is_one_of_the_script(tmp_path):
     ("name", "meant"),
     [("noderank", "node_rank"), ("rank", "ranks"), ("nnodes", "nodes"), ("master_addr", "master"), ("PORT", "port")],
 )
-def test_a_name_in_braces_that_is_almost_one_of_ours_is_refused_with_the_nearest(name, meant):
+def test_a_misspelled_placeholder_is_refused_with_the_nearest_name(name, meant):
     with pytest.raises(UsageError, match=f"{{{name}}}: no such name") as refused:
         script.once_a_node(f"spawn.py --rank {{{name}}}", "")
     assert f"did you mean {{{meant}}}?" in refused.value.hint
 
 
 @pytest.mark.parametrize("words", ["{epoch}", "{}", "{node_rank}", "${rank}", "{'lr': 3}", "{step:08d}", "{name}.pt"])
-def test_braces_of_the_script_s_own_are_left_alone(words):
+def test_the_scripts_own_braces_are_left_alone(words):
     assert words in script.once_a_node(f"spawn.py --log {words}", "")
 
 
@@ -228,16 +228,14 @@ def test_braces_of_the_script_s_own_are_left_alone(words):
         ("fabric run sl.py", "agent", "-- sl.py"),
     ],
 )
-def test_in_place_of_a_launcher_of_ranks_stands_what_keeps_their_number_and_their_variables(
-    read, monkeypatch, typed, command, hint
-):
+def test_for_another_launcher_the_hint_keeps_its_number_of_ranks_and_variables(read, monkeypatch, typed, command, hint):
     monkeypatch.setattr(launchers, "COMMAND", command)
     with pytest.raises(UsageError) as refused:
         read(typed)
     assert refused.value.hint.startswith(hint)
 
 
-def test_a_run_of_this_machine_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
+def test_a_local_run_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
     monkeypatch.setattr(script, "COMMAND", "up")
     monkeypatch.setattr(script, "BEFORE", ["up", "--nproc", "2"])
     with pytest.raises(UsageError, match="a run here ends with its terminal") as refused:
@@ -247,7 +245,7 @@ def test_a_run_of_this_machine_is_not_promised_to_continue_without_its_terminal(
         read("nohup python train.py >log &")
 
 
-def test_a_refusal_repeats_the_way_in_which_the_script_was_typed(tmp_path):
+def test_a_refusal_repeats_how_the_script_was_typed(tmp_path):
     for option, hint in (("--", "-- train.py --lr 3"), ("--script", "--script 'train.py --lr 3'")):
         with pytest.raises(UsageError) as refused:
             script.read("nohup train.py --lr 3", tmp_path, option)
@@ -273,7 +271,7 @@ def test_a_missing_script_gets_the_nearest_name(tmp_path):
         (["trainer"], []),
     ],
 )
-def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_path, monkeypatch, words, works):
+def test_a_file_that_cannot_be_started_is_refused_with_a_command_that_works(tmp_path, monkeypatch, words, works):
     monkeypatch.setattr(script_file, "script_option", lambda: "--")
     (tmp_path / "train.py").touch()
     if not works:
@@ -286,7 +284,7 @@ def test_a_file_that_nothing_can_start_is_refused_with_the_command_that_may(tmp_
 
 
 @pytest.mark.parametrize(("typed", "refused"), [("nanochta train", True), ("nanochat train", False), ("llmrun", False)])
-def test_a_program_that_is_almost_one_of_the_folder_is_refused(tmp_path, typed, refused):
+def test_a_misspelled_program_of_the_project_is_refused(tmp_path, typed, refused):
     (tmp_path / "pyproject.toml").write_text('[project.scripts]\nnanochat = "nanochat:main"\n')
     if refused:
         with pytest.raises(UsageError, match="no such script") as told:
@@ -312,7 +310,7 @@ def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_
 
 
 @pytest.mark.parametrize("typed", ["bash run.sh --lr 'a b'", "main.py --rank {node_rank}", "train.py --lr 3"])
-def test_a_read_command_is_given_again_as_it_is_typed_or_by_an_option_that_reads_to_the_same(typed):
+def test_a_parsed_command_is_written_again_so_that_it_parses_the_same(typed):
     each = "{node_rank}" in typed
     words = script.read(script.once_a_node(typed if each else "", "" if each else typed), None).words
     option, last = script.last_words(list(words))
@@ -334,7 +332,7 @@ def test_a_read_command_is_given_again_as_it_is_typed_or_by_an_option_that_reads
         ("accelerate launch train.py", ""),
     ],
 )
-def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, file):
+def test_the_file_that_a_command_needs_is_found(typed, file):
     assert script_file.file_of(script.read(typed, None).words) == file
 
 
@@ -352,10 +350,12 @@ def test_the_file_that_a_command_needs_is_known_before_anything_starts(typed, fi
         ("./plain.sh", 0o755, ["bash", "./plain.sh"]),
     ],
 )
-def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mode, started):
-    """A node would say `no such program: run.sh` only after its packages are there; Python, that it is no Python.
+def test_a_shell_script_in_the_folder_starts_as_typed(tmp_path, typed, mode, started):
+    """A node or Python would otherwise reject such a script, and only late.
 
-    Of one whose first line names no shell the kernel would say `Exec format error`; a shell starts it.
+    The node would report `no such program: run.sh` only after its packages are installed; Python would report that this
+    is no Python. For a script whose first line names no shell, the kernel would report `Exec format error`; a shell
+    starts it.
     """
     (tmp_path / "tools").mkdir()
     (tmp_path / "plain.sh").write_text("torchrun --standalone --nproc_per_node=8 train_gpt.py")
@@ -377,13 +377,13 @@ def test_a_shell_script_of_the_folder_starts_as_it_is_typed(tmp_path, typed, mod
         ("main.py", "def slurm():\n    import submitit\n", ""),
     ],
 )
-def test_a_script_that_gives_its_work_to_slurm_is_named_before_it_starts(tmp_path, name, text, has):
+def test_a_script_that_submits_to_slurm_is_noted_before_it_starts(tmp_path, name, text, has):
     (tmp_path / name).write_text(text)
     notes = script.read(f"bash {name}" if name == "job.sh" else name, tmp_path).notes
     assert [note.partition(": ")[0] for note in notes] == [has] * bool(has)
 
 
-def test_a_batch_script_is_refused_with_what_its_job_starts(tmp_path):
+def test_an_sbatch_command_is_refused(tmp_path):
     with pytest.raises(UsageError, match="sbatch: Muster writes a cluster") as refused:
         script.read("sbatch job.sh", tmp_path, "--")
     assert "job.sh" not in refused.value.hint
@@ -391,8 +391,8 @@ def test_a_batch_script_is_refused_with_what_its_job_starts(tmp_path):
 
 @pytest.mark.parametrize("launcher", ["deepspeed --num_gpus 2", "deepspeed --deepspeed_config ds.json"])
 @pytest.mark.parametrize("program", ["bin/train", "--module bin.steps", "--module bin"])
-def test_the_options_of_a_launcher_end_at_a_script_without_a_suffix_or_a_module(launcher, program, tmp_path):
-    """`deepspeed bin/train -e 3` was refused: Muster tells it the nodes."""
+def test_a_launchers_options_end_at_a_script_without_suffix_or_at_a_module(launcher, program, tmp_path):
+    """Earlier, `deepspeed bin/train -e 3` was refused with "Muster tells it the nodes"."""
     (tmp_path / "bin").mkdir()
     for name in ("bin/train", "bin/steps.py", "bin/__main__.py", "ds.json"):
         (tmp_path / name).touch()

@@ -1,4 +1,4 @@
-"""What a user may write, at the bounds of each value: the value as the program uses it, or None, and it is refused."""
+"""Values that a user may write, at their bounds: each is parsed for the program, or is None, and then refused."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ secret = values.secret_from(FOLDER)
     ("text", "seconds"),
     [("90s", 90.0), ("1.5h", 5400.0), ("24h", 86_400.0), ("1440m", 86_400.0), ("24.1h", None), ("0s", None)],
 )
-def test_a_grace_has_a_unit_and_is_of_a_day_at_most(text, seconds):
+def test_a_grace_period_has_a_unit_and_is_at_most_a_day(text, seconds):
     assert values.grace(text) == seconds
 
 
@@ -31,18 +31,18 @@ def test_a_grace_has_a_unit_and_is_of_a_day_at_most(text, seconds):
         ("4 g", None),
     ],
 )
-def test_a_size_is_written_as_docker_writes_it_and_its_bounds_are_part_of_it(text, number):
+def test_a_size_is_written_like_dockers_and_may_equal_its_bounds(text, number):
     assert values.size_within(4, 16 << 30)(text) == number
 
 
 @pytest.mark.parametrize(
     ("port", "good"), [("0", False), ("1", True), ("65535", True), ("65536", False), ("", False), ("x", False)]
 )
-def test_a_port_of_a_host_is_one_that_there_is(port, good):
+def test_the_port_of_a_host_is_a_valid_port_number(port, good):
     assert (values.destination(f"ops@gpu-1:{port}") is not None) == good
 
 
-def test_a_secret_is_a_variable_or_a_file_for_the_ranks_and_then_it_says_where_its_content_is():
+def test_a_secret_is_a_variable_or_a_file_and_a_file_needs_its_path():
     assert secret("TOKEN") == values.Secret("TOKEN", None)
     assert secret({"name": "TOKEN", "file": "token"}) == values.Secret("TOKEN", FOLDER / "token")
     assert secret({"name": "key.pem", "file": "/k", "as_file": True}) == values.Secret(
@@ -62,5 +62,5 @@ def test_a_secret_is_a_variable_or_a_file_for_the_ranks_and_then_it_says_where_i
         ["TOKEN"],
     ],
 )
-def test_a_secret_that_says_less_or_something_else_is_refused(table):
+def test_an_incomplete_or_malformed_secret_is_refused(table):
     assert secret(table) is None

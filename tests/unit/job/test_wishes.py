@@ -1,4 +1,4 @@
-"""Which settings of a cluster.toml are free: a short list, and what is not on it is asked for."""
+"""The settings of a cluster.toml that need no consent: a short list; the user is asked about any other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lines_of(job, *hosts, folder):
 
 
 @pytest.mark.holds("folder-asks")
-def test_a_setting_that_is_added_later_is_asked_for(tmp_path):
+def test_the_user_is_asked_about_a_setting_that_is_added_later(tmp_path):
     @dataclass(frozen=True)
     class LaterJob(Job):
         tunnel: str = ""
@@ -37,7 +37,7 @@ def test_a_setting_that_is_added_later_is_asked_for(tmp_path):
 
 @pytest.mark.holds("folder-asks")
 def test_the_free_settings_are_these_and_no_others(tmp_path):
-    """Whoever adds one says here why it stays within the containers of the run."""
+    """Whoever adds a free setting must explain here why it stays within the containers of the run."""
     free = {
         *("script", "args", "folder", "requirements", "environment", "keep", "cache", "separate", "observe", "rank"),
         *("processes", "gpus", "shm_size", "memory", "pids", "restarts", "max_hours", "wait_lost", "min_nodes"),
@@ -59,13 +59,13 @@ def test_the_free_settings_are_these_and_no_others(tmp_path):
         ("gpu-{}", "host as you at names of their own: h0, h1, h2, h3, h4, h5, h6, h7 and 32 more"),
     ],
 )
-def test_many_hosts_are_a_line_for_each_place_and_what_is_another_place_stands_alone(tmp_path, address, shown):
+def test_many_hosts_share_a_line_for_each_network_and_another_place_has_its_own(tmp_path, address, shown):
     hosts = [Host(f"h{number}", address.format(number)) for number in range(40)]
     odd = Host("h40", "gpu-40.evil.example", user="x", gateway="door")
     assert lines_of(Job(), *hosts, odd, folder=tmp_path) == [shown, "host h40 at x@gpu-40.evil.example through door"]
 
 
-def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
+def test_the_example_asks_only_for_its_hosts_image_mount_and_secret():
     path = EXAMPLES / "cluster.toml"
     cluster = from_file(path)
     assert lines(wishes.wishes(cluster.hosts, cluster.job, path))[:6] == [
@@ -78,8 +78,8 @@ def test_the_example_asks_for_its_hosts_image_mount_and_secret_alone():
     ]
 
 
-def test_a_role_of_a_folder_is_asked_for_where_its_script_lies_outside(tmp_path):
-    """What it runs is in the run's containers, as the script is; its hosts are those of the file."""
+def test_the_user_is_asked_about_a_role_whose_script_is_outside_the_folder(tmp_path):
+    """A role's command runs in the run's containers, like the script; its hosts are those of the file."""
     (tmp_path / "out.py").symlink_to("/etc/hostname")
     (tmp_path / "in.py").write_text("")
     assert not lines_of(replace(Job(), roles=("a=1:python in.py",)), folder=tmp_path)
@@ -88,8 +88,8 @@ def test_a_role_of_a_folder_is_asked_for_where_its_script_lies_outside(tmp_path)
 
 
 @pytest.mark.holds("folder-asks")
-def test_a_variable_that_engines_read_is_asked_for_and_one_of_the_script_is_not(tmp_path):
-    """Variables of a run stay in its containers; these decide which devices a container gets."""
+def test_the_user_is_asked_about_variables_that_engines_read_but_not_the_scripts(tmp_path):
+    """A run's variables stay in its containers, but these decide which devices a container gets."""
     given = {"NVIDIA_VISIBLE_DEVICES": "all", "LR": "0.1"}
     assert lines_of(replace(Job(), environment=given), folder=tmp_path) == [
         "variable NVIDIA_VISIBLE_DEVICES=all: the hosts' engines read it"
@@ -101,7 +101,7 @@ def test_a_variable_that_engines_read_is_asked_for_and_one_of_the_script_is_not(
 
 
 @pytest.mark.holds("folder-asks")
-def test_what_is_sent_from_this_machine_is_asked_for_by_name_and_nothing_from_outside_is_included(tmp_path):
+def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_the_folder(tmp_path):
     (tmp_path / ".env").write_text("PASSED\nGIVEN=1\n")
     (tmp_path / "key.pem").write_text("x")
     job = replace(Job(), include=("key.pem",), env_file=(tmp_path / ".env",))

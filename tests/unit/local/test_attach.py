@@ -1,4 +1,4 @@
-"""What a user sees of a run of this machine whose command, `muster up`, has ended or was killed."""
+"""What a user sees of a local run whose command, `muster up`, has ended or was killed."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from deploy.run.files import folders, record
 
 @pytest.fixture
 def run_dir(tmp_path, monkeypatch):
-    """A run of a script in processes, whose command was killed, and whose node has said how it ended."""
+    """A script's run in processes: its command was killed, and its node has recorded how it ended."""
     monkeypatch.setattr(folders, "RUNS", tmp_path / "runs")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no-engine")
     monkeypatch.chdir(tmp_path)
@@ -32,7 +32,7 @@ def typed(capsys, *words):
     return code, *capsys.readouterr()
 
 
-def test_the_first_look_at_a_run_whose_command_was_killed_says_how_its_nodes_ended(run_dir, capsys):
+def test_a_run_whose_command_was_killed_shows_how_its_nodes_ended(run_dir, capsys):
     code, out, _ = typed(capsys, "status")
     assert (code, out.split()[:4]) == (0, ["r1", "stopped", "step", "7"])
     code, out, _ = typed(capsys, "attach")
@@ -45,7 +45,7 @@ def test_the_first_look_at_a_run_whose_command_was_killed_says_how_its_nodes_end
     assert "`muster up` was killed" in out
 
 
-def test_an_end_that_nobody_wrote_is_not_invented(run_dir, capsys):
+def test_an_end_that_was_not_recorded_is_not_invented(run_dir, capsys):
     (run_dir / "outcome/master-agent.json").unlink()
     code, out, err = typed(capsys, "attach")
     assert (code, out) == (1, "")
@@ -61,7 +61,7 @@ def test_a_fetch_says_where_the_files_are(run_dir, capsys):
     assert (run_dir / "report.html").is_file()
 
 
-def test_a_run_of_hosts_whose_follower_was_killed_is_not_closed_here(run_dir):
+def test_a_run_on_hosts_whose_follower_was_killed_is_not_closed_here(run_dir):
     record.write_record(run_dir, {**record.facts(run_dir), "backend": record.HOSTS, "hosts": ["a"]})
     assert attach.settle(run_dir) == {}
     assert not (run_dir / "outcome.json").exists()
@@ -84,7 +84,7 @@ def test_gpus_and_port_without_hosts_are_about_this_machine(run_dir, capsys):
     ],
 )
 @pytest.mark.parametrize("task", ["attach", "stop", "fetch", "status", "why", "explain", "report"])
-def test_what_a_script_wrote_into_the_run_s_folder_is_not_trusted(run_dir, capsys, rubbish, task):
+def test_files_that_a_script_wrote_into_the_run_folder_are_not_trusted(run_dir, capsys, rubbish, task):
     (run_dir / "outcome/master-agent.json").write_text(rubbish)
     (run_dir / "outcome.json").write_text(rubbish)
     code, out, err = typed(capsys, task)
@@ -102,8 +102,8 @@ def test_a_run_that_another_user_recorded_is_shown_and_not_continued(run_dir, ca
     assert "muster down --run r1 --delete" in err
 
 
-def test_a_rank_that_has_printed_nothing_is_no_unknown_rank(run_dir, capsys):
-    """`muster logs --rank 1` of the tutorial's script: only rank 0 prints, and rank 1 had "no log"."""
+def test_a_rank_that_has_printed_nothing_is_not_reported_as_unknown(run_dir, capsys):
+    """In the tutorial's script only rank 0 prints: earlier, `muster logs --rank 1` reported "no log"."""
     (run_dir / "logs/rank-0.log").write_text("step 50\n")
     for rank in (0, 1):
         (run_dir / f"ranks/rank-{rank}.jsonl").write_text("")

@@ -1,4 +1,4 @@
-"""The backends of this machine: what a run that nobody drives any more gets when it is asked to end."""
+"""The backends of this machine: how a run without a driving command is ended."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from deploy.local import backends
 
 
 @pytest.mark.parametrize(("at_once", "waits_s"), [(False, 310.0), (True, 0.0)])
-def test_containers_get_the_time_to_save_that_the_run_was_started_with(
+def test_containers_get_the_grace_period_that_the_run_was_started_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool, waits_s: float
 ) -> None:
     asked = list[float]()

@@ -22,7 +22,7 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
+def test_the_run_is_deleted_with_all_its_files_and_the_amount_is_reported(runs, capsys):
     (runs / "latest").symlink_to("r1")
     (runs / "r1/work/link").symlink_to(runs / "r2")
     delete.delete("r1", Console(as_json=True))
@@ -32,7 +32,7 @@ def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
     assert (result["run"], result["files"], result["bytes"] >= 2000) == ("r1", 2, True)
 
 
-def test_a_run_that_is_driven_is_not_deleted(runs):
+def test_a_run_that_still_runs_is_not_deleted(runs):
     lock = locks.hold_run(runs / "r1")
     with pytest.raises(UsageError, match="still runs"):
         delete.delete("r1", Console())
@@ -40,7 +40,7 @@ def test_a_run_that_is_driven_is_not_deleted(runs):
     assert (runs / "r1/work/ckpt.pt").exists()
 
 
-def test_what_was_fetched_of_a_run_on_hosts_is_not_deleted_for_want_of_hosts(runs):
+def test_the_fetched_copy_of_a_run_on_hosts_is_not_deleted_without_hosts(runs):
     record.write_record(runs / "r1", {"id": "r1", "hosts": ["gpu-a", "gpu-b"]})
     with pytest.raises(UsageError, match="ran on gpu-a, gpu-b") as refused:
         delete.delete("r1", Console())
@@ -49,7 +49,7 @@ def test_what_was_fetched_of_a_run_on_hosts_is_not_deleted_for_want_of_hosts(run
     assert (runs / "r1/work/ckpt.pt").exists()
 
 
-def test_a_record_that_another_wrote_puts_no_word_into_a_command(runs):
+def test_a_record_that_somebody_else_wrote_puts_no_word_into_a_command(runs):
     (runs / "r1/record.json").write_text(json.dumps({"format": 2, "hosts": ["a;touch /tmp/x;", "$(id)"]}))
     with pytest.raises(UsageError) as refused:
         delete.delete("r1", Console())
@@ -57,7 +57,7 @@ def test_a_record_that_another_wrote_puts_no_word_into_a_command(runs):
 
 
 @pytest.mark.parametrize("name", ["none", "..", "r1/work", "link", ""])
-def test_what_is_no_run_here_is_refused(runs, tmp_path, name):
+def test_a_name_that_is_no_run_here_is_refused(runs, tmp_path, name):
     (tmp_path / "other").mkdir()
     (runs / "link").symlink_to(tmp_path / "other")
     with pytest.raises(UsageError):

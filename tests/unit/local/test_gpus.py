@@ -1,4 +1,4 @@
-"""GPUs of this machine, between commands that want them. nvidia-smi is a named fake."""
+"""Sharing this machine's GPUs between commands. nvidia-smi is a stub, and its GPUs are named "Fake GPU"."""
 
 import errno
 from pathlib import Path
@@ -10,19 +10,19 @@ from deploy.job.values import visible_gpus
 from deploy.local import gpus
 from tests import fake_gpus
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(autouse=True)
 def four(tmp_path, monkeypatch):
-    """A machine with four GPUs that do not exist."""
+    """A machine with four fake GPUs."""
     (tmp_path / "nvidia-smi").write_text(fake_gpus.smi())
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
 
-def test_what_one_command_holds_no_other_gets_until_it_is_given_back():
+def test_gpus_that_one_command_holds_are_given_to_no_other_until_released():
     first = gpus.take(2, "one.py")
     try:
         with pytest.raises(
@@ -39,7 +39,7 @@ def test_what_one_command_holds_no_other_gets_until_it_is_given_back():
     whole.release()
 
 
-def test_a_disk_that_takes_no_claim_keeps_no_gpu_and_no_file(monkeypatch):
+def test_a_claim_that_cannot_be_written_keeps_no_gpu_and_no_file(monkeypatch):
     def full(descriptor, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -63,7 +63,7 @@ def test_a_disk_that_takes_no_claim_keeps_no_gpu_and_no_file(monkeypatch):
         (None, [0, 1, 2, 3]),
     ],
 )
-def test_a_run_has_the_gpus_that_the_shell_leaves_it(named, taken):
+def test_a_run_gets_only_the_gpus_that_cuda_visible_devices_allows(named, taken):
     assert gpus.count("auto", named) == len(taken)
     own = gpus.take("auto", "one.py", named)
     own.release()
@@ -71,25 +71,25 @@ def test_a_run_has_the_gpus_that_the_shell_leaves_it(named, taken):
 
 
 @pytest.mark.parametrize("named", ["", "-1", "-1,0", "GPU-5", "1,1"])
-def test_a_shell_that_hides_all_gpus_leaves_none(named):
+def test_cuda_visible_devices_can_hide_all_gpus(named):
     assert gpus.count("auto", named) == 0
 
 
 @pytest.mark.parametrize(
     "odd", ["echo WARNING: infoROM is corrupted at gpu 0000:0B:00.0; exit 14", "echo Unknown Error; exit 15"]
 )
-def test_gpus_that_work_are_counted_beside_what_does_not(tmp_path, odd):
+def test_working_gpus_are_counted_although_nvidia_smi_also_reports_errors(tmp_path, odd):
     (tmp_path / "nvidia-smi").write_text(fake_gpus.smi(2).replace("exit 0", odd))
     assert gpus.count("auto", None) == 2
 
 
-def test_gpus_that_are_not_there_are_refused_before_anything_starts():
+def test_missing_gpus_are_refused_before_anything_starts():
     for asked, named in (((4,), None), (5, None), (2, "1"), ((0,), "1")):
         with pytest.raises(UsageError, match="asked for, the host has"):
             gpus.count(asked, named)
     assert (gpus.count(2, None), gpus.count((3,), None), gpus.count(0, None)) == (2, 1, 0)
 
 
-def test_parts_of_a_gpu_stay_named_as_they_are():
+def test_mig_devices_in_cuda_visible_devices_are_left_alone():
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "MIG-5"}) is None
     assert visible_gpus({"CUDA_VISIBLE_DEVICES": "2"}) == "2"

@@ -1,4 +1,4 @@
-"""`muster fetch --state FILE` refuses, before anything is fetched, a file that it cannot write."""
+"""`muster fetch --state FILE` refuses, before it fetches anything, a file that it cannot write."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.local import one_file, script
 
 
-def test_a_file_that_exists_and_a_folder_that_does_not_are_refused_first(tmp_path, monkeypatch):
+def test_an_existing_file_and_a_missing_folder_are_refused_first(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "has_torch", lambda python: True)
     (tmp_path / "state.pt").touch()
     for name, words in (("state.pt", "exists"), ("no/state.pt", "no such folder")):
@@ -15,13 +15,13 @@ def test_a_file_that_exists_and_a_folder_that_does_not_are_refused_first(tmp_pat
     one_file.refuse(str(tmp_path / "other.pt"))
 
 
-def test_a_machine_without_torch_is_told_so_before_a_long_fetch(tmp_path, monkeypatch):
+def test_a_machine_without_torch_is_refused_before_a_long_fetch(tmp_path, monkeypatch):
     monkeypatch.setattr(script, "has_torch", lambda python: False)
     with pytest.raises(UsageError, match="no torch"):
         one_file.refuse(str(tmp_path / "state.pt"))
 
 
-def test_a_join_that_the_system_kills_is_told_with_what_it_needs(tmp_path, monkeypatch):
+def test_if_the_system_kills_the_join_the_hint_says_what_it_needs(tmp_path, monkeypatch):
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Choices with their reasons: the backend, the port, and what is refused."""
+"""The choice of backend and port, with reasons, and what is refused."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NONE = EngineFacts(answers=False, reason="no Docker engine answers")
         ("docker", DOCKER, "docker", "Docker 28.2.2"),
     ],
 )
-def test_the_backend_follows_what_was_asked_then_what_is_there(
+def test_the_backend_is_the_one_asked_for_or_the_one_available(
     asked: str, engine: EngineFacts, name: str, why: str
 ) -> None:
     choice = choose_backend(asked, engine, BACKENDS)
     assert (choice.name, choice.why) == (name, why)
 
 
-def test_docker_asked_for_without_an_engine_fails_with_the_way_out() -> None:
+def test_docker_without_an_engine_fails_with_an_alternative() -> None:
     with pytest.raises(DeployError, match="no Docker engine answers") as caught:
         choose_backend("docker", NONE, BACKENDS)
     assert caught.value.code == FAILED
@@ -54,11 +54,11 @@ def test_workers_must_be_a_number_a_machine_can_hold(nonsense: str) -> None:
     assert caught.value.code == USAGE
 
 
-def test_no_workers_is_a_run_of_the_master_alone() -> None:
+def test_zero_workers_means_a_run_with_only_the_master() -> None:
     assert value_of(Options(workers="0"), "workers") == 0
 
 
-def test_a_free_port_is_taken_and_a_busy_one_passed_over() -> None:
+def test_a_free_port_is_chosen_and_a_busy_one_skipped() -> None:
     assert choose_port(29500, {1, 2}) == 29500
     assert choose_port(29500, {29500, 29501}) == 29502
 
@@ -78,8 +78,8 @@ def test_local_processes_need_torch() -> None:
     assert "/p -m pip install torch" in caught.value.hint
 
 
-def test_a_preflight_of_this_machine_looks_where_up_would_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside of a checkout an engine that answers has no image for it: the preflight looked for containers."""
+def test_a_local_preflight_checks_the_backend_that_up_would_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outside a checkout, an engine that answers has no image: earlier, the preflight looked for containers there."""
 
     class Looked(Exception): ...
 

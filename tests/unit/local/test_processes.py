@@ -1,4 +1,4 @@
-"""Nodes as real local processes: started, watched, started again, ended whole. The node here is a short script."""
+"""Nodes as real local processes: started, watched, restarted, and ended completely. The node here is a short script."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from deploy.run import follow
 from deploy.run.environment import NodeSpec
 from lab.waiting import until
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
-# Starts a child, says so, and waits: for a signal, for its standard input to close, or for ever.
+# Starts a child, prints both process ids, and waits: for a signal, for its standard input to close, or for ever.
 NODE = """
 import os, subprocess, sys
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], stdin=subprocess.DEVNULL)
@@ -43,14 +43,14 @@ def nodes(tmp_path: Path) -> Iterator[processes.LocalNodes]:
 
 
 def start(nodes: processes.LocalNodes, name: str, folder: Path) -> tuple[int, int]:
-    """Start a node and wait until it is up; its process id and its child's."""
+    """Start a node and wait until it is up; returns its process id and its child's."""
     environment = {"MUSTER_RUN_ID": "run-1", "MUSTER_RUN_DIR": str(folder / "run-1"), "MUSTER_NODE": name}
     nodes.start(NodeSpec(name, 0, environment), folder / f"{name}.log")
     return up(folder / f"{name}.log")
 
 
 def up(log: Path, times: int = 1) -> tuple[int, int]:
-    """Wait until the node said for the n-th time that it is up; the ids it said last."""
+    """Wait until the node has printed `times` times that it is up; returns the ids that it printed last."""
     until(lambda: log.read_text().count("up ") >= times and log.read_text().endswith("\n"), f"{times} starts", 20)
     _, own, child, _ = log.read_text().splitlines()[-1].split()
     return int(own), int(child)
@@ -72,11 +72,11 @@ def test_ending_a_run_leaves_no_process_of_it(nodes: processes.LocalNodes, tmp_p
     assert processes.labelled(tmp_path / "run-1") == []
 
 
-def test_a_process_that_no_signal_ends_holds_up_no_end(
+def test_a_process_that_ignores_signals_does_not_block_the_end(
     nodes: processes.LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     start(nodes, "master", tmp_path)
-    with monkeypatch.context() as stuck:  # a stand-in for a driver that hangs: no signal comes through
+    with monkeypatch.context() as stuck:  # imitates a hanging driver: no signal arrives
         stuck.setattr(processes, "kill", lambda _: time.sleep(0.05))
         stuck.setattr(processes, "_KILLED_S", 0.3)
         ending = threading.Thread(target=nodes.end, daemon=True)
@@ -85,7 +85,7 @@ def test_a_process_that_no_signal_ends_holds_up_no_end(
         assert not ending.is_alive()
 
 
-def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
+def test_a_killed_node_is_restarted_without_its_orphans_at_most_three_times(
     nodes: processes.LocalNodes, tmp_path: Path
 ) -> None:
     own, child = start(nodes, "worker-1", tmp_path)
@@ -99,8 +99,8 @@ def test_a_killed_node_is_started_again_without_its_orphans_at_most_three_times(
     assert nodes.states(lambda _: True) == [NodeState("worker-1", "exited", -9, processes.MOST_RESTARTS)]
 
 
-def test_a_node_that_failed_waits_for_the_verdict_of_another_before_it_starts_again(tmp_path: Path) -> None:
-    """It failed by the other's fault, and ends a moment before that one says so: nobody may start again then."""
+def test_a_failed_node_waits_for_another_nodes_verdict_before_it_restarts(tmp_path: Path) -> None:
+    """The node failed because of the other node, a moment before that one reports it: then nobody may restart."""
     nodes = processes.LocalNodes(tmp_path / "run-1", (sys.executable, "-c", "import sys; sys.exit(1)"), tmp_path)
     environment = {"MUSTER_RUN_ID": "run-1", "MUSTER_RUN_DIR": str(tmp_path / "run-1"), "MUSTER_NODE": "master"}
     nodes.start(NodeSpec("master", 0, environment), tmp_path / "master.log")
@@ -120,7 +120,7 @@ def test_a_node_that_may_not_be_restarted_stays_ended(nodes: processes.LocalNode
     assert nodes.states(never) == [NodeState("master", "exited", -15)]
 
 
-def test_a_node_hears_its_own_spec_and_nothing_of_a_run_around_it(
+def test_a_node_gets_its_own_environment_and_none_of_a_surrounding_run(
     nodes: processes.LocalNodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RANK", "7")
@@ -131,7 +131,7 @@ def test_a_node_hears_its_own_spec_and_nothing_of_a_run_around_it(
     assert not {"RANK", "PET_NNODES"} & heard.keys()
 
 
-def test_a_shell_script_finds_the_python_that_muster_chose_though_its_environment_is_not_active(
+def test_a_shell_script_finds_the_python_that_muster_chose_without_activation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
@@ -143,7 +143,7 @@ def test_a_shell_script_finds_the_python_that_muster_chose_though_its_environmen
     assert log.read_text().strip() == str(Path(sys.executable).with_name("python"))
 
 
-def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
+def test_down_finds_only_runs_of_its_own_checkout_and_asks_before_it_kills(
     nodes: processes.LocalNodes, tmp_path: Path
 ) -> None:
     start(nodes, "master", tmp_path)
@@ -155,7 +155,7 @@ def test_down_finds_the_runs_of_its_own_checkout_only_and_asks_before_it_kills(
 
 
 @pytest.mark.parametrize(("at_once", "wait_s"), [(True, 0.0), (False, 3.0)])
-def test_ranks_get_the_time_to_save_that_was_asked_for_and_none_where_they_end_at_once(
+def test_ranks_get_the_grace_period_or_none_with_now(
     at_once: bool, wait_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(follow, "_AFTER_STOP_S", 0.5)
@@ -171,7 +171,9 @@ def test_ranks_get_the_time_to_save_that_was_asked_for_and_none_where_they_end_a
         assert wait_s <= time.monotonic() - began < wait_s + 2
 
 
-def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: processes.LocalNodes, tmp_path: Path) -> None:
+def test_runs_of_the_same_name_in_two_checkouts_do_not_affect_each_other(
+    nodes: processes.LocalNodes, tmp_path: Path
+) -> None:
     other = tmp_path / "other"
     other.mkdir()
     namesake = processes.LocalNodes(other / "run-1", (sys.executable, "-c", NODE), other)
@@ -182,8 +184,8 @@ def test_runs_of_one_name_in_two_checkouts_do_not_touch_each_other(nodes: proces
     assert not gone(own)
 
 
-def test_a_run_is_found_over_a_link_to_the_folder_of_runs(tmp_path: Path) -> None:
-    """Its nodes and the command that drives it: people put runs/ on a disk with more room."""
+def test_a_run_is_found_through_a_link_to_the_folder_of_runs(tmp_path: Path) -> None:
+    """Both its nodes and the command that drives it are found: users put runs/ on a disk with more room."""
     (tmp_path / "linked").symlink_to(tmp_path)
     over_link = tmp_path / "linked/run-1"
     nodes = processes.LocalNodes(over_link, (sys.executable, "-c", NODE), tmp_path)
@@ -203,7 +205,7 @@ def test_a_run_is_found_over_a_link_to_the_folder_of_runs(tmp_path: Path) -> Non
 
 
 def test_a_run_whose_label_has_a_link_in_it_is_found(tmp_path: Path) -> None:
-    """As Muster labelled them before: an update lost sight of runs that went on."""
+    """Earlier releases labelled runs this way: after an update, runs that still ran were lost from sight."""
     (tmp_path / "linked").symlink_to(tmp_path)
     given = {"MUSTER_RUN_DIR": str(tmp_path / "linked/run-1"), "PATH": os.environ["PATH"]}
     with subprocess.Popen(["sleep", "60"], env=given) as process:
@@ -214,8 +216,8 @@ def test_a_run_whose_label_has_a_link_in_it_is_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start another user's process")
-def test_no_program_of_another_user_is_run_beside_a_rank(tmp_path: Path) -> None:
-    """Anybody can give a process the label of a run; what runs it is what `muster exec` starts, as root."""
+def test_no_program_is_run_next_to_another_users_process(tmp_path: Path) -> None:
+    """Anybody can give a process the label of a run; `muster exec` would start a program next to it, as root."""
     given = {"MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "master", "PATH": os.environ["PATH"]}
     for user in (65534, 0):
         with subprocess.Popen(["sleep", "60"], env=given, user=user, cwd="/") as process:

@@ -1,4 +1,4 @@
-"""A script on this machine: what it finds of its user's, although its home is a folder of the run."""
+"""A script on this machine finds its user's caches, although its home is a folder of the run."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 from deploy.local import script
 
 
-def test_a_process_keeps_downloads_where_its_user_has_them_and_what_the_shell_says_holds() -> None:
+def test_a_process_uses_its_users_caches_unless_the_shell_sets_others() -> None:
     places = script.own_caches({"HF_HOME": "/models"}, Path("/home/me"))
     assert "HF_HOME" not in places
     assert places["TORCH_HOME"] == "/home/me/.cache/torch"
     assert script.own_caches({"XDG_CACHE_HOME": "/big"}, Path("/home/me"))["HF_HOME"] == "/big/huggingface"
 
 
-def test_a_machine_too_slow_to_look_at_the_trainer_s_options_leaves_that_to_the_nodes(
+def test_a_machine_too_slow_to_check_the_trainers_options_leaves_that_to_the_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(script, "_LOOK_S", 0.0)

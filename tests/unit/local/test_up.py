@@ -1,4 +1,4 @@
-"""What `muster up` makes of its options, before anything starts."""
+"""How `muster up` reads its options before anything starts, and `muster logs` on this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_ranks_of_a_script_train_alone_only_if_asked_for(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("rank", "shown"), [("", 2), ("all", 2), ("1", 1)])
-def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_path, monkeypatch, rank, shown):
+def test_local_logs_show_all_ranks_or_the_named_one(tmp_path, monkeypatch, rank, shown):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r1" / "logs").mkdir(parents=True)
     for number in (0, 1):
@@ -44,7 +44,7 @@ def test_the_logs_of_this_machine_are_those_of_all_ranks_or_of_a_named_one(tmp_p
     [("^[[:alpha:]]+ [[:digit:]]$", ["rank 7"]), ("(a|b){2}", ["abba"]), ("7|^abba$", ["rank 7", "abba"]), ("no", [])],
 )
 @pytest.mark.parametrize("name", ["rank-0.log", "n0.log"])
-def test_a_pattern_means_here_what_it_means_on_hosts(tmp_path, monkeypatch, pattern, found, name):
+def test_a_grep_pattern_means_the_same_here_as_on_hosts(tmp_path, monkeypatch, pattern, found, name):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "r1" / "logs").mkdir(parents=True)
     (tmp_path / "r1" / "logs" / name).write_text(
@@ -57,7 +57,7 @@ def test_a_pattern_means_here_what_it_means_on_hosts(tmp_path, monkeypatch, patt
         within.logs_here(Options(run="r1", grep="("), Recorder(lines.append))
 
 
-def test_the_command_at_the_end_has_the_variables_and_secrets_of_the_run(tmp_path, monkeypatch):
+def test_the_on_end_command_gets_the_runs_variables_and_secrets(tmp_path, monkeypatch):
     started = []
     monkeypatch.setattr(witness.subprocess, "Popen", lambda *_, **given: started.append(given["env"]))
     script = environment.Script("", own={"A": "1"}, secrets={"KEY": "k"})
@@ -69,13 +69,13 @@ def test_the_command_at_the_end_has_the_variables_and_secrets_of_the_run(tmp_pat
 
 
 @pytest.mark.parametrize("rank", ["x", "-1", "0,1", "1" * 10])
-def test_a_rank_that_is_no_number_is_refused_by_every_command_alike(rank):
+def test_a_rank_that_is_no_number_is_refused(rank):
     with pytest.raises(UsageError, match=f"--rank {rank}: not a number"):
         within.logs_here(Options(run="r1", rank=rank), Recorder(lambda event: None))
 
 
-def test_who_follows_a_rank_that_has_not_begun_is_told_which_have(tmp_path, monkeypatch):
-    """The command said nothing, for as long as the run went on."""
+def test_following_a_rank_that_has_not_begun_names_those_that_have(tmp_path, monkeypatch):
+    """Earlier, the command printed nothing for as long as the run lasted."""
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     logs = tmp_path / "r1/logs"
     logs.mkdir(parents=True)

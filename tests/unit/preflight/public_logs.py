@@ -1,9 +1,10 @@
-"""Excerpts of public NCCL logs, and what the reader of NCCL's log (deploy/preflight/nccl_log.py) says of each.
+"""Excerpts of public NCCL logs, and the score of the NCCL log reader (deploy/preflight/nccl_log.py) on each.
 
-public_logs.txt has for each its source, what a person reads in it, and its lines. The facts were written down before
-the reader saw the lines; a fact that is not there is not in the log, and `?` means that it is not judged. Hosts and
-addresses are replaced, and most lines left out. Where a warning has no host before it, it is the thread's title.
-A seed draws which excerpts are only for the score; the others are for looking at, and tests hold them.
+For each excerpt, public_logs.txt has its source, the facts that a person reads in it, and its lines. The person wrote
+the facts down before the reader saw the lines; a fact that is not listed is not in the log, and `?` means that it is
+not judged. Hosts and addresses are replaced, and most lines are left out. A warning without a host before it comes from
+the thread's title. A seed draws the excerpts that are only for the score; developers may look at the others, and tests
+hold those.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from deploy.preflight import nccl_log
 FILE = Path(__file__).resolve().parent / "public_logs.txt"
 SEED, OF_SCORE = 434956, 40
 FACTS = ("network", "sockets", "devices", "direct", "inside", "reason", "version")
-# What the person wrote down as well, and no reader says.
+# Facts that the person wrote down and that no reader reports.
 UNREAD = {"nvls", "fault"}
 RIGHT, UNSURE, WRONG, UNJUDGED = "right", "could not tell", "wrong", "?"
 _WORDS = {True: "yes", False: "no", None: ""}
@@ -25,7 +26,7 @@ _WORDS = {True: "yes", False: "no", None: ""}
 
 @dataclass(frozen=True)
 class Excerpt:
-    """One log: what a person reads in it, by fact."""
+    """One log, with the facts that a person reads in it."""
 
     name: str
     source: str
@@ -33,7 +34,7 @@ class Excerpt:
     lines: list[str]
 
     def marks(self) -> dict[str, str]:
-        """By fact: right, could not tell, or wrong; without the facts that are not judged."""
+        """For each judged fact: right, could not tell, or wrong."""
         read = said(self.lines)
         return {
             fact: mark(fact, self.truth.get(fact, ""), read[fact]) for fact in FACTS if self.truth.get(fact) != UNJUDGED
@@ -59,14 +60,14 @@ def load() -> list[Excerpt]:
 
 
 def split() -> tuple[list[Excerpt], list[Excerpt]]:
-    """(those for looking at, those for the score)."""
+    """The excerpts that developers may look at, and those for the score."""
     excerpts = load()
     drawn = set(random.Random(SEED).sample([each.name for each in excerpts], OF_SCORE))
     return [each for each in excerpts if each.name not in drawn], [each for each in excerpts if each.name in drawn]
 
 
 def said(lines: list[str]) -> dict[str, str]:
-    """What the reader says of the lines, by fact, in the words of the file; empty where it says nothing."""
+    """What the reader reports about the lines, by fact, in the file's notation; empty if it reports nothing."""
     log = nccl_log.read(lines)
     talks = log.sockets or log.network or log.between
     inside = {way.partition("/")[0] for way in log.ways.values() if not way.startswith(nccl_log.NET)}
@@ -82,6 +83,6 @@ def said(lines: list[str]) -> dict[str, str]:
 
 
 def mark(fact: str, truth: str, read: str) -> str:
-    """How one fact compares. Of a reason, the truth is a part of the words."""
+    """Compare one fact; a reason is right if it contains the true words."""
     same = bool(truth) and truth in read if fact == "reason" else truth == read
     return RIGHT if same or truth == read else UNSURE if truth and not read else WRONG

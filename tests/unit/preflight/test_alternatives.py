@@ -1,4 +1,4 @@
-"""What is inferred says first what was seen, quotes the tool, and is sure only by words or facts of one meaning."""
+"""An inference first says what was seen and quotes the tool; it is sure only if its words have a single meaning."""
 
 import pytest
 
@@ -53,7 +53,7 @@ def test_words_with_several_causes_are_quoted_and_not_sure(words, cause):
         ("muster-7b04: 1: python3: not found", "no-python"),
     ],
 )
-def test_words_that_a_tool_has_for_one_cause_make_it_sure_and_are_quoted(words, cause):
+def test_words_that_a_tool_uses_for_one_cause_only_make_it_sure_and_are_quoted(words, cause):
     told = of_words(words)
     assert (told.cause, told.level, told.or_else) == (cause, FAULT, ())
     assert words in told.text
@@ -69,7 +69,7 @@ def test_words_that_a_tool_has_for_one_cause_make_it_sure_and_are_quoted(words, 
         ("no answer within 15 s", UNKNOWN),
     ],
 )
-def test_an_engine_is_told_in_its_clients_words(words, level):
+def test_an_engine_that_cannot_be_used_is_reported_in_its_clients_words(words, level):
     told = host_checks.engine("b", docker_faults.fault(words, "docker-down"))
     assert told.level == level
     assert words in told.text
@@ -85,11 +85,11 @@ def test_an_engine_is_told_in_its_clients_words(words, level):
         ("probe-died", "`sh` sent nothing for 30 s", False),
     ],
 )
-def test_what_a_server_gives_no_reason_for_is_not_sure(slug, text, sure):
+def test_a_fault_for_which_the_server_gives_no_reason_is_not_sure(slug, text, sure):
     assert (refusals.of_fault("b", slug, text, "").level == FAULT) == sure
 
 
-def test_calls_are_told_with_their_hosts_ports_and_how_many_and_what_passes():
+def test_failed_calls_are_reported_with_hosts_ports_counts_and_what_still_answers():
     seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("c", "b", "data") else "ok")
     sentence = confidence.seen_in_words(seen, {("c", "b")})
     assert sentence.startswith("calls from c to b on ports ")
@@ -98,13 +98,13 @@ def test_calls_are_told_with_their_hosts_ports_and_how_many_and_what_passes():
     assert confidence.seen_in_words(seen, {("a", "b")}) == ""
 
 
-def test_a_call_that_the_callers_own_kernel_forbids_is_about_the_caller():
+def test_a_call_that_the_callers_own_kernel_forbids_is_blamed_on_the_caller():
     verdict = judge(answers(outcome=lambda s, t, k: "forbidden" if s == "c" else "ok"))
     assert (verdict.hosts, verdict.first.level) == (("c",), UNKNOWN)
     assert "forbidden by the caller's own system" in verdict.first.text
 
 
-def test_a_user_reads_what_was_seen_then_what_it_may_be():
+def test_a_report_says_first_what_was_seen_and_then_what_it_may_be():
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "a", "meet") else "ok"))
     lines = list(preflight_text.lines_of(verdict, "gloo"))
     cause = next(line for line in lines if line.startswith("cause"))
@@ -112,21 +112,21 @@ def test_a_user_reads_what_was_seen_then_what_it_may_be():
     assert any("not sure, it may also be: a firewall" in line for line in lines)
 
 
-def test_an_ip_command_that_does_not_start_is_told_with_its_words():
+def test_an_ip_command_that_does_not_start_is_reported_with_its_error():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "iproute": False, "iproute_words": "ip: libz.so.1: too short"})}
     (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("no-iproute2", FAULT)
     assert "libz.so.1" in told.text
 
 
-def test_a_command_that_every_host_has_and_this_one_lacks_is_told_before_a_run_loses_its_variables():
+def test_a_missing_standard_command_is_reported_before_a_run_loses_its_variables():
     facts = {"b": FACTS.__class__(**{**FACTS.__dict__, "lacks": ("base64",)})}
     (told,) = host_checks.homes(facts)
     assert (told.cause, told.level) == ("command-missing", FAULT)
     assert "base64" in told.text
 
 
-def test_what_ends_a_deploys_plan_is_a_finding_of_the_host_that_it_names():
+def test_an_error_that_ends_a_deploys_plan_is_a_finding_about_the_host_it_names():
     failed = HostsFailed({"b": DeployError("`ip route get 10.0.0.1` shows no way: RTNETLINK answers: No route")}, 2)
     (told,) = hosts_preflight.unplanned(failed, HOSTS)
     assert (told.cause, told.hosts, told.level) == ("proof-failed", ("b",), UNKNOWN)

@@ -1,4 +1,4 @@
-"""Rounds in which no host is called twice, and who is slow in a matrix."""
+"""Bandwidth rounds, in which no host is called twice, and who is slow in the matrix of rates."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def test_every_pair_meets_once_and_no_host_twice_in_a_round(count):
 
 
 def matrix(slow, count=5, fast=9000.0, bad=900.0):
-    """Answers in which the directed links that `slow` picks are ten times slower."""
+    """Answers in which the directed links that `slow` picks are ten times slower than the others."""
     hosts, links, size = [f"h{number}" for number in range(count)], [], bandwidth.SIZE
     for pairs in bandwidth.rounds(hosts):
         for source, other in pairs:
@@ -54,7 +54,7 @@ def test_an_even_matrix_has_no_finding():
     assert list(bandwidth.check(matrix(lambda source, other: False))) == []
 
 
-def test_of_three_hosts_one_slow_both_ways_is_one_finding():
+def test_one_of_three_hosts_slow_both_ways_is_one_finding():
     findings = list(bandwidth.check(matrix(lambda source, other: "h1" in (source, other), count=3)))
     assert [(finding.hosts, finding.link) for finding in findings] == [(("h1",), None)]
     assert "sends and receives slowly" in findings[0].text
@@ -66,6 +66,6 @@ def test_a_link_that_is_slow_both_ways_is_one_finding():
     assert "the link between h1 and h3 is slow" in findings[0].text
 
 
-def test_single_slow_links_are_measured_again_and_those_of_a_slow_host_are_not():
+def test_single_slow_links_are_measured_again_but_not_those_of_a_slow_host():
     assert bandwidth.again(matrix(lambda source, other: source == "h2")) == []
     assert bandwidth.again(matrix(lambda source, other: (source, other) == ("h3", "h1"))) == [("h3", "h1")]

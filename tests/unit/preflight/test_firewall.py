@@ -1,11 +1,11 @@
-"""The rules of a host's firewall, whoever made them."""
+"""The rules of a host's firewall, whichever tool made them."""
 
 import subprocess
 
 from deploy.preflight.probe import sockets
 from deploy.preflight.probe.sockets import nft_rules
 
-# `nft list ruleset` of a host with firewalld, whose iptables is nft's.
+# `nft list ruleset` on a host with firewalld, whose iptables is the nft variant.
 RULESET = """\
 # Warning: table ip filter is managed by iptables-nft, do not touch!
 table ip filter {
@@ -32,11 +32,11 @@ FIREWALLD = [("ct state invalid counter drop", 12), ("reject with icmpx admin-pr
 POLICY = ("type filter hook input priority filter; policy drop;", 0)
 
 
-def test_rules_of_tables_that_iptables_does_not_show_are_known_with_their_counts():
+def test_rules_that_iptables_does_not_show_are_read_with_their_counts():
     assert nft_rules(RULESET, known=True) == [*FIREWALLD, POLICY]
 
 
-def test_where_iptables_says_nothing_its_tables_count_too():
+def test_if_iptables_shows_nothing_its_tables_are_read_from_nft_too():
     assert nft_rules(RULESET, known=False) == [("ip saddr 10.0.0.9 counter drop", 3), *FIREWALLD, POLICY]
 
 
@@ -44,7 +44,7 @@ def test_an_empty_list_has_no_rules():
     assert nft_rules("", known=True) == []
 
 
-def test_of_a_rule_with_thousands_of_addresses_the_beginning_is_told(monkeypatch):
+def test_a_rule_with_thousands_of_addresses_is_cut(monkeypatch):
     many = ", ".join(f"10.0.{number // 250}.{number % 250}" for number in range(5000))
     text = f"table inet t {{\n\tchain input {{\n\t\tip saddr {{ {many} }} drop\n\t}}\n}}\n"
 

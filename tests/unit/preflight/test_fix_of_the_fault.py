@@ -1,4 +1,4 @@
-"""A fix is for the fault that is there, and not for one that shows the same words."""
+"""The fix matches the real fault, not another fault that shows the same words."""
 
 import dataclasses
 
@@ -25,19 +25,19 @@ RUNC = "docker: Error response from daemon: failed to create task: OCI runtime c
     f"{RUNC}fork/exec /usr/bin/runc: permission denied: unknown.",
     "docker: Error response from daemon: fork/exec /usr/bin/containerd-shim-runc-v2: exec format error",
 ])  # fmt: skip
-def test_an_engine_whose_runc_is_broken_is_mended_and_no_image_is_built(words):
+def test_for_a_broken_runc_the_fix_repairs_the_engine_not_the_image(words):
     hint = docker_faults.hint(words, "gpu-b")
     assert docker_faults.read(words).name == "docker-refused"
     assert "runc --version" in hint
     assert "image" not in hint
 
 
-def test_an_image_for_another_processor_is_still_the_images_fault():
+def test_an_image_for_another_processor_is_still_blamed_on_the_image():
     words = "exec /usr/bin/python3: exec format error"
     assert docker_faults.read(words).name == "architecture-differs"
 
 
-def test_threads_that_a_rule_forbids_are_no_matter_of_a_limit():
+def test_threads_forbidden_by_seccomp_are_not_blamed_on_a_limit():
     words = "runtime/cgo: pthread_create failed: Operation not permitted"
     assert "seccomp" in docker_faults.hint(words, "gpu-b")
     assert "ulimit" not in docker_faults.hint(words, "gpu-b")
@@ -50,7 +50,7 @@ def test_threads_that_a_rule_forbids_are_no_matter_of_a_limit():
     assert (limited.cause, "ulimit -u" in limited.fix) == ("process-limits", True)
 
 
-def test_here_nothing_forbids_threads():
+def test_the_probe_sees_that_this_machine_allows_threads():
     assert probe_facts.denied() is False
 
 
@@ -59,7 +59,7 @@ def test_here_nothing_forbids_threads():
     (b"This service allows sftp connections only.", "forcecommand"),
     (b"This account is currently not available.", "chsh"),
 ])  # fmt: skip
-def test_a_login_with_a_command_of_its_own_gets_no_other_shell(said, in_fix):
+def test_for_a_login_with_a_forced_command_the_fix_does_not_change_the_shell(said, in_fix):
     with pytest.raises(faults.SshFault) as failed:
         raise framing.no_shell(Where("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
     assert in_fix in failed.value.hint
@@ -67,14 +67,14 @@ def test_a_login_with_a_command_of_its_own_gets_no_other_shell(said, in_fix):
 
 
 def mounted(letters, read_only=False):
-    """The findings about /data where the probe of each host says these letters of it."""
+    """The findings about the mount /data if the probe of each host reports these letters for it."""
     change = {host: {"mounts": {"/data": said}, "user": 1000} for host, said in zip(HOSTS, letters, strict=True)}
     where = {host: (Mount("/srv/data", "/data", read_only=read_only),) for host in HOSTS}
     seen = answers(change=change)
     return [*host_checks.mounts(seen, where), *host_checks.unlike_mounts(seen, where)]
 
 
-def test_a_disk_that_is_read_only_is_mounted_anew_and_no_right_is_changed():
+def test_for_a_read_only_disk_the_fix_remounts_it_and_changes_no_permissions():
     (finding,) = mounted(["rw", "ro", "rw"])
     assert "read-only" in finding.text
     assert "remount,rw" in finding.fix
@@ -92,12 +92,12 @@ def test_a_disk_that_is_read_only_is_mounted_anew_and_no_right_is_changed():
     (["rwe", "rwe", "rw"], ("c",), WARNING), (["rwf", "rwe", "rw"], ("a", "b"), FAULT),
     (["rw", "rwf", ""], ("b",), FAULT),
 ])  # fmt: skip
-def test_what_a_mount_holds_is_the_same_on_all_hosts_or_is_told(letters, hosts, level):
+def test_a_mount_with_different_contents_on_some_hosts_is_reported(letters, hosts, level):
     told = [each for each in mounted(letters) if each.cause == "mount-differs"]
     assert [(each.hosts, each.level) for each in told] == [(hosts, level)]
 
 
-def test_a_folder_with_a_blank_or_more_in_its_name_is_one_word_of_what_is_typed():
+def test_a_folder_name_with_blanks_is_quoted_in_the_fix():
     home, no_room = "/home/LAB jo; id", {"total": 1 << 40, "free": 1 << 20, "inodes": 10, "inodes_free": 9}
     resources = facts(1)["resources"]
     full = judge(answers(change={"b": {"resources": {**resources, "disk": {**resources["disk"], home: no_room}}}}))
@@ -110,12 +110,12 @@ def test_a_folder_with_a_blank_or_more_in_its_name_is_one_word_of_what_is_typed(
     assert all(f"'{home}" in fix for fix in fixes)
 
 
-def test_a_host_whose_name_begins_a_sentence_is_named_before_it():
+def test_a_host_is_named_first_even_if_its_name_begins_the_sentence():
     assert refusals.of_fault("login", "ssh-shell", "login works, no command does", "").text.startswith("login: login")
 
 
 @pytest.mark.parametrize("letters", [["rw"] * 3, ["rwf"] * 3, ["rwe"] * 3])
-def test_mounts_that_are_alike_are_not_told(letters):
+def test_equal_mounts_are_not_reported(letters):
     assert mounted(letters) == []
 
 
@@ -139,14 +139,14 @@ def test_a_transport_that_gloo_lacks_is_named_although_all_hosts_have_it(value, 
 
 
 @pytest.mark.parametrize("name", ["TORCH_GLOO_LAZY_INIT", "GLOO_ENABLE_RANK_AS_SEQUENCE_NUMBER"])
-def test_a_variable_of_gloo_that_one_host_alone_has_is_named(name):
+def test_a_gloo_variable_that_only_one_host_sets_is_named(name):
     verdict = judge(answers(change={"b": {"environment": {name: "1"}}}))
     assert (verdict.cause, verdict.hosts) == ("settings-differ", ("b",))
     assert judge(answers(change={host: {"environment": {name: "1"}} for host in HOSTS})).ok
 
 
 def through_wg(grown=()):
-    """All hosts have their addresses on wg0, and no call to or from `b` is answered."""
+    """The verdict if all hosts have their addresses on wg0 and no call to or from `b` is answered."""
     change = {
         host: {"interfaces": {"wg0": {**facts(place)["interfaces"]["eth0"], "point_to_point": True}}}
         for place, host in enumerate(HOSTS)
@@ -155,7 +155,7 @@ def through_wg(grown=()):
     return judge(answers(change=change, control=control, outcome=lambda s, t, k: "dropped" if "b" in (s, t) else "ok"))
 
 
-def test_a_tunnel_without_an_end_is_made_anew_before_any_firewall_is_opened():
+def test_a_broken_tunnel_is_fixed_before_any_firewall_is_opened():
     verdict = through_wg()
     assert verdict.hosts == ("b",)
     assert verdict.fix.startswith("on b: sudo wg show wg0")

@@ -1,4 +1,4 @@
-"""What tells hosts that are well from a bad card, a limit, a long way or a counting filter between them."""
+"""Tell apart: a bad card, a limit, a long distance or a counting filter between healthy hosts."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from lab.answers import HOSTS, answers, facts
 
 
 def on(host, **interfaces):
-    """Facts of this host in which some entries of its interfaces differ."""
+    """The facts of this host, with changed entries for some of its interfaces."""
     own = facts(HOSTS.index(host))["interfaces"]
     return {host: {"interfaces": {name: {**entry, **interfaces.get(name, {})} for name, entry in own.items()}}}
 
@@ -24,7 +24,7 @@ def on(host, **interfaces):
         ({"error": "timeout"}, ""),
     ],
 )
-def test_a_localhost_that_is_nowhere_is_a_warning_for_scripts_at_the_first_host(rows, cause):
+def test_localhost_that_leads_nowhere_is_a_warning_on_the_first_host_only(rows, cause):
     known = {host: {"names": {**answers().facts[host]["names"], "localhost": rows}} for host in "ab"}
     said = judge(answers(change=known))
     assert said.ok
@@ -32,14 +32,14 @@ def test_a_localhost_that_is_nowhere_is_a_warning_for_scripts_at_the_first_host(
     assert not judge(answers(change={"b": known["b"]})).warnings
 
 
-def test_two_cards_of_one_hardware_address():
+def test_two_cards_with_the_same_hardware_address_are_named():
     cards = {"eth0": {"mac": "02:00:00:00:00:01"}}
     twins = {host: {**on(host, **cards)[host], "namespace": host} for host in ("b", "c")}
     verdict = judge(answers(change=twins, outcome=lambda s, t, k: "dropped" if {s, t} == {"b", "c"} else "ok"))
     assert (verdict.cause, verdict.hosts, len(verdict.faults)) == ("duplicate-mac", ("b", "c"), 1)
 
 
-def test_loopback_that_is_off_stops_the_host_of_the_rendezvous_alone():
+def test_loopback_that_is_down_is_a_fault_only_on_the_rendezvous_host():
     verdict = judge(answers(change=on("a", lo={"up": False})))
     assert (verdict.cause, verdict.hosts) == ("interface-down", ("a",))
     verdict = judge(answers(change=on("b", lo={"up": False})))
@@ -49,25 +49,25 @@ def test_loopback_that_is_off_stops_the_host_of_the_rendezvous_alone():
 
 @pytest.mark.parametrize(("size", "seconds", "cause", "findings"), [(0, -1, "process-limits", 1), (-1, 3, "", 1),
                                                                     (-1, -1, "", 0)])  # fmt: skip
-def test_limits_of_a_process(size, seconds, cause, findings):
+def test_limits_on_file_size_and_cpu_time_are_judged(size, seconds, cause, findings):
     has = {**facts(2)["resources"], "fsize": [size, size], "cpu": [seconds, seconds]}
     verdict = judge(answers(change={"c": {"resources": has}}))
     assert (verdict.cause, len(verdict.findings)) == (cause, findings)
 
 
 @pytest.mark.parametrize(("ports", "out"), [(["eno1", "vnet0"], True), (["vnet0"], False), ([], False)])
-def test_a_bridge_with_a_card_in_it_leads_out(ports, out):
+def test_a_bridge_with_a_network_card_reaches_other_hosts(ports, out):
     bridged = facts(1, **on("b", eth0={"bridge": True, "ports": ports})["b"])
     assert bool(list(prediction.reachable(bridged))) == out
 
 
 def far(seen, host, ms, **more):
-    """The same answers with every call from or to a host taking this long."""
+    """The same answers, but every call from or to this host takes this long."""
     links = (replace(link, ms=ms, **more) if host in (link.source, link.target) else link for link in seen.links)
     return replace(seen, links=tuple(links))
 
 
-def test_a_long_way_is_no_lost_packet():
+def test_a_long_delay_is_not_mistaken_for_lost_packets():
     verdict = judge(far(answers(), "c", 600.0, outcome="stall-send"))
     assert (verdict.cause, verdict.hosts, len(verdict.faults)) == ("link-delay", ("c",), 1)
     assert "600 ms" in verdict.first.text
@@ -75,11 +75,11 @@ def test_a_long_way_is_no_lost_packet():
     assert not judge(far(answers(), "c", 5.0)).warnings
 
 
-def test_a_call_that_was_late_once_is_no_long_way():
+def test_one_late_call_is_not_a_long_delay():
     assert judge(far(answers(), "c", 900.0, both_s=0.002)).ok
 
 
-def test_megabytes_that_stop_where_little_gets_through():
+def test_a_connection_that_carries_little_and_cuts_megabytes_is_named():
     seen = answers()
     assert targets.suspects(seen) == {}
     assert [call["host"] for pair in pairs(HOSTS) for call in [targets.long_call(seen, pair)]] == list("bcacab")
@@ -103,7 +103,7 @@ def test_the_first_host_needs_more_open_files_than_the_others(host, files, cause
     assert judge(answers(change={host: {"resources": has}})).cause == cause
 
 
-def test_of_two_cards_with_one_address_the_one_that_is_up_counts():
+def test_if_two_cards_have_one_address_the_one_that_is_up_counts():
     own = answers().facts["b"]
     both = {"kube-ipvs0": {**own["interfaces"]["eth0"], "up": False, "running": False}, **own["interfaces"]}
     address = own["interfaces"]["eth0"]["addresses"][0][0]

@@ -1,4 +1,4 @@
-"""A fast link that lies idle though it could be used is named, from recorded answers: it is never plain green."""
+"""A fast link that is idle although it could be used is always named, from recorded answers."""
 
 from dataclasses import replace
 
@@ -9,26 +9,27 @@ from lab import gpu_hosts
 from lab.answers import HOSTS, answers, facts
 from tests.unit.preflight.test_rehearsal import said_with_a_fabric
 
-# On all hosts: a section of the recording of H100 with InfiniBand, what of it is another, and what is named.
+# Changes on all hosts: a section of the recording of an H100 with InfiniBand, its old and new text, and the cause that
+# is found.
 RDMA = {
     "its ports are down": ("infiniband", "state:4: ACTIVE", "state:1: DOWN", "rdma-down"),
     "no subnet manager answers": ("infiniband", "state:4: ACTIVE", "state:2: INIT", "rdma-down"),
     "the container has no access": ("host", "devices", "", "rdma-hidden"),
     "a variable names another card": ("environment", "NCCL_DEBUG=WARN", "NCCL_IB_HCA==ibp12s0", "rdma-device"),
 }
-# Of NCCL's own log of the rehearsal.
+# Lines of NCCL's own log of the rehearsal.
 LOGS = {
     "a variable switches it off": "NCCL_IB_DISABLE set by environment to 1.",
     "a variable asks for sockets": "NCCL_NET set by environment to Socket",
     "the image lacks its library": "Failed to open libibverbs.so[.1]",
     "no device is seen": "NET/IB : No device found.",
 }
-# Of the hosts' second interface, which is a hundred times faster.
+# The address prefix of the hosts' second interface, which is a hundred times faster; 0: it has no address.
 CABLES = {"the user names the slow interface": 24, "nobody gave it an address": 0}
 
 
 @pytest.mark.parametrize("case", RDMA)
-def test_rdma_that_all_hosts_leave_idle_is_a_warning(case):
+def test_rdma_that_is_idle_on_all_hosts_is_a_warning(case):
     section, old, new, cause = RDMA[case]
     verdict = gpu_hosts.judged([gpu_hosts.changed(gpu_hosts.sections("h100"), section, old, new)] * 2)
     assert verdict.ok
@@ -36,13 +37,13 @@ def test_rdma_that_all_hosts_leave_idle_is_a_warning(case):
 
 
 @pytest.mark.parametrize("case", LOGS)
-def test_what_the_log_of_the_rehearsal_gives_as_the_reason_is_said(case):
+def test_the_reason_in_the_rehearsals_nccl_log_is_reported(case):
     lines = [f"NCCL INFO {LOGS[case]}", "NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"]
     assert said_with_a_fabric(lines) == [("fabric-unused", "warning", True)]
 
 
 def cabled(prefix=24, **more):
-    """Hosts with a card of 1 Gbit/s, which the user names, and one of 100 Gbit/s."""
+    """Answers of hosts with a 1 Gbit/s card, which the user names, and a 100 Gbit/s card."""
     change = {}
     for place, host in enumerate(HOSTS):
         own = facts(place)["interfaces"]
@@ -54,7 +55,7 @@ def cabled(prefix=24, **more):
 
 
 @pytest.mark.parametrize("case", CABLES)
-def test_a_cable_that_is_not_used_is_named_with_what_is_typed(case):
+def test_an_unused_cable_is_named_with_the_command_to_type(case):
     verdict = judge(cabled(CABLES[case]))
     assert verdict.ok
     slow = [finding for finding in verdict.warnings if finding.cause == "interface-slow"]
@@ -65,7 +66,7 @@ def test_a_cable_that_is_not_used_is_named_with_what_is_typed(case):
 
 
 @pytest.mark.parametrize("why", ["no cable", "part of a bond", "RDMA alone", "on one host"])
-def test_a_card_that_carries_nothing_or_is_used_otherwise_is_no_alarm(why):
+def test_a_card_without_a_link_or_with_another_use_raises_no_alarm(why):
     seen = cabled(0, running=why != "no cable")
     for place, host in enumerate(HOSTS):
         entries = seen.facts[host]["interfaces"]
@@ -78,7 +79,7 @@ def test_a_card_that_carries_nothing_or_is_used_otherwise_is_no_alarm(why):
     assert judge(seen).warnings == []
 
 
-def test_a_host_that_says_less_of_its_cards_is_judged_with_the_others():
+def test_a_host_that_reports_less_about_its_cards_is_still_judged():
     cards = facts(0)["interfaces"]
     less = {name: {key: card[key] for key in card if key not in ("mac", "tunnel")} for name, card in cards.items()}
     assert judge(answers(change={"a": {"interfaces": less}})).ok

@@ -1,4 +1,4 @@
-"""From recorded or made-up answers to the cause: each test says what was seen and what must be said first."""
+"""From recorded or invented answers to the cause: each test gives what was seen and what must be reported first."""
 
 import dataclasses
 import time
@@ -16,7 +16,7 @@ from lab.answers import HOSTS, answers, facts
 HOME = Path(__file__).resolve().parents[3]
 
 
-def test_a_python_too_old_for_the_agent_is_told_of_each_image_that_has_it():
+def test_a_python_too_old_for_the_agent_is_reported_for_each_image_that_has_it():
     versions = (("a", "3.10.12"), ("b", "3.11.0"), ("c", "3.9.2"))
     seen = answers(change={host: {"software": {"python": version}} for host, version in versions})
     assert [finding.hosts for finding in software.too_old(seen)] == [("a",), ("c",)]
@@ -41,7 +41,7 @@ def test_a_healthy_cluster_has_no_finding():
         (lambda s, t, k: s == "c" and k == "meet", "rendezvous-dropped", ("c",)),
     ],
 )
-def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, hosts):
+def test_dropped_calls_are_reduced_to_the_hosts_that_explain_them(bad, cause, hosts):
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if bad(s, t, k) else "ok"))
     assert (verdict.cause, verdict.hosts) == (cause, hosts)
     assert verdict.faults[1:] == []
@@ -50,8 +50,8 @@ def test_dropped_cells_are_reduced_to_the_hosts_that_explain_them(bad, cause, ho
 
 
 @pytest.mark.parametrize("closed", ["between halves", "to each", "of one", "large"])
-def test_many_hosts_are_judged_in_seconds_whatever_is_closed(closed, monkeypatch):
-    """Each closed pair was compared with each other: of 96 hosts that took 2 s of CPU, of 256 hosts two minutes."""
+def test_many_hosts_are_judged_in_seconds_whichever_calls_fail(closed, monkeypatch):
+    """Earlier, each closed pair was compared with each other pair: 96 hosts took 2 s of CPU, 256 hosts two minutes."""
     hosts = ("a", *(f"h{number}" for number in range(1, 160)))
     monkeypatch.setattr("lab.answers.HOSTS", hosts)
     half = set(hosts[:80])
@@ -69,8 +69,8 @@ def test_many_hosts_are_judged_in_seconds_whatever_is_closed(closed, monkeypatch
     assert max(map(len, preflight_text.lines_of(verdict, "gloo"))) < 2000
 
 
-def test_what_hundreds_of_hosts_have_is_told_in_a_screen_and_its_hosts_are_all(monkeypatch):
-    """Debian's own name on each of 60 hosts: one line of 7,000 letters; an address twice on each: 242 lines."""
+def test_a_fault_of_many_hosts_fits_on_a_screen_and_the_finding_keeps_all_hosts(monkeypatch):
+    """Earlier, Debian's loopback name on 60 hosts gave one line of 7,000 letters, and duplicate addresses 242 lines."""
     hosts = ("a", *(f"h{number}" for number in range(1, 60)))
     monkeypatch.setattr("lab.answers.HOSTS", hosts)
     loops = judge(answers(change={host: {"names": {host: [["127.0.1.1", True, host]]}} for host in hosts}))
@@ -88,8 +88,8 @@ def test_what_hundreds_of_hosts_have_is_told_in_a_screen_and_its_hosts_are_all(m
     assert "duplicate-address (5" in told_of(twins)
 
 
-def test_of_many_hosts_the_one_that_differs_is_told_first(monkeypatch):
-    """`the packet size (MTU) differs: a: 1500, h1: 1500, h2: 1500 and 27 more` did not say whose was another."""
+def test_the_one_of_many_hosts_that_differs_is_reported_first(monkeypatch):
+    """`the packet size (MTU) differs: a: 1500, h1: 1500, h2: 1500 and 27 more` left out the host that differed."""
     hosts = ("a", *(f"h{number}" for number in range(1, 30)))
     monkeypatch.setattr("lab.answers.HOSTS", hosts)
     known = facts(29)
@@ -107,12 +107,12 @@ def told_of(verdict):
     return "\n".join(preflight_text.lines_of(verdict, "gloo"))
 
 
-def test_refused_with_a_listener_is_a_firewall_that_rejects():
+def test_a_refused_call_to_a_listening_port_is_a_firewall_that_rejects():
     verdict = judge(answers(outcome=lambda s, t, k: "refused" if t == "a" and k == "meet" else "ok"))
     assert verdict.cause == "rendezvous-rejected"
 
 
-def test_one_direction_between_peers_is_a_warning_only_where_gloo_never_goes_that_way():
+def test_one_dead_direction_is_a_warning_only_if_gloo_never_calls_that_way():
     def closed(ends):
         return answers(outcome=lambda s, t, k: "dropped" if (s, t) == ends and k == "data" else "ok")
 
@@ -128,7 +128,7 @@ def test_nccl_needs_both_directions():
     assert judge(seen).cause == "data-ports-dropped"
 
 
-def test_debians_own_name_is_the_cause_and_the_missing_owner_its_consequence():
+def test_debians_loopback_name_is_the_cause_and_the_missing_listener_its_consequence():
     names = {host: [[f"10.0.0.{n + 1}", False, host]] for n, host in enumerate(HOSTS)}
     loop = {"a": {"names": {**names, "a": [["127.0.1.1", True, "a"]]}}}
     verdict = judge(answers(change=loop))
@@ -142,7 +142,7 @@ def test_given_addresses_make_names_harmless():
     assert judge(answers(PreflightRequest(), change=loop)).ok
 
 
-def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
+def test_a_clock_far_behind_is_a_fault_and_one_slightly_off_is_a_warning():
     def late(seconds):
         return judge(answers(clocks={"a": (0.0, 0.0), "b": (seconds, 0.0), "c": (0.0, 0.0)}))
 
@@ -151,18 +151,18 @@ def test_a_clock_that_is_late_is_a_fault_and_one_that_is_a_little_off_is_none():
     assert [finding.cause for finding in late(-5).warnings] == ["clock-skew"]
 
 
-def test_clocks_that_may_agree_within_the_error_of_slow_answers_are_not_said_to_differ():
+def test_clocks_that_may_agree_within_the_measuring_error_are_not_reported():
     slow = {"a": (2.4, 2.45), "b": (-2.4, 2.45), "c": (0.0, 0.001)}
     assert not judge(answers(clocks=slow)).findings
     assert judge(answers(clocks={**slow, "c": (60.0, 0.001)})).hosts == ("c",)
 
 
-def test_a_payload_that_stalls_is_the_packet_size():
+def test_a_payload_that_stalls_is_blamed_on_the_packet_size():
     verdict = judge(answers(outcome=lambda s, t, k: "stall-send" if k == "data" and "b" in (s, t) else "ok"))
     assert (verdict.cause, verdict.hosts) == ("mtu-blackhole", ("b",))
 
 
-def test_large_packets_that_vanish_are_what_cuts_a_connection_of_the_same_pair():
+def test_lost_large_packets_explain_a_cut_connection_of_the_same_pair():
     seen = answers()
     cells = (("a", "b"),)
     cut = Finding("connection-cut", "links", ("a", "b"), "it stops half-way", cells=cells)
@@ -174,7 +174,7 @@ def test_large_packets_that_vanish_are_what_cuts_a_connection_of_the_same_pair()
     assert judge(seen, [large, unused]).ok, "on a way that no step uses, both are warnings"
 
 
-def test_where_the_rehearsal_crawls_the_link_that_is_known_to_be_bad_stands_first():
+def test_if_the_rehearsal_is_slow_a_link_known_to_be_bad_comes_first():
     crawl = Finding("link-slow", "proof", HOSTS, "the all_reduce took 34 s", level=UNKNOWN)
     lossy = Finding("link-loss", "links", ("c",), "c: 7% of the packets were sent again", level=WARNING)
     verdict = judge(answers(), [crawl, lossy])
@@ -204,7 +204,7 @@ def test_a_host_without_an_answer_never_passes():
 
 @pytest.mark.parametrize("outcome", sorted(WORDS))
 @pytest.mark.parametrize("backend", ["gloo", "nccl"])
-def test_a_host_whose_cards_nobody_can_list_is_judged_whatever_became_of_the_calls_to_it(outcome, backend):
+def test_a_host_that_lists_no_interfaces_is_judged_whatever_happened_to_calls_to_it(outcome, backend):
     request = PreflightRequest(endpoint="10.0.0.1", backend=backend)
     seen = answers(request, {"a": {"interfaces": {}}}, lambda s, t, k: outcome if t == "a" else "ok")
     verdict = judge(seen)
@@ -212,7 +212,7 @@ def test_a_host_whose_cards_nobody_can_list_is_judged_whatever_became_of_the_cal
     assert not any(empty in finding.fix for finding in verdict.findings for empty in (" -s  -j", " -d  -j"))
 
 
-def test_a_network_that_answers_late_is_still_the_one_that_works():
+def test_another_network_that_answers_late_is_still_reported_as_working():
     cards = {**facts(1)["interfaces"], "eth1": {**facts(1)["interfaces"]["eth0"], "addresses": [["192.168.7.2", 24]]}}
     seen = answers(change={"b": {"interfaces": cards}}, outcome=lambda s, t, k: "dropped" if k == "data" else "ok")
     off = {"a": {**seen.facts["a"], "interfaces": {"eth0": {**cards["eth0"], "addresses": [["10.9.0.1", 24]]}}}}
@@ -221,7 +221,7 @@ def test_a_network_that_answers_late_is_still_the_one_that_works():
     assert any("192.168.7.2 (eth1) works" in finding.text for finding in verdict.findings)
 
 
-def test_a_verdict_on_many_hosts_that_all_drop_takes_no_minutes():
+def test_a_verdict_on_many_hosts_that_all_drop_takes_seconds():
     many = tuple(f"h{number}" for number in range(40))
     known = {host: facts(0, hostname=host, fqdn=host) for host in many}
     for number, host in enumerate(many, 1):
@@ -235,7 +235,7 @@ def test_a_verdict_on_many_hosts_that_all_drop_takes_no_minutes():
     assert time.process_time() - began < 15
 
 
-def test_a_first_host_that_is_lost_while_it_is_asked_is_named():
+def test_a_first_host_that_is_lost_during_the_questions_is_named():
     seen = answers(faults={"a": ("probe-died", "a: gone")})
     verdict = judge(dataclasses.replace(seen, facts={host: seen.facts[host] for host in "bc"}, links=()))
     assert (verdict.cause, verdict.hosts) == ("probe-died", ("a",))
@@ -253,15 +253,15 @@ def test_answers_survive_being_recorded():
     assert judge(Answers.of(seen.json())) == judge(seen)
 
 
-def test_a_cause_without_an_entry_cannot_be_told():
+def test_a_finding_needs_a_cause_with_an_entry():
     with pytest.raises(ValueError, match="no-such-thing: no such cause"):
         Finding("no-such-thing", "links", (), "")
     with pytest.raises(ValueError, match="no-such-thing: no such cause"):
         find("no-such-thing", "a", "it is odd")
 
 
-def test_answers_of_another_version_whose_cause_is_not_known_here_are_refused_with_its_name():
-    """Answers are kept in files, and anybody may have written one."""
+def test_answers_with_a_cause_unknown_to_this_version_are_refused():
+    """Answers are kept in files, which anybody may have written."""
     seen = answers()
     kept = dataclasses.replace(seen, faults={"b": ("{0.__class__}", "b: odd\nfix")}, facts={"a": seen.facts["a"]})
     with pytest.raises(ValueError, match="no such cause"):
@@ -280,13 +280,13 @@ GPU, CUDA, NO_CUDA = {"rows": [["0", "NVIDIA A100"]]}, {"torch": "2.13.0", "cuda
         ({host: {"gpus": GPU, "software": NO_CUDA} for host in HOSTS}, "gloo"),
     ],
 )
-def test_the_backend_follows_from_what_the_hosts_show(change, backend):
+def test_the_backend_is_decided_from_the_hosts_gpus_and_torch(change, backend):
     by_host = {host: facts(place, **change.get(host, {})) for place, host in enumerate(HOSTS)}
     assert PreflightRequest(backend="auto").decided(by_host).backend == backend
     assert PreflightRequest(backend="nccl").decided(by_host).backend == "nccl"
 
 
-def test_a_host_whose_engine_is_away_has_no_other_software():
+def test_a_host_without_an_engine_is_not_said_to_have_other_software():
     outside = {"b": {"software": {"python": "3.13.1"}, "environment": {}}, "c": {"software": {"python": "3.13.1"}}}
     engine = [Finding("docker-down", "hosts", (host,), f"{host}: no engine") for host in ("b", "c")]
     verdict = judge(answers(change=outside), engine)
@@ -315,7 +315,7 @@ def test_a_host_whose_engine_is_away_has_no_other_software():
         ("Killed", "probe-died"),
     ],
 )  # fmt: skip
-def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
+def test_an_engines_error_when_it_starts_nothing_becomes_a_cause(words, cause):
     message = f"`python3 -c 'import os\nb=b'...` ended with code 125: {words}"
     seen = answers()
     alone = {host: seen.facts[host] for host in ("a", "c")}
@@ -326,13 +326,13 @@ def test_what_an_engine_says_when_it_starts_nothing_is_a_cause(words, cause):
     assert verdict.fix
 
 
-def test_a_value_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
+def test_a_setting_that_torch_refuses_is_a_fault_even_if_all_hosts_have_it():
     alike = {host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": "MUCH"}} for host in HOSTS}
     assert (judge(answers(change=alike)).cause, judge(answers(change=alike)).hosts) == ("settings-differ", HOSTS)
 
 
 @pytest.mark.parametrize("login", ["http://me:sesame@", "http://me:s@sesame@", "http://me:p/sesame w@", "me:sesame@"])
-def test_a_proxy_that_differs_is_told_without_its_password(login):
+def test_a_proxy_that_differs_is_reported_without_its_password(login):
     odd = {"https_proxy": f"{login}proxy:3128"}
     read = {host: probe_answers.read("facts", facts(place, environment=odd)) for place, host in enumerate("ab")}
     (finding,) = judge(answers(change=read)).findings
@@ -340,7 +340,7 @@ def test_a_proxy_that_differs_is_told_without_its_password(login):
     assert "sesame" not in f"{finding}"
 
 
-def test_ranks_check_collectives_in_a_group_of_their_own_where_debug_is_detail_so_all_must_have_it():
+def test_torch_distributed_debug_detail_must_be_set_on_all_hosts_or_none():
     def verdict(*hosts, value="detail"):
         return judge(answers(change={host: {"environment": {"TORCH_DISTRIBUTED_DEBUG": value}} for host in hosts}))
 
@@ -364,7 +364,7 @@ def resources_of_b(**more):
         ((1.0, 0.08, 900.0), "", []),
     ],
 )
-def test_hardly_any_cpu_on_a_host_that_is_not_busy_is_a_limit(pace, fault, warnings):
+def test_little_cpu_on_a_host_that_is_not_busy_is_blamed_on_a_limit(pace, fault, warnings):
     verdict = judge(resources_of_b(pace=list(pace), cores=2))
     assert (verdict.cause, [finding.cause for finding in verdict.warnings]) == (fault, warnings)
 
@@ -380,13 +380,13 @@ def test_hardly_any_cpu_on_a_host_that_is_not_busy_is_a_limit(pace, fault, warni
         ({"stack": [64 << 20, -1], "threads": [16, 16]}, "", 0, ""),
     ],
 )  # fmt: skip
-def test_threads_that_do_not_start_are_told_with_the_limit_that_is_odd(limits, fault, warnings, words):
+def test_threads_that_do_not_start_are_reported_with_the_unusual_limit(limits, fault, warnings, words):
     verdict = judge(resources_of_b(**limits))
     assert (verdict.cause, len(verdict.warnings)) == (fault, warnings)
     assert all(words in finding.text for finding in verdict.findings)
 
 
-def test_shared_memory_that_nobody_can_enlarge_is_told_with_what_avoids_it():
+def test_shared_memory_that_cannot_be_enlarged_is_reported_with_a_workaround():
     room = {"total": 64 << 20, "free": 64 << 20, "inodes": 1000, "inodes_free": 1000}
     has = {"disk": {**facts(1)["resources"]["disk"], "/dev/shm": room}}
     assert "--shm-size" in judge(resources_of_b(**has)).warnings[0].fix
@@ -395,7 +395,7 @@ def test_shared_memory_that_nobody_can_enlarge_is_told_with_what_avoids_it():
     assert "num_workers=0" in verdict.warnings[0].fix
 
 
-def test_a_systems_image_that_nobody_can_write_to_is_no_full_disk_and_a_full_one_is():
+def test_a_read_only_system_image_is_not_a_full_disk():
     none = {"total": 8 << 20, "free": 0, "inodes": 100, "inodes_free": 0}
 
     def judged(writable):
@@ -405,7 +405,7 @@ def test_a_systems_image_that_nobody_can_write_to_is_no_full_disk_and_a_full_one
     assert (judged(writable=True).cause, judged(writable=True).hosts) == ("disk-full", ("b",))
 
 
-def test_a_probe_that_could_start_no_thread_names_limits():
+def test_a_probe_that_could_not_start_a_thread_names_limits():
     died = ("probe-died", "b: `docker run` ended with code 1: RuntimeError: can't start new thread")
     seen = answers()
     left = {host: facts for host, facts in seen.facts.items() if host != "b"}
@@ -414,20 +414,20 @@ def test_a_probe_that_could_start_no_thread_names_limits():
     assert "ulimit -u; ulimit -s" in verdict.fix
 
 
-def test_a_port_that_users_may_not_listen_on_is_not_a_busy_one():
+def test_a_port_that_users_may_not_listen_on_is_not_called_busy():
     seen = answers(change={"a": {"resources": {**facts(0)["resources"], "ports_from": 30000}}})
     listens = {"a": {**seen.listens["a"], "failed": {"29500": {"error": "forbidden", "holder": ""}}}}
     verdict = judge(dataclasses.replace(seen, listens={**seen.listens, **listens}))
     assert (verdict.cause, "30000" in verdict.findings[0].text) == ("port-forbidden", True)
 
 
-def test_ports_on_which_programs_listen_are_no_free_ones():
+def test_ports_on_which_programs_listen_do_not_count_as_free():
     seen = answers(change={"a": {"port_range": [50000, 50099], "listening": list(range(50000, 50098))}})
     assert judge(seen).cause == "few-ports"
     assert judge(answers(change={"a": {"port_range": [50000, 50099], "listening": [50000]}})).ok
 
 
-def test_reserved_ports_are_no_free_ones():
+def test_reserved_ports_do_not_count_as_free():
     seen = answers(change={"a": {"port_range": [50000, 50199], "reserved": [[1, 9], [49000, 50150], [50180, 65535]]}})
     verdict = judge(seen)
     assert (verdict.cause, "only 29 ports" in verdict.findings[0].text) == ("few-ports", True)
@@ -436,7 +436,7 @@ def test_reserved_ports_are_no_free_ones():
     assert (judge(one).cause, judge(one).hosts) == ("few-ports", ("b",))
 
 
-def test_a_card_that_is_down_mixes_no_families():
+def test_the_address_of_an_interface_that_is_down_does_not_mix_families():
     def mixed(up: bool) -> bool:
         own = {host: facts(place)["interfaces"] for place, host in enumerate(HOSTS)}
         change = {
@@ -461,7 +461,7 @@ def test_a_host_with_its_peers_address_instead_of_its_own_has_no_foreign_name(ad
     assert ("name-foreign" in {finding.cause for finding in names.check(seen)}) == foreign
 
 
-def test_failed_calls_that_no_finding_is_about_are_listed_beside_the_cause():
+def test_failed_calls_that_no_finding_explains_are_listed_next_to_the_cause():
     late = answers(outcome=lambda s, t, k: "late" if (s, t, k) == ("c", "b", "data") else "ok")
     assert judge(late).unexplained == (), "nothing is wrong: there is nothing to explain"
     of_another = find("port-busy", ("a",), "a's port is taken", fix="end it")
@@ -471,7 +471,7 @@ def test_failed_calls_that_no_finding_is_about_are_listed_beside_the_cause():
     assert judge(late, [of_a_pair]).unexplained, "its hosts are in it, and their other calls are not"
 
 
-def test_where_the_rehearsal_failed_a_slow_look_up_of_names_is_suspected_and_no_other_warning():
+def test_after_a_failed_rehearsal_slow_name_lookup_is_suspected_but_no_other_warning():
     failed = find("proof-failed", HOSTS, "b does not come", level=UNKNOWN)
     slow, ahead = (find(cause, ("b",), "b is", level=WARNING) for cause in ("name-unresolvable", "clock-skew"))
     levels = {finding.cause: finding.level for finding in judge(answers(), [failed, slow, ahead]).findings}
@@ -480,7 +480,7 @@ def test_where_the_rehearsal_failed_a_slow_look_up_of_names_is_suspected_and_no_
 
 
 @pytest.mark.parametrize(("bare", "look"), [(True, "muster clean --hosts b"), (False, "sudo docker system df")])
-def test_a_full_disk_names_a_look_that_its_host_has(bare, look):
+def test_the_fix_for_a_full_disk_names_a_command_that_its_host_has(bare, look):
     rooms = {**facts(1)["resources"]["disk"], "/tmp": {"total": 1 << 40, "free": 0, "inodes": 9, "inodes_free": 9}}
     full = judge(resources_of_b(disk=rooms, bare=bare))
     assert [look in finding.fix for finding in full.findings if finding.cause == "disk-full"] == [True]

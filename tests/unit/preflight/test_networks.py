@@ -1,4 +1,4 @@
-"""On which of several networks the hosts meet: what counts as one, which is the best, what is said of the others."""
+"""On which of several networks the hosts meet: what counts as a network, the best one, what is said of the others."""
 
 import dataclasses
 
@@ -15,7 +15,7 @@ SLOW, FAST = "10.0.0.0/24", "192.168.5.0/24"
 
 
 def with_second(count=3, prefix=24, **more):
-    """Three hosts, of which the first ones have eth1 as well."""
+    """Answers of three hosts, of which the first `count` have eth1 as well."""
     change = {}
     for place, host in enumerate(HOSTS):
         own = facts(place)["interfaces"]
@@ -29,7 +29,7 @@ def network(name, interface, hosts=HOSTS, **more):
 
 
 def called(seen, wanted, mbit, trip=0.2):
-    """Calls that measured a network, each way at a rate."""
+    """The calls that measured a network, with the same rate in both directions."""
     seconds = 8e-6 * networks.SIZE / mbit
     for first, other in networks.pairs_of(wanted):
         call = networks.call(seen, wanted, other, networks.SIZE)
@@ -37,12 +37,12 @@ def called(seen, wanted, mbit, trip=0.2):
                    send_s=seconds, both_s=2 * seconds, trip_ms=trip)  # fmt: skip
 
 
-def test_hosts_with_one_network_have_no_choice():
+def test_hosts_with_one_network_get_no_choice():
     assert networks.candidates(answers(PreflightRequest())) == []
     assert judge(answers(PreflightRequest())).network == ""
 
 
-def test_the_network_that_the_routes_lead_to_comes_first():
+def test_the_network_that_the_routes_use_comes_first():
     assert [one.name for one in networks.candidates(with_second())] == [SLOW, FAST]
 
 
@@ -55,7 +55,7 @@ def test_an_interface_that_the_user_names_is_never_replaced(name):
     assert networks.candidates(dataclasses.replace(seen, request=PreflightRequest(style="torchrun"))) == []
 
 
-def test_a_network_of_containers_or_of_one_address_is_none():
+def test_a_container_network_or_one_with_a_single_address_does_not_count():
     assert networks.candidates(with_second(bridge=True)) == []
     seen = with_second()
     same = {host: {**fact, "interfaces": {**fact["interfaces"], "eth1": seen.facts["a"]["interfaces"]["eth1"]}}
@@ -63,7 +63,7 @@ def test_a_network_of_containers_or_of_one_address_is_none():
     assert networks.candidates(dataclasses.replace(seen, facts=same)) == []
 
 
-def test_the_network_that_another_run_made_for_itself_is_none():
+def test_the_overlay_network_of_another_run_does_not_count():
     seen = with_second()
     change = {}
     for host, fact in seen.facts.items():
@@ -73,7 +73,7 @@ def test_the_network_that_another_run_made_for_itself_is_none():
     assert networks.candidates(answers(PreflightRequest(), change=change)) == []
 
 
-def test_a_tunnel_gives_each_host_an_address_alone_and_is_one_network():
+def test_a_tunnel_that_gives_each_host_a_single_address_is_one_network():
     assert [one.name for one in networks.candidates(with_second(prefix=32))] == [SLOW, "the peers of eth1"]
 
 
@@ -102,7 +102,7 @@ def test_a_network_where_a_needed_call_fails_is_closed():
     [
         ({"mbit": 90.0}, {"mbit": 9400.0}, FAST),
         ({"mbit": 9400.0}, {"mbit": 90.0}, SLOW),
-        ({"mbit": 9000.0}, {"mbit": 9400.0}, SLOW),  # not so much faster that it is worth another way
+        ({"mbit": 9000.0}, {"mbit": 9400.0}, SLOW),  # not fast enough to leave the routes' network
         ({"mbit": 9400.0, "closed": (("a", "b"),)}, {"mbit": 9.0}, FAST),
         ({"mbit": 9.0}, {"mbit": 9400.0, "closed": (("a", "c"),)}, SLOW),
         ({"closed": (("a", "b"),)}, {"closed": (("a", "c"),)}, ""),
@@ -113,7 +113,7 @@ def test_the_best_network_connects_everybody_and_is_the_fastest(first, second, b
     assert (choice.name if choice else "") == best
 
 
-def test_a_network_that_one_host_lacks_connects_not_everybody():
+def test_a_network_that_one_host_lacks_does_not_connect_all():
     choices = [network(SLOW, "eth0", mbit=10.0), network(FAST, "eth1", HOSTS[:2], mbit=9400.0)]
     chosen = networks.best(choices, HOSTS)
     assert chosen is choices[0]
@@ -129,13 +129,13 @@ def test_the_verdict_says_where_the_hosts_meet_and_what_is_wrong_with_the_others
     assert judge(Answers.of(seen.json())) == judge(seen)
 
 
-def test_the_plan_takes_the_interfaces_of_the_chosen_network():
+def test_the_plan_uses_the_interfaces_of_the_chosen_network():
     request = PreflightRequest(endpoint="192.168.5.1", interfaces=dict.fromkeys(HOSTS, "eth1"))
     plan = dataclasses.replace(with_second(), request=request).plan
     assert {pick.address for pick in plan.data.values()} == {"192.168.5.1", "192.168.5.2", "192.168.5.3"}
 
 
-def test_networks_that_connect_nobody_else_are_not_the_cause():
+def test_networks_that_do_not_connect_all_hosts_are_not_the_cause():
     first = network(SLOW, "eth0", closed=(("c", "a"), ("c", "b")))
     second = network(FAST, "eth1", HOSTS[:2])
     links = answers(outcome=lambda s, t, k: "dropped" if s == "c" else "ok").links
@@ -147,13 +147,13 @@ def test_networks_that_connect_nobody_else_are_not_the_cause():
     assert verdict.network == f"no network connects all hosts; {first_is}; eth1 (192.168.5.0/24) is not on c"
 
 
-def test_a_part_of_the_routes_own_interfaces_is_no_second_network():
+def test_a_part_of_the_routes_interfaces_is_no_second_network():
     change = {"c": {"interfaces": {**facts(2)["interfaces"]}}}
     change["c"]["interfaces"]["eth0"] = {**facts(2)["interfaces"]["eth0"], "addresses": [["10.9.0.3", 24]]}
     assert networks.candidates(answers(PreflightRequest(), change=change)) == []
 
 
-def test_a_call_that_a_busy_host_held_up_does_not_make_a_fast_network_a_slow_one(monkeypatch):
+def test_a_call_delayed_by_a_busy_host_does_not_make_a_fast_network_slow(monkeypatch):
     seen = with_second()
     wanted = networks.candidates(seen)[1]
     rates = iter([200.0, 260.0, 1500.0])  # small, large, and large once more

@@ -1,4 +1,4 @@
-"""Observations that look alike from outside, each kept apart, and who is a suspect."""
+"""Tell apart observations that look alike from outside, and find the suspects."""
 
 import dataclasses
 import json
@@ -26,7 +26,7 @@ DROPS = "filter: -A INPUT -p tcp --dport 29500 -j DROP"
 
 
 def of_two(seen):
-    """The same answers, of the first two hosts alone."""
+    """The same answers, limited to the first two hosts."""
     links = tuple(link for link in seen.links if {link.source, link.target} <= set(TWO))
     return dataclasses.replace(
         seen, hosts=TWO, facts={host: seen.facts[host] for host in TWO}, links=links,
@@ -35,7 +35,7 @@ def of_two(seen):
 
 
 def closed(how):
-    """The rendezvous port of `a` does not answer `b`."""
+    """An outcome function: calls from `b` to the rendezvous port of `a` end like this."""
     return lambda s, t, k: how if (s, t, k) == ("b", "a", "meet") else "ok"
 
 
@@ -43,7 +43,7 @@ def firewall(rules=(), grown=()):
     return {"firewall": {"read": True, "rules": list(rules), "hits": [3] * len(rules), "grown": list(grown)}}
 
 
-def test_of_two_hosts_both_ends_are_named_with_a_command_for_each():
+def test_between_two_hosts_both_ends_are_named_with_a_command_for_each():
     verdict = judge(of_two(answers(outcome=closed("dropped"))))
     assert (verdict.cause, verdict.hosts, verdict.first.link) == ("rendezvous-dropped", TWO, ("b", "a"))
     assert "on a: " in verdict.fix
@@ -63,7 +63,7 @@ def test_only_a_rule_whose_count_grew_decides(control, hosts):
     assert judge(seen).hosts == hosts
 
 
-def test_a_host_that_does_not_reach_its_own_ports_either_is_named_alone():
+def test_a_host_that_cannot_reach_its_own_ports_either_is_the_only_one_named():
     seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "data") else "ok"))
     own = Link("a", "a", "10.0.0.1", 40000, ("self",), "dropped")
     verdict = judge(dataclasses.replace(seen, links=(*seen.links, own)))
@@ -73,7 +73,7 @@ def test_a_host_that_does_not_reach_its_own_ports_either_is_named_alone():
 @pytest.mark.parametrize(
     ("how", "cause", "hosts"), [("no-arp", "arp-unanswered", ("b", "c")), ("wrong-card", "arp-wrong", ("b",))]
 )
-def test_what_the_table_of_neighbours_knows_is_a_cause_of_its_own(how, cause, hosts):
+def test_unanswered_or_wrong_arp_is_a_separate_cause(how, cause, hosts):
     verdict = judge(answers(outcome=lambda s, t, k: how if (s, t) == ("b", "c") else "ok"))
     finding = next(finding for finding in verdict.findings if finding.cause in (cause, "one-way"))
     assert set(finding.hosts) == set(hosts)
@@ -81,12 +81,12 @@ def test_what_the_table_of_neighbours_knows_is_a_cause_of_its_own(how, cause, ho
     assert back.cause == cause
 
 
-def test_a_host_that_answers_nobodys_arp_is_named():
+def test_a_host_that_answers_no_arp_is_named():
     verdict = judge(answers(outcome=lambda s, t, k: "no-arp" if t == "b" else "dropped" if s == "b" else "ok"))
     assert (verdict.cause, verdict.hosts) == ("arp-unanswered", ("b",))
 
 
-def test_a_card_is_wrong_only_where_the_network_answers_arp_with_its_hosts_cards():
+def test_an_unknown_mac_address_is_wrong_only_if_arp_is_not_proxied():
     cards = {host: {"interfaces": {"eth0": {**facts(place)["interfaces"]["eth0"], "mac": f"02:00:00:00:00:0{place}"}}}
              for place, host in enumerate(HOSTS)}  # fmt: skip
     seen = answers(change=cards, outcome=lambda s, t, k: "dropped" if (s, t) == ("b", "a") else "ok")
@@ -100,7 +100,7 @@ def test_a_card_is_wrong_only_where_the_network_answers_arp_with_its_hosts_cards
     assert {link.outcome for link in targets.settled(dataclasses.replace(seen, links=proxied))} == {"ok", "dropped"}
 
 
-def test_a_loopback_that_does_not_answer_is_a_fault_of_the_host_of_the_rendezvous():
+def test_loopback_that_does_not_answer_is_a_fault_only_on_the_rendezvous_host():
     def mute(host):
         seen = answers()
         return dataclasses.replace(
@@ -112,7 +112,7 @@ def test_a_loopback_that_does_not_answer_is_a_fault_of_the_host_of_the_rendezvou
     assert [finding.cause for finding in judge(mute("c")).warnings] == ["loopback-silent"]
 
 
-def test_a_route_into_a_network_of_containers_explains_what_does_not_get_through():
+def test_a_route_into_a_container_network_explains_the_failed_calls():
     bridge = {**facts(1)["interfaces"]["eth0"], "bridge": True, "addresses": [["10.0.0.17", 28]]}
     change = {"b": {"interfaces": {**facts(1)["interfaces"], "br-12ab": bridge}}}
     seen = answers(change=change, outcome=lambda s, t, k: "dropped" if "b" in (s, t) else "ok")
@@ -126,14 +126,14 @@ def test_a_route_into_a_network_of_containers_explains_what_does_not_get_through
 
 
 @pytest.mark.parametrize(("boots", "cause"), [(("x", "x"), "machine-twice"), (("x", "y"), "duplicate-address")])
-def test_one_machine_under_two_names_is_no_second_machine_with_its_address(boots, cause):
+def test_one_machine_under_two_names_is_told_from_a_duplicate_address(boots, cause):
     same = {host: {"interfaces": facts(0)["interfaces"], "boot": boot, "namespace": "net:[1]"}
             for host, boot in zip(TWO, boots, strict=True)}  # fmt: skip
     verdict = judge(answers(change=same))
     assert (verdict.cause, set(verdict.hosts)) == (cause, set(TWO))
 
 
-def test_an_address_that_looks_like_dockers_is_no_bridge():
+def test_an_address_in_dockers_range_does_not_make_a_bridge():
     eth0 = {**facts(0)["interfaces"]["eth0"], "addresses": [["172.20.5.10", 24]], "mac": "52:54:00:00:00:01"}
     other = {**eth0, "mac": "52:54:00:00:00:02"}
     change = {
@@ -143,7 +143,7 @@ def test_an_address_that_looks_like_dockers_is_no_bridge():
     assert judge(answers(PreflightRequest(), change=change)).cause == "duplicate-address"
 
 
-def test_a_delay_is_no_drop_and_no_loss():
+def test_a_delay_is_neither_a_drop_nor_a_loss():
     seen = answers(outcome=lambda s, t, k: "late" if "c" in (s, t) else "ok")
     links = tuple(dataclasses.replace(link, ms=2900.0) if link.outcome == "late" else link for link in seen.links)
     verdict = judge(dataclasses.replace(seen, links=links))
@@ -151,7 +151,7 @@ def test_a_delay_is_no_drop_and_no_loss():
 
 
 @pytest.mark.parametrize(("again", "outcome"), [(0, "silent"), (2, "at-times")])
-def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome):
+def test_a_silent_port_is_another_program_only_if_no_packet_was_lost(again, outcome):
     seen = answers(outcome=lambda s, t, k: "silent" if (s, t, k) == ("b", "a", "data") else "ok")
     links = tuple(
         dataclasses.replace(link, again=again) if (link.source, link.target) == ("a", "b") else link
@@ -162,7 +162,7 @@ def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome
 
 
 @pytest.mark.parametrize(("answered", "outcome"), [(4, "at-times"), (16, "refused")])
-def test_a_refusal_now_and_then_is_no_closed_port(answered, outcome):
+def test_an_occasional_refusal_is_not_a_closed_port(answered, outcome):
     seen = answers(outcome=lambda s, t, k: "refused" if (s, t, k) == ("b", "a", "data") else "ok")
     assert targets.often(seen), "a call was answered, and another was not"
     bad = [link.outcome for link in targets.settled(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
@@ -177,7 +177,7 @@ def test_a_refusal_now_and_then_is_no_closed_port(answered, outcome):
         ({"outcome": "stall-receive", "acked": 70_000, "received": 90}, "stall-receive"),
         ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 2000}, "cut"),
         ({"outcome": "stall-receive", "received": 40_000, "idle_ms": 40}, "slow"),
-        # The other end's window is small: nothing is lost. Where large packets vanish, they are sent again.
+        # The other end's window is small, and nothing is lost: lost large packets would be sent again.
         ({"outcome": "stall-send", "acked": 1055, "sent": 20, "again": 0}, "slow"),
         ({"outcome": "stall-send", "acked": 68, "sent": 20, "again": 4}, "stall-send"),
         ({"outcome": "stall-send", "acked": 68, "sent": 20, "again": 0, "idle_ms": 2000}, "stall-send"),
@@ -185,12 +185,12 @@ def test_a_refusal_now_and_then_is_no_closed_port(answered, outcome):
         ({"outcome": "reset", "ms": 1.0, "acked": 60}, "reset"),
     ],
 )
-def test_a_payload_that_stops_is_apart_from_one_that_never_passed_or_is_slow(more, outcome):
+def test_a_payload_that_stops_is_told_from_one_that_never_passed_or_is_slow(more, outcome):
     call = {"host": "b", "address": "10.0.0.2", "port": 1, "kinds": ["data"], "size": 1 << 16}
     assert targets.link_of("a", call, {"id": 0, **more}).outcome == outcome
 
 
-def test_calls_that_fail_in_a_way_nobody_knows_are_described_and_not_named():
+def test_calls_that_fail_in_an_unknown_way_are_described_without_a_cause():
     verdict = judge(answers(outcome=lambda s, t, k: "Protocol wrong type" if (s, t) == ("c", "a") else "ok"))
     assert (verdict.cause, verdict.first.level, verdict.hosts) == ("not-known", "could not tell", ("a", "c"))
     assert verdict.first.evidence
@@ -211,12 +211,12 @@ def test_settings_of_another_backend_may_differ():
     [({"as": 900 << 20}, "process-limits"), ({"as": 2 << 30}, ""), ({"stack": 16 << 10}, "process-limits"),
      ({"cpu": 1}, "process-limits"), ({"cpu": 60}, ""), ({"data": 100 << 20}, "process-limits")],
 )  # fmt: skip
-def test_limits_that_stop_a_rank_are_faults_and_those_it_bears_are_not(limits, cause):
+def test_limits_that_stop_a_rank_are_faults_and_tolerable_ones_are_not(limits, cause):
     has = facts(1)["resources"] | {name: [value, value] for name, value in limits.items()}
     assert judge(answers(change={"b": {"resources": has}})).cause == cause
 
 
-def test_few_local_ports_stop_the_host_of_the_rendezvous_alone():
+def test_few_local_ports_are_a_fault_only_on_the_rendezvous_host():
     def verdict(host):
         return judge(answers(change={host: {"port_range": [50000, 50002]}}))
 
@@ -230,7 +230,7 @@ def test_new_observations_survive_being_recorded():
     assert judge(Answers.of(seen.json())) == judge(seen)
 
 
-def test_large_packets_lost_where_the_ring_sends_none_are_a_warning():
+def test_large_packets_lost_on_a_link_outside_the_ring_are_a_warning():
     def verdict(source, target, backend="gloo"):
         seen = answers(
             PreflightRequest(backend=backend),
@@ -238,7 +238,7 @@ def test_large_packets_lost_where_the_ring_sends_none_are_a_warning():
         )
         return judge(seen)
 
-    # Rank 2 sends to rank 1, rank 1 to rank 0, rank 0 to rank 2; broadcast goes from rank 0 to both.
+    # The ring: rank 2 sends to rank 1, rank 1 to rank 0, rank 0 to rank 2; a broadcast goes from rank 0 to both.
     assert verdict("b", "a").cause == "mtu-blackhole"
     assert verdict("a", "b").cause == "mtu-blackhole"
     assert verdict("c", "a").ok
@@ -246,7 +246,7 @@ def test_large_packets_lost_where_the_ring_sends_none_are_a_warning():
     assert verdict("c", "a", "nccl").cause == "mtu-blackhole"
 
 
-def test_calls_that_no_rank_makes_are_no_unknown_fault():
+def test_failed_calls_that_no_rank_would_make_are_not_a_fault():
     # gloo calls from the larger address to the smaller one: so b never calls c.
     seen = answers(
         PreflightRequest(), outcome=lambda s, t, k: "Protocol wrong type" if (s, t, k) == ("b", "c", "data") else "ok"
@@ -258,14 +258,14 @@ def test_calls_that_no_rank_makes_are_no_unknown_fault():
     assert judge(seen).cause == "not-known"
 
 
-def test_no_local_port_is_no_missing_route():
+def test_a_lack_of_local_ports_is_not_a_missing_route():
     seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
     verdict = judge(seen)
     assert (verdict.cause, verdict.hosts, verdict.faults[1:]) == ("local-ports-used", ("b",), [])
     assert "ip_local_port_range" in verdict.fix
 
 
-def test_a_call_that_was_made_alone_replaces_those_that_had_no_local_port():
+def test_a_call_repeated_on_its_own_replaces_those_that_had_no_local_port():
     seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
     rounds = targets.without_a_port(seen, seen.links)
     assert [(call["b"][0]["host"], call["b"][0]["kinds"][0]) for call in rounds[:1]] == [("a", "rendezvous")]
@@ -275,13 +275,13 @@ def test_a_call_that_was_made_alone_replaces_those_that_had_no_local_port():
     assert [link.outcome for link in left if link.source == "b"] == ["dropped"]
 
 
-def test_a_long_way_does_not_make_a_link_slow():
+def test_a_long_round_trip_does_not_make_a_link_slow():
     near = Link("a", "b", "10.0.0.2", 1, ("rate",), "ok", size=1 << 20, both_s=0.55, trip_ms=0.4)
     assert link_quality.mbit_of(near) < link_quality.SLOW_MBIT
     assert link_quality.mbit_of(dataclasses.replace(near, trip_ms=40.0)) > link_quality.SLOWISH_MBIT
 
 
-def test_who_has_no_route_to_a_caller_cannot_answer_it_so_it_is_a_fault():
+def test_a_host_without_a_route_to_its_caller_is_at_fault():
     outcomes = {("b", "c"): "no-scope", ("c", "b"): "dropped"}
     seen = answers(PreflightRequest(), outcome=lambda s, t, k: outcomes.get((s, t), "ok"))
     verdict = judge(seen)
@@ -290,14 +290,14 @@ def test_who_has_no_route_to_a_caller_cannot_answer_it_so_it_is_a_fault():
 
 
 @pytest.mark.parametrize(("grown", "cause"), [([DROPS], "all-ports-dropped"), ([], "host-unreachable")])
-def test_hosts_that_reach_nobody_have_a_firewall_if_its_counts_grew(grown, cause):
+def test_hosts_that_reach_nobody_have_a_firewall_if_its_counters_grew(grown, cause):
     control = {host: firewall([DROPS], grown) for host in HOSTS}
     verdict = judge(answers(outcome=lambda s, t, k: "dropped", control=control))
     assert (verdict.cause, verdict.hosts) == (cause, HOSTS)
 
 
-def test_hosts_apart_that_are_dialed_at_addresses_of_a_router_are_told_of_an_overlay():
-    """1:1 address translation: each host is alone in a network, and SSH reaches it at an address of the router."""
+def test_hosts_behind_separate_routers_are_advised_to_use_an_overlay():
+    """With 1:1 address translation each host is alone in its network; SSH reaches it at an address of the router."""
     entries = [facts(place)["interfaces"]["eth0"] for place in range(len(HOSTS))]
     alone = [{**entry, "addresses": [[address, 32] for address, _ in entry["addresses"]]} for entry in entries]
     change = {host: {"interfaces": {"eth0": entry}} for host, entry in zip(HOSTS, alone, strict=True)}
@@ -313,7 +313,7 @@ def test_hosts_apart_that_are_dialed_at_addresses_of_a_router_are_told_of_an_ove
     assert "--overlay" not in verdict({host: {"called": f"10.0.0.{n + 1}"} for n, host in enumerate(HOSTS)}).fix
 
 
-def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_named_alone():
+def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_the_only_one_named():
     def lossy(ends):
         seen = answers()
         return judge(dataclasses.replace(seen, links=tuple(
@@ -325,7 +325,7 @@ def test_the_end_of_a_lossy_link_that_has_no_clean_link_is_named_alone():
     assert lossy([{"a", "c"}]).hosts == ("c",)
 
 
-def test_a_slow_way_on_which_the_run_sends_little_is_a_warning():
+def test_a_slow_link_on_which_the_run_sends_little_is_a_warning():
     def slow(source, target):
         request = PreflightRequest(style="muster")
         call = Link(source, target, f"10.0.0.{HOSTS.index(target) + 1}", 40000, ("rate",), "ok", ms=1.0, host=target,
@@ -338,7 +338,7 @@ def test_a_slow_way_on_which_the_run_sends_little_is_a_warning():
     assert (slow("c", "b").cause, slow("c", "b").hosts) == ("link-slow", ("b", "c"))
 
 
-def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_ends_it():
+def test_processes_of_a_muster_run_are_named_with_the_run_and_the_command_to_end_it():
     own, other = "MUSTER_RUN_ID=train-1 python -m muster.trainer.node agent", "python -m torch.distributed.run x.py"
     seen = answers(change={"a": {"leftovers": [[7, 60.0, own]]}, "b": {"leftovers": [[8, 60.0, own]]}})
     first, _ = (finding for finding in ports.check(seen) if finding.cause == "leftovers")
@@ -353,7 +353,7 @@ def test_processes_of_a_run_of_muster_are_named_with_the_run_and_a_command_that_
     assert option.fix.startswith("on a: kill 7"), "a host chooses the name: it is no option of a command to copy"
 
 
-def test_where_each_call_connects_and_nothing_arrives_something_takes_the_packets():
+def test_if_each_call_connects_and_no_data_arrives_something_drops_the_packets():
     def mute(moved):
         seen = of_two(answers(outcome=lambda s, t, k: "silent"))
         links = tuple(dataclasses.replace(link, again=4, sent=8, moved=moved) for link in seen.links)
@@ -367,7 +367,7 @@ def test_where_each_call_connects_and_nothing_arrives_something_takes_the_packet
 
 
 @pytest.mark.parametrize(("answered", "named"), [(9, True), (16, False)])
-def test_of_many_calls_half_are_answered_where_one_of_two_ways_is_dead(answered, named):
+def test_if_half_of_many_calls_are_answered_one_of_two_paths_is_dead(answered, named):
     seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (s, k) == ("b", "data") else "ok"))
     assert {call["port"] for call in targets.often(seen)["b"]} == {29500}, "a port that has answered"
     seen = dataclasses.replace(seen, often=(("b", "a", answered, 16),))
@@ -380,7 +380,7 @@ def test_of_many_calls_half_are_answered_where_one_of_two_ways_is_dead(answered,
         assert verdict.cause == "data-ports-dropped"
 
 
-def test_of_many_calls_a_host_is_named_whose_own_rule_has_taken_some():
+def test_a_host_whose_own_firewall_rule_dropped_some_of_many_calls_is_named():
     seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "a", "data") else "ok")
     rule = "filter: -A INPUT -i eth0 -p tcp -m hashlimit --hashlimit-above 4/min --hashlimit-name few -j DROP"
     grown = {"a": {"firewall": {"rules": [rule], "grown": [rule]}}}
@@ -391,7 +391,7 @@ def test_of_many_calls_a_host_is_named_whose_own_rule_has_taken_some():
     assert is_left_to_rehearsal(verdict.first, seen)
 
 
-def test_calls_that_all_stay_away_after_a_connection_stopped_are_no_way_of_several():
+def test_calls_that_all_fail_after_a_cut_connection_are_not_one_of_several_paths():
     seen = of_two(answers(outcome=lambda s, t, k: "cut" if (s, k) == ("b", "data") else "ok"))
     links = tuple(link if link.ok else dataclasses.replace(link, moved=1 << 20) for link in seen.links)
     verdict = judge(dataclasses.replace(seen, links=links, often=(("b", "a", 0, 16),)))
@@ -402,7 +402,7 @@ def test_calls_that_all_stay_away_after_a_connection_stopped_are_no_way_of_sever
 @pytest.mark.parametrize(
     ("rule", "cut"), [("-m connbytes --connbytes 500000", True), ("-m limit --limit 4/min", False)]
 )
-def test_a_rule_that_counts_bytes_cuts_also_where_packets_are_lost(rule, cut):
+def test_a_byte_counting_rule_is_blamed_for_a_cut_even_if_packets_are_lost(rule, cut):
     seen = of_two(answers(outcome=lambda s, t, k: "cut" if (s, k) == ("b", "data") else "ok"))
     links = tuple(dataclasses.replace(link, tries=2, sent=20) for link in seen.links)
     grown = {"a": {"firewall": {"rules": [], "grown": [f"filter: -A INPUT -i eth0 {rule} -j DROP"]}}}
@@ -410,11 +410,11 @@ def test_a_rule_that_counts_bytes_cuts_also_where_packets_are_lost(rule, cut):
     assert ("connection-cut" in {finding.cause for finding in found}) == cut
 
 
-def test_hosts_of_which_every_call_is_answered_at_once_are_not_called_often():
+def test_hosts_that_answer_every_call_are_not_called_repeatedly():
     assert targets.often(answers()) == {}
 
 
-def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
+def test_an_engine_in_another_network_than_the_login_is_reported_for_its_host():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
     addresses = (Address("eth0", "10.0.0.1", 24),)
     every = {host: dataclasses.replace(FACTS, network="net:[1]", addresses=addresses) for host in TWO}
@@ -423,14 +423,14 @@ def test_an_engine_in_another_network_than_the_login_is_named_for_its_host():
     assert "a network of its own: with --network host a container sees eth0" in finding.text
 
 
-def test_a_login_without_a_network_beside_an_engine_with_one_is_the_logins_fault():
+def test_a_login_without_a_network_is_at_fault_if_its_engine_has_one():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
     (finding,) = host_checks.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
     assert (finding.cause, finding.hosts) == ("ssh-shell", ("b",))
     assert "a network namespace without any network: it sees no card, its engine sees eth0" in finding.text
 
 
-def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_one_to_all():
+def test_different_images_under_one_name_are_a_warning():
     held = {"a": ("x", "y"), "b": ("x",)}
     (finding,) = host_checks.differing("lab:1", held, TWO, {})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
@@ -451,19 +451,19 @@ def test_different_images_under_one_name_are_a_warning_because_a_deploy_sends_on
         (125, "docker: Error response from daemon: no such image\n", {}),
     ],
 )
-def test_an_image_is_without_torch_only_where_python_says_so(code, err, words):
+def test_an_image_lacks_torch_only_if_python_says_so(code, err, words):
     host = SimpleNamespace(name="b", mounts=(), interface="", environment={})
     session = SimpleNamespace(name="b", host=host, run=lambda argv, **more: Done(code, "", err))
     assert probes.without_torch(ReachedHosts(Cluster(()), [session], {"b": FACTS}), "lab:1") == words
 
 
-def test_a_container_without_netlink_is_not_said_to_be_behind_address_translation():
+def test_a_container_without_netlink_is_not_reported_as_behind_nat():
     verdict = judge(of_two(answers(change={"b": {"interfaces": {}}})))
     assert (verdict.cause, verdict.hosts) == ("interface-missing", ("b",))
     assert "address translation" not in " ".join(finding.text for finding in verdict.findings)
 
 
-def test_a_slow_look_up_of_names_is_a_warning_and_the_likely_cause_where_the_rehearsal_fails():
+def test_slow_name_lookup_is_a_warning_and_the_likely_cause_if_the_rehearsal_fails():
     name = answers().facts["b"]["hostname"]
     seen = of_two(answers(change={"b": {"names": {name: {"error": "timeout"}}}}))
     seen = dataclasses.replace(seen, request=PreflightRequest(interfaces=dict.fromkeys(TWO, "eth0")))
@@ -474,26 +474,26 @@ def test_a_slow_look_up_of_names_is_a_warning_and_the_likely_cause_where_the_reh
     assert (verdict.cause, verdict.hosts, verdict.first.level) == ("name-unresolvable", ("b",), UNKNOWN)
 
 
-def test_a_folder_of_claims_that_is_closed_stops_a_run():
+def test_a_claims_folder_without_write_access_stops_a_run():
     closed = dataclasses.replace(FACTS, claims_closed="drwxr-xr-x 2 root root 40 Nov 24 14:54 /var/tmp")
     (finding,) = host_checks.homes({"a": FACTS, "b": closed})
     assert (finding.cause, finding.hosts) == ("folder-readonly", ("b",))
     assert "/var/tmp" in finding.text
 
 
-def test_a_full_folder_of_claims_stops_a_run():
+def test_a_full_claims_folder_stops_a_run():
     (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, claims_full=True)})
     assert (finding.cause, finding.hosts) == ("disk-full", ("b",))
     assert "/var/tmp" in finding.text
 
 
-def test_a_login_that_gets_no_timer_cannot_take_the_lock_of_a_run():
+def test_a_login_that_cannot_create_timers_cannot_lock_a_run():
     (finding,) = host_checks.homes({"a": FACTS, "b": dataclasses.replace(FACTS, no_timer="flock: cannot set up timer")})
     assert (finding.cause, finding.hosts) == ("process-limits", ("b",))
     assert "flock: cannot set up timer" in finding.text
 
 
-def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
+def test_a_host_that_is_silent_only_since_the_rehearsal_is_not_a_sure_fault():
     seen = of_two(answers(outcome=lambda s, t, k: "dropped"))
     sure = judge(seen)
     (late, *_) = hosts_preflight.since_rehearsal(sure).findings
@@ -506,7 +506,7 @@ def test_what_is_silent_only_since_the_rehearsal_is_not_said_to_be_sure():
     (24, "10.0.0.2", True), (119, "10.0.0.2", True), (120, "10.0.0.2", False), (4294967295, "10.0.0.2", False),
     (24, "10.9.9.9", False),
 ])  # fmt: skip
-def test_an_address_that_the_kernel_will_soon_take_away_is_a_warning(lasts, address, told):
+def test_an_address_whose_lease_ends_soon_is_a_warning(lasts, address, told):
     entry = {"family": "inet", "local": address, "prefixlen": 24, "scope": "global", "valid_life_time": lasts}
     addresses = parse_addresses(json.dumps([{"ifname": "eth0", "addr_info": [entry]}]))
     facts = {"b": dataclasses.replace(FACTS, addresses=addresses)}

@@ -1,4 +1,4 @@
-"""The probe as it is sent: one text, questions and answers, and an end of its own."""
+"""The probe as hosts get it: it is one text, answers questions, and ends by itself."""
 
 import errno
 import json
@@ -25,13 +25,13 @@ from deploy.preflight.probe.sockets import text as text_of
 from deploy.preflight.request import PreflightRequest
 from lab.waiting import alive, until
 
-# It starts programs.
+# These tests start programs.
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
 def probe():
-    """A probe of this machine that knows who it is."""
+    """A probe on this machine that has been told its run and its host's name."""
     with LocalProbe("here", [sys.executable]) as started:
         started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
         started.facts = started.read(20)
@@ -39,31 +39,31 @@ def probe():
 
 
 def listen(probe):
-    """A port that the probe listens on."""
+    """Let the probe listen; returns its port."""
     probe.send({"do": "listen", "range": [20000, 60000], "samples": 1})
     return probe.read(20)["sampled"][0]
 
 
 def dial(probe, port, **more):
-    """What became of one call."""
+    """Let the probe make one call; returns the result."""
     probe.send({"do": "connect", "targets": [{"id": 0, "address": "127.0.0.1", "port": port, "wait": 5, **more}]})
     return probe.read(20)["results"][0]
 
 
-def test_it_is_one_text_that_old_pythons_can_read():
+def test_the_probe_is_one_text_that_old_pythons_can_compile():
     text = preflight_stream.text().decode()
     assert "deploy.preflight.probe.facts" not in text
     compile(text, "probe", "exec", dont_inherit=True)
     assert not any(words in text for words in ("match ", ":=", "removeprefix"))
 
 
-def test_facts_are_those_of_this_machine(probe):
+def test_the_facts_describe_this_machine(probe):
     assert probe.facts["hostname"] == socket.gethostname()
     assert ["127.0.0.1", 8] in probe.facts["interfaces"]["lo"]["addresses"]
     assert probe.facts["software"]["python"] == sys.version.split()[0]
 
 
-def test_a_probe_answers_where_no_thread_of_the_systems_own_size_starts():
+def test_a_probe_answers_although_no_thread_with_the_default_stack_starts():
     stack = 1 << 46
     with LocalProbe("here", ["prlimit", f"--stack={stack}:{stack}", sys.executable]) as started:
         started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False})
@@ -72,12 +72,12 @@ def test_a_probe_answers_where_no_thread_of_the_systems_own_size_starts():
     assert (has["stack"], has["threads"]) == ([stack, stack], [16 if always else 0, 16])
 
 
-def test_all_threads_start_where_no_limit_is_odd(probe):
+def test_all_threads_start_with_ordinary_limits(probe):
     assert probe.facts["resources"]["threads"] == [16, 16]
 
 
 @pytest.mark.long
-def test_cores_that_are_wanted_now_are_counted_before_the_load_of_the_last_minute_follows():
+def test_busy_cores_are_counted_before_the_load_average_follows():
     busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(6)]
     try:
         until(lambda: pace()[2] >= 6, "six threads that want a core", 20)
@@ -87,7 +87,7 @@ def test_cores_that_are_wanted_now_are_counted_before_the_load_of_the_last_minut
             process.wait()
 
 
-def test_a_process_of_a_run_of_muster_is_told_with_the_run():
+def test_a_process_of_a_muster_run_is_reported_with_the_run():
     argv = [sys.executable, "-c", "input()", "-m", "torchrun"]
     environment = {"MUSTER_RUN_ID": "train-1"}
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment) as other:
@@ -109,7 +109,7 @@ def test_a_process_of_a_run_of_muster_is_told_with_the_run():
         (["-f", "/home/me/torchrun.log"], False),
     ],
 )
-def test_a_run_is_neither_who_sends_one_from_here_nor_who_reads_its_log(words, is_run):
+def test_a_process_that_deploys_a_run_or_reads_its_log_is_not_a_leftover_run(words, is_run):
     argv = [sys.executable, "-c", "input(0)", *words]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as other:
         assert other.stdout.read(1) == b"0"
@@ -118,14 +118,14 @@ def test_a_run_is_neither_who_sends_one_from_here_nor_who_reads_its_log(words, i
     assert (other.pid in pids) == is_run
 
 
-def test_a_listener_of_ours_is_told_by_its_token(probe):
+def test_a_probes_listener_is_recognised_by_its_token(probe):
     result = dial(probe, listen(probe), size=1 << 20)
     assert (result["outcome"], result["host"], result["seen"]) == ("ok", "here", "127.0.0.1")
     assert result["both_s"] >= result["send_s"] > 0
 
 
 class Still:
-    """A loop that is only told things."""
+    """A stub of the probe's event loop that does nothing."""
 
     run = "r1"
 
@@ -136,7 +136,7 @@ class Still:
     def forget(self, what): ...
 
 
-def test_a_probe_that_was_slow_to_read_knows_its_like():
+def test_a_probe_that_reads_late_still_recognises_another_probe():
     results, size = [], 1 << 17
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as caller:
         caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 * size)
@@ -155,7 +155,7 @@ def test_a_probe_that_was_slow_to_read_knows_its_like():
 
 
 @pytest.mark.parametrize(("files", "short"), [("40:40", True), ("40:4000", False)])
-def test_calls_for_which_no_file_is_left_are_told_as_such_and_a_limit_that_may_be_raised_is(files, short):
+def test_calls_without_free_file_descriptors_are_reported_and_a_soft_limit_is_raised(files, short):
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         port = silent.getsockname()[1]
         with LocalProbe("here", ["prlimit", f"--nofile={files}", sys.executable]) as started:
@@ -168,7 +168,7 @@ def test_calls_for_which_no_file_is_left_are_told_as_such_and_a_limit_that_may_b
     assert set(outcomes) <= {"silent", "no-address"}
 
 
-def test_a_kernel_without_ipv6_has_no_way_to_a_peers_address_of_it(monkeypatch):
+def test_a_kernel_without_ipv6_cannot_call_an_ipv6_address(monkeypatch):
     def none(*family):
         raise OSError(errno.EAFNOSUPPORT, "Address family not supported by protocol")
 
@@ -178,7 +178,7 @@ def test_a_kernel_without_ipv6_has_no_way_to_a_peers_address_of_it(monkeypatch):
     assert results[0]["outcome"] == "no-family"
 
 
-def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):
+def test_a_closed_port_a_strangers_port_and_a_silent_port_are_told_apart(probe):
     with socket.create_server(("127.0.0.1", 0)) as silent, socket.create_server(("127.0.0.1", 0)) as free:
         gone = free.getsockname()[1]
         free.close()
@@ -193,7 +193,7 @@ def test_nobody_a_stranger_and_a_silent_one_are_told_apart(probe):
     server.stdout.close()
 
 
-def test_a_port_that_is_taken_is_told_with_its_holder(probe):
+def test_a_port_in_use_is_reported_with_its_holder(probe):
     with socket.create_server(("", 0)) as taken:
         port = taken.getsockname()[1]
         probe.send({"do": "listen", "ports": [port], "range": [20000, 60000], "samples": 0})
@@ -203,7 +203,7 @@ def test_a_port_that_is_taken_is_told_with_its_holder(probe):
 
 
 @pytest.mark.long
-def test_a_firewall_that_is_slow_to_list_makes_no_host_silent(tmp_path, monkeypatch):
+def test_a_firewall_that_is_slow_to_list_does_not_silence_a_host(tmp_path, monkeypatch):
     for program in ("iptables", "ip6tables", "nft"):
         (tmp_path / program).write_text("#!/bin/sh\nexec sleep 20\n")
         (tmp_path / program).chmod(0o755)
@@ -214,7 +214,7 @@ def test_a_firewall_that_is_slow_to_list_makes_no_host_silent(tmp_path, monkeypa
     assert (answer["read"], answer["rules"]) == (False, [])
 
 
-def test_a_probe_that_is_asked_lives_on_and_one_that_is_forgotten_ends():
+def test_a_probe_that_gets_questions_lives_and_a_forgotten_one_ends():
     with LocalProbe("here", [sys.executable]) as started:
         started.send({"do": "facts", "run": "r1", "host": "here", "gpus": False, "life": 1.5})
         started.read(20)
@@ -226,7 +226,7 @@ def test_a_probe_that_is_asked_lives_on_and_one_that_is_forgotten_ends():
         until(lambda: not alive(pid), "the probe to end", 10)
 
 
-def test_a_probe_of_many_hosts_has_time_for_a_round_with_each():
+def test_a_probe_among_many_hosts_lives_long_enough_for_a_round_with_each():
     class Host:
         def __init__(self, number):
             self.name, self.asked = f"h{number}", []
@@ -242,20 +242,20 @@ def test_a_probe_of_many_hosts_has_time_for_a_round_with_each():
     assert hosts[0].asked[0]["life"] >= 64 * 2 * bandwidth.WAIT_S
 
 
-def test_it_ends_when_nobody_asks_any_more():
+def test_a_probe_ends_when_its_connection_is_closed():
     started = LocalProbe("here", [sys.executable])
     pid = started._process.pid
     started.close()
     until(lambda: not alive(pid), "the probe to end")
 
 
-def test_a_python_that_is_not_there_is_told():
+def test_a_missing_python_is_an_error_that_names_the_host():
     with pytest.raises(DeployError, match="nowhere"), LocalProbe("nowhere", ["sh", "-c", "exit 3"]) as started:
         started.read(5)
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])
-def test_a_clock_of_ours_that_is_set_while_hosts_are_asked_moves_no_clock_of_theirs(monkeypatch, at):
+def test_setting_this_machines_clock_during_questions_shifts_no_hosts_clock(monkeypatch, at):
     class Host:
         name = "there"
 
@@ -275,7 +275,7 @@ def test_a_clock_of_ours_that_is_set_while_hosts_are_asked_moves_no_clock_of_the
     assert abs(ahead) < 1
 
 
-def test_a_preflight_waits_for_the_port_of_another_one_and_says_so(probe):
+def test_a_preflight_waits_for_a_port_of_another_preflight_and_says_so(probe):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     probe.send({"do": "listen", "ports": [port], "range": [20000, 60000], "samples": 0})
@@ -293,7 +293,7 @@ def test_a_preflight_waits_for_the_port_of_another_one_and_says_so(probe):
     assert (answers.listens["there"]["ports"], answers.listens["there"]["failed"]) == ([port], {})
 
 
-def test_a_port_that_a_preflight_keeps_is_no_fault_of_the_host_and_a_strangers_is(probe, monkeypatch):
+def test_a_port_held_by_another_preflight_is_no_fault_but_a_strangers_is(probe, monkeypatch):
     monkeypatch.setattr(conversation, "OTHERS_S", 0.0)
     port = listen(probe)
     with socket.create_server(("", 0)) as stranger, LocalProbe("there", [sys.executable]) as second:
@@ -316,7 +316,7 @@ STALE, OTHER = "10.10.10.7 0x1 0x0 00:00:00:00:00:00 * eth1", "10.10.10.7 0x1 0x
     (f"10.10.10.7 0x1 0x2 02:00:00:00:00:09 * eth0\n{STALE}", "dropped", "02:00:00:00:00:09"),
     (f"{OTHER}\n10.10.10.7 0x1 0x0 00:00:00:00:00:00 * eth0", "no-arp", None),
 ])  # fmt: skip
-def test_what_another_interface_knew_of_an_address_is_said_of_no_call(monkeypatch, rows, outcome, card):
+def test_arp_entries_of_another_interface_do_not_explain_a_call(monkeypatch, rows, outcome, card):
     tables = {"/proc/net/arp": ARP.format(rows), "/proc/net/route": ROUTES.format("")}
     monkeypatch.setattr(sockets, "text", tables.__getitem__)
     results = [{"id": 0, "outcome": "dropped"}]

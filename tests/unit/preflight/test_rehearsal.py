@@ -1,4 +1,4 @@
-"""From the answers of a rehearsal to the host that failed: its own words make it the cause, a victim's do not."""
+"""From a rehearsal's answers to the host at fault: its own error makes it the cause; a victim's error does not."""
 
 import dataclasses
 
@@ -19,7 +19,7 @@ SCENE = Scene(
 
 
 def rank(step="meet", **more):
-    """What a rank said; right unless it says more."""
+    """What a rank reported: a right sum, unless `more` has something else."""
     return {"local": 0, "step": step, **(more or {"right": True, "seconds": 0.25})}
 
 
@@ -28,11 +28,11 @@ def answer(*ranks, phase="together"):
 
 
 def found(**outcomes):
-    """The findings, where hosts that are not named went well."""
+    """The findings; hosts that are not named succeed."""
     return findings({host: outcomes.get(host, answer()) for host in HOSTS}, SCENE)
 
 
-def test_a_rehearsal_that_went_well_finds_nothing_and_says_what_it_showed():
+def test_a_successful_rehearsal_finds_nothing_and_reports_what_it_showed():
     assert found() == []
     assert summary({host: answer() for host in HOSTS}, 20_000_000) == "3 ranks met, and summed 20 MB in 0.25 s"
 
@@ -71,7 +71,7 @@ BUS = "RuntimeError: worker is killed by signal: Bus error"
         ),
     ],
 )
-def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_was_looked_at_as_well(failed, cause):
+def test_a_failure_with_evidence_for_its_cause_is_a_fault_of_its_host(failed, cause):
     told = found(b=answer(failed), a=answer(rank(error="RuntimeError: Connection closed by peer")))
     assert [(finding.cause, finding.hosts, finding.level) for finding in told] == [(cause, ("b",), "fault")]
     assert "report" not in told[0].fix
@@ -91,7 +91,7 @@ def test_what_fails_is_a_fault_of_its_host_with_the_cause_that_was_looked_at_as_
         (rank("all_reduce", signal=11), "proof-failed"),
     ],
 )  # fmt: skip
-def test_words_that_have_several_causes_are_quoted_and_only_look_like_one(failed, cause):
+def test_a_failure_with_several_possible_causes_is_quoted_and_not_sure(failed, cause):
     (told,) = found(b=answer(failed), a=answer(rank(error="RuntimeError: Connection closed by peer")))
     assert (told.cause, told.hosts, told.level) == (cause, ("b",), "could not tell")
     assert failed.get("error", "SIG") in told.text
@@ -102,20 +102,20 @@ def test_words_that_have_several_causes_are_quoted_and_only_look_like_one(failed
     ("code", "cause", "words"),
     [(137, "memory-low", "SIGKILL"), (139, "proof-failed", "SIGSEGV"), (132, "proof-failed", "SIGILL")],
 )
-def test_a_container_that_a_signal_ended_has_the_signal_in_words(code, cause, words):
+def test_a_container_ended_by_a_signal_is_reported_with_the_signals_name(code, cause, words):
     told = found(b=Outcome({}, f"`sh ...` ended with code {code}: "))
     assert (told[0].cause, told[0].hosts) == (cause, ("b",))
     assert words in told[0].text
 
 
-def test_a_container_that_does_not_start_is_the_engines_fault():
+def test_a_container_that_does_not_start_is_judged_from_the_engines_error():
     words = (
         "docker: Error response from daemon: invalid mount config for type bind: bind source path does not exist: /x."
     )
     assert found(c=Outcome({}, f"`sh ...` ended with code 125: {words}"))[0].cause == "mount-missing"
 
 
-def test_a_host_that_did_not_come_is_named_with_the_way_that_it_did_not_find():
+def test_a_host_that_did_not_join_is_named_with_the_link_that_failed():
     timed_out = (
         "DistNetworkError: The client socket has timed out after 30000ms while trying to connect to (10.0.0.1, 29500)."
     )
@@ -134,20 +134,20 @@ def test_a_pair_that_lost_each_other_is_suspected_at_both_ends_on_its_interface(
     assert "b (eth1) and c (eth1)" in told[0].text
 
 
-def test_where_nobody_shows_a_fault_it_says_that_it_could_not_tell():
+def test_if_no_host_shows_a_fault_the_finding_could_not_tell():
     lost = answer(rank("all_reduce", error="RuntimeError: Connection closed by peer"))
     told = found(a=lost, b=lost, c=lost)
     assert [(finding.level, set(finding.hosts)) for finding in told] == [("could not tell", set(HOSTS))]
 
 
 @pytest.mark.parametrize(("seconds", "causes"), [(0.2, []), (9.0, []), (31.0, ["link-slow"])])
-def test_a_sum_that_crawls_is_no_training_though_it_came(seconds, causes):
+def test_a_sum_that_takes_too_long_is_a_doubt_although_it_is_right(seconds, causes):
     slow = answer(rank("all_reduce of 20 MB", right=True, seconds=seconds))
     told = found(a=slow, b=slow, c=slow)
     assert [(each.cause, each.level) for each in told] == [(cause, "could not tell") for cause in causes]
 
 
-def test_a_sum_that_crawls_over_an_overlay_is_said_and_not_refused():
+def test_a_slow_sum_over_an_overlay_is_only_a_warning():
     slow = answer(rank("all_reduce of 20 MB", right=True, seconds=31.0))
     scene = dataclasses.replace(SCENE, interfaces=dict.fromkeys(HOSTS, "muster0a1b2c3d"))
     assert [(each.cause, each.level) for each in findings(dict.fromkeys(HOSTS, slow), scene)] == [
@@ -155,11 +155,11 @@ def test_a_sum_that_crawls_over_an_overlay_is_said_and_not_refused():
     ]
 
 
-def test_a_slow_engine_is_not_called_broken():
+def test_a_slow_engine_is_not_reported_as_broken():
     assert found(b=Outcome({}, "b: `sh` sent nothing for 150 s", kind="slow"))[0].level == "could not tell"
 
 
-def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_told_in_its_own_words():
+def test_without_torch_nothing_is_rehearsed_and_a_broken_torch_is_quoted():
     absent = Outcome({"phase": "alone", "torch": "", "error": "No module named torch"})
     broken = Outcome({"phase": "alone", "torch": "?", "error": "OSError: libcudart.so.12: cannot open shared object"})
     assert [(finding.cause, finding.level) for finding in found(b=absent)] == [("no-proof", "warning")]
@@ -182,7 +182,7 @@ def test_without_torch_nothing_is_rehearsed_and_a_torch_that_does_not_load_is_to
         (HOSTS, "Channel 00/0 : 0[0] -> 1[0] via P2P/IPC", []),
     ],
 )
-def test_sockets_where_there_is_a_fabric_are_never_plain_green(fabric, line, causes):
+def test_sockets_despite_a_fabric_are_a_warning(fabric, line, causes):
     outcomes = {host: Outcome({"phase": "together", "torch": "2.13.0", "ranks": [
         {"local": 0, "step": "all_reduce", "right": True, "seconds": 0.1, "world": len(HOSTS), "nccl": [line]}]})
         for host in HOSTS}  # fmt: skip
@@ -192,7 +192,10 @@ def test_sockets_where_there_is_a_fabric_are_never_plain_green(fabric, line, cau
 
 
 def said_with_a_fabric(lines):
-    """Cause and level of each finding, and whether it could tell. All hosts have a fabric; NCCL said these lines."""
+    """For each finding: cause, level, and whether it could tell.
+
+    All hosts have a fabric, and NCCL logged these lines.
+    """
     ranks = [{"local": 0, "step": "all_reduce", "right": True, "seconds": 0.1, "nccl": lines}]
     answers = {host: Outcome({"phase": "together", "torch": "2.13.0", "ranks": ranks}) for host in HOSTS}
     told = findings(answers, Scene(list(HOSTS), "nccl", "10.0.0.1:29500", fabric=frozenset(HOSTS)))
@@ -200,7 +203,7 @@ def said_with_a_fabric(lines):
 
 
 @pytest.mark.parametrize("excerpt", public_logs.load(), ids=lambda excerpt: excerpt.name)
-def test_with_a_fabric_a_public_log_of_sockets_or_of_nothing_is_not_green(excerpt):
+def test_with_a_fabric_a_public_log_that_shows_sockets_or_nothing_is_a_warning(excerpt):
     read = public_logs.said(excerpt.lines)
     if excerpt.truth.get("sockets") == "yes":
         assert said_with_a_fabric(excerpt.lines) == [("fabric-unused", "warning", True)]
@@ -210,5 +213,5 @@ def test_with_a_fabric_a_public_log_of_sockets_or_of_nothing_is_not_green(excerp
         assert said_with_a_fabric(excerpt.lines) == []
 
 
-def test_a_fabric_whose_use_no_line_shows_is_not_plain_green():
+def test_a_fabric_that_no_log_line_mentions_is_a_warning():
     assert said_with_a_fabric([]) == [("fabric-unused", "warning", False)]

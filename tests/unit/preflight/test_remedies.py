@@ -1,4 +1,4 @@
-"""Fixes as they are typed: on which host, by which interface, and where the launcher reads a setting."""
+"""Fixes as the user types them: on the right host, for the right interface, where the launcher reads a setting."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ def test_the_verb_agrees_with_one_host_and_with_many():
     assert subject(HOSTS[:2], "drops", "drop") == "a and b drop"
 
 
-def test_hosts_with_the_same_command_stand_together():
+def test_hosts_with_the_same_command_are_grouped():
     assert (
         remedies.on(HOSTS, lambda host: "ip addr" if host == "b" else "ip link") == "on a and c: ip link; on b: ip addr"
     )
@@ -29,7 +29,7 @@ def test_a_fix_names_the_interface_and_the_network():
     assert fixes.steps(verdict.fix) == [fixes.Step("a", (line,))]
 
 
-def test_a_rule_that_lost_our_packets_is_passed_in_its_own_table():
+def test_a_rule_that_dropped_our_packets_is_overruled_in_its_own_table():
     control = {"a": {"firewall": {"read": True, "rules": [DROPS], "hits": [3], "grown": [DROPS]}}}
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "meet") else "ok", control=control))
     line = "sudo iptables -t raw -I PREROUTING -i eth0 -s 10.0.0.0/24 -p tcp --dport 29500 -j ACCEPT"
@@ -41,7 +41,7 @@ def test_a_rule_that_lost_our_packets_is_passed_in_its_own_table():
     [("muster", 'interface = "eth1" for a in cluster.toml'),
      ("torchrun", "on a: export GLOO_SOCKET_IFNAME=eth1 NCCL_SOCKET_IFNAME==eth1")],
 )  # fmt: skip
-def test_an_interface_is_named_where_the_launcher_reads_it(style, fix):
+def test_the_interface_is_set_where_the_launcher_reads_it(style, fix):
     seen = dataclasses.replace(answers(), request=PreflightRequest(style=style))
     assert remedies.use_interface(seen, "a", "eth1") == fix
 
@@ -51,7 +51,7 @@ def test_a_name_gets_one_address_and_other_names_keep_theirs():
     assert line.startswith(r"sudo sed -Ei 's/\sgpu-a\.lan(\s|$)/\1/g' /etc/hosts && echo '10.0.0.1 gpu-a.lan'")
 
 
-def test_commands_are_taken_out_of_a_fix_and_looks_are_not():
+def test_commands_are_extracted_from_a_fix_but_not_commands_that_only_look():
     fix = (
         "on a and b: sudo ip link set eth0 up   (or the switch; its port); or on c: ip addr; sudo ip neigh del A dev e"
     )
@@ -63,7 +63,7 @@ def test_commands_are_taken_out_of_a_fix_and_looks_are_not():
     assert fixes.settings('interface = "eth0" for b in cluster.toml') == {"interface b": "eth0"}
 
 
-def test_the_words_of_a_hosts_rule_are_no_part_of_a_command():
+def test_the_text_of_a_hosts_firewall_rule_never_enters_a_command():
     odd = "filter: -A INPUT -i eth0;reboot -j DROP $(reboot)"
     control = {"a": {"firewall": {"read": True, "rules": [odd], "hits": [3], "grown": [odd]}}}
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (t, k) == ("a", "meet") else "ok", control=control))

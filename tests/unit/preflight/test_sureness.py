@@ -1,4 +1,4 @@
-"""A cause is sure if it explains what failed, and nothing else explains it as well."""
+"""A cause is sure if it explains what failed, and no other cause explains it as well."""
 
 import pytest
 
@@ -19,12 +19,15 @@ DROPS = {"b": {"firewall": {"read": True, "rules": [], "grown": ["filter: -A INP
 
 
 def first(findings, how, control=DROPS):
-    """What comes first where data calls from c to b end like this. `control`: what firewalls have counted."""
+    """The first finding if data calls from c to b end like this.
+
+    `control` holds the firewall counters.
+    """
     seen = answers(outcome=lambda s, t, k: how if (s, t, k) == (*ENDS, "data") else "ok", control=control)
     return Verdict(tuple(ranked(findings, seen))).first
 
 
-def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much():
+def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much_it_explains():
     said = first([finding("data-ports-dropped")], "dropped")
     assert (said.cause, said.level) == ("data-ports-dropped", FAULT)
     assert said.explains == "explains 1 of 1 pairs of hosts with failed calls"
@@ -39,7 +42,7 @@ def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much():
         {"a": {"firewall": {"read": True, "grown": ["filter: -A INPUT -p tcp -j DROP"]}}},
     ],
 )
-def test_without_a_second_piece_of_evidence_it_says_what_was_seen_and_what_that_looks_like(control):
+def test_without_a_second_piece_of_evidence_a_cause_is_only_likely(control):
     said = first([finding("data-ports-dropped")], "dropped", control)
     assert (said.cause, said.level) == ("data-ports-dropped", UNKNOWN)
     assert said.text.startswith("calls from c to b on ports ")
@@ -48,7 +51,7 @@ def test_without_a_second_piece_of_evidence_it_says_what_was_seen_and_what_that_
     assert said.or_else
 
 
-def test_of_two_causes_that_explain_alike_none_is_sure_and_both_are_named():
+def test_if_two_causes_explain_equally_none_is_sure_and_both_are_named():
     said = first([finding("data-ports-dropped"), finding("link-loss", WARNING)], "dropped")
     assert (said.cause, said.level, said.odd) == ("not-known", UNKNOWN, ("data-ports-dropped", "link-loss"))
     assert said.fix == "fix of data-ports-dropped; or fix of link-loss"
@@ -57,19 +60,19 @@ def test_of_two_causes_that_explain_alike_none_is_sure_and_both_are_named():
     assert said.text.startswith("calls from c to b on ports ")
 
 
-def test_a_cause_whose_calls_fail_otherwise_is_no_rival():
+def test_a_cause_that_would_make_calls_fail_differently_is_no_rival():
     said = first([finding("data-ports-rejected"), finding("mtu-blackhole")], "refused")
     assert (said.cause, said.level) == ("data-ports-rejected", FAULT)
 
 
-def test_only_calls_that_are_answered_at_times_leave_it_to_the_rehearsal():
+def test_only_calls_that_are_answered_sometimes_are_left_to_the_rehearsal():
     for how, left in (("at-times", True), ("dropped", False)):
         seen = answers(outcome=lambda s, t, k, how=how: how if (s, t, k) == (*ENDS, "data") else "ok")
         said = Verdict(tuple(ranked([finding("link-loss")], seen))).first
         assert is_left_to_rehearsal(said, seen) == left
 
 
-def test_a_doubt_is_left_to_the_rehearsal_where_only_few_calls_can_meet_it():
+def test_a_doubt_that_may_spare_a_runs_few_calls_is_left_to_the_rehearsal():
     unanswered = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == (*ENDS, "data") else "ok")
     assert is_left_to_rehearsal(finding("few-ports", UNKNOWN), unanswered), "few local ports may be enough"
     assert not is_left_to_rehearsal(finding("few-ports"), unanswered), "what is sure needs no rehearsal"
@@ -79,7 +82,7 @@ def test_a_doubt_is_left_to_the_rehearsal_where_only_few_calls_can_meet_it():
     assert not is_left_to_rehearsal(finding("mtu-blackhole", UNKNOWN), often)
 
 
-def test_of_two_faults_the_one_that_explains_more_comes_first():
+def test_the_fault_that_explains_more_comes_first():
     how = {("a", "b"): "refused", ("c", "b"): "dropped", ("c", "a"): "dropped"}
     seen = answers(outcome=lambda s, t, k: how.get((s, t), "ok") if k == "data" else "ok", control=DROPS)
     less = finding("data-ports-rejected", cells=(("a", "b"),))
@@ -87,35 +90,35 @@ def test_of_two_faults_the_one_that_explains_more_comes_first():
     assert [said.cause for said in ranked([less, more], seen)] == [more.cause, less.cause]
 
 
-def test_the_port_where_nodes_meet_is_named_though_data_has_ports_around_it():
+def test_the_rendezvous_port_is_named_although_data_ports_surround_it():
     wide = {host: {"port_range": [20_000, 60_999]} for host in ("a", "b", "c")}
     seen = answers(change=wide, outcome=lambda s, t, k: "dropped" if (s, t) == ENDS else "ok")
     assert "on ports 20000-60999 and 29500" in seen_in_words(seen, [ENDS])
 
 
-def test_a_cause_that_explains_little_of_what_it_is_about_is_not_sure():
+def test_a_cause_that_explains_too_little_is_not_sure():
     said = first([finding("mtu-blackhole", group="mtu")], "refused")
     assert (said.cause, said.odd) == ("not-known", ("mtu-blackhole",))
 
 
-def test_what_a_host_says_of_itself_needs_no_failed_call():
+def test_a_fault_that_a_host_reports_about_itself_needs_no_failed_call():
     said = first([finding("port-busy", cells=(), group="ports"), finding("data-ports-dropped")], "dropped")
     assert (said.cause, said.level) == ("port-busy", FAULT)
 
 
-def test_another_program_is_a_fault_only_where_the_run_calls_that_host():
+def test_another_program_on_the_port_is_a_fault_only_if_the_run_calls_that_host():
     to_b = judge(answers(outcome=lambda s, t, k: "stranger" if (s, t, k) == ("b", "c", "data") else "ok"))
     assert [(one.cause, one.level) for one in to_b.findings] == [("wrong-machine", WARNING)]
     to_a = judge(answers(outcome=lambda s, t, k: "stranger" if (s, t, k) == ("b", "a", "meet") else "ok"))
     assert (to_a.cause, to_a.hosts) == ("wrong-machine", ("a",))
 
 
-def test_of_two_faults_that_no_call_of_the_run_decides_the_measured_one_comes_first():
+def test_if_no_call_of_the_run_decides_the_measured_fault_comes_first():
     said = first([finding("connection-cut", cells=(ENDS,)), finding("link-loss")], "ok")
     assert (said.cause, said.odd) == ("not-known", ("link-loss", "connection-cut"))
 
 
-def test_a_run_that_bears_a_cause_bears_not_known_only_if_it_bears_every_cause_that_is_left():
+def test_not_known_is_tolerated_only_if_every_remaining_cause_is_tolerated():
     seen = answers(outcome=lambda s, t, k: "late" if (s, t, k) == (*ENDS, "data") else "ok")
     verdict = Verdict(tuple(ranked([finding("link-slow"), finding("link-loss", WARNING)], seen)))
     assert (verdict.cause, verdict.first.odd) == ("not-known", ("link-slow", "link-loss"))

@@ -1,4 +1,4 @@
-"""What a program reads of a preflight with `--json`, and of what a verdict consists."""
+"""The JSON of a preflight (`--json`), and how a verdict is composed."""
 
 import json
 
@@ -10,7 +10,7 @@ DOUBT = find("not-known", ("a",), "calls fail", level=UNKNOWN)
 HINT = find("clock-skew", ("c",), "c is 90 s ahead", level=WARNING)
 
 
-def test_a_program_reads_what_a_person_is_told_and_where_to_read_on():
+def test_the_json_has_what_a_person_is_shown_and_where_to_read_more():
     told = Verdict(
         (HINT, FAULT), {"ports": "fault"}, ("a", "b"), 3.5, "hosts", not_rehearsed="not asked", network="eth1"
     )
@@ -28,14 +28,14 @@ def test_a_program_reads_what_a_person_is_told_and_where_to_read_on():
     )  # fmt: skip
 
 
-def test_all_is_well_with_warnings_alone_and_what_could_not_be_told_comes_after_a_fault():
+def test_warnings_alone_are_ok_and_doubts_come_after_faults():
     assert Verdict((HINT,)).ok
     assert Verdict((HINT,)).cause == ""
     assert not Verdict((DOUBT,)).ok
     assert [Verdict(of).first for of in ((DOUBT, FAULT), (DOUBT, HINT), (HINT,))] == [FAULT, DOUBT, None]
 
 
-def test_hosts_that_differ_are_named_where_most_agree_and_all_of_them_where_none_do():
+def test_the_odd_hosts_are_named_if_most_agree_and_all_hosts_if_not():
     assert odd_ones({"a": "1", "b": "2", "c": "1"}) == ("b",)
     assert odd_ones({"a": "1", "b": "2"}) == ("a", "b")
     assert odd_ones({"a": "1", "b": "1", "c": "2", "d": "3"}) == ("a", "b", "c", "d")

@@ -1,4 +1,4 @@
-"""The board: what its list says of each run, and that it reads again only what has changed."""
+"""The board: what its list shows for each run, and that it reads only files that have changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NOW = 1_790_000_000.0
 
 
 def going_on(folder, age=5.0):
-    """A script's run without an end, whose files were written so many seconds before NOW."""
+    """A script's run without an outcome, whose files were written `age` seconds before NOW."""
     watched_run(folder)
     (folder / "outcome.json").unlink()
     for path in folder.rglob("*"):
@@ -43,7 +43,7 @@ def test_a_run_without_an_end_is_live_while_its_nodes_write(tmp_path, age, live)
     assert row["seen"] == pytest.approx(NOW - age)
 
 
-def test_any_sign_of_a_node_counts(tmp_path):
+def test_a_run_is_live_if_any_file_of_a_node_is_new(tmp_path):
     run = going_on(tmp_path / "a", 600)
     (run / "telemetry").mkdir()
     write_lines(run / "telemetry/n.jsonl", [{"t": 1}])
@@ -51,7 +51,7 @@ def test_any_sign_of_a_node_counts(tmp_path):
     assert rows(tmp_path)["a"]["live"]
 
 
-def test_a_row_has_step_loss_course_script_hosts_and_commit(tmp_path):
+def test_a_row_has_step_loss_curve_script_hosts_and_commit(tmp_path):
     run = going_on(tmp_path / "a")
     steps = [event(0, s, step=s, steps=500, **STEP) for s in (10, 20)]
     write_lines(run / "ranks/rank-0.jsonl", [*steps, event(0, 21.0, kind="kept", files=1, bytes=1)])
@@ -67,7 +67,7 @@ def test_a_row_has_step_loss_course_script_hosts_and_commit(tmp_path):
     assert row["commit"] == "0123456789+"
 
 
-def test_what_a_later_start_repeats_and_an_earlier_program_are_not_in_its_course(tmp_path):
+def test_repeated_steps_and_an_earlier_training_are_left_out_of_the_loss_curve(tmp_path):
     run, first = going_on(tmp_path / "a"), [{"step": step, "loss": 9.0} for step in range(100)]
     write_lines(run / "metrics.jsonl", [*first, *({"step": step, "loss": 2.0} for step in range(50, 100))])
     losses = rows(tmp_path)["a"]["losses"]
@@ -77,7 +77,7 @@ def test_what_a_later_start_repeats_and_an_earlier_program_are_not_in_its_course
     assert {*rows(tmp_path)["a"]["losses"]} == {2.0}
 
 
-def test_a_run_that_has_ended_has_its_verdict_and_its_seconds(tmp_path):
+def test_the_row_of_an_ended_run_has_its_verdict_and_seconds(tmp_path):
     sample(tmp_path / "a")
     plain_run(tmp_path / "b", 1)
     listed = rows(tmp_path)
@@ -95,7 +95,7 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
     json.dumps(rows(tmp_path)["a"], allow_nan=False)
 
 
-def test_what_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
+def test_an_unchanged_run_is_not_read_again(tmp_path, monkeypatch):
     going_on(tmp_path / "a")
     sample(tmp_path / "b")
     board, read = runs.Runs(tmp_path), []
@@ -112,7 +112,7 @@ def test_what_has_not_changed_is_not_read_again(tmp_path, monkeypatch):
     assert listed["a"]["loss"] == 0.5
 
 
-def test_a_clock_that_is_set_back_hides_no_run_that_goes_on_again(tmp_path):
+def test_a_clock_that_is_set_back_does_not_hide_a_resumed_run(tmp_path):
     sample(tmp_path / "a")
     board = runs.Runs(tmp_path)
     assert board.rows(NOW)[0]["ended"]
@@ -120,7 +120,7 @@ def test_a_clock_that_is_set_back_hides_no_run_that_goes_on_again(tmp_path):
     assert not board.rows(NOW - 3600)[0]["ended"]
 
 
-def test_a_browser_that_has_the_newest_gets_nothing(tmp_path):
+def test_a_browser_with_the_newest_version_gets_an_empty_answer(tmp_path):
     sample(tmp_path / "a")
     board = answers.Board(tmp_path)
     for path in (["runs.json"], ["run", "a"], ["run", "a", "logs", "rank-0.log"]):
@@ -130,8 +130,8 @@ def test_a_browser_that_has_the_newest_gets_nothing(tmp_path):
         assert board.answer(path, {"have": ["x"]}, time.time()).body == first.body
 
 
-def test_the_page_of_a_run_is_the_frozen_page_with_what_keeps_it_new(tmp_path):
-    """Both have the same sections and words; only the live one may ask the board."""
+def test_the_live_page_of_a_run_is_the_frozen_page_that_may_ask_the_board(tmp_path):
+    """The live page and the frozen page have the same sections and words; only the live page may ask the board."""
     sample(tmp_path / "a")
     live = answers.Board(tmp_path).answer(["run", "a"], {}, time.time())
     frozen = answers.run.build(tmp_path / "a")
@@ -163,7 +163,7 @@ WAYS = {
 }
 
 
-def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(tmp_path):
+def test_each_ranks_log_can_be_chosen_although_the_list_of_files_is_cut(tmp_path):
     sample(tmp_path / "a")
     for rank in range(250):
         (tmp_path / f"a/logs/rank-{rank}.log").write_text("hello\n")
@@ -176,8 +176,8 @@ def test_the_log_of_each_rank_can_be_chosen_where_the_list_of_files_ends_before(
 @pytest.mark.long
 @pytest.mark.parametrize("first", WAYS.values(), ids=WAYS)
 @pytest.mark.parametrize("then", WAYS.values(), ids=WAYS)
-def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path, first, then):
-    """Whatever becomes of the files: they grow, or others stand in their place."""
+def test_a_page_that_reads_only_new_lines_equals_the_page_that_reads_everything(tmp_path, first, then):
+    """This holds however the files change: they grow, or other files replace them."""
     run, lines = going_on(tmp_path / "a"), [{"node": "n", "t": NOW + t, "cpu_percent": 9.0} for t in range(4)]
     (run / "telemetry").mkdir()
     write_lines(run / "telemetry/n.jsonl", lines)
@@ -193,7 +193,7 @@ def test_a_page_that_reads_only_what_is_new_is_the_page_that_reads_all(tmp_path,
         assert page.build(run, reader=reader) == page.build(run, reader=RunReader(run, 1 << 20))
 
 
-def test_what_a_page_has_read_is_not_read_again(tmp_path):
+def test_a_page_does_not_read_lines_again(tmp_path):
     run = going_on(tmp_path / "a")
     reader = RunReader(run, 1 << 20)
     page.build(run, reader=reader)
@@ -209,10 +209,8 @@ def test_what_a_page_has_read_is_not_read_again(tmp_path):
     ("opens", "terminal", "screen", "opened"),
     [(True, True, ":0", 1), (False, True, ":0", 0), (True, False, ":0", 0), (True, True, "", 0)],
 )
-def test_it_opens_a_browser_only_where_there_is_a_screen(
-    tmp_path, monkeypatch, capsys, opens, terminal, screen, opened
-):
-    """A terminal of another machine would be taken by a text browser, and a pipe waits for the address alone."""
+def test_the_board_opens_a_browser_only_on_a_screen(tmp_path, monkeypatch, capsys, opens, terminal, screen, opened):
+    """A text browser would take over another machine's terminal; the reader of a pipe waits only for the address."""
     seen = []
     for name in ("WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
@@ -227,8 +225,8 @@ def test_it_opens_a_browser_only_where_there_is_a_screen(
     assert capsys.readouterr().out.startswith("http://127.0.0.1:")
 
 
-def test_a_look_without_time_goes_on_with_the_next(tmp_path, monkeypatch):
-    """The newest runs come first, and the list says how many are still to be read."""
+def test_a_look_that_runs_out_of_time_is_continued_by_the_next(tmp_path, monkeypatch):
+    """The board reads the newest runs first, and its list says how many are still unread."""
     for number in range(6):
         sample(tmp_path / f"run-{number}")
     board = answers.Board(tmp_path)
@@ -242,8 +240,8 @@ def test_a_look_without_time_goes_on_with_the_next(tmp_path, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_very_large_run_has_a_page_at_once_and_all_of_it_with_the_next_look(tmp_path, monkeypatch):
-    """The first page reads no long file as a whole, and says so; events of ranks between steps come with the second."""
+def test_a_very_large_run_has_a_page_immediately_and_a_complete_one_next(tmp_path, monkeypatch):
+    """The first page reads no long file completely, and says so; the second also has ranks' events between steps."""
     run = going_on(tmp_path / "a")
     rows = [event(0, s, step=s, **STEP) for s in range(1, 20_001)]
     write_lines(run / "ranks/rank-0.jsonl", [*rows[:10_000], event(0, 5.0, kind="unseen", what="loss", message="odd")])
@@ -259,7 +257,7 @@ def test_a_very_large_run_has_a_page_at_once_and_all_of_it_with_the_next_look(tm
     assert b"still being read" not in second.body
 
 
-def test_a_long_file_is_sampled_at_even_distances_without_what_lies_between(tmp_path):
+def test_a_long_file_is_sampled_evenly_without_reading_what_lies_between(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"".join(b'{"step": %d}\n' % step for step in range(100_000)) + b'{"torn')
     steps = [json.loads(line)["step"] for line in own_files.sample(tmp_path, "a.jsonl", 100, 1 << 16)]

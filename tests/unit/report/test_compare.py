@@ -1,4 +1,4 @@
-"""Two runs beside each other: what differs, their numbers and curves."""
+"""Two runs side by side: what differs, their numbers and curves."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from tests.unit.report.test_script_page import RECORD, START, plain_run, watched
 
 
 def differing(compared):
-    """What differs, by group and name."""
+    """The differing values, by group and name."""
     return {(group, row.name): tuple(row.values) for group, rows in compared.differences for row in rows}
 
 
 def numbers(compared):
-    """The numbers of both runs."""
+    """The numbers of both runs, by name."""
     return {row.name: tuple(row.values) for row in compared.numbers}
 
 
@@ -50,14 +50,14 @@ def test_two_runs_of_a_script_differ_in_code_script_and_hosts(tmp_path):
     assert compared.curves[0].runs[1] == []
 
 
-def test_the_text_has_a_line_for_each(tmp_path):
+def test_the_text_has_a_line_for_each_curve_and_difference(tmp_path):
     lines = compare.lines(compare.compare([watched_run(tmp_path / "a"), watched_run(tmp_path / "b")]))
     assert lines[0].split() == ["a", "b"]
     assert any(line.startswith("loss        a   0.100 ") for line in lines)
     assert any("nothing differs" in line for line in lines)
 
 
-def test_text_of_the_runs_stays_text(tmp_path):
+def test_control_characters_in_a_runs_text_are_escaped(tmp_path):
     first, second = plain_run(tmp_path / "a"), plain_run(tmp_path / "b")
     odd = HOSTILE + "\x1b[2J\n"
     write(second / "record.json", {**RECORD, "arguments": [odd], "nodes": [odd]})

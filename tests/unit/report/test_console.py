@@ -1,4 +1,4 @@
-"""What a command says, where: data on standard output, narration on standard error, node text as text."""
+"""Where a command prints: data on standard output, messages on standard error, and a node's text as plain text."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_the_view_shows_nodes_loss_throughput_time_left_and_checkpoint() -> None
     assert story.endswith("training digits: 1,437 samples")
 
 
-def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
+def test_a_narrow_terminal_gets_one_line_of_whole_cells_for_each_node() -> None:
     for width, last in ((100, "25 %"), (70, "25 %"), (50, "4 %"), (36, "240/600")):
         _, _, master, worker, *_ = rendered(training(), width)
         for row, name in ((master, "master"), (worker, "worker-1")):
@@ -94,7 +94,7 @@ def test_a_narrow_terminal_gets_whole_cells_in_one_line_for_each_node() -> None:
             assert row.endswith(last), width
 
 
-def test_a_rank_whose_own_work_takes_longer_is_marked_and_one_that_tells_nothing() -> None:
+def test_a_slow_rank_and_a_silent_rank_are_marked() -> None:
     state = training()
     times = {"step_ms": 90.0, "data_ms": 80.0, "compute_ms": 8.5, "wait_ms": 0.0}
     state.apply({"kind": "step", "t": 5.0, "rank": 1, "node": "worker-1", "step": 260, **times})
@@ -110,8 +110,8 @@ def test_a_rank_whose_own_work_takes_longer_is_marked_and_one_that_tells_nothing
     assert lines.bar(alone, 80) == ""
 
 
-def test_of_more_nodes_than_a_terminal_has_lines_those_are_shown_that_are_slow_silent_or_lost() -> None:
-    """Rank 1,002 of 2,048 held up all, and the view had a line for each of the first 29 hosts, where all was well."""
+def test_if_not_all_nodes_fit_the_slow_silent_and_lost_ones_are_shown() -> None:
+    """Earlier, rank 1,002 of 2,048 delayed all, but the view had lines only for the first 29 hosts, all healthy."""
     names = tuple(f"gpu-{number:03d}" for number in range(256))
     state = State(names, script=True)
     for rank in range(2048):
@@ -129,7 +129,7 @@ def test_of_more_nodes_than_a_terminal_has_lines_those_are_shown_that_are_slow_s
     assert len(shown) == 24 - 11
 
 
-def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> None:
+def test_a_killed_node_is_not_taken_to_have_written_nothing() -> None:
     state = State(("a", "b"), script=True)
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
     state.nodes.remains["b"] = {"files": 0, "bytes": 0}
@@ -144,7 +144,7 @@ def test_a_node_that_was_killed_has_not_said_that_its_script_wrote_nothing() -> 
     assert lines.left_line(state, "runs/x", "muster fetch").endswith("; it wrote no files into its folder or its home")
 
 
-def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
+def test_the_last_line_says_which_downloads_stay_and_how_to_fetch_them() -> None:
     state = State(("a", "b"), script=True)
     place = "home/.cache/huggingface"
     for node, files in (("a", 1), ("b", 0)):
@@ -155,7 +155,7 @@ def test_the_last_line_says_which_downloads_stay_and_what_brings_them() -> None:
     assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
 
 
-def test_a_story_says_what_lies_where_nothing_is_kept() -> None:
+def test_the_story_reports_files_written_where_nothing_is_kept() -> None:
     for path, told in (
         ("/data/a b/best.pt", "goes with the container; `--keep '/data/a b'` keeps it"),
         ("/muster/cache/torch/best.pt", "among the downloads of all runs"),
@@ -186,14 +186,14 @@ def test_the_view_fits_a_small_terminal() -> None:
 
 
 @pytest.mark.parametrize("width", [98, 110, 140])
-def test_the_loss_line_gives_way_before_it_is_cut(width: int) -> None:
+def test_the_loss_curve_shrinks_before_its_line_is_cut(width: int) -> None:
     metrics = rendered(training(), width=width)[6]
     assert metrics.endswith("(3.2 ms pause)")
     assert 6 <= sum(letter in "▁▂▃▄▅▆▇█" for letter in metrics) <= 24
 
 
 @pytest.mark.parametrize(("loss", "shown"), [(1.7e308, "1.70e+308"), (1e30, "1.00e+30"), (123456.0, "123,456")])
-def test_a_loss_that_grows_beyond_all_bounds_is_short_in_the_view_and_ends_nothing(loss: float, shown: str) -> None:
+def test_a_huge_loss_is_shown_in_few_letters(loss: float, shown: str) -> None:
     state = training()
     for step in range(601, 700):
         state.apply({"kind": "metrics", "t": 3.0, "step": step, "loss": loss})
@@ -207,7 +207,7 @@ def test_text_from_a_node_is_never_markup() -> None:
     assert any("[/data] is full [red]:rocket:[node-1]" in line for line in rendered(state))
 
 
-def test_off_a_terminal_the_story_comes_as_plain_lines_on_standard_error() -> None:
+def test_without_a_terminal_the_story_is_plain_lines_on_standard_error() -> None:
     report, out, err = reporter()
     state = State(NAMES)
     with report.following(state, "digits", WHY) as tell:
@@ -221,7 +221,7 @@ def test_off_a_terminal_the_story_comes_as_plain_lines_on_standard_error() -> No
     assert text(out) == ""
 
 
-def test_off_a_terminal_the_last_line_of_numbers_has_what_came_last() -> None:
+def test_without_a_terminal_the_last_line_of_numbers_has_the_newest_values() -> None:
     report, _, err = reporter()
     state = State(NAMES, script=True)
     with report.following(state, "train.py", WHY) as tell:
@@ -236,7 +236,7 @@ def test_off_a_terminal_the_last_line_of_numbers_has_what_came_last() -> None:
 
 
 def uneven() -> State:
-    """Rank 0 has made twelve steps, rank 1 has no batches for more than eight."""
+    """A state in which rank 0 has made twelve steps, and rank 1 has batches for only eight."""
     state = State(NAMES[:2], script=True)
     for rank, step in ((0, 12), (1, 8)):
         state.apply({"kind": "step", "t": 1.0, "rank": rank, "node": NAMES[rank], "step": step})
@@ -244,7 +244,7 @@ def uneven() -> State:
     return state
 
 
-def test_a_loss_beyond_the_slowest_rank_says_of_which_step_it_is() -> None:
+def test_a_loss_beyond_the_slowest_rank_is_shown_with_its_step() -> None:
     report, out, err = reporter()
     state = uneven()
     with report.following(state, "train.py", WHY):
@@ -268,7 +268,7 @@ def test_the_result_is_data_and_names_the_page() -> None:
 
 
 @pytest.mark.parametrize("verdict", ["failed", "refused"])
-def test_a_run_that_failed_says_why_and_what_to_do(verdict: str) -> None:
+def test_a_failed_run_says_why_and_what_to_do(verdict: str) -> None:
     report, out, err = reporter()
     result = Result(verdict, "worker-2 (rank 2) was killed by SIGKILL at step 240", "do this")
     report.result(result, State(NAMES), {"seconds": 3.0}, "runs/x/report.html", "runs/x")
@@ -276,7 +276,7 @@ def test_a_run_that_failed_says_why_and_what_to_do(verdict: str) -> None:
     assert text(out).startswith(f"{verdict}  before the first step   3.0 s   runs/x/report.html")
 
 
-def test_of_a_script_that_failed_no_step_is_told_for_it_says_none() -> None:
+def test_the_result_of_a_failed_script_without_steps_names_no_step() -> None:
     report, out, _ = reporter()
     state = State(NAMES, script=True)
     report.result(Result("failed", "train.py ended with code 3"), state, {"seconds": 3.0}, "r.html", "runs/x")
@@ -290,7 +290,7 @@ def test_a_fault_names_its_place_when_its_words_do_not() -> None:
     assert text(err).startswith("error: worker-2 (rank 2): the disk is full")
 
 
-def test_a_stopped_run_says_where_it_stands_and_how_to_go_on() -> None:
+def test_a_stopped_run_says_at_which_step_and_how_to_resume() -> None:
     report, out, err = reporter()
     result = Result(
         "stopped", "stopped at step 240, checkpoint: runs/x/checkpoints/step-00000240", "`muster up --resume x`"
@@ -336,7 +336,7 @@ def test_json_has_the_lines_that_a_person_is_shown_with_their_cause_and_culprit(
     ]
 
 
-def test_a_reader_that_goes_away_silences_the_report_and_asks_for_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_goes_away_silences_the_report_and_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError
@@ -390,7 +390,7 @@ def test_time_left_reads_as_a_clock(seconds: float, shown: str) -> None:
     assert lines.clock(seconds) == shown
 
 
-def test_a_reader_of_a_pipe_that_leaves_takes_only_the_data_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_the_reader_of_a_pipe_leaves_messages_still_reach_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
@@ -403,7 +403,7 @@ def test_a_reader_of_a_pipe_that_leaves_takes_only_the_data_with_it(monkeypatch:
     assert "muster attach" in text(err)
 
 
-def test_a_question_stands_below_the_view_and_nothing_draws_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_question_appears_below_the_view_and_nothing_overwrites_it(monkeypatch: pytest.MonkeyPatch) -> None:
     report, _, err = reporter(terminal=True)
     shown: list[str] = []
 
@@ -436,7 +436,7 @@ def test_a_traceback_that_was_just_shown_is_not_printed_again(shown: bool) -> No
     assert lines.without_traceback("the node is lost", ["the node is lost"]) == "the node is lost"
 
 
-def test_a_narrow_table_leaves_out_what_is_empty_and_cuts_no_column_but_the_last() -> None:
+def test_a_narrow_table_drops_empty_columns_and_cuts_only_the_last() -> None:
     report, out, _ = reporter(terminal=True, width=86)
     head = ("host", "run", "state", "step", "rate", "GPU", "last line")
     run, line = "2026-11-30-0041-train-e455", "epoch 3: loss 0.25"
@@ -446,7 +446,7 @@ def test_a_narrow_table_leaves_out_what_is_empty_and_cuts_no_column_but_the_last
     assert all(row.endswith("step 1174  8.9 steps/s  epoch 3: loss…") for row in shown[1:])
 
 
-def test_the_last_view_shows_the_story_whole() -> None:
+def test_the_last_view_shows_the_story_uncut() -> None:
     report, _, err = reporter(terminal=True, width=60)
     state, words = training(), "the script starts over from the beginning: it loaded no checkpoint, which is read by"
     with report.following(state, "digits", WHY) as tell:
@@ -456,7 +456,7 @@ def test_the_last_view_shows_the_story_whole() -> None:
     assert words in " ".join(text(err).rpartition("muster   ")[2].split())
 
 
-def test_a_command_that_has_shown_nothing_yet_names_its_step_until_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_names_its_step_until_it_prints_something(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_OPENING_S", 0.01)
     report, _, err = reporter(terminal=True)
     step = "connecting"
@@ -473,7 +473,7 @@ def test_a_command_that_has_shown_nothing_yet_names_its_step_until_it_does(monke
     assert shown.count("\x1b[?25h") == shown.count("\x1b[?25l") == 1, "the cursor is there again"
 
 
-def test_a_command_names_no_step_in_a_pipe_and_asks_below_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_names_no_step_in_a_pipe_or_while_it_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_OPENING_S", 0.0)
     report, _, err = reporter()
     with report.opening(lambda: "connecting"):
@@ -498,7 +498,7 @@ def test_the_view_leaves_room_for_the_echo_of_ctrl_c() -> None:
     assert [line for line in shown if len(line) > 58] == []
 
 
-def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room() -> None:
+def test_a_grave_line_is_uncut_if_the_terminal_has_room() -> None:
     state = training()
     words = "rank 1 (worker-1) is stuck in train.py:48 for 25 s; rank 0 waits for it in all_reduce, train.py:60"
     state.story.tell(Happening(9.0, words, grave=True))
@@ -507,15 +507,15 @@ def test_a_grave_line_is_whole_while_the_run_lasts_where_the_terminal_has_room()
 
 
 def test_a_pipe_that_is_coloured_has_each_row_on_one_line(monkeypatch, capsys) -> None:
-    """FORCE_COLOR, which many a CI sets, made it a terminal of 80 columns: names were cut, the view drawn over."""
+    """FORCE_COLOR, set by many CI systems, made a pipe a terminal of 80 columns: names were cut, the view redrawn."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     Console().table(("run", "state"), [("r" * 200, "unfinished")])
     assert capsys.readouterr().out == f"{'r' * 200}   unfinished\n"
 
 
 @pytest.mark.parametrize(("kind", "draws"), [("xterm", True), ("dumb", False)])
-def test_a_terminal_that_moves_no_cursor_gets_plain_lines(monkeypatch, kind: str, draws: bool) -> None:
-    """The view of a run was empty there, in a shell of Emacs for one, until the run had ended."""
+def test_a_terminal_without_cursor_movement_gets_plain_lines(monkeypatch, kind: str, draws: bool) -> None:
+    """Earlier, the view stayed empty on such a terminal, for example in an Emacs shell, until the run had ended."""
     monkeypatch.setenv("TERM", kind)
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
@@ -528,14 +528,14 @@ def test_a_terminal_that_moves_no_cursor_gets_plain_lines(monkeypatch, kind: str
 
 @pytest.mark.parametrize(("state", "word"), [("lost", "lost"), ("exited", "ended"), ("running", "runs rank 0")])
 def test_the_row_of_a_node_that_is_gone_says_so(state: str, word: str) -> None:
-    """A lost node of a script whose steps nobody sees "runs rank 0", while the others trained on."""
+    """Earlier, the row of a lost node still said "runs rank 0" if no steps were seen, while the other nodes trained."""
     run = State(("a", "b"), script=True)
     run.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a"})
     run.apply({"kind": "node", "t": 2.0, "node": "a", "state": state})
     assert lines.node_word("a", run) == word
 
 
-def test_the_row_of_a_lost_node_has_no_steps_of_before() -> None:
+def test_the_row_of_a_lost_node_shows_no_old_steps() -> None:
     run = State(("a", "b"))
     for step in range(1, 4):
         run.apply({"kind": "step", "t": float(step), "rank": 1, "node": "b", "step": step, "ms": 10.0})
@@ -553,7 +553,7 @@ def test_a_person_at_a_dumb_terminal_is_asked(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_loss_that_is_no_number_is_json_for_any_reader() -> None:
-    """It was a bare NaN: jq, and every browser, refused the line."""
+    """Earlier it was a bare NaN, and jq and every browser refused the line."""
     report, out, _ = reporter(as_json=True)
     report.data({"kind": "metrics", "step": 3, "loss": float("nan"), "eval": {"best": float("inf"), "acc": 0.5}})
 

@@ -1,4 +1,4 @@
-"""Who else writes on the terminal of a view: a shell after Ctrl-Z, and `tee`, which shows what the ranks print."""
+"""Other writers on the terminal of a view: a shell after Ctrl-Z, and `tee`, which shows what the ranks print."""
 
 import os
 import pty
@@ -28,7 +28,7 @@ HIDE, SHOW, UP = "\x1b[?25l", "\x1b[?25h", "\x1b[1A"
 
 
 class Shell:
-    """bash on a terminal."""
+    """bash on a pseudo-terminal."""
 
     def __init__(self, folder: Path) -> None:
         self._above, below = pty.openpty()
@@ -45,7 +45,7 @@ class Shell:
         os.write(self._above, keys.encode())
 
     def until(self, words: str, within_s: float = 30) -> str:
-        """What has come since something was typed, once it has these words."""
+        """The output since the last typed keys, as soon as it contains these words."""
         end = time.monotonic() + within_s
         while words not in self.screen and time.monotonic() < end:
             if select.select([self._above], [], [], 0.2)[0]:
@@ -67,7 +67,7 @@ def test_ctrl_z_leaves_the_terminal_to_the_shell_and_fg_draws_below_what_was_typ
         shell.type(f"PYTHONPATH={shlex.quote(str(home))} {shlex.quote(sys.executable)} program.py\n")
         shell.until("starting")
         shell.type("")
-        shell.until("starting")  # the view is drawn again and again
+        shell.until("starting")  # the view is drawn repeatedly
         shell.type("\x1a")
         stopped = shell.until("Stopped")
         assert stopped.rindex(SHOW) > stopped.rfind(HIDE)
@@ -96,8 +96,8 @@ with Console().following(State(("master",), script=True), "train.py", "") as tel
 
 @pytest.mark.long
 @pytest.mark.parametrize("where", ["| tee log; echo o''ver", "& wait; echo o''ver"])
-def test_a_run_beside_another_writer_draws_over_nothing(tmp_path, where):
-    """`muster up train.py | tee log`: each line of the script vanished below the next picture of the view."""
+def test_a_run_next_to_another_writer_overwrites_nothing(tmp_path, where):
+    """With `muster up train.py | tee log`, each line of the script once vanished below the next drawing of the view."""
     (tmp_path / "program.py").write_text(PRINTS)
     shell = Shell(tmp_path)
     try:

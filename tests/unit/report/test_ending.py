@@ -1,4 +1,4 @@
-"""The last hint of a failed run: what brings the file that a rank missed, or why another host has it."""
+"""The last hint of a failed run, such as how to bring a file that a rank missed, or why only another host has it."""
 
 import io
 import json
@@ -23,7 +23,7 @@ HERE = frozenset[str]()
 
 @pytest.fixture
 def folder(tmp_path):
-    """A project that has trained here before: its logs/ and data/ stay here."""
+    """A project that was trained on this machine before; its ignored folders logs/ and data/ are not sent."""
     for path in ("train.py", "data/train.txt", "logs/train/epoch_004.ckpt"):
         (tmp_path / "project" / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / "project" / path).write_text("x")
@@ -44,12 +44,12 @@ def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", ca
     return record.read_json(run_dir / "outcome.json")["hint"]
 
 
-def test_a_file_that_rank_0_wrote_is_on_its_host_alone_and_the_hint_names_it_and_what_helps(folder):
+def test_the_hint_says_that_only_the_host_of_rank_0_has_the_file_and_what_helps(folder):
     text = hint(folder, MISSES, there={"a": frozenset({CHECKPOINT}), "b": HERE})
     assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder while a run lasts")
     assert "--mount" in text
     assert "rank 0 alone" in text
-    assert text.endswith(RESUME)  # the next start brings it to every host
+    assert text.endswith(RESUME)  # the next start copies the file to every host
 
 
 @pytest.mark.parametrize(
@@ -61,20 +61,20 @@ def test_a_file_that_rank_0_wrote_is_on_its_host_alone_and_the_hint_names_it_and
     ],
     ids=["nobody has it", "both have it", "one host"],
 )
-def test_a_file_that_no_other_host_has_is_not_said_to_be_elsewhere(folder, names, there):
+def test_a_file_that_no_other_host_has_is_not_reported_as_elsewhere(folder, names, there):
     assert "share no folder" not in hint(folder, MISSES, names, there)
 
 
-def test_what_stayed_here_and_no_host_has_is_to_be_sent(folder):
+def test_for_a_file_that_was_not_sent_the_hint_includes_its_folder(folder):
     assert "--include data" in hint(folder, "FileNotFoundError: 'data/train.txt'", there={"a": HERE, "b": HERE})
 
 
-def test_what_rank_0_prepared_is_elsewhere_even_if_a_file_of_its_name_stayed_here(folder):
+def test_a_file_of_rank_0_is_elsewhere_even_if_one_of_its_name_was_not_sent(folder):
     there = {"a": frozenset({"work/data/train.txt"}), "b": HERE}
     assert hint(folder, "FileNotFoundError: 'data/train.txt'", there=there).startswith("a has data/train.txt")
 
 
-def test_on_this_machine_the_run_s_own_folder_says_what_is_missing(folder):
+def test_on_this_machine_the_runs_own_folder_shows_what_is_missing(folder):
     words = "OSError: data/train.txt is not a local folder"
     assert "--include data" in hint(folder, words, ("master",), fetch="")
 
@@ -101,7 +101,7 @@ def test_if_nobody_knows_who_failed_a_host_that_lacks_the_file_is_named():
     assert ending.known_elsewhere(MISSES, RUN, "", {"a": frozenset({CHECKPOINT}), "b": HERE}).startswith("a has")
 
 
-def test_an_end_for_which_the_disk_has_no_room_is_shown_all_the_same(tmp_path, monkeypatch):
+def test_an_end_that_cannot_be_stored_on_a_full_disk_is_still_shown(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
@@ -114,7 +114,7 @@ def test_an_end_for_which_the_disk_has_no_room_is_shown_all_the_same(tmp_path, m
     assert "report.html: cannot be written: No space left on device; then: muster report" in shown
 
 
-def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
+def test_an_end_that_is_shown_again_names_the_rank_too(tmp_path):
     shown = io.StringIO()
     outcome = {"verdict": "failed", "message": "train.py ended with code 1", "node": "rack-3", "rank": 2, "step": 51}
     console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
@@ -131,7 +131,7 @@ def test_an_end_that_is_shown_again_has_the_rank_too(tmp_path):
         {"samples_per_s": "x", "values": {"accuracy": float("nan"), "loss": "x"}, "rank": [], "message": {}},
     ],
 )
-def test_odd_fields_of_an_end_that_a_script_wrote_are_left_out(tmp_path, odd):
+def test_malformed_fields_of_an_outcome_that_a_script_wrote_are_left_out(tmp_path, odd):
     shown = io.StringIO()
     record.write_json(tmp_path / "outcome.json", {"verdict": "done", **odd})
     console = Console(out=RichConsole(file=shown, theme=THEME), err=RichConsole(file=shown, theme=THEME))
@@ -153,7 +153,7 @@ LACKS = "ended with code 1: ImportError: {}: cannot open shared object file: No 
         ("libtcmalloc_minimal.so.4", "libtcmalloc-minimal4"),
     ],
 )
-def test_a_library_that_the_image_lacks_is_installed_by_the_dockerfile_that_the_hint_writes(folder, library, package):
+def test_a_library_missing_in_the_image_is_installed_by_the_dockerfile_in_the_hint(folder, library, package):
     text = hint(folder, LACKS.format(library))
     write, _, option = text[text.index("printf ") :].partition("; then: ")
     subprocess.run(["bash", "-c", write], cwd=folder, check=True, timeout=60)
@@ -170,13 +170,13 @@ def test_a_library_that_the_image_lacks_is_installed_by_the_dockerfile_that_the_
         ("--dockerfile docker/Dockerfile", "in docker/Dockerfile: RUN"),
     ],
 )
-def test_a_library_goes_into_the_image_that_was_named(folder, options, words):
+def test_a_missing_library_is_added_to_the_image_that_the_user_named(folder, options, words):
     (folder.parent / RUN).mkdir()
     record.write_record(folder.parent / RUN, {"id": RUN, "backend": "hosts", "again": options})
     assert words in hint(folder, LACKS.format("libxcb.so.1"))
 
 
-def test_a_library_that_this_machine_lacks_is_installed_here(folder):
+def test_a_library_missing_on_this_machine_is_installed_on_it(folder):
     (folder.parent / RUN).mkdir()
     record.write_record(folder.parent / RUN, {"id": RUN, "backend": "processes"})
     text = hint(folder, LACKS.format("libxcb.so.1"), fetch="")
@@ -184,7 +184,7 @@ def test_a_library_that_this_machine_lacks_is_installed_here(folder):
     assert "docker" not in text.lower()
 
 
-def test_a_library_of_torch_or_of_cuda_is_in_no_package_of_the_system(folder):
+def test_a_missing_cuda_library_gets_no_apt_get_hint(folder):
     assert "apt-get" not in hint(folder, LACKS.format("libcudart.so.11.0"))
 
 
@@ -207,20 +207,20 @@ def test_a_script_for_another_python_is_told_which_one_it_had(folder):
         "OSError: We couldn't connect to 'https://huggingface.co' to load the files",
     ],
 )
-def test_a_download_that_a_host_cannot_reach_is_called_so_and_what_lies_here_is_named(folder, words):
+def test_a_download_that_a_host_cannot_reach_is_reported_and_local_data_is_named(folder, words):
     text = hint(folder, f"train.py ended with 1: {words}")
     assert text.startswith("its host cannot reach that address")
     assert "--include data --include logs" in text
     assert text.endswith(RESUME)
 
 
-def test_a_download_without_data_here_is_to_be_made_here_once(folder):
+def test_if_there_is_no_local_data_the_hint_is_to_download_it_here_once(folder):
     (folder / ".gitignore").unlink()
     text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
     assert "download it here once" in text
 
 
-def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder):
+def test_for_a_port_in_use_the_hint_is_to_take_master_port(folder):
     busy = "failed to listen on any local network address. port: 58472, useIpv6: false, code: -98, name: EADDRINUSE"
     text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
     assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
@@ -228,7 +228,7 @@ def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder)
 
 
 @pytest.mark.parametrize(("ranks", "bare", "told"), [(1, False, True), (2, False, False), (1, True, False)])
-def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_hand(folder, ranks, bare, told):
+def test_a_script_that_wants_a_gpu_per_rank_is_to_be_started_as_plain_python(folder, ranks, bare, told):
     (folder.parent / RUN).mkdir()
     record.write_record(folder.parent / RUN, {"id": RUN, "nodes": ["a"], "bare": bare})
     words = "train.py ended with code 1: AssertionError: insufficient CUDA devices for DDP command"
@@ -266,17 +266,17 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
             "a rank has no terminal",
         ),
         ("OSError: [Errno 25] Inappropriate ioctl for device", "os.get_terminal_size()", "a rank has no terminal"),
-        ("KeyError: 'COLUMNS'", "OSError: [Errno 25] Inappropriate ioctl for device", RESUME),  # it was caught
+        ("KeyError: 'COLUMNS'", "OSError: [Errno 25] Inappropriate ioctl for device", RESUME),  # a caught OSError
     ],
 )
-def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, error, line, says):
+def test_an_exception_with_too_little_text_is_explained_in_the_hint(folder, error, line, says):
     text = hint(folder, f"train.py ended with code 1: {error}\n    [rank1]:     {line}\n    [rank1]: {error}", ranks=2)
     assert text.startswith(says)
     assert text.endswith(RESUME)
 
 
 @pytest.mark.parametrize("said", ["run.sh: line 14: accelerate: command not found", "sh: 1: accelerate: not found"])
-def test_a_program_that_a_shell_script_misses_is_named_with_what_brings_it(folder, said):
+def test_a_program_missing_in_a_shell_script_is_named_with_how_to_install_it(folder, said):
     words = f"bash ended with code 127 without an exception\n    {said}"
     assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no accelerate: put its package")
     (folder / "requirements.txt").write_text("torch\naccelerate==0.28.0\n")
@@ -287,7 +287,7 @@ def test_a_program_that_a_shell_script_misses_is_named_with_what_brings_it(folde
 @pytest.mark.parametrize(("fetch", "logs"), [
     ("", f"muster logs --run {RUN}"), (f"muster fetch --hosts a,b --run {RUN}", f"muster logs --hosts a,b --run {RUN}"),
 ])  # fmt: skip
-def test_the_log_of_the_rank_that_failed_is_told_by_a_command_that_can_be_typed(folder, monkeypatch, fetch, logs):
+def test_the_hint_names_a_command_that_shows_the_failed_ranks_log(folder, monkeypatch, fetch, logs):
     monkeypatch.setattr(f"{__name__}.RESUME", "logs/rank-1.log has all that it printed")
     assert hint(folder, "train.py ended with code 1: ValueError: x", fetch=fetch).endswith(
         f"{logs} --rank 1 shows all that it printed"
@@ -295,13 +295,13 @@ def test_the_log_of_the_rank_that_failed_is_told_by_a_command_that_can_be_typed(
 
 
 @pytest.mark.parametrize(("word", "ours"), [("--hosts", True), ("-H", True), ("--lr", False)])
-def test_an_option_of_ours_behind_the_script_is_told_where_it_belongs(folder, word, ours):
+def test_for_a_muster_option_after_the_script_the_hint_says_where_it_belongs(folder, word, ours):
     text = hint(folder, f"train.py ended with code 2: train.py: error: unrecognized arguments: {word} a")
     assert text.startswith(f"if {word} is for Muster, it comes before the script") == ours
 
 
 @pytest.mark.parametrize(("options", "needs"), [("--requirements lists/gpu.txt", "lists/gpu.txt"), ("", "uv.lock")])
-def test_a_package_is_to_be_added_to_the_file_that_the_run_installed(folder, options, needs):
+def test_a_missing_package_is_to_be_added_to_the_file_that_the_run_installed(folder, options, needs):
     for path in ("uv.lock", "lists/gpu.txt"):
         (folder / path).parent.mkdir(exist_ok=True)
         (folder / path).write_text("")
@@ -311,7 +311,7 @@ def test_a_package_is_to_be_added_to_the_file_that_the_run_installed(folder, opt
     assert text.endswith(needs if options else "pyproject.toml, and run uv lock")
 
 
-def test_a_project_file_that_is_no_toml_takes_no_run_its_end(folder):
-    """Of a template, say; the run had --requirements no."""
+def test_a_malformed_pyproject_does_not_break_the_end_of_a_run(folder):
+    """The file may be a template, for example; the run had --requirements no."""
     (folder / "pyproject.toml").write_text("[project]\nname = {{name}}\n")
     assert "einops" in hint(folder, "ModuleNotFoundError: No module named 'einops'")

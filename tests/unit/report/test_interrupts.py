@@ -1,4 +1,4 @@
-"""Ctrl-C while a run on hosts is followed: it leaves the run, and stops it only after a clear yes."""
+"""Ctrl-C while a command follows a run on hosts: it leaves the run, and stops it only after a clear yes."""
 
 import os
 import signal
@@ -11,7 +11,7 @@ from deploy.report.interrupts import Detached, Interrupts
 
 
 class Terminal:
-    """A console with a person at it, who answers as `answers` says."""
+    """A console with a user who gives these answers."""
 
     gone = False
 
@@ -38,7 +38,7 @@ class Terminal:
 
 @pytest.fixture
 def followed():
-    """Interrupts of a command that follows a run on hosts, by the console it has."""
+    """Returns a function: the Interrupts of a command that follows a run on hosts with this console."""
     entered = []
 
     def enter(console):
@@ -57,7 +57,7 @@ def ctrl_c(number=signal.SIGINT):
     os.kill(os.getpid(), number)
 
 
-def test_without_a_terminal_it_leaves_at_once_and_says_how_to_come_back(followed):
+def test_without_a_terminal_ctrl_c_leaves_immediately_and_says_how_to_come_back(followed):
     console = Terminal(asks=False)
     interrupts = followed(console)
     assert interrupts.requests() == 0
@@ -68,7 +68,7 @@ def test_without_a_terminal_it_leaves_at_once_and_says_how_to_come_back(followed
     assert "muster stop --run r" in console.lines[0]
 
 
-def test_on_a_terminal_it_waits_for_a_second_one_and_then_leaves(followed, monkeypatch):
+def test_on_a_terminal_ctrl_c_waits_for_a_second_one_and_then_leaves(followed, monkeypatch):
     interrupts = followed(console := Terminal())
     ctrl_c()
     assert interrupts.requests() == 0
@@ -82,7 +82,7 @@ def test_on_a_terminal_it_waits_for_a_second_one_and_then_leaves(followed, monke
     assert "muster attach --run r" in console.lines[1]
 
 
-def test_a_second_one_asks_and_only_a_yes_stops_the_run(followed):
+def test_a_second_ctrl_c_asks_and_only_a_yes_stops_the_run(followed):
     interrupts = followed(console := Terminal(answers=[True]))
     ctrl_c()
     assert interrupts.requests() == 0
@@ -90,7 +90,7 @@ def test_a_second_one_asks_and_only_a_yes_stops_the_run(followed):
     assert interrupts.requests() == 1
     assert console.asked == 1
     ctrl_c()
-    assert interrupts.requests() == 2  # it kills now, as it says
+    assert interrupts.requests() == 2  # it kills the run now, as it announced
 
 
 @pytest.mark.parametrize("answer", [False, "ctrl-c"])
@@ -104,7 +104,7 @@ def test_a_no_and_another_ctrl_c_leave_the_run(followed, answer):
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_of_the_system_leaves_the_run_at_once(followed, number):
+def test_sigterm_and_sighup_leave_the_run_immediately(followed, number):
     interrupts = followed(Terminal())
     ctrl_c(number)
     with pytest.raises(Detached):
@@ -112,8 +112,8 @@ def test_a_signal_of_the_system_leaves_the_run_at_once(followed, number):
 
 
 @pytest.mark.parametrize("detaches", [True, False])
-def test_below_nohup_the_end_of_the_terminal_ends_nothing(detaches):
-    """It was taken for a request to stop: `nohup muster up train.py &` ended when its user logged out."""
+def test_with_nohup_the_end_of_the_terminal_is_ignored(detaches):
+    """Earlier, `nohup muster up train.py &` took SIGHUP for a request to stop, and ended when its user logged out."""
     console, before = Terminal(asks=False), signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with Interrupts(console, detaches=detaches) as interrupts:

@@ -1,4 +1,4 @@
-"""What the machines did, on the page and in the live view; hostile lines are left out."""
+"""The machines' telemetry on the page and in the live view; malformed lines are left out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GB = 10**9
 
 
 def gpu(index, **more):
-    """One GPU of a line."""
+    """One GPU entry of a telemetry line."""
     return {"index": index, "name": "Fake GPU", "use_percent": 90.0, "memory_bytes": 61 * GB, "throttled": [], **more}
 
 
@@ -31,7 +31,7 @@ def line(t, **more):
 
 
 def state_of(*lines):
-    """A run that has read these lines."""
+    """The state of a run that has read these lines."""
     state = State(("master", "worker-1"), script=True)
     for each in lines:
         state.apply(events.of_telemetry(each, 0.0))
@@ -53,8 +53,8 @@ def test_a_node_has_its_charts_over_time(tmp_path):
     assert all(len(each["points"]) <= 240 for each in series)
 
 
-def test_gpus_that_do_nothing_are_news(tmp_path):
-    """The row of such a host showed its CPU, beside charts of GPUs at 0 %."""
+def test_idle_gpus_are_shown_in_the_row_of_their_host(tmp_path):
+    """Earlier, the row of such a host showed its CPU, next to charts of GPUs at 0 %."""
     plain_run(tmp_path)
     idle = [line(t, gpus=[gpu(0, use_percent=0.0)]) for t in range(0, 60, 5)]
     write_lines(tmp_path / "telemetry/master.jsonl", idle)
@@ -63,7 +63,7 @@ def test_gpus_that_do_nothing_are_news(tmp_path):
 
 @pytest.mark.long
 def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
-    """64 hosts are 64 rows, darker the busier; a page of theirs still opens fast, and nothing of a host is lost."""
+    """64 hosts have 64 rows, darker when busier; the page still opens fast, and has the charts of every host."""
     plain_run(tmp_path)
     for number in range(64):
         gpus = [gpu(0, use_percent=5.0 if t < 500 else 95.0) for t in range(0, 1000, 5)]
@@ -79,7 +79,7 @@ def test_each_of_many_hosts_has_a_row_of_cells_and_its_charts_below(tmp_path):
     assert len(run.build(tmp_path)) < 1_500_000
 
 
-def test_how_many_hosts_the_page_leaves_out_is_said(tmp_path):
+def test_the_page_says_how_many_hosts_it_leaves_out(tmp_path):
     plain_run(tmp_path)
     for number in range(machines.NODES + 3):
         lines = [{"t": START + t, "node": f"gpu-{number}", "cpu_percent": 1.0} for t in (1, 2)]
@@ -87,14 +87,14 @@ def test_how_many_hosts_the_page_leaves_out_is_said(tmp_path):
     assert "3 more nodes are in telemetry/" in Page(run.build(tmp_path)).text
 
 
-def test_a_host_that_says_nothing_for_a_while_has_a_gap(tmp_path):
+def test_a_host_that_is_silent_for_a_while_has_a_gap_in_its_row(tmp_path):
     cells = machines._heat([(0.0, 100.0), (0.05, None), (0.5, 1.0)], 10)
     assert dict(cells["paths"]) == {4: "M0 .5h1M1 .5h1", 0: "M5 .5h1M6 .5h1"}
     assert machines._heat([], 4)["paths"] == []
 
 
-def test_a_mean_is_over_the_time_and_not_over_the_lines_of_which_a_start_has_more(tmp_path):
-    """A third of a minute idle and slowed by heat, then two thirds at work; and a second start a day later."""
+def test_a_mean_is_taken_over_time_and_not_over_lines(tmp_path):
+    """A third of a minute idle and slowed by heat, then two thirds at work; and a second start one day later."""
     plain_run(tmp_path)
     early = [line(t, gpus=[gpu(0, use_percent=0.0, throttled=["heat"])]) for t in range(20)]
     late = [line(t, gpus=[gpu(0, use_percent=90.0)]) for t in (*range(20, 61, 5), 86_400, 86_401)]
@@ -130,7 +130,7 @@ def test_without_lines_there_is_no_section(tmp_path, lines):
         {"t": -1},
     ],
 )
-def test_an_odd_line_is_refused_and_left_out_of_the_page(tmp_path, odd):
+def test_a_malformed_line_is_refused_and_left_out_of_the_page(tmp_path, odd):
     with pytest.raises(BadAnswer):
         events.of_telemetry({**line(1), **odd}, 0.0)
     plain_run(tmp_path)
@@ -138,7 +138,7 @@ def test_an_odd_line_is_refused_and_left_out_of_the_page(tmp_path, odd):
     assert "The machines" not in Page(run.build(tmp_path)).text
 
 
-def test_words_of_a_node_stay_text(tmp_path):
+def test_a_nodes_text_is_escaped_on_the_page(tmp_path):
     hostile = HOSTILE[:-1][:60] + "\x1b[2J"
     plain_run(tmp_path)
     odd = {"gpus": [gpu(0, name=hostile, throttled=[hostile[:40]])], "gpu_unseen": hostile, "network": {"<b>": [1, 1]}}
@@ -151,7 +151,7 @@ def test_words_of_a_node_stay_text(tmp_path):
     assert "\x1b" not in source
 
 
-def test_new_lines_come_as_events_and_are_no_sign_of_life(tmp_path):
+def test_telemetry_lines_become_events_but_are_no_sign_of_life_of_a_rank(tmp_path):
     write_lines(tmp_path / "telemetry/master.jsonl", [line(1), {"bad": 1}])
     events = Follower(tmp_path, from_start=True).read()
     assert sorted(event["kind"] for event in events) == ["telemetry", "unread"]
@@ -176,7 +176,7 @@ def test_a_rank_cannot_pass_telemetry_off_as_an_event():
         ({"gpus": [{"index": 0, "use_percent": 96.0}]}, "gpu 96 %  3.0 GB"),
     ],
 )
-def test_the_live_view_has_one_short_cell_a_node(more, cell):
+def test_the_live_view_has_one_short_cell_for_each_node(more, cell):
     state = state_of(line(1, **more))
     assert text.machine_cell("master", state) == cell
     assert text.machine_cell("worker-1", state) == ""
@@ -185,7 +185,7 @@ def test_the_live_view_has_one_short_cell_a_node(more, cell):
 
 
 @pytest.mark.parametrize(("width", "visible"), [(120, True), (40, False)])
-def test_the_cell_is_there_where_the_view_has_room(width, visible):
+def test_the_view_shows_the_cell_only_if_it_has_room(width, visible):
     with open("/dev/null", "w") as nowhere:
         console = RichConsole(width=width, record=True, file=nowhere)
         state = state_of(line(1))
@@ -196,15 +196,15 @@ def test_the_cell_is_there_where_the_view_has_room(width, visible):
     assert "runs rank 1" in shown
 
 
-def test_a_gpu_that_is_slowed_by_heat_is_told_once_and_a_power_cap_is_not():
+def test_a_gpu_slowed_by_heat_is_reported_once_and_a_power_cap_is_not():
     slow = line(1, gpus=[gpu(3, throttled=["power cap", "heat"])])
     state = state_of(slow, slow, {**slow, "node": "stranger"})
     assert [happening.text for happening in state.story] == ["master: GPU 3 runs slower than it could: heat"]
     assert set(state.nodes.telemetry) == {"master"}
 
 
-def test_runs_of_one_line_each_are_compared(tmp_path):
-    """A run that ended after a second has one: `muster compare` ended with a traceback."""
+def test_runs_with_only_one_telemetry_line_are_compared(tmp_path):
+    """A run that ends after a second has one line: earlier, `muster compare` failed with a traceback then."""
     folders = [plain_run(tmp_path / name) for name in "ab"]
     for folder in folders:
         write_lines(folder / "telemetry/master.jsonl", [line(1.0, gpus=[gpu(0)])])

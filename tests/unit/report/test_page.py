@@ -1,4 +1,4 @@
-"""The report of a run: true numbers, nothing from outside, and a page for any state of the folder."""
+"""The report of a run: right numbers, nothing loaded from outside, and a page for any state of the folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "</script><script>alert('x')</script><img src=http://evil.test/a>\ud80
 
 
 class Page(HTMLParser):
-    """What a browser would make of the page: text by element, attributes, and scripts."""
+    """The page as a browser parses it: text by element, attributes, and scripts."""
 
     VOID = frozenset({"meta", "br", "link", "img", "input"})
 
@@ -91,7 +91,7 @@ ARGUMENTS = ["--recipe", "digits", "--steps", "600"]
 
 
 class Story:
-    """What three ranks and the trainer's metrics would have said of a run that one rank keeps waiting."""
+    """Writes the events of three ranks and the trainer's metrics, for a run that one slow rank delays."""
 
     def __init__(self, steps, every, checkpoint_every):
         self.steps, self.every, self.checkpoint_every = steps, every, checkpoint_every
@@ -133,7 +133,7 @@ class Story:
 
 
 def sample(folder, steps=600, every=5, checkpoint_every=100):
-    """The folder of a run on three nodes that was killed at step 340 and resumed at 300."""
+    """Make the folder of a run on three nodes that was killed at step 340 and resumed from step 300."""
     story = Story(steps, every, checkpoint_every)
     story.start(1.0, 0, 0)
     story.train(0, 340, 1.0)
@@ -155,7 +155,7 @@ def sample(folder, steps=600, every=5, checkpoint_every=100):
 
 
 def without_outcomes(folder, *nodes):
-    """The folder of a run that nobody followed to its end; these nodes' ranks have not said how it ended."""
+    """Remove the outcome that a follower writes, and the outcome events of these nodes' ranks."""
     (folder / "outcome.json").unlink()
     for node in nodes:
         path = folder / f"ranks/rank-{NODES.index(node)}.jsonl"
@@ -163,7 +163,7 @@ def without_outcomes(folder, *nodes):
 
 
 def recorded(folder):
-    """What this machine recorded, as far as the page is told."""
+    """This machine's record of the run, as the page gets it."""
     return json.loads((folder / "record.json").read_text())
 
 
@@ -201,16 +201,16 @@ def series_of(shown, name):
         ("Started", "2026-05-28 20:26:40 UTC"),
     ],
 )
-def test_the_head_tells_the_folders_values(shown, name, value):
+def test_the_head_shows_the_values_in_the_folder(shown, name, value):
     assert shown.pairs[name] == value
 
 
 @pytest.mark.parametrize("line", ['"torch": "2.13.0+cpu"', '"OMP_NUM_THREADS": "1"', '"checkpoint_every": 100'])
-def test_the_documents_are_shown_as_they_are(shown, line):
+def test_the_json_documents_are_shown_unchanged(shown, line):
     assert line in shown.text
 
 
-def test_verdict_and_the_command_to_do_it_again(shown):
+def test_the_page_shows_the_verdict_and_the_command_to_run_it_again(shown):
     assert "✓ Done" in shown.text
     assert shown.having(class_="verdict done")
     assert "Run again muster up --args='--recipe digits --steps 600' --workers 2 --backend processes" in shown.text
@@ -227,12 +227,12 @@ def test_verdict_and_the_command_to_do_it_again(shown):
         ({"cluster": "c.toml", "again": "--nproc 2", "arguments": []}, "muster deploy --cluster c.toml --nproc 2"),
     ],
 )
-def test_a_run_on_hosts_is_done_again_there(more, command):
+def test_the_command_repeats_a_run_on_its_hosts(more, command):
     record = {"backend": "hosts", "hosts": ["a", "u@b:2222"], "arguments": ["--steps", "600"], "script": False}
     assert head.again({**record, **more}) == command
 
 
-def test_charts_take_the_last_value_for_a_step(shown):
+def test_charts_use_the_last_value_of_a_step(shown):
     training = series_of(shown, "training")
     steps = [step for step, _ in training]
     assert steps == sorted(set(steps)) == list(range(5, 601, 5))
@@ -241,8 +241,8 @@ def test_charts_take_the_last_value_for_a_step(shown):
     assert series_of(shown, "accuracy")[-1] == [600, 98.89]
 
 
-def test_each_step_has_its_point_where_steps_count_tokens(tmp_path):
-    """Rounded to seven digits, three of them were one, in the table and in the CSV."""
+def test_each_step_has_its_own_point_even_if_steps_count_tokens(tmp_path):
+    """Rounded to seven digits, three of these steps became one, in the table and in the CSV."""
     sample(tmp_path)
     steps = [12_345_678_901, 12_345_678_902, 12_345_678_950]
     write_lines(tmp_path / "metrics.jsonl", [{"t": START, "step": step, "loss": 1.0} for step in steps])
@@ -256,13 +256,13 @@ def test_resume_is_marked_on_every_chart_over_the_run(shown):
     assert "all ranks restart (restart 1)" in shown.text
 
 
-def test_who_is_slow_is_named_with_the_reason(shown):
+def test_the_slow_rank_is_named_with_the_reason(shown):
     assert (
         "worker-2 (rank 2) is slow: it computes for 25 ms of each of its 600 steps, the others for 16 ms." in shown.text
     )
 
 
-def test_a_run_that_nobody_followed_has_the_story_that_a_follower_would_have_seen(shown):
+def test_a_run_without_a_follower_has_the_story_a_follower_would_have_seen(shown):
     times = [
         shown.text.index(words)
         for words in (
@@ -295,7 +295,7 @@ def test_nothing_comes_from_outside(shown, run_dir):
     assert "@import" not in run.build(run_dir)
 
 
-def test_text_from_a_node_stays_text(tmp_path):
+def test_a_nodes_text_is_escaped(tmp_path):
     sample(tmp_path)
     write(
         tmp_path / "record.json",
@@ -330,7 +330,7 @@ def test_text_from_a_node_stays_text(tmp_path):
     source.encode("utf-8")
 
 
-def test_torn_lines_are_said_and_the_rest_is_shown(tmp_path):
+def test_torn_lines_are_reported_and_the_rest_is_shown(tmp_path):
     sample(tmp_path)
     for name in ("metrics.jsonl", "ranks/rank-0.jsonl"):
         with (tmp_path / name).open("a") as file:
@@ -371,7 +371,7 @@ def test_rubbish_in_any_file_never_raises(tmp_path, rubbish):
 
 
 @pytest.mark.parametrize("sources", [True, [1], "x" * 9, {"a": {"b": "c"}}, {"a": {"b": -1}}])
-def test_an_odd_field_of_a_record_is_left_out(tmp_path, sources):
+def test_a_malformed_field_of_a_record_is_left_out(tmp_path, sources):
     sample(tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
     write(tmp_path / "record.json", {**record, "sources": sources, "starts": [[]], "arguments": 5, "nodes": {"a": 1}})
@@ -411,7 +411,7 @@ def test_failure_names_the_culprit_and_the_hint_even_without_the_control_side(tm
 
 @pytest.mark.long
 def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
-    """The time that the reading took was counted as that of what comes after it, and no event was looked at."""
+    """Earlier, reading used up the time of the steps after it, so that no event was looked at."""
 
     def read(follower, untimed=None, real=Follower.read):
         spent = time.thread_time() + 0.9
@@ -430,20 +430,20 @@ def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
     assert "events: reading all takes too much time" in Page(run.build(tmp_path)).text
 
 
-def test_an_event_that_no_record_takes_is_left_out_with_a_note(tmp_path, monkeypatch):
+def test_an_event_that_raises_is_left_out_with_a_note(tmp_path, monkeypatch):
     sample(tmp_path)
     monkeypatch.setattr(Ranks, "_on_plan", lambda ranks, event, t: event["nothing"])
     assert "an event `plan`: 2 lines cannot be read, left out" in Page(run.build(tmp_path)).text
 
 
-def test_an_event_without_a_rank_is_of_the_rank_of_its_file(tmp_path):
+def test_an_event_without_a_rank_belongs_to_the_rank_of_its_file(tmp_path):
     unseen = {"t": START, "kind": "unseen", "what": "loss", "message": "it prints none"}
     write_lines(tmp_path / "ranks/rank-3.jsonl", [unseen])
     assert "rank 3: it prints none" in Page(run.build(tmp_path)).text
 
 
 @pytest.mark.parametrize("name", ["metrics.jsonl", "ranks/rank-0.jsonl", "nodes/master.json"])
-def test_a_link_in_the_place_of_a_file_is_named_once(tmp_path, name):
+def test_a_symlink_in_place_of_a_file_is_reported_once(tmp_path, name):
     folder = sample(tmp_path / "a")
     (folder / name).rename(tmp_path / "elsewhere")
     (folder / name).symlink_to(tmp_path / "elsewhere")
@@ -454,14 +454,14 @@ def test_a_link_in_the_place_of_a_file_is_named_once(tmp_path, name):
 
 
 @pytest.mark.parametrize(("t", "state"), [(START + 18, "… Unfinished"), (START + 30, "✕ Failed"), (None, "✕ Failed")])
-def test_only_a_verdict_of_the_last_start_is_the_run_s(tmp_path, t, state):
-    """A run that goes on, started again after a failure, was called failed."""
+def test_only_a_verdict_of_the_last_start_counts(tmp_path, t, state):
+    """Earlier, a run that had been restarted after a failure and was still going was shown as failed."""
     without_outcomes(sample(tmp_path), "worker-1")
     write(tmp_path / "outcome/worker-2-0.json", {"verdict": "failed", "node": "worker-2"} | ({"t": t} if t else {}))
     assert state in Page(run.build(tmp_path)).text
 
 
-def test_the_verdict_among_a_rank_s_events_counts_where_no_file_came(tmp_path):
+def test_without_an_outcome_file_the_verdict_in_a_ranks_events_counts(tmp_path):
     sample(tmp_path)
     (tmp_path / "outcome.json").unlink()
     assert "✓ Done" in Page(run.build(tmp_path)).text
@@ -494,7 +494,7 @@ def story_of(*lines):
     return story
 
 
-def test_the_page_tells_the_lines_of_the_story_of_all_starts_as_they_were_told(tmp_path):
+def test_the_page_shows_the_recorded_story_lines_of_all_starts(tmp_path):
     sample(tmp_path)
     lost = "worker-1 (rank 1) was killed by SIGKILL at step 340"
     timeline.keep(
@@ -507,7 +507,7 @@ def test_the_page_tells_the_lines_of_the_story_of_all_starts_as_they_were_told(t
     assert [item["class"] for item in shown.having(class_="warn")] == ["warn"], "what no reader must miss is marked"
 
 
-def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
+def test_the_seconds_of_a_resumed_run_count_its_last_start(tmp_path):
     sample(tmp_path)
     record = json.loads((tmp_path / "record.json").read_text())
     write(tmp_path / "record.json", {**record, "starts": [{}, {}]})
@@ -521,8 +521,8 @@ def test_seconds_of_a_resumed_run_are_those_of_its_last_start(tmp_path):
         ([START], "from the first rank to its last sign of life", "28.5 s"),
     ],
 )
-def test_without_an_end_the_seconds_are_those_since_the_last_start_and_no_end_is_claimed(tmp_path, starts, name, shown):
-    """As on the board's list; a pause of a day between two starts is none of them."""
+def test_without_an_end_the_seconds_count_from_the_last_start_to_the_last_sign_of_life(tmp_path, starts, name, shown):
+    """The board's list counts alike; a pause of a day between two starts does not count."""
     sample(tmp_path)
     for path in [tmp_path / "outcome.json", *(tmp_path / "ranks").glob("*")]:
         lines = [line for line in path.read_text().splitlines(True) if '"outcome"' not in line]
@@ -533,7 +533,7 @@ def test_without_an_end_the_seconds_are_those_since_the_last_start_and_no_end_is
 
 
 @pytest.mark.long
-def test_a_long_run_stays_small(tmp_path):
+def test_the_page_of_a_long_run_stays_small(tmp_path):
     sample(tmp_path, steps=1000, every=1, checkpoint_every=4)
     row = '{"t": %f, "step": %d, "epoch": %f, "loss": %f, "lr": 0.001, "grad_norm": 1.0, "samples_per_s": %d}\n'
     losses = {27_777: 9.5}
@@ -547,7 +547,7 @@ def test_a_long_run_stays_small(tmp_path):
     assert "details" in {name for name, _ in shown.tags}
 
 
-def test_of_a_long_story_the_grave_lines_stand_and_all_are_folded_below_them(tmp_path):
+def test_a_long_story_shows_the_grave_lines_and_folds_all_lines_below_them(tmp_path):
     sample(tmp_path)
     for loss in range(1, 81):
         lines = (Happening(START + 100 * loss + n, f"step {n} of {loss}: held-out loss 0.1") for n in range(1, 4))
@@ -558,7 +558,7 @@ def test_of_a_long_story_the_grave_lines_stand_and_all_are_folded_below_them(tmp
     assert shown.index("loss 80 ") < shown.index("All 320 lines") < shown.index("step 1 of 1:")
 
 
-def test_of_a_very_long_story_the_page_has_the_beginning_and_the_end(tmp_path):
+def test_a_very_long_story_is_shown_by_its_beginning_and_end(tmp_path):
     sample(tmp_path)
     timeline.keep(tmp_path, story_of(*(Happening(START + n, f"line {n}.", grave=True) for n in range(5000))))
     shown = Page(run.build(tmp_path)).text

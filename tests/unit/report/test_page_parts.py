@@ -1,4 +1,4 @@
-"""The report's pure parts: who is slow, drawings, thinning, words."""
+"""The report's pure functions: slow ranks, drawings, thinning, numbers in words."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_rank_that_works_longer_than_the_others_is_slow(waits, slow):
     assert [*steps.slow_ranks(means, {})] == slow
 
 
-def test_who_is_slow_at_its_data_is_told_apart():
+def test_a_rank_that_is_slow_at_loading_data_is_distinguished():
     means = {0: mean(1.0, 10.0, 9.0), 1: mean(9.5, 10.0, 0.5)}
     sentence = "n1 (rank 1) is slow: it waits for its data for 20 ms of each of its 40 steps, the others for 11 ms."
     assert steps.slow_ranks(means, {1: "n1"}) == {1: sentence}
@@ -81,11 +81,11 @@ def test_thinning_is_bounded_and_keeps_order_ends_and_extremes():
         (text.ranks_in_words([0, 1, 2, 5]), "ranks 0-2, 5"),
     ],
 )
-def test_words(shown, meant):
+def test_numbers_in_words(shown, meant):
     assert shown.replace("\u00a0", " ") == meant
 
 
-def test_the_headline_names_host_and_rank_also_where_only_the_traceback_has_the_host():
+def test_the_headline_names_host_and_rank_even_if_the_traceback_names_the_host():
     run = {"verdict": "failed", "node": "rack-3", "rank": 2}
     traceback = 'train.py ended with code 1: ValueError\n  File "rack-3:~/.muster/runs/r1/work/train.py", line 1'
     assert head._culprit({**run, "message": traceback}) == "rank 2 on rack-3"

@@ -1,4 +1,4 @@
-"""A step that takes long says so where no terminal shows its progress, and a short one says nothing."""
+"""A long step reports its progress if no terminal shows it; a short step prints nothing."""
 
 import threading
 
@@ -6,7 +6,7 @@ from deploy.report import plain_view
 from deploy.report.plain_view import Transfers
 
 
-def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
+def test_a_long_step_reports_its_newest_phase_repeatedly():
     said, enough = [], threading.Event()
     phase = {"now": "reading"}
 
@@ -22,14 +22,14 @@ def test_a_long_step_tells_its_newest_phase_and_goes_on_telling():
     assert said[1].startswith("packages   installing   ")
 
 
-def test_a_short_step_says_nothing():
+def test_a_short_step_prints_nothing():
     said = []
     with plain_view.ticking(lambda: "packages   installing", said.append):
         pass
     assert said == []
 
 
-def test_a_transfer_in_one_line_has_each_host():
+def test_the_one_line_view_of_a_transfer_has_each_host():
     transfers = Transfers(["a", "b"])
     transfers.note_progress("a", 30 << 20, 60 << 20)
     line = transfers.line()

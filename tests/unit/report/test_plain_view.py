@@ -1,4 +1,4 @@
-"""A run without a terminal: what is said before its first step."""
+"""What a run without a terminal prints, mainly before its first step."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deploy.run.progress import State
 from deploy.run.state.story import Happening
 
 
-def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nodes_progress_is_printed_regularly_until_their_ranks_begin(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, said = [100.0], list[str]()
     monkeypatch.setattr(plain_view.time, "monotonic", lambda: clock[0])
     state = State(("gpu-a", "gpu-b"), script=True)
@@ -33,7 +33,7 @@ def test_where_the_nodes_are_is_told_now_and_then_until_their_ranks_begin(monkey
     assert later(60.0) == [], "the script prints now"
 
 
-def test_what_was_before_a_late_follower_has_its_clock_time_and_news_have_none() -> None:
+def test_old_story_lines_are_printed_with_their_clock_time_and_new_ones_without() -> None:
     said, now = list[str](), time.time()
     state = State(("gpu-a",), script=True)
     state.story.recall([Happening(now - 400.0, "gpu-a is lost"), Happening(now - 90_000.0, "a day before")])

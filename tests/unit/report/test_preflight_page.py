@@ -1,4 +1,4 @@
-"""The page of a preflight: what it says, that a host's words stay words, and that it needs nothing beside itself."""
+"""The page of a preflight: what it says, that hosts' text is escaped, and that it loads nothing else."""
 
 import dataclasses
 import re
@@ -17,7 +17,7 @@ NASTY = '<script>alert("x")</script> & \ud800'
 
 
 class Reader(HTMLParser):
-    """A page as a reader has it: text of each kind of element, and the classes of cells."""
+    """A parsed page: the text of each kind of element, and the classes of cells."""
 
     def __init__(self, page):
         super().__init__()
@@ -45,7 +45,7 @@ def page(seen, more=()):
 
 
 def rated(seen, slow):
-    """The same answers with a rate for every pair: 1000 Mbit/s, a tenth for one."""
+    """The same answers with a rate for every pair: 1000 Mbit/s, but a tenth for the slow one."""
     rates = {pair: 100 if pair == slow else 1000 for pair in pairs(seen.hosts_with_facts)}
     more = tuple(
         Link(*pair, "", 1, ("bandwidth",), "ok", host=pair[1], size=8 << 20, rate=int(rate * 1e6 / 8))
@@ -55,7 +55,7 @@ def rated(seen, slow):
 
 
 @pytest.mark.parametrize("told", [{"not_rehearsed": "--quick leaves it out"}, {"rehearsed": "2 ranks met"}, {}])
-def test_the_page_promises_what_the_console_promises_and_no_more(told):
+def test_the_page_promises_exactly_what_the_console_promises(told):
     verdict = dataclasses.replace(judge(answers()), **told)
     shown = " ".join("".join(Reader(preflight.build(answers(), verdict)).text["body"]).split()).lower()
     *_, line = preflight_text.lines_of(verdict, "gloo")
@@ -63,7 +63,7 @@ def test_the_page_promises_what_the_console_promises_and_no_more(told):
     assert ("will find each other" in shown) == ("not_rehearsed" not in told)
 
 
-def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
+def test_a_fault_is_shown_with_its_evidence_symptom_and_a_fix_to_copy():
     seen = answers(outcome=lambda s, t, k: "dropped" if (k, t) == ("data", "b") else "ok")
     verdict, reader = judge(seen), Reader(page(seen))
     assert "Not ready" in "".join(reader.text["header"])
@@ -74,7 +74,7 @@ def test_a_fault_is_told_with_its_evidence_its_symptom_and_its_fix_to_copy():
 
 
 @pytest.mark.parametrize("fix", ["on a: sudo x; on b: sudo y", "check the spelling, or give its IP; `ssh -G a`", "y"])
-def test_a_fix_that_is_no_single_command_stays_whole(fix):
+def test_a_fix_that_is_no_single_command_is_shown_whole(fix):
     finding = Finding("ssh", "hosts", ("a",), "a: no", fix=fix)
     assert fix in Reader(page(answers(), [finding])).text["code"]
 
@@ -88,8 +88,8 @@ def test_the_matrix_has_every_pair_and_marks_those_that_failed():
     }
 
 
-def test_in_a_terminal_each_column_stands_below_its_host():
-    """However short the names are, and however long what is said of a pair."""
+def test_in_a_terminal_each_column_is_below_its_host():
+    """This holds however short the names are, and however long the text for a pair is."""
     seen = rated(answers(), (HOSTS[0], HOSTS[1]))
     for lines, unknown in ((preflight_text.matrix(seen), "-"), (preflight_text.heat(seen), "-")):
         tables = [lines[at : at + len(HOSTS) + 1] for at in range(0, len(lines), len(HOSTS) + 1)]
@@ -103,7 +103,7 @@ def test_in_a_terminal_each_column_stands_below_its_host():
     assert preflight_text.heat(answers()) == []
 
 
-def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
+def test_rates_are_drawn_with_the_slow_pair_darkest():
     html = page(rated(answers(), ("a", "b")))
     shades = {title: float(shade) for shade, title in re.findall(r"--slow:([\d.]+)\" title=\"([^\"]+)", html)}
     assert shades.pop("a &#8594; b: 100 Mbit/s") == pytest.approx(0.9)
@@ -111,7 +111,7 @@ def test_rates_are_a_picture_in_which_the_slow_pair_is_the_darkest():
     assert "How fast" not in page(answers())
 
 
-def test_a_host_that_said_nothing_has_its_row_with_the_reason():
+def test_a_host_that_did_not_answer_has_a_row_with_the_reason():
     seen = answers()
     seen = dataclasses.replace(seen, hosts=(*HOSTS, "d"), faults={"d": ("ssh", "d: connection refused")})
     reader = Reader(page(seen))
@@ -119,19 +119,19 @@ def test_a_host_that_said_nothing_has_its_row_with_the_reason():
     assert all("d" not in title.split(": ")[0].split(" → ") for title, _ in reader.cells)
 
 
-def test_a_page_of_no_answers_at_all_is_whole():
+def test_a_page_without_any_answers_is_complete():
     seen = Answers(answers().request, ("a",), faults={"a": ("ssh", "a: connection refused")})
     assert "Not ready" in page(seen)
 
 
-def test_between_one_host_and_none_nothing_can_be_told_of_links():
+def test_with_only_one_host_answering_the_links_could_not_be_judged():
     whole, lost = answers(), {host: ("ssh-refused", f"{host}: connection refused") for host in HOSTS[1:]}
     alone = dataclasses.replace(whole, facts={"a": whole.facts["a"]}, links=(), faults=lost, clocks={})
     groups = judge(alone).groups
     assert (groups["names"], groups["links"], groups["mtu"], groups["clocks"]) == ("ok", *["could not tell"] * 3)
 
 
-def test_what_a_host_says_stays_text_and_nothing_is_loaded():
+def test_a_hosts_text_is_escaped_and_nothing_is_loaded():
     seen = answers(change={"a": {"kernel": NASTY, "software": {"python": NASTY, "torch": NASTY}}})
     seen = dataclasses.replace(seen, faults={"d": ("ssh", NASTY)}, hosts=(*HOSTS, NASTY))
     html = page(seen, [Finding("ssh", "hosts", (NASTY,), NASTY, (NASTY,), NASTY, NASTY, follows=(NASTY,))])
@@ -143,7 +143,7 @@ def test_what_a_host_says_stays_text_and_nothing_is_loaded():
 
 
 @pytest.mark.parametrize("count", [17, 64])
-def test_many_hosts_are_small_squares_whose_titles_say_what_failed(count):
+def test_many_hosts_are_drawn_as_small_squares_whose_titles_say_what_failed(count):
     names = [f"h{number}" for number in range(count)]
     by_name = {name: facts(0) for name in names}
     links = tuple(Link(*pair, "10.0.0.1", 40000, ("data",), "ok", host=pair[1]) for pair in pairs(names))

@@ -1,4 +1,4 @@
-"""How far a push is, in words: per host, in a limited room."""
+"""The progress of a push in words: a line for each host, within limited room."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from deploy.report.plain_view import Transfers
 
 @pytest.fixture
 def at(monkeypatch):
-    """Sets the time."""
+    """Returns a function that sets the time."""
     clock = [0.0]
     monkeypatch.setattr(plain_view.time, "monotonic", lambda: clock[0])
     return lambda now: clock.__setitem__(0, now)
@@ -31,7 +31,7 @@ def test_each_host_has_bytes_rate_and_time_left(at):
     assert rows["c"] == "waiting"
 
 
-def test_who_reads_the_base_comes_first_and_a_second_sending_begins_anew(at):
+def test_the_machine_that_reads_the_base_comes_first_and_a_second_push_starts_over(at):
     transfers = Transfers(["a"])
     at(1.0)
     transfers.note_progress("a", 10, 10)
@@ -49,7 +49,7 @@ def test_who_reads_the_base_comes_first_and_a_second_sending_begins_anew(at):
     assert dict(transfers.rows(10))["a"] == "500 kB of 1.0 MB, 500 kB/s, 1 s left"
 
 
-def test_in_little_room_what_moves_is_shown_and_the_rest_counted(at):
+def test_in_little_room_the_active_hosts_are_shown_and_the_rest_counted(at):
     names = [f"gpu-{number}" for number in range(400)]
     transfers = Transfers(names)
     for name in names[:100]:
@@ -64,7 +64,7 @@ def test_in_little_room_what_moves_is_shown_and_the_rest_counted(at):
     assert rows[-1][1] == "100 of 400 done"
 
 
-def test_a_pull_of_which_more_becomes_known_goes_on(at):
+def test_a_pull_whose_total_grows_is_shown_as_unfinished(at):
     transfers = Transfers(["a"])
     for now, came, total in ((1.0, 0, 0), (2.0, 1_000_000, 1_000_000), (3.0, 1_000_000, 9_000_000)):
         at(now)
@@ -73,7 +73,7 @@ def test_a_pull_of_which_more_becomes_known_goes_on(at):
     assert dict(transfers.rows(9))["a"] == "1.0 MB of 9.0 MB, 500 kB/s, 16 s left, from docker.io"
 
 
-def test_what_comes_from_here_needs_no_source(at):
+def test_a_transfer_from_this_machine_names_no_source(at):
     transfers = Transfers(["a"])
     at(1.0)
     transfers.note_progress("a", 0, 1_000_000, "this machine")

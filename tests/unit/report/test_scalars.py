@@ -1,4 +1,4 @@
-"""The numbers in a script's own files on its page and in the live view; hostile lines are left out."""
+"""The numbers in a script's own files, on its page and in the live view; malformed lines are left out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def line(file=CSV, node="master", **tags):
 
 
 def section(*lines):
-    """What the page shows of these lines."""
+    """The page's section about these lines."""
     by_node = {}
     for one in lines:
         by_node.setdefault(one["node"], []).append(events.of_scalars(one, 0.0))
@@ -45,7 +45,7 @@ def test_the_page_has_a_chart_for_each_name_and_says_from_which_file(tmp_path):
     assert "<dt>size</dt><dd>9.00</dd>" in shown
 
 
-def test_where_no_file_has_numbers_there_is_no_section(tmp_path):
+def test_if_no_file_has_numbers_there_is_no_section(tmp_path):
     plain_run(tmp_path)
     assert "What it measured" not in run.build(tmp_path)
 
@@ -58,21 +58,21 @@ def test_one_name_from_several_files_shares_a_chart():
     assert chart["chart"].note == "and 2 more"
 
 
-def test_event_files_of_one_folder_are_one_course_as_in_tensorboard():
+def test_event_files_of_one_folder_are_one_curve_as_in_tensorboard():
     files = [f"work/runs/a/events.out.tfevents.{start}.host.0" for start in (1, 2)]
     (chart,) = section(line(files[0], loss=[[1, 1.0]]), line(files[1], loss=[[2, 0.5]]))["charts"]
     (series,) = chart["chart"].series
     assert series.points == [(1, 1.0), (2, 0.5)]
 
 
-def test_checkpoints_of_one_trainer_are_one_course():
+def test_checkpoints_of_one_trainer_are_one_curve():
     files = [f"work/out/checkpoint-{step}/trainer_state.json" for step in (5, 10)]
     found = section(line(files[0], loss=[[5, 1.0]]), line(files[1], loss=[[10, 0.5]]))
     assert len(found["charts"]) == 1
     assert found["files"] == ["work/out/checkpoint-*/trainer_state.json"]
 
 
-def test_a_copy_on_another_host_is_not_a_second_course():
+def test_a_copy_on_another_host_is_not_a_second_curve():
     whole = {"loss": [[1, 1.0], [2, 0.5]]}
     (chart,) = section(line(node="a", **whole), line(node="b", loss=[[1, 1.0]]))["charts"]
     assert len(chart["chart"].series) == 1
@@ -80,13 +80,13 @@ def test_a_copy_on_another_host_is_not_a_second_course():
     assert [key.name.rpartition(" ")[2] for key in chart["chart"].series] == ["a", "b"]
 
 
-def test_what_is_not_finite_is_not_drawn():
+def test_values_that_are_not_finite_are_not_drawn():
     found = section(line(loss=[[1, float("nan")], [2, 1.0], [3, float("inf")]]), line(gone=[[1, float("nan")]]))
     assert found["charts"] == []
     assert found["facts"] == [("loss", "1.00")]
 
 
-def test_hostile_words_stay_text(tmp_path):
+def test_hostile_names_are_escaped(tmp_path):
     plain_run(tmp_path)
     write_lines(tmp_path / "scalars/master.jsonl", [line(file=HOSTILE, **{HOSTILE: [[1, 1.0], [2, 2.0]]})])
     Page(run.build(tmp_path))
@@ -106,7 +106,7 @@ def test_hostile_words_stay_text(tmp_path):
         {"node": "../x"},
     ],
 )
-def test_a_line_that_is_not_as_it_should_be_is_left_out_everywhere(tmp_path, odd):
+def test_a_malformed_line_is_left_out_everywhere(tmp_path, odd):
     with pytest.raises(BadAnswer):
         events.of_scalars({**line(loss=[[1, 1.0]]), **odd}, 0.0)
     plain_run(tmp_path)
@@ -133,7 +133,7 @@ def test_the_view_has_the_newest_evaluation(tmp_path):
     assert "val_loss 0.81" in text.progress_line(state)
 
 
-def test_a_loss_from_a_file_is_shown_where_the_watcher_sees_none():
+def test_a_loss_from_a_file_is_shown_if_the_watcher_sees_none():
     state = State(("master",), script=True)
     state.apply(events.of_scalars(line(**{"train/loss": [[5, 0.25]]}), 0.0))
     assert text.metric_line(state, 80) == "train/loss 0.250"
@@ -141,7 +141,7 @@ def test_a_loss_from_a_file_is_shown_where_the_watcher_sees_none():
     assert "train/loss" not in text.metric_line(state, 80)
 
 
-def test_what_a_training_logs_is_shown_beside_the_loss_that_the_watcher_sees():
+def test_logged_numbers_are_shown_next_to_the_loss_that_the_watcher_sees():
     state = State(("master",), script=True)
     logged = line("work/training/metrics.jsonl", loss=[[5, 0.25]], perplexity=[[5, 1.3]])
     state.apply(events.of_scalars(logged, 0.0))

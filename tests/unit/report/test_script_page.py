@@ -1,4 +1,4 @@
-"""The report of a script's run: what was seen of it, what was not and why, its last lines, what it wrote."""
+"""The report of a script's run: what was observed, what was not and why, its last lines, the files it wrote."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ STEP = {"kind": "step", "count": 10, "data_ms": 2.0, "compute_ms": 12.0, "backwa
 
 
 def event(rank, t, **fields):
-    """A line of a rank's events."""
+    """An event line of a rank."""
     return {"t": START + t, "rank": rank, "node": f"worker-{rank}" if rank else "master", **fields}
 
 
 def plain_run(folder, code=0):
-    """The folder of a script that nothing but the agent saw."""
+    """Make the folder of a script's run that only the agent observed."""
     write(folder / "record.json", RECORD)
     verdict = "failed" if code else "done"
     written = {"master": {"files": 2, "bytes": 1_200_000_000}, "worker-1": {"files": 0, "bytes": 0}}
@@ -47,7 +47,7 @@ def plain_run(folder, code=0):
 
 
 def watched_run(folder, wait=True):
-    """The same with a loss and step times, as the watcher in its ranks writes them."""
+    """Make the same folder with a loss and step times, as the watcher in the ranks writes them."""
     plain_run(folder)
     write_lines(folder / "metrics.jsonl", [{"t": START + 2, "step": s, "loss": 1 / s, "lr": 0.1} for s in (10, 20, 30)])
     for rank in (0, 1):
@@ -59,19 +59,19 @@ def watched_run(folder, wait=True):
 
 
 def headings(shown):
-    """The sections of a page, by their headings."""
+    """The headings of the sections that a page has."""
     names = ("Training", "Where each step", "Last lines", "What happened", "Configuration", "Files")
     return [name for name in names if f" {name}" in shown.text]
 
 
-def test_a_script_that_nobody_watched_has_no_empty_section(tmp_path):
+def test_an_unobserved_script_has_no_empty_section(tmp_path):
     shown = Page(run.build(plain_run(tmp_path)))
     assert headings(shown) == ["Last lines", "Files"]
     assert not [words for words in ("missing", "Nothing", "No rank", "Incomplete") if words in shown.text]
     assert shown.pairs["Script"] == "train.py --lr 3e-4"
 
 
-def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
+def test_a_watched_script_has_loss_step_time_phases_and_what_was_not_seen(tmp_path):
     shown = Page(run.build(watched_run(tmp_path)))
     assert shown.pairs["rank 0’s last loss"] == "0.0333"
     assert shown.pairs["steps"] == "20"
@@ -89,14 +89,14 @@ def test_loss_step_time_phases_and_what_was_not_seen(tmp_path):
         ({10: 1.2, 64: 0.000012}, "rank 0’s last loss", "0.0000120"),
     ],
 )
-def test_a_loss_that_is_not_of_the_last_step_says_of_which_it_is(tmp_path, losses, name, value):
+def test_a_loss_from_before_the_last_step_is_shown_with_its_step(tmp_path, losses, name, value):
     watched_run(tmp_path)
     write_lines(tmp_path / "metrics.jsonl", [{"t": START + 2, "step": s, "loss": loss} for s, loss in losses.items()])
     write_lines(tmp_path / "ranks/rank-0.jsonl", [event(0, 2.0, step=64, **STEP)])
     assert Page(run.build(tmp_path)).pairs[name] == value
 
 
-def test_a_wait_that_was_not_measured_is_not_shown_as_none(tmp_path):
+def test_a_wait_that_was_not_measured_is_not_shown_as_zero(tmp_path):
     shown = Page(run.build(watched_run(tmp_path, wait=False)))
     assert "How long a rank waits for the others is not known" in shown.text
     assert "slow" not in shown.text
@@ -107,14 +107,14 @@ def test_steps_before_the_first_measured_wait_do_not_lower_its_mean(tmp_path):
     assert [a["title"] for a in shown.having(class_="wait") if "title" in a] == ["waiting 6.0 ms"] * 2
 
 
-def test_last_lines_are_those_of_the_rank_that_failed_and_then_of_rank_0(tmp_path):
+def test_the_last_lines_are_those_of_the_failed_rank_and_then_of_rank_0(tmp_path):
     shown = Page(run.build(plain_run(tmp_path, code=1)))
     assert shown.text.index("hello from 1") < shown.text.index("hello from 0")
     assert "bar 3" in shown.text
     assert "bar 2" not in shown.text
 
 
-def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_host(tmp_path):
+def test_the_last_lines_come_from_the_nodes_console_if_the_ranks_log_is_not_here(tmp_path):
     plain_run(tmp_path)
     (tmp_path / "logs/rank-0.log").unlink()
     (tmp_path / "logs/master.log").write_text("of the only rank\ntorchrun: not the script's\n")
@@ -134,7 +134,7 @@ def test_last_lines_come_from_the_nodes_console_where_the_ranks_log_is_on_its_ho
     ],
 )
 @pytest.mark.parametrize("code", [0, 1])
-def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
+def test_the_command_to_run_again_has_the_script(tmp_path, more, commands, code):
     plain_run(tmp_path, code)
     write(tmp_path / "record.json", {**RECORD, **more})
     shown = Page(run.build(tmp_path, recorded(tmp_path)))
@@ -142,7 +142,7 @@ def test_the_commands_are_those_of_a_script(tmp_path, more, commands, code):
 
 
 @pytest.mark.parametrize("where", ["log", "console", "event", "file", "record"])
-def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_path, where):
+def test_a_scripts_text_is_escaped_and_its_control_characters_are_visible(tmp_path, where):
     hostile = HOSTILE.removesuffix("\ud800") + "\x1b]0;title\x07\u202e"
     plain_run(tmp_path, code=1)
     unseen = event(1, 2.0, kind="unseen", what=hostile[-50:], message=hostile)
@@ -170,7 +170,7 @@ def test_text_of_a_script_stays_text_and_its_control_characters_are_visible(tmp_
     assert all("javascript" not in a.get("href", "") for _, a in shown.tags)
 
 
-def test_the_code_is_its_commit_and_the_diff(tmp_path):
+def test_the_code_is_shown_as_commit_and_diff(tmp_path):
     plain_run(tmp_path)
     assert "What ran" not in Page(run.build(tmp_path)).text
     lines = f"-lr = 0.1\n+{HOSTILE[:-1]}\x1b[2J\n"
@@ -185,7 +185,7 @@ def test_the_code_is_its_commit_and_the_diff(tmp_path):
     assert len(shown.scripts) == 1
 
 
-def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
+def test_a_symlink_in_place_of_a_folder_is_not_followed(tmp_path):
     folder, other = tmp_path / "r", tmp_path / "other"
     plain_run(folder)
     other.mkdir()
@@ -204,7 +204,7 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(tmp_path, known):
+def test_repeated_steps_are_on_the_curve_once_if_the_resumed_step_is_known(tmp_path, known):
     folder = watched_run(tmp_path)
     place = event(0, 5.0, kind="continues", step=12, before=20, known=known)
     later = event(0, 6.0, step=16, **STEP, wait_ms=6.0)
@@ -220,8 +220,8 @@ def test_what_a_later_start_repeats_is_on_the_curve_once_if_its_place_is_known(t
 
 
 @pytest.mark.long
-def test_a_page_of_many_programs_plans_and_ranks_is_there_in_seconds(tmp_path):
-    """A shell script that starts a program for each of thousands of files is such a run."""
+def test_a_page_with_many_programs_plans_and_ranks_takes_seconds(tmp_path):
+    """For example, a shell script that starts a program for each of thousands of files."""
     losses = [{"t": START + i, "step": i, "loss": 1.0} for i in range(20_000)]
     write_lines(tmp_path / "metrics.jsonl", losses)
     begun = [event(0, i, kind="continues", step=i, before=i, known=True, another=True) for i in range(5_000)]
@@ -235,7 +235,7 @@ def test_a_page_of_many_programs_plans_and_ranks_is_there_in_seconds(tmp_path):
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_a_program_before_the_one_that_trains_may_have_made_no_step(tmp_path, before):
+def test_an_earlier_program_without_steps_is_not_reported(tmp_path, before):
     folder = watched_run(tmp_path)
     none = event(0, -1.0 if before else 9.0, kind="unseen", what="steps", message="no optimizer of torch's has stepped")
     with (folder / "ranks/rank-0.jsonl").open("a") as file:
@@ -243,8 +243,8 @@ def test_a_program_before_the_one_that_trains_may_have_made_no_step(tmp_path, be
     assert ("no optimizer of torch" in Page(run.build(folder)).text) != before
 
 
-def test_what_lies_on_hosts_has_its_size_and_the_command_that_brings_it(tmp_path):
-    """Only for hosts that this machine recorded: a command of somebody else's record is not there to be copied."""
+def test_files_on_hosts_are_shown_with_their_size_and_the_command_to_fetch_them(tmp_path):
+    """This holds only for hosts that this machine recorded: somebody else's record gives no command to copy."""
     known = {**RECORD, "backend": "hosts", "hosts": ["gpu-a", "me@gpu-b:22"]}
     plain_run(tmp_path)
     shown = Page(run.build(tmp_path, known))
@@ -255,7 +255,7 @@ def test_what_lies_on_hosts_has_its_size_and_the_command_that_brings_it(tmp_path
 
 
 def test_a_failed_run_says_first_what_failed_first_and_what_to_type(tmp_path):
-    """Above all numbers; and nothing to type comes from a record that somebody else wrote."""
+    """This comes above all numbers; a record that somebody else wrote gives no command to type."""
     plain_run(tmp_path, code=1)
     end = json.loads((tmp_path / "outcome.json").read_text())
     message = 'it broke\n    Traceback (most recent call last):\n      File "train.py", line 3'
@@ -274,7 +274,7 @@ def test_a_failed_run_says_first_what_failed_first_and_what_to_type(tmp_path):
 
 
 @pytest.mark.parametrize("cause", [cause for cause in Cause if cause.entry])
-def test_a_cause_of_the_closed_list_is_explained_by_the_entry_that_explain_takes(tmp_path, cause):
+def test_each_cause_with_an_entry_is_shown_with_its_explain_command(tmp_path, cause):
     plain_run(tmp_path, code=1)
     end = json.loads((tmp_path / "outcome.json").read_text())
     write(tmp_path / "outcome.json", {**end, "cause": cause})
@@ -282,7 +282,7 @@ def test_a_cause_of_the_closed_list_is_explained_by_the_entry_that_explain_takes
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_run_that_somebody_stopped_says_what_was_wrong_before(tmp_path, moved):
+def test_a_stopped_run_says_what_was_wrong_before(tmp_path, moved):
     plain_run(tmp_path)
     write(tmp_path / "outcome.json", {"verdict": "stopped", "message": "train.py was asked to stop"})
     trouble = {

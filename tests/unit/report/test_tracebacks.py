@@ -1,4 +1,4 @@
-"""A traceback waits for the verdict: a victim's is a line then, the culprit's and one that ends nobody are shown."""
+"""A traceback waits for the verdict: a victim's becomes one line; the culprit's, or one that ends no rank, is shown."""
 
 from __future__ import annotations
 
@@ -46,25 +46,25 @@ def shown(state: State, *looks: tuple[float, list[dict[str, Any]]], ranks: Shown
     return lines.take_lines()
 
 
-def test_a_victim_s_traceback_is_a_line_once_another_rank_is_known_to_have_failed() -> None:
+def test_a_victims_traceback_becomes_one_line_once_another_rank_is_known_to_have_failed() -> None:
     told = output("step 5", *LOST)
     assert shown(run_of(), (0.0, told)) == ["step 5"], "it waits"
     lines = shown(run_of((0, 1, True), (1, -9, False)), (0.0, told))
     assert lines == ["step 5", "(rank 0 lost rank 1: the 11 lines of its traceback are in the logs)"]
 
 
-def test_the_culprit_s_traceback_is_shown_whole_and_at_once() -> None:
+def test_the_culprits_traceback_is_shown_whole_and_immediately() -> None:
     assert shown(run_of((0, 1, False), (1, 1, True)), (0.0, output(*LOST))) == LOST
 
 
-def test_a_traceback_that_ends_nobody_is_shown_with_what_comes_after_it() -> None:
-    """A script may log an exception and go on."""
+def test_a_traceback_that_ends_no_rank_is_shown_with_the_lines_after_it() -> None:
+    """A script may log an exception and continue."""
     assert shown(run_of(), (0.0, output(*LOST[:4], "retrying", "step 6"))) == [*LOST[:4], "retrying", "step 6"]
     assert shown(run_of(), (0.0, output(*LOST)), (9.0, [])) == LOST, "no verdict has come"
 
 
-def test_ranks_that_wait_in_different_collectives_are_told_and_not_where_torch_gave_up() -> None:
-    """The verdict names each rank's own line: torch's timeout, 14 lines below it, is what followed."""
+def test_if_ranks_wait_in_different_collectives_torchs_traceback_is_folded() -> None:
+    """The verdict names each rank's own line; torch's timeout, 14 lines further down, is only a consequence."""
     state = run_of()
     for rank, name in enumerate(["all_reduce", "barrier"]):
         call = ["0", 2, name, "4", "train.py", 8 + rank, "main"]
@@ -75,21 +75,21 @@ def test_ranks_that_wait_in_different_collectives_are_told_and_not_where_torch_g
     assert lines == ["(rank 0 waited in vain: the 11 lines of its traceback are in the logs)"]
 
 
-def test_where_nobody_is_known_to_have_failed_first_nothing_is_folded() -> None:
+def test_if_no_rank_is_known_to_have_failed_first_nothing_is_folded() -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})), run_of((0, 1, True), (1, 1, True)))
     lines.add_events(output(*LOST), 0.0)
     lines.close()
     assert lines.take_lines() == LOST
 
 
-def test_ranks_that_are_shown_together_are_held_apart() -> None:
+def test_tracebacks_of_ranks_shown_together_are_kept_apart() -> None:
     both = [*output(LOST[0]), *output("step 7", rank=1), *output(*LOST[1:4])]
     lines = shown(run_of((0, 1, True), (1, -9, False)), (0.0, both), ranks=ShownRanks(None))
     assert lines == ["rank 1  step 7", "(rank 0 lost rank 1: the 4 lines of its traceback are in the logs)"]
 
 
 @pytest.mark.parametrize("line", ["Traceback (most recent call last):", "    more"])
-def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> None:
+def test_endless_tracebacks_fill_no_memory(line: str) -> None:
     lines = ScriptLines(ShownRanks(frozenset({0})), run_of())
     for _ in range(50):
         lines.add_events(output(LOST[0], *[line] * 200), 0.0)
@@ -98,8 +98,8 @@ def test_a_rank_that_prints_tracebacks_for_ever_fills_no_memory(line: str) -> No
     assert len(lines.take_lines()) == 50 * 201, "and no line is lost"
 
 
-def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_line() -> None:
-    """`bash run.sh` of two ranks on each node: the first node's is ended by its torchrun, and tells of no end."""
+def test_tracebacks_of_a_command_ended_by_another_nodes_end_become_one_line() -> None:
+    """`bash run.sh` starts two ranks on each node; torchrun ends the first node's ranks, which report no end."""
     state = State(("a", "b"), script=True)
     for place, node in enumerate("ab"):
         state.apply({"kind": "began", "t": 1.0, "rank": place, "node": node, "launcher": True})
@@ -114,8 +114,8 @@ def test_of_a_command_that_another_node_s_end_has_ended_the_tracebacks_are_a_lin
     ]
 
 
-def test_ranks_are_asked_for_as_messages_name_them() -> None:
-    """`ranks 0-2, 5 wait for it`, says the view: `--rank 0-2,5` was refused."""
+def test_the_rank_option_accepts_ranks_as_messages_name_them() -> None:
+    """The view says `ranks 0-2, 5 wait for it`, but `--rank 0-2,5` was once refused."""
     assert shown_ranks("0-2, 5").numbers == {0, 1, 2, 5}
     assert shown_ranks("").numbers == {0}
     assert shown_ranks("all").numbers is None
@@ -134,7 +134,7 @@ def test_ranks_are_asked_for_as_messages_name_them() -> None:
         ("", ""),
     ],
 )
-def test_who_asks_for_a_rank_that_the_run_does_not_have_is_not_left_waiting_in_silence(asked: str, line: str) -> None:
+def test_a_rank_that_the_run_does_not_have_is_reported(asked: str, line: str) -> None:
     state = run_of()
     lines, began = ScriptLines(shown_ranks(asked), state), {"kind": "began", "t": 1.0, "rank": 0, "node": "a"}
     lines.add_events([{**began, "world": 1, "launcher": True}])

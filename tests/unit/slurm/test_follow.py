@@ -1,4 +1,4 @@
-"""Following a job: what it shows is of its present start. Files are real; Slurm's answers are given."""
+"""Following a job shows only its present start. The files are real; Slurm's answers are given."""
 
 import json
 import time
@@ -20,10 +20,8 @@ from deploy.slurm import follow
         (Job("COMPLETED", hosts=("n1",), restarts=1, ran_s=300.0), [90, 7]),
     ],
 )
-def test_who_comes_to_a_requeued_job_is_shown_nothing_of_an_earlier_start_as_if_it_were_now(
-    job, steps, tmp_path, monkeypatch
-):
-    """What is over is told whole: nobody knows then how long ago the last start began."""
+def test_a_follower_of_a_requeued_job_is_not_shown_events_of_an_earlier_start(job, steps, tmp_path, monkeypatch):
+    """An ended job is shown completely, because then nobody knows how long ago its last start began."""
     run_dir, now = tmp_path / "r1", time.time()
     (run_dir / "ranks").mkdir(parents=True)
     lines = [

@@ -1,4 +1,4 @@
-"""What a login node tells of a job is copied where it belongs, and nowhere else."""
+"""What a login node reports about a job is copied into the job's local folder, and nowhere else."""
 
 import base64
 
@@ -23,7 +23,7 @@ def packed(text):
     return base64.b64encode(text.encode()).decode()
 
 
-def test_a_state_counts_once_it_is_whole(copied):
+def test_a_state_counts_only_when_it_is_complete(copied):
     copied.tell("said job JobState=RUNNING Reason=None Dependency=(null)", "said hosts n1 n2")
     assert copied.job is None
     copied.tell("said .")
@@ -37,7 +37,7 @@ def test_without_the_mark_nothing_counts(copied):
     assert not list(copied.dir.rglob("*"))
 
 
-def test_a_log_begins_where_it_is_told_and_goes_on_without_repeats(copied):
+def test_a_log_begins_at_the_given_offset_and_continues_without_repeats(copied):
     for offset, text in ((100, "one\n"), (104, "two\n"), (104, "two\nthree\n")):
         copied.tell(f"add logs/rank-0.log {offset} {packed(text)} .")
     assert (copied.dir / "logs/rank-0.log").read_text().endswith("cluster)\none\ntwo\nthree\n")
@@ -45,7 +45,7 @@ def test_a_log_begins_where_it_is_told_and_goes_on_without_repeats(copied):
 
 
 def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copied):
-    """`muster attach` twice: each line stood twice in the log, and so in what both showed."""
+    """With two `muster attach`, each line was once doubled in the log, and so in what both showed."""
     other = JobCopy(copied.dir, "login", pytest.fail)
     for offset, text in ((0, "one\n"), (4, "two\n")):
         for each in (copied, other):
@@ -54,12 +54,12 @@ def test_two_commands_that_follow_a_job_from_one_folder_keep_each_line_once(copi
 
 
 @pytest.mark.parametrize(("first", "second"), [("one\ntwo\n", "one\n"), ("one\n", "one\ntwo\n")])
-def test_who_goes_on_after_another_attach_repeats_no_line_and_says_what_is_not_here(copied, first, second):
-    """Lines stood twice, or were missing without a word: each of the two had read to a place of its own."""
+def test_a_second_attach_repeats_no_line_and_says_what_is_missing_here(copied, first, second):
+    """Earlier, lines were doubled or silently missing: each of the two commands had read to a different place."""
     other = JobCopy(copied.dir, "login", pytest.fail)
     copied.tell(f"add logs/rank-0.log 0 {packed(first)} .")
     other.take(f"{other.mark} add logs/rank-0.log 0 {packed(second)} .")
-    copied._out.close()  # the first one ends
+    copied._out.close()  # the first command ends
     rest = "one\ntwo\nthree\n"[len(second) :]
     other.take(f"{other.mark} add logs/rank-0.log {len(second)} {packed(rest)} .")
     other.take(f"{other.mark} add logs/rank-0.log 14 {packed('four')} .")
@@ -76,11 +76,11 @@ def test_no_other_file_is_written(copied, name):
 
 
 @pytest.mark.parametrize("line", ["job JobState=\x1b[2J", "hosts ../x", "record x"])
-def test_a_state_that_cannot_be_read_is_that_hosts_fault(copied, line):
+def test_a_malformed_state_is_a_bad_answer(copied, line):
     with pytest.raises(BadAnswer):
         copied.tell(f"said {line}", "said .")
 
 
-def test_a_host_that_says_no_end_of_a_state_fills_no_memory(copied):
+def test_a_state_without_an_end_fills_no_memory(copied):
     copied.tell(*[f"said job {number}" for number in range(1000)])
     assert len(copied._lines) < 20

@@ -1,4 +1,4 @@
-"""What a deploy to Slurm will do, and what it refuses."""
+"""The plan of a deploy to Slurm, and what it refuses."""
 
 import shlex
 from dataclasses import replace
@@ -16,17 +16,17 @@ ASKED = plan.JobRequest(Options(slurm="login"), 2, ("muster", "agent", "--script
 
 
 def asked(**more):
-    """The same, with more options typed."""
+    """The same request, with more options typed."""
     return replace(ASKED, options=replace(ASKED.options, **more))
 
 
-def test_what_a_dry_run_prints_is_what_is_submitted():
+def test_a_dry_run_prints_what_would_be_submitted():
     shown = "\n".join(plan.shown(ASKED, RUN, "/scratch/u", "2 files"))
     assert batch_script(plan.job_of(ASKED, "/scratch/u", RUN)) in shown
     assert "sbatch --parsable /scratch/u/.muster/runs/r1/job.sbatch" in shown
 
 
-def test_the_run_folder_is_named_wherever_the_file_is_submitted_and_a_stop_keeps_it_from_the_queue():
+def test_the_batch_script_has_absolute_paths_and_does_not_start_after_a_stop():
     text = batch_script(plan.job_of(asked(shared="x"), "/scratch/a b", RUN))
     assert "export MUSTER_RUN_DIR='/scratch/a b/.muster/runs/r1'" in text
     assert "#SBATCH '--chdir=/scratch/a b/.muster/runs/r1/work'" in text
@@ -41,7 +41,7 @@ def test_a_container_sees_the_runs_folder():
     assert words[-3:] == list(ASKED.agent)
 
 
-def test_a_mount_is_written_as_slurms_containers_take_it_and_one_that_they_cannot_have_is_refused():
+def test_a_mount_is_written_for_slurms_containers_or_refused():
     text = batch_script(
         plan.job_of(asked(container="pyxis", image="i", mount=("/d/:/d/../e:rw", "/f:/f:ro")), "/s", RUN)
     )
@@ -62,17 +62,17 @@ def test_a_mount_is_written_as_slurms_containers_take_it_and_one_that_they_canno
         "--er",
     ],
 )
-def test_an_option_of_sbatch_that_is_the_plans_own_is_refused(word):
+def test_an_sbatch_option_that_muster_sets_itself_is_refused(word):
     with pytest.raises(UsageError):
         plan.check(replace(ASKED, sbatch=("--time=1:00:00", word)))
 
 
-def test_options_of_sbatch_that_are_the_users_own_are_taken():
+def test_other_sbatch_options_are_accepted():
     words = ("--partition=a100", "-t", "60", "--mem=64G", "--no-requeue", "--exclusive", "--part=b", "--gpus=1")
     plan.check(replace(ASKED, sbatch=words, gpus=1))
 
 
 @pytest.mark.parametrize("change", [{"container": "podman", "image": "x"}, {"shared": "a%b"}])
-def test_a_text_that_slurm_could_not_take_is_refused(change):
+def test_a_value_that_slurm_could_not_use_is_refused(change):
     with pytest.raises(UsageError):
         plan.check(asked(**change))

@@ -1,4 +1,4 @@
-"""A run as a JobSet and a TrainJob: every field is one of the published models, and says what Muster promises."""
+"""A run as a JobSet and as a TrainJob: each field exists in the published models, and Muster's promises hold."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ from tests import pods as read
 from trainer.node.roles import plan
 
 KINDS = pytest.mark.parametrize("kind", pods.KINDS)
-# Each way in which people start a script.
+# The ways in which users start a script.
 FORMS = (
     "train.py --lr 3e-4",
     "python train.py",
@@ -51,7 +51,7 @@ def exported(capsys, **given):
 
 @KINDS
 @pytest.mark.parametrize("form", FORMS)
-def test_each_form_of_a_command_is_valid_and_reaches_the_agent_as_it_was_read(kind, form, folder, capsys):
+def test_each_form_of_a_command_is_valid_and_reaches_the_agent_as_parsed(kind, form, folder, capsys):
     (first, second) = read.pods(exported(capsys, to=kind, script=form))
     name, image, command, env, _ = first
     assert (name, second[0]) == (f"{name.split('.')[1]}-node-0-0.{name.split('.')[1]}", name.replace("-0-0.", "-0-1."))
@@ -79,7 +79,7 @@ def job_of(kind, made):
 
 
 @KINDS
-def test_a_stop_is_no_failure_and_a_failure_is_not_repeated(kind):
+def test_a_stop_does_not_count_as_a_failure_and_a_failure_ends_the_job(kind):
     job = job_of(kind, pods.PodSet("train", "i", (pods.Group(("--script", "t.py"), 2, restarts=3),)))
     rules = {tuple(rule["onExitCodes"]["values"]): rule["action"] for rule in job["podFailurePolicy"]["rules"][::2]}
     assert rules == {(75,): "Ignore", (1, 2): "FailJob"}
@@ -89,7 +89,7 @@ def test_a_stop_is_no_failure_and_a_failure_is_not_repeated(kind):
 
 
 @KINDS
-def test_pods_have_gpus_shared_memory_a_claim_mounts_and_secrets_by_reference(kind):
+def test_pods_get_gpus_shared_memory_a_volume_claim_mounts_and_secret_references(kind):
     made = pods.PodSet(
         "train", "i", (pods.Group(("--script", "t.py"), 2, 8, 8),), secrets={"HF_TOKEN": "hf"}, claim="runs",
         mounts=(Mount("/data", "/data", True),), variables={"MUSTER_GRACE": "300"},
@@ -107,7 +107,7 @@ def test_pods_have_gpus_shared_memory_a_claim_mounts_and_secrets_by_reference(ki
 
 
 @KINDS
-def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
+def test_musters_own_trainer_needs_no_folder_and_no_gpu(kind):
     made = pods.PodSet("digits", "i", (pods.Group(("--recipe", "digits")),), sent=False)
     (_, _, command, env, _), *more = read.pods(pods.manifest(kind, made))
     assert (command[-2:], "MUSTER_SENT" in env, more) == (["--recipe", "digits"], False, [])
@@ -128,22 +128,22 @@ def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
         ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders would be /d"),
     ],
 )
-def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, what):
+def test_options_that_a_manifest_cannot_express_are_refused_by_name(folder, capsys, given, what):
     with pytest.raises(UsageError, match=what):
         exported(capsys, **given)
 
 
 @KINDS
 @pytest.mark.parametrize(("text", "restarts"), [("3", 3), ("x", 0), ("", 0)])
-def test_pods_are_replaced_as_often_as_torchruns_own_variable_says(kind, text, restarts, folder, capsys):
-    """A text that is no number ended the command with a traceback; on hosts it counts as none."""
+def test_torchruns_max_restarts_variable_sets_how_often_pods_are_replaced(kind, text, restarts, folder, capsys):
+    """Earlier, a text that is no number ended the command with a traceback; on hosts it counts as 0."""
     text = exported(capsys, to=kind, env=(f"PET_MAX_RESTARTS={text}",))
     assert f"backoffLimit: {restarts}\n" in text
 
 
 @pytest.mark.parametrize("to", ["", "jobset"])
 @pytest.mark.parametrize("given", [{"script": "train.py --token hf_0123456789"}, {"env": ("HF_TOKEN=hf_9876543210",)}])
-def test_a_secret_does_not_get_into_the_file(folder, capsys, monkeypatch, to, given):
+def test_a_secret_never_gets_into_the_file(folder, capsys, monkeypatch, to, given):
     monkeypatch.setenv("HF_TOKEN", "hf_0123456789")
     with pytest.raises(UsageError, match="HF_TOKEN") as refused:
         exported(capsys, to=to, image="i" * bool(to), **given)
@@ -151,11 +151,12 @@ def test_a_secret_does_not_get_into_the_file(folder, capsys, monkeypatch, to, gi
     assert capsys.readouterr().out == ""
 
 
-def test_a_name_is_one_that_pods_can_have():
+def test_a_name_is_valid_for_pods():
     assert pods.name_of("2026-11-28-My_Train.py") == "my-train-py"
     assert len(pods.name_of("a" * 200)) == 40
     role = "rollout-of-many-workers"
-    # JobSet refuses a name whose longest pod, with the five letters that make it its own, has more than 63.
+    # JobSet refuses a name if its longest pod name, with the suffix of five letters that makes it unique, exceeds 63
+    # letters.
     assert len(f"{pods.name_of('a' * 200, [role])}-{role}-0-9999-abcde") == 63
     with pytest.raises(UsageError):
         pods.name_of("123")
@@ -163,7 +164,7 @@ def test_a_name_is_one_that_pods_can_have():
 
 @KINDS
 @pytest.mark.parametrize("name", ["on", "null", "y", "true"])
-def test_a_name_that_yaml_takes_for_another_value_is_still_a_name(kind, name, folder, capsys):
+def test_a_name_that_yaml_would_read_as_another_value_is_quoted(kind, name, folder, capsys):
     secret = (f"{name}=1e3",)
     text = exported(
         capsys, to=kind, script="", role=(f"{name}=1:python train.py",), run=name, secret=secret, shared="7"
@@ -176,7 +177,7 @@ def test_a_name_that_yaml_takes_for_another_value_is_still_a_name(kind, name, fo
 
 @KINDS
 @pytest.mark.parametrize("word", ["$(HOME)", "$$x", "a: b", "#x", "'", '"', "\\", "é😀", "\u2028", "{a}", "- x", "$"])
-def test_every_word_reaches_the_agent_as_it_was_typed(kind, word):
+def test_every_word_reaches_the_agent_unchanged(kind, word):
     made = pods.PodSet("train", "i", (pods.Group(("--script", "t.py", word)),), variables={"OWN": word})
     ((_, _, command, env, _),) = read.pods(pods.manifest(kind, made))
     assert (command[-1], env["OWN"]) == (word, word), shlex.quote(word)
@@ -190,7 +191,7 @@ ROLES = (
 
 
 @KINDS
-def test_each_role_is_a_job_of_its_own_and_its_pods_know_the_others_by_name(kind, folder, capsys):
+def test_each_role_is_a_separate_job_whose_pods_know_the_others_by_name(kind, folder, capsys):
     made = read.pods(exported(capsys, to=kind, script="", role=ROLES, run="rl", gpus="4"), {"MUSTER_ROLES_KEY": "k"})
     assert [name for name, *_ in made] == [
         "rl-reward-0-0.rl", "rl-rollout-0-0.rl", "rl-rollout-0-1.rl", "rl-trainer-0-0.rl", "rl-trainer-0-1.rl",
@@ -209,7 +210,7 @@ def test_each_role_is_a_job_of_its_own_and_its_pods_know_the_others_by_name(kind
 
 
 @KINDS
-def test_a_role_has_the_gpus_that_it_asks_for(kind, folder, capsys):
+def test_a_role_gets_the_gpus_that_it_asks_for(kind, folder, capsys):
     top = read.objects(exported(capsys, to=kind, script="", role=ROLES, gpus="4"))
     spec = top["JobSet"]["spec"] if kind == "jobset" else top["TrainingRuntime"]["spec"]["template"]["spec"]
     limits = [
@@ -226,12 +227,12 @@ def test_the_trainer_of_a_train_job_is_the_role_that_ends_the_run(folder, capsys
 
 
 @KINDS
-def test_a_script_beside_roles_has_as_many_nodes_as_are_asked_for(kind, folder, capsys):
+def test_a_script_next_to_roles_gets_the_number_of_nodes_asked_for(kind, folder, capsys):
     made = read.pods(exported(capsys, to=kind, role=ROLES[:1], run="rl"), {"MUSTER_ROLES_KEY": "k"})
     assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-main-0-0.rl", "rl-main-0-1.rl"]
 
 
-def test_the_roles_are_those_of_cluster_toml_and_slurm_has_none(folder, capsys):
+def test_roles_come_from_cluster_toml_and_slurm_has_none(folder, capsys):
     (folder / "cluster.toml").write_text(
         'hosts = ["a", "b"]\n[[role]]\nname = "reward"\ncommand = "python train.py"\nport = 1\n'
         '[[role]]\nname = "trainer"\ncommand = "python train.py"\nends = true\n'

@@ -1,4 +1,4 @@
-"""`muster status` and `muster logs` of a run on Slurm: where its job is, and whose output is read."""
+"""`muster status` and `muster logs` for a run on Slurm: the state of its job, and whose output is read."""
 
 import json
 import time
@@ -23,7 +23,7 @@ from deploy.slurm import known, runs
         ("COMPLETED", "job 7 completed"),
     ],
 )
-def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkeypatch, capsys):
+def test_a_job_that_slurm_does_not_know_is_described_in_words(state, words, tmp_path, monkeypatch, capsys):
     (host,) = known.hosts_of_flag("login")
     run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     reading = SimpleNamespace(home="/home/me/.muster", run=lambda *_, **__: SimpleNamespace(out=""))
@@ -33,8 +33,8 @@ def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkey
     assert capsys.readouterr().out.strip() == f"long  {words}"
 
 
-def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, capsys):
-    """A rank that an earlier start alone had stood there, at its last step, for as long as the run went on."""
+def test_the_step_comes_from_the_ranks_of_this_start(tmp_path, monkeypatch, capsys):
+    """Earlier, the last step of a rank that only an earlier start had was shown for the rest of the run."""
     (host,) = known.hosts_of_flag("login")
     run, now = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""), time.time()
     rows = [{"kind": "step", "rank": 7, "t": now - 9000, "step": 3}, {"kind": "step", "rank": 0, "t": now, "step": 90}]
@@ -46,7 +46,7 @@ def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, caps
 
 
 @pytest.mark.parametrize(("rank", "name"), [("", "job.out"), ("all", "job.out"), ("3", "logs/rank-3.log")])
-def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
+def test_logs_show_one_rank_or_all(rank, name, tmp_path, monkeypatch):
     (host,) = known.hosts_of_flag("login")
     run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     asked = []
@@ -61,7 +61,7 @@ def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
 
 @pytest.fixture
 def logs(tmp_path, monkeypatch):
-    """`muster logs` where the login node sends these lines and ends so; returns its exit code."""
+    """Returns a function: run `muster logs` while the login node sends these lines and ends so; it returns the code."""
     (host,) = known.hosts_of_flag("login")
     run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
 
@@ -77,8 +77,8 @@ def logs(tmp_path, monkeypatch):
     return read
 
 
-def test_a_progress_bar_is_shown_as_it_stands(logs, capsys):
-    """It came as one line of all its states; 32 MB of them took a minute, and four times as many sixteen."""
+def test_a_progress_bar_is_shown_in_its_last_state(logs, capsys):
+    """Earlier, all states came as one line: 32 MB of them took a minute, and four times as much took sixteen."""
     assert logs("1%\r2%\r3%", "\x1b[31mred\x1b[0m") == 0
     assert capsys.readouterr().out == "3%\nred\n"
 
@@ -89,8 +89,8 @@ def test_with_json_each_line_is_an_object(logs, capsys):
     assert rows == [{"rank": 3, "line": "a"}, {"rank": 3, "line": "b"}]
 
 
-def test_what_keeps_the_log_from_being_read_is_said(logs, capsys):
-    """A pattern that grep refuses was told as a log that is not there yet."""
+def test_the_reason_why_the_log_cannot_be_read_is_reported(logs, capsys):
+    """Earlier, a pattern that grep refuses was reported as a log that is not there yet."""
     with pytest.raises(DeployError, match="Unmatched"):
         logs(code=2, err="grep: Unmatched ( or \\(", grep="(")
     with pytest.raises(DeployError, match=r"no job\.out there yet"):
@@ -99,8 +99,8 @@ def test_what_keeps_the_log_from_being_read_is_said(logs, capsys):
     assert "no line matches nan" in capsys.readouterr().err
 
 
-def test_a_log_that_breaks_off_is_told_as_such(logs, capsys):
-    """Under its lines stood that there is none yet."""
+def test_a_log_that_breaks_off_is_reported_as_such(logs, capsys):
+    """Earlier, its lines were followed by the message that there is no log yet."""
     with pytest.raises(DeployError, match=r"long: job\.out ended with code 1: no message"):
         logs("one", code=1)
     assert capsys.readouterr().out == "one\n"

@@ -1,4 +1,4 @@
-"""What goes to the cluster with a job, while somebody works on in the folder that is sent."""
+"""What is sent to the cluster with a job while somebody keeps editing the folder that is sent."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from deploy.slurm.plan import JobRequest
 
 
 class Login:
-    """A login node that takes what it is sent; `meanwhile` happens once all of it is there."""
+    """A login node that accepts what it is sent; `meanwhile` is called once everything has arrived."""
 
     def __init__(self, meanwhile):
         self.shared, self.host = "/home/u", SimpleNamespace(name="login")
@@ -40,8 +40,8 @@ def backend(folder, login):
     return SlurmBackend(login, folder.parent / "r1", "", pytest.fail, order=order)
 
 
-def test_the_list_of_what_was_sent_is_of_the_bytes_that_were(folder):
-    """It was made after the folder had gone: the next edit was later fetched as what the script had written."""
+def test_the_list_of_sent_files_describes_the_bytes_that_were_sent(folder):
+    """Earlier, the list was made after sending: the next edit was later fetched as a file written by the script."""
     login = Login(lambda: (folder / "train.py").write_text("print(2)\n"))
     backend(folder, login)._bring()
     digest, size, _ = json.loads(login.put_there["sent.json"])["train.py"]
@@ -49,14 +49,14 @@ def test_the_list_of_what_was_sent_is_of_the_bytes_that_were(folder):
     assert (digest, size) == (hashlib.sha256(b"print(1)\n").hexdigest(), 9)
 
 
-def test_a_file_that_is_gone_once_it_was_sent_is_no_fault(folder):
-    """A traceback, and the whole folder was taken back."""
+def test_a_file_that_is_deleted_after_it_was_sent_is_no_fault(folder):
+    """Earlier this gave a traceback, and the whole folder was removed again."""
     login = Login((folder / "train.py").unlink)
     backend(folder, login)._bring()
     assert "job.sbatch" in login.put_there
 
 
-def test_a_file_that_is_gone_before_is_refused_in_words(folder, monkeypatch):
+def test_a_file_that_is_deleted_before_it_is_sent_is_refused_in_words(folder, monkeypatch):
     from deploy.send.folder import folder_look
 
     look = folder_look.look_at

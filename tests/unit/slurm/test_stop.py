@@ -1,4 +1,4 @@
-"""`muster stop` on Slurm: how long it waits for the job's end before it says that the job goes on."""
+"""`muster stop` on Slurm: how long it waits for the job's end before it reports that the job still runs."""
 
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -13,7 +13,7 @@ from deploy.slurm import known, plan, runs
 
 
 @pytest.mark.parametrize(("again", "seconds"), [("", 120), ("--grace 5m", 420), ("--grace=5m", 420)])
-def test_a_stop_waits_as_long_as_the_ranks_may_take_to_save_and_two_minutes(again, seconds, tmp_path, monkeypatch):
+def test_a_stop_waits_for_the_grace_period_and_two_minutes(again, seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "long").mkdir()
     (host,) = known.hosts_of_flag("login")

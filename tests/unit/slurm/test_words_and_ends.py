@@ -1,4 +1,4 @@
-"""What Slurm says of a job, in words, and how a run on Slurm ended."""
+"""The state of a Slurm job in words, and how a run on Slurm ended."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def state(*verdicts, began=True, asked=True, script=True):
         ("FAILED", ["stopped", "stopped"], "stopped", 75),
         ("FAILED", ["refused"], "refused", 2),
         ("FAILED", [], "failed", 1),
-        ("FAILED", ["done"], "failed", 1),  # another node ended badly, without a word
+        ("FAILED", ["done"], "failed", 1),  # another node failed without a verdict
         ("CANCELLED", ["stopped"], "stopped", 75),
         ("CANCELLED", [], "stopped", 75),
         ("CANCELLED", ["failed"], "failed", 1),
@@ -47,20 +47,20 @@ def state(*verdicts, began=True, asked=True, script=True):
         (GONE, [], "failed", 1),
     ],
 )
-def test_slurms_end_and_the_ranks_verdicts_give_one_end(slurm, verdicts, verdict, code):
+def test_the_end_follows_from_slurms_state_and_the_ranks_verdicts(slurm, verdicts, verdict, code):
     result = job_end.end_of("7", Job(slurm, code=1), state(*verdicts), "")
     assert (result.verdict, result.code) == (verdict, code)
 
 
 @pytest.mark.parametrize("ended", [{"code": 143}, {"signal": 15}])
-def test_a_stop_that_reached_a_job_before_its_program_listened_is_no_failure(ended):
+def test_a_stop_that_arrives_before_the_program_handles_signals_is_no_failure(ended):
     job = Job("FAILED", hosts=(N1,), **ended)
     assert job_end.end_of("7", job, state(began=False), "", stop_asked=True).verdict == "stopped"
     assert job_end.end_of("7", job, state(began=False), "").verdict == "failed", "nobody had asked"
     assert job_end.end_of("7", job, state("failed"), "", stop_asked=True).verdict == "failed"
 
 
-def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
+def test_the_message_says_who_cancelled_a_job_and_whether_it_had_begun():
     job = Job("CANCELLED", hosts=(N1,))
     assert "not by this command" in job_end.end_of("7", job, state(), "").message
     assert "not by this command" not in job_end.end_of("7", job, state(), "", stop_asked=True).message
@@ -69,19 +69,19 @@ def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
 
 
 @pytest.mark.parametrize("seen", [state(), state("stopped", began=False)])
-def test_a_job_that_ran_did_not_end_before_it_began_because_the_accounting_names_no_nodes(seen):
+def test_a_job_that_ran_is_not_said_to_have_ended_before_it_began(seen):
     assert "before it began" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
 
 
-def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():
+def test_a_stop_that_was_not_requested_here_names_the_time_limit():
     job = Job("FAILED", code=75, limit="04:00:00")
     assert "04:00:00" in job_end.end_of("7", job, state("stopped"), "").message
     assert "04:00:00" not in job_end.end_of("7", job, state("stopped"), "", stop_asked=True).message
-    for script in (True, False):  # at its --max-hours
+    for script in (True, False):  # it stopped at its --max-hours
         assert job_end.end_of("7", job, state("stopped", asked=False, script=script), "").message == "it stopped"
 
 
-def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey():
+def test_the_jobs_last_output_is_shown_without_control_characters():
     message = job_end.end_of(
         "7", Job("FAILED", code=127), state(), "srun: error\n\x1b]0;x\x07muster: not found\n"
     ).message
@@ -89,7 +89,7 @@ def test_what_the_job_printed_last_is_shown_without_what_a_terminal_would_obey()
     assert "\x1b" not in message
 
 
-def test_a_job_that_may_be_requeued_is_not_over_at_once():
+def test_a_job_that_may_be_requeued_is_not_over_immediately():
     assert not job_end.is_over(Job("PREEMPTED"), 3)
     assert not job_end.is_over(Job("NODE_FAIL"), 3)
     assert not job_end.is_over(Job("RUNNING"), 1e9)
@@ -100,16 +100,16 @@ def test_a_job_that_may_be_requeued_is_not_over_at_once():
 @pytest.mark.parametrize(
     "now", [Job("PENDING", restarts=1), Job("REQUEUED"), Job("RESV_DEL_HOLD"), Job("RUNNING", restarts=2)]
 )
-def test_a_job_that_waits_again_or_has_begun_once_more_is_requeued(now):
+def test_a_job_that_waits_again_or_has_restarted_is_requeued(now):
     assert job_end.is_requeued(Job("RUNNING", restarts=1), now)
 
 
 @pytest.mark.parametrize("now", [Job(AWAY), Job(GONE), Job("COMPLETED"), Job("RUNNING", restarts=1)])
-def test_a_job_that_was_requeued_before_is_not_said_to_be_by_who_counts_no_starts(now):
+def test_an_earlier_requeue_or_a_missing_restart_count_is_no_requeue(now):
     assert not job_end.is_requeued(Job("RUNNING", restarts=1), now)
 
 
-def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
+def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_unchanged():
     assert "higher priority" in words.waiting("7", Job("PENDING", "Priority"))
     assert "limit" in words.waiting("7", Job("PENDING", "QOSMaxJobsPerUserLimit"))
     assert "down, drained" in words.waiting("7", Job("PENDING", "ReqNodeNotAvail, UnavailableNodes:n7"))
@@ -121,5 +121,5 @@ def test_a_reason_is_in_plain_words_and_an_unknown_one_is_shown_as_it_is():
     ("output", "hint"),
     [("slurmstepd: error: execve(): muster: No such file or directory", "--setup"), ("", "--shared")],
 )
-def test_a_job_that_began_nothing_says_what_to_look_at(output, hint):
+def test_for_a_job_that_started_nothing_the_hint_says_what_to_check(output, hint):
     assert hint in job_end.end_of("7", Job("FAILED", code=2), state(began=False), output).hint

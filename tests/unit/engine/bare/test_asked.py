@@ -1,4 +1,4 @@
-"""Options of `docker`, and times, mean on a host without an engine what they mean to Docker."""
+"""On a host without an engine, options of `docker` and times mean what they mean to Docker."""
 
 import time
 
@@ -21,18 +21,18 @@ AT = "2026-11-21T03:00:00.000000000Z"
         AT,
     ],
 )
-def test_each_form_of_a_time_is_the_same_time(text):
+def test_each_notation_of_a_time_is_read_as_the_same_time(text):
     assert asked.moment(text) == AT
 
 
-def test_a_time_of_the_log_itself_stays_exact():
+def test_a_time_in_the_logs_own_notation_stays_exact():
     assert asked.moment("2026-11-21T03:00:00.123456789Z") == "2026-11-21T03:00:00.123456789Z"
 
 
 @pytest.mark.parametrize(
     ("text", "seconds"), [("10m", 600), ("30m", 1800), ("1h30m", 5400), ("90s", 90), ("1.5h", 5400)]
 )
-def test_a_span_is_that_long_ago(text, seconds):
+def test_a_duration_means_that_long_ago(text, seconds):
     before = store.written(int((time.time() - seconds - 60) * 1e9))
     after = store.written(int((time.time() - seconds + 60) * 1e9))
     assert before < asked.moment(text) < after
@@ -41,7 +41,7 @@ def test_a_span_is_that_long_ago(text, seconds):
 @pytest.mark.parametrize(
     "text", ["10x", "2026-13-41", "2026-11-21T99:00:00Z", "m", "tomorrow", "10m tomorrow", f"{10**15}h", f"{10**300}s"]
 )
-def test_what_is_no_time_is_refused_in_the_words_of_an_engine(text):
+def test_an_invalid_time_is_refused_in_the_words_of_an_engine(text):
     with pytest.raises(store.Refused, match="invalid value"):
         asked.moment(text)
 
@@ -57,20 +57,20 @@ def test_what_is_no_time_is_refused_in_the_words_of_an_engine(text):
         ("run -d --restart no IMAGE", ["detach", "restart"], "IMAGE"),
     ],
 )
-def test_options_are_read_as_docker_reads_them_also_by_their_letters(words, options, rest):
+def test_options_and_short_options_are_read_as_docker_reads_them(words, options, rest):
     got, behind = asked.split(words.split()[1:])
     assert set(options) <= got.keys()
     assert behind == rest.split()
 
 
 @pytest.mark.parametrize("words", ["--interactiv NAME sh", "-it NAME sh", "--tail", "--filter"])
-def test_an_option_that_is_mistyped_or_lacks_its_value_is_named(words):
+def test_a_mistyped_option_or_a_missing_value_is_named(words):
     with pytest.raises(store.Refused, match=words.split()[0]):
         asked.split(words.split())
 
 
 @pytest.mark.parametrize(("restart", "times"), [("no", 0), ("always", 0), ("on-failure:3", 3)])
-def test_a_container_is_started_again_as_often_as_asked(monkeypatch, restart, times):
+def test_a_container_is_restarted_as_often_as_asked(monkeypatch, restart, times):
     monkeypatch.setattr(store, "image", lambda name: {"Id": "i", "Base": "/usr", "Config": {"Env": []}})
     options, rest = asked.split(["--restart", restart, "mine:1"])
     assert asked.container(options, rest)["Restarts"] == times

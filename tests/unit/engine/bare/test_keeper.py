@@ -1,4 +1,4 @@
-"""What a container on a host without an engine writes is kept, whatever its disk does."""
+"""The output of a container on a host without an engine is kept, whatever happens to the disk."""
 
 import io
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from deploy.engine.bare import keeper
 
 
-def test_a_log_goes_on_in_the_file_that_it_has_where_a_full_disk_takes_no_other(tmp_path, monkeypatch):
+def test_if_a_full_disk_allows_no_new_log_file_the_log_continues_in_the_old_one(tmp_path, monkeypatch):
     log = keeper.Log(SimpleNamespace(folder=str(tmp_path)))
     monkeypatch.setattr(keeper, "_LOG_BYTES", 10)
 
