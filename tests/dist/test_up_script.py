@@ -365,7 +365,7 @@ def test_ctrl_c_stops_it_and_says_how_to_continue(project):
         (("--script", "train.py", "--keep", "/data/out"), "stays anyway"),
         (("--script", "train.py", "--backend", "docker", "--keep", "data"), "absolute path"),
         (("--script", "train.py", "--restarts", "x"), "not a number"),
-        (("--restarts", "3", "--args", "--steps 1"), "--restarts: not without a script"),
+        (("--restarts", "3", "--args", "--steps 1"), "--restarts cannot be used without a script"),
         (("--workers", "2"), "did you mean `muster up --backend processes --workers 2 train.py`?"),
         (("--resume", "latest", "--script", "train.py"), "leave it out to start a new one"),
         (("--resume", "2026-nope", "--script", "train.py"), "no such run"),

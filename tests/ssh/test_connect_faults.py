@@ -332,7 +332,7 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
     port = server().port
     client.settings("Host gpu-a gpu-b", "HostName 127.0.0.1", f"Port {port}")
     with (
-        pytest.raises(UsageError, match="gpu-a and gpu-b are one host"),
+        pytest.raises(UsageError, match="gpu-a and gpu-b are the same host"),
         session.open_all([Host("gpu-a", "gpu-a"), Host("gpu-b", "gpu-b")]),
     ):
         pass

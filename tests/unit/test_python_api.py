@@ -124,7 +124,7 @@ def test_every_option_of_a_deploy_can_be_given_and_none_that_is_the_apis_own():
     for name in ("dry_run", "name", "hosts", "script", "no_such", "rank"):
         with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
             read({name: True})
-    with pytest.raises(api.UsageError, match="--nodes: not without --slurm"):
+    with pytest.raises(api.UsageError, match="--nodes cannot be used without --slurm"):
         read({"nodes": 2})
 
 

@@ -55,12 +55,12 @@ def test_variables_come_one_by_one_or_with_commas_and_a_value_may_hold_commas():
 def test_of_two_folders_at_one_path_none_is_passed_over(tmp_path, monkeypatch):
     (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+    with pytest.raises(UsageError, match="--mount: two folders have the same target, /data"):
         deploy.deploy(asked(script="train.py", mount=("/a:/data", "/b:/data/")), Recorder(lambda event: None))
     (tmp_path / "cluster.toml").write_text(
         '[[hosts]]\nname = "a"\nmounts = ["/a:/data", "/b:/data"]\n[[hosts]]\nname = "b"\n'
     )
-    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+    with pytest.raises(UsageError, match="--mount: two folders have the same target, /data"):
         deploy.deploy(replace(asked(script="train.py"), hosts=""), Recorder(lambda event: None))
 
 

@@ -36,7 +36,7 @@ def test_a_port_that_is_taken_here_is_told_with_a_command_that_takes_another_one
 
 @pytest.mark.parametrize(
     ("backend", "hint"),
-    [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` says its address")],
+    [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` prints its address")],
 )
 def test_of_a_run_here_it_says_where_the_port_is_already(backend, hint, tmp_path, monkeypatch, capsys):
     """The port of a container is none of this machine's; `7000:6006` was shown as an address."""

@@ -46,7 +46,7 @@ def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(type
         (typed.folder / name).write_text("")
     done = typed(*COMMANDS[where])
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no script is named" in done.stderr
+    assert "the script is missing" in done.stderr
     assert f"did you mean `muster {shlex.join(COMMANDS[where])} train.py`? (model.py lies beside it)" in done.stderr
     assert f'`muster {shlex.join(COMMANDS[where])} --args="--recipe digits"`' in done.stderr
     assert not (typed.folder / "runs").exists()
@@ -58,7 +58,7 @@ def test_without_a_script_nothing_starts_and_the_one_that_is_meant_is_named(type
         (["src/main.py", "src/net.py"], " src/main.py`"),
         (["run.sh"], " bash run.sh`"),
         (["my train.py"], " 'my train.py'`"),
-        (["-x.py", ".hidden.py", "__init__.py"], "has none: type it in the folder of your script"),
+        (["-x.py", ".hidden.py", "__init__.py"], "has no script: run this command in your script's folder"),
     ],
 )
 def test_scripts_one_folder_below_shell_scripts_and_odd_names_are_named_as_they_are_typed(typed, files, named):
@@ -78,10 +78,10 @@ def test_the_folder_that_is_named_is_looked_into(typed):
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (".", ".: a folder, and ranks start a script", "did you mean train.py?"),
-        ("src/", "src/: a folder, and ranks start a script", "did you mean src/net.py?"),
-        ("python -u src", "src: a folder, and ranks start a script", "did you mean src/net.py?"),
-        ("..", "..: it is outside", "--folder .. sends it: name a script in it"),
+        (".", ".: this is a folder, but ranks can only start a script", "did you mean train.py?"),
+        ("src/", "src/: this is a folder, but ranks can only start a script", "did you mean src/net.py?"),
+        ("python -u src", "src: this is a folder, but ranks can only start a script", "did you mean src/net.py?"),
+        ("..", "..: it is outside", "--folder .. sends that folder: name a script in it"),
     ],
 )
 def test_a_folder_in_the_place_of_a_script_is_answered_by_the_script_that_is_meant(typed, words, what, hint):

@@ -69,4 +69,4 @@ def test_what_is_no_run_here_is_refused(runs, tmp_path, name):
 @pytest.mark.parametrize("where", [(), ("--hosts", "nowhere.invalid")])
 def test_a_delete_without_a_run_is_refused(runs, where, capsys):
     assert main.run(["down", "--delete", *where]) == 2
-    assert "--delete: not without --run: nothing was deleted" in capsys.readouterr().err
+    assert "--delete cannot be used without --run: nothing was deleted" in capsys.readouterr().err

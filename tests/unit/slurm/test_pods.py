@@ -117,12 +117,12 @@ def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"to": "jobset", "image": ""}, "--to jobset: not without --image"),
+        ({"to": "jobset", "image": ""}, "--to jobset cannot be used without --image"),
         ({"to": "nomad"}, "neither sbatch, jobset nor trainjob"),
-        ({"to": "jobset", "slurm": "-t 1"}, "--slurm: not with --to jobset"),
-        ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup: not with --to trainjob"),
-        ({"to": "jobset", "max_hours": "2"}, "--max-hours: not with --to jobset"),
-        ({"secret": ("HF_TOKEN=hf",)}, "--secret: not without --to jobset or trainjob"),
+        ({"to": "jobset", "slurm": "-t 1"}, "--slurm cannot be used with --to jobset"),
+        ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup cannot be used with --to trainjob"),
+        ({"to": "jobset", "max_hours": "2"}, "--max-hours cannot be used with --to jobset"),
+        ({"secret": ("HF_TOKEN=hf",)}, "--secret cannot be used without --to jobset or trainjob"),
         ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
         ({"to": "jobset", "script": "missing.py"}, "missing.py"),
         ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders would be /d"),
@@ -239,7 +239,7 @@ def test_the_roles_are_those_of_cluster_toml_and_slurm_has_none(folder, capsys):
     with consent.asking(consent.Door(Console, allow=True)):
         made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
         assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
-        with pytest.raises(UsageError, match="--role: not without --to jobset or trainjob"):
+        with pytest.raises(UsageError, match="--role cannot be used without --to jobset or trainjob"):
             exported(capsys, script="")
 
 
