@@ -200,7 +200,7 @@ def test_a_look_at_this_machine_names_nothing_that_ssh_would_have_to_find(monkey
         preflight.preflight(1, "auto", None, False, lambda words: None)
     for hosts in (preflight.ONE_HOST, "master", "master,worker-1"):
         assert command_of("stop", hosts=hosts, run="r") == "muster stop --run r"
-        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus shows who has its GPUs"
+        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus shows who uses its GPUs"
     assert row_of("disk-full").hint_here() == "df -h /var/lib/docker; docker system df"
 
 

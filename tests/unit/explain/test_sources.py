@@ -39,7 +39,7 @@ def test_a_small_file_that_unpacks_to_much_is_read_in_small_pieces():
 
 @pytest.mark.parametrize("data", [bz2.compress(OOM.encode()), lzma.compress(OOM.encode()), OOM.encode("utf-16")])
 def test_output_that_is_no_text_is_refused_and_not_said_to_have_no_error(data):
-    with pytest.raises(OSError, match="give its text"):
+    with pytest.raises(OSError, match="pipe its text"):
         explained(data)
 
 
