@@ -131,7 +131,7 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     name = explanation.cause or ("none" if explanation.ended_well else "not known")
     lines = [f"cause     {name}: {visible(explanation.what)}{whose}"]
     if explanation.maybe:
-        lines.append(f"or        {', '.join(explanation.maybe)}: they print the same words")
+        lines.append(f"or        {', '.join(explanation.maybe)}: the output would be the same")
     if explanation.first:
         lines.append(f"first     {visible(explanation.first)}")
     for line in explanation.evidence:

@@ -29,19 +29,19 @@ from .console import Console
 from .page import run as page
 
 _HELPS = (
-    "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
+    "let only rank 0 read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
     f"{FLAG.mount} /shared:/shared"
 )
-_NO_FOLDER = "hosts share no folder while a run lasts"
+_NO_FOLDER = "hosts share no folder during a run"
 # Ends that a missing file may be the cause of, whatever the words say. The others have a cause of their own.
 _OPEN = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
 # The run's own is free: agents look for such a port before they start ranks.
-_OF_OWN_PORT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
+_OF_OWN_PORT = "if the script sets that port itself, let it use MASTER_PORT, which is free"
 # What a script says that was written for another Python.
 _OF_OTHER_PYTHON = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
 )
-_ALONE = "with `python` before its name it starts as by hand, without torchrun's variables"
+_ALONE = "with `python` before its name, the script starts as you would start it by hand, without torchrun's variables"
 # What argparse says of an option that stands behind the script, and the words that may be ours.
 _REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
 _OURS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
@@ -52,7 +52,7 @@ _OF_SEVERAL = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only supported
 
 _DEVICE_IDS = re.compile(r"device_ids and output_device arguments only work")
 _NO_DEVICE_IDS = (
-    "on CPUs DistributedDataParallel takes no device_ids: give it none where torch.cuda.is_available() is false"
+    "on CPUs, DistributedDataParallel accepts no device_ids: leave them out if torch.cuda.is_available() is false"
 )
 # A pipe of multiprocessing that ends, and the traceback's line above it.
 _PIPE_ENDS, _PIPE = (
@@ -60,14 +60,15 @@ _PIPE_ENDS, _PIPE = (
     "multiprocessing/connection.py",
 )
 _OF_CHILD = (
-    "a process that the script started has ended: its own words stand before; a full memory ends one without any"
+    "a process that the script started has ended: its own error comes before this one; when memory runs out, "
+    "there is none"
 )
 # A script that asks for the size of its terminal, by Python or by a program.
 _IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
-_NO_TERMINAL = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
+_NO_TERMINAL = "a rank has no terminal: use shutil.get_terminal_size(), which then returns 80 columns and does not fail"
 # What a shell says that does not find a program.
 _PROGRAM = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
-_BRINGS = "put its package among the run's packages, or into the image"
+_BRINGS = "add its package to the run's packages or to the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 
 
@@ -116,7 +117,7 @@ def _hint(
     words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN, record.facts(run_dir)
     again: str = record.own(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _OURS:
-        return _with(f"if {rejected[1]} is for Muster, it comes before the script", result)
+        return _with(f"if {rejected[1]} is meant for Muster, put it before the script", result)
     if library := libraries.missing(words):
         return _with_library(library, facts.get("backend"), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
@@ -146,7 +147,7 @@ def _hint(
         return _with(_OF_OWN_PORT, result)
     if result.cause == Cause.LEFT_EARLY and (program := _PROGRAM.search(words)):
         return _with(
-            missed.not_installed(folder, needs, program[1]) or f"the run has no {program[1]}: {_BRINGS}", result
+            missed.not_installed(folder, needs, program[1]) or f"the run has no program {program[1]}: {_BRINGS}", result
         )
     if open_end and (how := _of_words(*words.partition("\n")[::2])):
         return _with(how, result)
@@ -164,14 +165,14 @@ def _of_words(error: str, traceback: str) -> str:
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
         return _OF_CHILD
     asserted = _ASSERTS.findall(traceback) if error.endswith(": AssertionError") else []
-    return f"what does not hold: {asserted[-1]}" if asserted else ""
+    return f"this assertion failed: {asserted[-1]}" if asserted else ""
 
 
 def _with_library(library: str, backend: str | None, again: str) -> str:
     """What brings a library of the system to where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
-        return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
-    of_system = f"{library} is in Debian's and Ubuntu's {own}"
+        return f"to install {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
+    of_system = f"on Debian and Ubuntu, {library} is in the package {own}"
     if backend in ("processes", "docker", "slurm"):
         where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"

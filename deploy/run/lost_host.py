@@ -82,7 +82,7 @@ def refuse_cut_off(who: str, silent_s: float, patience_s: float, what: str, agai
     """Raise DeployError where nothing has answered for longer than that: `what` was begun there may go on."""
     if silent_s > patience_s:
         raise DeployError(
-            f"{who} answered for {in_seconds(silent_s)}; {what} may continue there", f"try again: {again}"
+            f"{who} answered for {in_seconds(silent_s)}; {what} may still be running there", f"try again: {again}"
         )
 
 

@@ -21,12 +21,12 @@ from .planned import mounts_of
 
 # Options of sbatch that the plan sets beside those of any batch script, or with another remedy.
 _OWN = {
-    **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder lies"),
-    **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
+    **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder goes"),
+    **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out in its folder"),
     **dict.fromkeys(
         ("--wait", "-W", "--parsable", "--wrap", "--test-only"), f"leave it out; {FLAG.dry_run} shows the plan"
     ),
-    **dict.fromkeys(("--clusters", "-M"), f"name a login node of that cluster: {FLAG.slurm}"),
+    **dict.fromkeys(("--clusters", "-M"), f"give a login node of that cluster: {FLAG.slurm}"),
 }
 _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
@@ -60,7 +60,7 @@ def check(asked: JobRequest) -> None:
     value_of(options, "container")
     mounts_of(options)
     if not _SHARED.fullmatch(options.shared):
-        raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
+        raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "choose another folder")
     sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _OWN)
 
 

@@ -79,8 +79,8 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     if damaged:  # to begin at step 0 would be worse than to stop: new checkpoints would replace what may be mended
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         text = "no checkpoint is complete on these hosts" if incomplete else "each checkpoint there is damaged"
-        first = "start it on the hosts that wrote it" if incomplete else "put a good copy there"
-        raise CheckpointError(f"{folder}: {text}:{reasons}", f"{first}; or remove the folder, to begin at step 0")
+        first = "start the run on the hosts that wrote the checkpoint" if incomplete else "put a good copy there"
+        raise CheckpointError(f"{folder}: {text}:{reasons}", f"{first}; or remove the folder to begin at step 0")
     return Search(None, None, [])
 
 
@@ -167,5 +167,5 @@ def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, st
         if "" in texts:
             continue
         words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""  # the folder has one name on all hosts
-        faults.append(f"{words} (on {file.host})" if texts else f"{name} of {file.host} is on none of these hosts")
+        faults.append(f"{words} (on {file.host})" if texts else f"{name} from {file.host} is on none of these hosts")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

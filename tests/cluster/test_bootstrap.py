@@ -117,4 +117,4 @@ def test_a_plain_debian_host_can_run_containers_afterwards_and_says_who_did_it(b
 
     again = fab(environment, "--yes")
     assert again.returncode == 0, again.stderr
-    assert again.stdout == "bare: has all it needs\n"
+    assert again.stdout == "bare: has everything it needs\n"

@@ -66,7 +66,7 @@ def rows_of(page):
 def test_a_run_that_goes_on_is_live_in_the_list_and_on_its_page(page, board, tmp_path):
     """A print, a step and the end arrive without a hand on the page; a zoomed chart stays as its reader left it."""
     page.goto(board)
-    page.get_by_text("No runs lie here yet").wait_for()
+    page.get_by_text("There are no runs here yet").wait_for()
     run = going_on(tmp_path / "runs/first")
     page.get_by_text("running").wait_for()
     page.get_by_role("link", name="first").click()
@@ -128,7 +128,7 @@ def test_lines_of_a_log_that_come_late_are_not_shown_as_those_of_another(page, b
 def test_an_answer_that_is_cut_short_is_asked_for_again(page, board, tmp_path):
     """Its mark was taken as that of what is shown: the list stayed as it was until something else changed."""
     page.goto(board)
-    page.get_by_text("No runs lie here yet").wait_for()
+    page.get_by_text("There are no runs here yet").wait_for()
     cut = []
 
     def cut_one(route):

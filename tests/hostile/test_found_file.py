@@ -126,7 +126,7 @@ def test_what_a_file_asks_for_is_refused_by_name_where_nobody_can_answer_and_don
     assert clone.visits == 1
     again = clone.types("status")
     assert asked in again.output, "it is said each time"
-    assert "yours to allow" not in again.output
+    assert "things that only you can allow" not in again.output
     assert clone.visits == 2
 
 
@@ -155,7 +155,7 @@ def test_where_a_host_is_is_asked_even_for_a_host_that_is_typed(clone):
     assert clone.visits == 0
     (clone.folder / "cluster.toml").unlink()
     typed = clone.types("status", "--hosts", "evil")
-    assert "yours to allow" not in typed.output, "what is typed is never asked for"
+    assert "things that only you can allow" not in typed.output, "what is typed is never asked for"
     assert clone.visits == 1
 
 
@@ -226,7 +226,7 @@ def test_free_settings_are_not_asked_for(clone):
         "environment = { SEED = 1, LD_PRELOAD = '/x' }\n"
     )
     refused = clone.types("status")
-    asked = refused.err.partition("can ask you:\n")[2].partition("hint:")[0].split("\n")
+    asked = refused.err.partition("to ask you on:\n")[2].partition("hint:")[0].split("\n")
     assert [line.strip() for line in asked if line.strip()] == ["host evil at evil"]
     assert "muster status --allow-folder" in refused.err
     said = clone.types("status", "--allow-folder").err
@@ -472,7 +472,7 @@ def test_an_answer_holds_for_the_folder_that_was_asked_about_and_for_no_other_at
         process = clone.begins("status", folder=folder)
         _, err = process.communicate(timeout=60)
         assert process.returncode == USAGE, err
-        assert "yours to allow" in err
+        assert "things that only you can allow" in err
 
 
 @pytest.mark.parametrize("place", ["by its settings", "by a link"])
@@ -509,7 +509,7 @@ def test_two_commands_at_once_both_have_their_answer(clone):
         assert "Traceback" not in err
         assert "secret AWS_SECRET_ACCESS_KEY from this shell" in err
     assert [path.suffix for path in clone.answers] == [".json"]
-    assert "yours to allow" not in clone.types("status").output
+    assert "things that only you can allow" not in clone.types("status").output
 
 
 def test_completion_reads_names_and_neither_asks_nor_connects(clone):
@@ -561,7 +561,7 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
     recipe = clone.types("up", "--backend", "processes", "--args", "--recipe sub/inner/train.py")
-    assert (recipe.code, "whose folder this is" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
+    assert (recipe.code, "who owns this folder" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
     assert not ran.exists()
 
 

@@ -93,7 +93,7 @@ def test_a_listener_that_never_greets(client, refusal, deaf):
     client.settings("Host *", "ConnectTimeout 1")
     fault = refusal(Host("gpu-a", "127.0.0.1", deaf(answers=True)))
     assert fault.kind == "silent"
-    assert "does not greet as an SSH server within 1 s" in fault.message
+    assert "does not answer like an SSH server within 1 s" in fault.message
 
 
 def test_a_key_the_server_does_not_take_is_told_with_what_was_offered(client, server, refusal, tmp_path):
@@ -116,7 +116,7 @@ def test_a_key_that_is_missing_or_locked_is_told_as_left_out(client, server, ref
     client.key.unlink()
     fault = refusal(host)
     assert fault.kind == "key-rejected"
-    assert "there is none to offer" in fault.message
+    assert "there is no key to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
 

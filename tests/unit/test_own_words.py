@@ -27,7 +27,7 @@ OTHERS = {
 }  # fmt: skip
 # Our own, in what is still to be written anew. It only falls.
 OURS = {
-    "gpus --hosts ...", "its login shell did not begin", "{}: not found", "sent nothing for", " of the base",
+    "gpus --hosts ...", "its login shell did not start", "{}: not found", "sent nothing for", " of the base",
     " and ", "in use", " preflight ", "it comes before", "ended with ", "write to ",
 }  # fmt: skip
 SEARCHES = {"startswith", "endswith", "partition", "rpartition", "split", "rsplit", "find", "index", "removeprefix",

@@ -102,7 +102,7 @@ def test_a_cluster_of_slurm_refuses_by_name_what_slurm_does_itself(tmp_path, mon
 def test_hosts_come_as_text_or_list_or_from_the_file(tmp_path):
     (tmp_path / "mine.toml").write_text('[[hosts]]\nname = "x"\n')
     assert api.Cluster("a, me@b:22").hosts == api.Cluster(["a", "me@b:22"]).hosts == ("a", "b")
-    with pytest.raises(api.UsageError, match="yours to allow"):
+    with pytest.raises(api.UsageError, match="that only you can allow"):
         api.Cluster(file=tmp_path / "mine.toml")
     assert api.Cluster(file=tmp_path / "mine.toml", allow_folder=True).hosts == ("x",)
     assert api.Cluster(file=tmp_path / "mine.toml").hosts == ("x",), "the answer is kept"

@@ -215,7 +215,7 @@ def test_a_mistyped_run_that_is_taken_for_a_host_is_answered_as_both(runs, capsy
     assert run(["attach", "mispelt.invalid"]) != DONE
     words = capsys.readouterr().err
     assert "the name mispelt.invalid does not resolve" in words
-    assert "if a run is meant: `muster runs` lists those of this folder" in words
+    assert "if a run is meant: `muster runs` lists the runs of this folder" in words
     assert run(["attach", "--hosts", "mispelt.invalid"]) != DONE
     assert "a run is meant" not in capsys.readouterr().err
     assert run(["preflight", "mispelt.invalid"]) != DONE

@@ -51,7 +51,7 @@ def test_what_a_driver_does_not_tell_is_not_known():
 
 
 def test_a_gpu_that_is_in_use_by_nobody_to_be_seen_is_not_free():
-    assert held_by("unseen") == ["somebody who cannot be seen from here"]
+    assert held_by("unseen") == ["somebody who is not visible from here"]
     assert held_by("held")[-1] == "free"
 
 
@@ -115,7 +115,7 @@ def test_a_device_without_its_tools_could_not_be_told():
 
 def test_who_was_given_a_gpu_is_shown_before_it_computes():
     assert held_by("claimed") == [
-        "given to run r1 (carol)",
-        "given to the deploy of train.py (alice@laptop)",
+        "reserved for run r1 (carol)",
+        "reserved for the deploy of train.py (alice@laptop)",
         "free",
     ]

@@ -16,6 +16,6 @@ def test_a_list_stands_in_columns_and_a_folder_is_told_by_the_beginning_of_its_d
     assert out.file.getvalue().splitlines() == [
         "gpu-a   runs      r1              unknown age   unknown size",
         "gpu-a   folders   d3d3d3d3d3d3…   3 min 00 s    25 kB          in use",
-        "gpu-a: 2 things, 25 kB",
+        "gpu-a: 2 items, 25 kB",
         "gpu-b: nothing",
     ]

@@ -110,7 +110,7 @@ def test_a_host_of_the_run_gives_the_newcomer_no_variable_but_the_runs_own():
 @pytest.mark.parametrize("recorded", [None, (), ("--steps", "8")])
 def test_a_node_that_says_it_runs_something_else_is_refused(recorded):
     newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
-    with pytest.raises(UsageError, match="its node runs '--steps 9', and this machine has recorded"):
+    with pytest.raises(UsageError, match="its node runs '--steps 9', but this machine has recorded"):
         newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), recorded)
 
 

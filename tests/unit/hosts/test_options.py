@@ -106,7 +106,7 @@ def test_a_file_for_the_ranks_has_the_bytes_that_it_has_here_and_a_binary_one_is
 
 @pytest.mark.parametrize("given", [f"HF_TOKEN={VALUE}", f"A={VALUE}\nB=" + "x" * 300])
 def test_a_variable_in_the_place_of_a_file_of_variables_is_not_repeated(given):
-    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: it takes a file") as refused:
+    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: this option takes a file") as refused:
         load_cluster(asked(env_file=(given,)))
     assert VALUE not in refused.value.message + refused.value.hint
 

@@ -74,7 +74,8 @@ def test_what_is_no_file_of_variables_is_refused(tmp_path, data):
 @pytest.mark.holds("reader-budget")
 @pytest.mark.parametrize(("text", "said"), [
     ("A=word\n" + "A=${A}${A}\n" * 60, "characters"), ("A=" + "${" * 100_000, "line 1 refers to more than"),
-    ("A=" + "${B:-" * 100_000, "line 1 refers to more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
+    ("A=" + "${B:-" * 100_000, "line 1 refers to more than"),
+    ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
     ("A\n" * 200_000, "variables"),
 ])  # fmt: skip
 def test_values_that_name_each_other_cost_little(tmp_path, text, said):

@@ -34,7 +34,7 @@ def test_the_run_goes_with_all_it_wrote_and_the_amount_is_said(runs, capsys):
 
 def test_a_run_that_is_driven_is_not_deleted(runs):
     lock = locks.hold_run(runs / "r1")
-    with pytest.raises(UsageError, match="still runs"):
+    with pytest.raises(UsageError, match="is still running"):
         delete.delete("r1", Console())
     lock.release()
     assert (runs / "r1/work/ckpt.pt").exists()

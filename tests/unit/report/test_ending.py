@@ -15,7 +15,7 @@ from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE
 
-RUN, RESUME = "r-1", "continue with what it wrote: muster deploy --resume r-1"
+RUN, RESUME = "r-1", "continue with the files that it wrote: muster deploy --resume r-1"
 CHECKPOINT = "work/logs/train/epoch_005.ckpt"
 MISSES = f"train.py ended with 1: FileNotFoundError: Checkpoint file not found: b:~/.muster/runs/{RUN}/{CHECKPOINT}"
 HERE = frozenset[str]()
@@ -46,9 +46,9 @@ def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", ca
 
 def test_a_file_that_rank_0_wrote_is_on_its_host_alone_and_the_hint_names_it_and_what_helps(folder):
     text = hint(folder, MISSES, there={"a": frozenset({CHECKPOINT}), "b": HERE})
-    assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder while a run lasts")
+    assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder during a run")
     assert "--mount" in text
-    assert "rank 0 alone" in text
+    assert "only rank 0 read it" in text
     assert text.endswith(RESUME)  # the next start brings it to every host
 
 
@@ -217,13 +217,13 @@ def test_a_download_that_a_host_cannot_reach_is_called_so_and_what_lies_here_is_
 def test_a_download_without_data_here_is_to_be_made_here_once(folder):
     (folder / ".gitignore").unlink()
     text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
-    assert "download it here once" in text
+    assert "download the files here once" in text
 
 
 def test_a_port_in_use_may_be_the_scripts_own_and_the_run_has_a_free_one(folder):
     busy = "failed to listen on any local network address. port: 58472, useIpv6: false, code: -98, name: EADDRINUSE"
     text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
-    assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
+    assert text.startswith("if the script sets that port itself, let it use MASTER_PORT")
     assert text.endswith(RESUME)
 
 
@@ -241,7 +241,7 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
         (
             "AssertionError",
             'assert timm.__version__ == "0.3.2"  # version',
-            "what does not hold: assert timm.__version__ ==",
+            "this assertion failed: assert timm.__version__ ==",
         ),
         ("AssertionError: batch", "assert size > 0, 'batch'", RESUME),
         (
@@ -258,7 +258,7 @@ def test_a_script_that_takes_its_path_for_several_ranks_alone_is_started_as_by_h
         (
             "ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device",
             "raise err_type(err_msg)",
-            "on CPUs DistributedDataParallel takes no device_ids",
+            "on CPUs, DistributedDataParallel accepts no device_ids",
         ),
         (
             "ValueError: not enough values to unpack (expected 2, got 0)",
@@ -278,9 +278,9 @@ def test_an_exception_that_says_too_little_is_explained_in_the_hint(folder, erro
 @pytest.mark.parametrize("said", ["run.sh: line 14: accelerate: command not found", "sh: 1: accelerate: not found"])
 def test_a_program_that_a_shell_script_misses_is_named_with_what_brings_it(folder, said):
     words = f"bash ended with code 127 without an exception\n    {said}"
-    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no accelerate: put its package")
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no program accelerate: add its package")
     (folder / "requirements.txt").write_text("torch\naccelerate==0.28.0\n")
-    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("requirements.txt names accelerate, and it is not")
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("requirements.txt lists accelerate, but it is not")
     assert hint(folder, words) == RESUME
 
 
@@ -297,7 +297,7 @@ def test_the_log_of_the_rank_that_failed_is_told_by_a_command_that_can_be_typed(
 @pytest.mark.parametrize(("word", "ours"), [("--hosts", True), ("-H", True), ("--lr", False)])
 def test_an_option_of_ours_behind_the_script_is_told_where_it_belongs(folder, word, ours):
     text = hint(folder, f"train.py ended with code 2: train.py: error: unrecognized arguments: {word} a")
-    assert text.startswith(f"if {word} is for Muster, it comes before the script") == ours
+    assert text.startswith(f"if {word} is meant for Muster, put it before the script") == ours
 
 
 @pytest.mark.parametrize(("options", "needs"), [("--requirements lists/gpu.txt", "lists/gpu.txt"), ("", "uv.lock")])

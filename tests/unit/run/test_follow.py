@@ -134,7 +134,7 @@ def test_nodes_that_gave_up_before_any_rank_began_say_who_still_runs() -> None:
     gave_up = [exited(name, 1, restarts=0) for name in NAMES[:2]]
     result = judge(run_of(*all_up(), *gave_up), 0.0, 20.0)
     assert result is not None
-    assert result.message == "master ended with code 1 before any rank began; worker-2 still runs"
+    assert result.message == "master ended with code 1 before any rank started; worker-2 still runs"
 
 
 def test_a_node_that_refused_points_to_its_log() -> None:
@@ -209,7 +209,10 @@ def test_a_clock_that_is_set_back_makes_no_stop_wait_longer() -> None:
         assert watch.step(now) is None
     result = watch.step(6_400.0 + stop_patience_s(0.0))
     assert result is not None
-    assert (result.message, backend.kills) == ("killed: still running 30 s after the stop; there is no checkpoint", 1)
+    assert (result.message, backend.kills) == (
+        "killed: it was still running 30 s after the request to stop; there is no checkpoint",
+        1,
+    )
 
 
 @pytest.mark.parametrize("steps", [0, 200])
@@ -294,7 +297,7 @@ def test_where_every_rank_lost_another_nobody_is_blamed() -> None:
     result = judge(run_of(*all_up(), *began(), *ends, exited("worker-1", 1)), 0.0, 14.0)
     assert result is not None
     assert (result.node, result.rank) == ("", None)
-    assert result.message.startswith("could not tell which rank failed")
+    assert result.message.startswith("Muster could not tell which rank failed")
 
 
 def test_a_rank_that_left_early_is_told_while_others_go_on_and_blamed_when_they_fail() -> None:
@@ -354,7 +357,7 @@ def test_a_script_that_one_host_alone_was_asked_to_stop_is_told_of_with_the_host
     }
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
     state.ranks.script = True
-    assert "by a signal on worker-1; no other node reports one" in final(state).message
+    assert "by a signal on worker-1; no other node reports a signal" in final(state).message
 
 
 def test_a_script_that_reached_its_limit_on_one_host_first_was_ended_by_no_signal() -> None:
@@ -519,7 +522,7 @@ def test_of_very_many_lines_a_follower_takes_some_steps_and_all_that_is_no_step(
     assert [event["what"] for event in events if event["kind"] == "unseen"] == ["loss"]
     assert 20 < len([event for event in events if event["kind"] == "step"]) < 400
     (left_out,) = (event for event in events if event["kind"] == "unread")
-    assert re.fullmatch(r"has \d+ kB: a line of every \d+ is shown", left_out["why"])
+    assert re.fullmatch(r"has \d+ kB: only one line in \d+ is shown", left_out["why"])
     append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": 9000, "rank": 0}) + "\n")
     assert [event["t"] for event in follower.read()] == [9000]
 
@@ -621,7 +624,7 @@ def test_an_empty_optimizer_is_named_where_the_script_loaded_something() -> None
     state.apply({**placed(50, 50, False), "empty": True})
     (line,) = state.story
     assert line.grave
-    assert "its weights alone, so repeated steps are counted twice" in line.text
+    assert "only its weights, so repeated steps are counted twice" in line.text
 
 
 def test_files_that_a_node_gets_before_an_attempt_are_told() -> None:
@@ -672,7 +675,7 @@ def test_a_container_that_somebody_killed_is_told_before_those_that_end_for_it()
     removed.apply(node("worker-1", 1.0, "running", None))
     removed.apply(node("worker-1", 2.0, "exited", 137, 0, "gone"))
     removed.inquire(2.5)
-    assert ["gone" in line.text for line in removed.story] == [True], "removed, not killed"
+    assert ["no longer exists" in line.text for line in removed.story] == [True], "removed, not killed"
 
 
 def test_who_comes_to_a_resumed_run_is_told_nothing_of_its_earlier_starts(tmp_path: Path) -> None:

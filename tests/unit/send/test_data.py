@@ -115,7 +115,7 @@ def test_another_content_than_the_file_names_is_refused(sender):
     sender.digest = outgoing.content.digest
     sender.push()
     (sender.folder / "shards/0/0.bin").write_bytes(b"other")
-    with pytest.raises(UsageError, match=f"cluster.toml names {sender.digest}"):
+    with pytest.raises(UsageError, match=f"cluster.toml has {sender.digest}"):
         sender.push()
 
 
@@ -161,7 +161,7 @@ def test_a_damage_of_it_is_seen_and_all_is_sent_again(sender):
 
 def test_the_file_of_a_secret_does_not_go_with_it(sender):
     choice = Choice(sources={"TOKEN": sender.folder / "shards/0/0.bin"})
-    with pytest.raises(UsageError, match="the secret TOKEN is taken from it"):
+    with pytest.raises(UsageError, match="it holds the secret TOKEN"):
         sender.look(choice)
 
 

@@ -203,7 +203,7 @@ def test_who_says_no_place_where_it_can_be_asked_is_asked_no_more(push, where):
     assert not first.serves
     assert second.source is None
     assert second.line.pieces == DIGESTS
-    assert push.notes == ["second cannot ask first, which opens no port: it gets the rest from this machine"]
+    assert push.notes == ["second cannot ask first, which cannot open a port: it gets the rest from this machine"]
 
 
 @pytest.mark.parametrize(("word", "has_no_road"), [("failed", True), ("gone", False)])

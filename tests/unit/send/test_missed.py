@@ -101,7 +101,7 @@ def test_no_host_brings_a_user_to_send_a_credential(folder, path):
 
 
 def test_a_name_that_is_not_there_gets_one_that_is_and_never_a_credential(folder):
-    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
+    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"give a path relative to {folder}")):
         with pytest.raises(UsageError) as refused:
             folder_look.look_at(folder, Choice(frozenset({path})))
         assert refused.value.hint == meant
@@ -143,7 +143,7 @@ def test_a_module_that_was_sent_and_is_not_found_is_no_package_and_where_it_lies
     (tmp_path / f"{root}models/net.py").write_text("x")
     for module in ("models.net", "models"):
         assert missed.hint(f"ModuleNotFoundError: No module named '{module}'", tmp_path, Choice()) == (
-            f"the folder has {root}models, and Python does not look there: -e PYTHONPATH={path}"
+            f"the folder has {root}models, but Python does not look there: -e PYTHONPATH={path}"
         )
 
 
@@ -185,7 +185,7 @@ def test_a_package_that_the_file_names_already_is_not_to_be_added(folder, needs,
     if needs == "uv.lock":
         (folder / "pyproject.toml").write_text('[project]\ndependencies = [\n  "wandb>=0.21.3",\n]\n')
     hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, Choice(), needs)
-    assert hint.startswith(f"{needs} names {package}, and it is not installed")
+    assert hint.startswith(f"{needs} lists {package}, but it is not installed")
     assert f"--requirements {needs}" in hint
     other = missed.hint("ModuleNotFoundError: No module named 'flash'", folder, Choice(), needs)
     assert other.startswith("add the package that has flash")
@@ -199,7 +199,7 @@ def test_a_project_names_a_package_where_it_asks_for_it_and_in_no_group_of_its_o
     project.write_text('[project]\ndependencies = ["numpy", "einops>=1"]\n[dependency-groups]\ndev = [\n"tqdm"\n]\n')
     words = "ModuleNotFoundError: No module named '{}'"
     told = missed.hint(words.format("einops"), folder, Choice(), needs)
-    assert told.startswith(f"{needs} names einops, and it is not installed")
+    assert told.startswith(f"{needs} lists einops, but it is not installed")
     told = missed.hint(words.format("tqdm"), folder, Choice(), needs)
     assert told.startswith("add the package that has tqdm to")
     assert "to part/uv.lock" not in told
@@ -228,7 +228,7 @@ def test_a_package_of_an_extra_is_not_to_be_added_but_the_extra_asked_for(folder
     (folder / "pyproject.toml").write_text(f'[project]\nname = "a"\ndependencies = ["numpy"]\n{extras}')
     words = "ModuleNotFoundError: No module named '{}'"
     told = missed.hint(words.format("sklearn"), folder, Choice(), needs)
-    assert told.startswith("pyproject.toml has it in the extra train, which is not installed")
+    assert told.startswith("pyproject.toml lists it in the extra train, which is not installed")
     assert "-e .[train]" in told
     for module in ("einops", "tqdm"):
         assert "extra" not in missed.hint(words.format(module), folder, Choice(), needs)
@@ -260,9 +260,9 @@ def experiment(tmp_path, monkeypatch):
 def test_what_a_link_to_the_rest_of_the_repository_leads_to_comes_with_the_folder_around_both(experiment, words):
     """--include would be refused, and no package has it."""
     assert missed.hint(words, experiment, Choice()) == (
-        "lib leads out of the folder: --folder ../.. bash -c "
+        "lib is a link out of the folder: --folder ../.. bash -c "
         + shlex.quote("cd 'egs/my set' && ...")
-        + " sends it, too"
+        + " sends it too"
     )
 
 
@@ -275,7 +275,7 @@ def test_a_folder_is_named_as_it_is_typed(experiment, monkeypatch):
 def test_nobody_is_told_to_send_a_home(experiment, monkeypatch):
     monkeypatch.setenv("HOME", str(experiment.parents[1] / "me"))
     hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
-    assert hint == "lib leads out of the folder: copy what is there into it"
+    assert hint == "lib is a link out of the folder: copy its target into the folder"
 
 
 def test_what_a_link_to_a_disk_leads_to_is_mounted_or_data(experiment):
@@ -303,7 +303,10 @@ def test_a_link_to_a_home_or_its_keys_is_never_answered_by_the_option_that_sends
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     (folder := tmp_path / "code").mkdir()
     (folder / "weights").symlink_to((tmp_path / place).resolve())
-    assert selection.beyond_link(folder, "weights") == "weights leads out of the folder: copy what is there into it"
+    assert (
+        selection.beyond_link(folder, "weights")
+        == "weights is a link out of the folder: copy its target into the folder"
+    )
 
 
 @pytest.mark.parametrize(
@@ -329,7 +332,7 @@ def test_what_lies_around_the_folder_in_its_repository_comes_with_it(tmp_path, m
     monkeypatch.chdir(folder)
     into = shlex.quote(f"cd {'trainer' if above == '..' else 'egs/trainer'} && ...")
     assert missed.hint(words, folder, Choice(), run="7") == (
-        f"{missing} lies outside the folder that is sent: --folder {above} bash -c {into} sends it, too"
+        f"{missing} is outside the folder that Muster sends: --folder {above} bash -c {into} sends it too"
     )
 
 
@@ -369,8 +372,8 @@ def test_a_repository_that_a_dockerignore_leaves_in_stays_without_a_word(tmp_pat
 
 def test_a_deploy_says_before_it_starts_that_a_link_leads_out_of_the_folder(experiment):
     """Not of one to a disk, which hosts may have as well."""
-    assert told_of(experiment).startswith("lib leads out of the folder")
-    assert told_of(experiment).count("leads out") == 1
+    assert told_of(experiment).startswith("lib is a link out of the folder")
+    assert told_of(experiment).count("is a link out") == 1
 
 
 @pytest.mark.parametrize("word", ["data/a.bin", "--train=data/a.bin", "data"])

@@ -48,7 +48,7 @@ def test_an_environment_without_pip_as_uv_makes_them_is_enough(tmp_path, monkeyp
 @pytest.mark.long
 def test_pips_own_words_are_told_and_nothing_half_is_left(tmp_path, links):
     shutil.rmtree(links)
-    with pytest.raises(DeployError, match=rf"this machine: pip gets no uv {uv.VERSION} .*No matching distribution"):
+    with pytest.raises(DeployError, match=rf"this machine: pip cannot get uv {uv.VERSION} .*No matching distribution"):
         uv.program(tmp_path)
     assert not list(tmp_path.glob("uv-*"))
 

@@ -125,7 +125,7 @@ def test_a_trainer_of_ours_needs_no_folder_and_one_rank_no_gpu(kind):
         ({"secret": ("HF_TOKEN=hf",)}, "--secret cannot be used without --to jobset or trainjob"),
         ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
         ({"to": "jobset", "script": "missing.py"}, "missing.py"),
-        ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders would be /d"),
+        ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders have the same target, /d"),
     ],
 )
 def test_what_the_engine_cannot_do_is_refused_by_name(folder, capsys, given, what):
@@ -221,7 +221,7 @@ def test_a_role_has_the_gpus_that_it_asks_for(kind, folder, capsys):
 def test_the_trainer_of_a_train_job_is_the_role_that_ends_the_run(folder, capsys):
     objects = read.objects(exported(capsys, to="trainjob", script="", role=ROLES))
     assert objects["TrainJob"]["spec"]["trainer"] == {"numNodes": 2, "numProcPerNode": 4}
-    with pytest.raises(UsageError, match="a TrainJob's 2 nodes train together"):
+    with pytest.raises(UsageError, match="the 2 nodes of a TrainJob train together"):
         exported(capsys, to="trainjob", script="", role=(*ROLES[:1], "main=2,separate,ends:python train.py"))
 
 

@@ -64,13 +64,13 @@ def test_who_cancelled_a_job_is_told_apart_and_so_is_one_that_never_began():
     job = Job("CANCELLED", hosts=(N1,))
     assert "not by this command" in job_end.end_of("7", job, state(), "").message
     assert "not by this command" not in job_end.end_of("7", job, state(), "", stop_asked=True).message
-    assert "before it began" not in job_end.end_of("7", job, state(began=False), "").message
-    assert "before it began" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
+    assert "before it started" not in job_end.end_of("7", job, state(began=False), "").message
+    assert "before it started" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
 @pytest.mark.parametrize("seen", [state(), state("stopped", began=False)])
 def test_a_job_that_ran_did_not_end_before_it_began_because_the_accounting_names_no_nodes(seen):
-    assert "before it began" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
+    assert "before it started" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
 
 
 def test_a_stop_that_nobody_asked_for_here_names_the_time_limit():

@@ -184,8 +184,8 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
 
 def test_of_an_earlier_checkpoint_only_what_lies_there_is_said(tmp_path):
     """It said that the previous one is intact, of a folder that somebody had emptied."""
-    assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and no earlier one is there"
+    assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and there is no earlier one"
     (tmp_path / "step-00000020").mkdir()
-    assert describe_earlier(tmp_path) == "and no earlier one is there", "it has no manifest"
+    assert describe_earlier(tmp_path) == "and there is no earlier one", "it has no manifest"
     (tmp_path / "step-00000020/manifest.json").write_text("{}")
-    assert describe_earlier(tmp_path) == "step-00000020 is there"
+    assert describe_earlier(tmp_path) == "step-00000020 exists"

@@ -58,7 +58,7 @@ def _of_role(given: Mapping[str, str]) -> dict[str, str]:
     except (ValueError, KeyError, IndexError, StopIteration, TypeError, RecursionError) as fault:
         raise Refused(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
     if not given.get(KEY):
-        raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
+        raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported file names")
     # It listens there; to the others it has a name, since another pod in its place has another address.
     nodes[node][0] = meeting.resolve(str(name), _PATIENCE_SECONDS)
     return {ROLES: json.dumps({**plan, "key": given[KEY]}), "MUSTER_NODE": node}

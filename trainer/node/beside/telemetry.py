@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
 # An agent that is stopped for so long is woken.
 WOKEN_S = 30.0
-_WAKING = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
+_WAKING = f"Muster resumes it after {WOKEN_S:.0f} s, `kill -CONT` resumes it now"
 # Of a script's files: how long one look may take, how much longer than it the pause is, and the look at the end.
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000

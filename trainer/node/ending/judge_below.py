@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 16
 _READER_LEFT = 120
 # Helpers of a library end behind their parent: a worker of a DataLoader looks for it every 5 s.
 _HELPERS_END_S = 8.0
-_NOBODY_WAITS = "let the script wait for it, in a shell with `wait`"
+_NOBODY_WAITS = "let the script wait for it; in a shell, use `wait`"
 # What makes a shell's line one that expects a failure: the words before the program, and those behind it.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
 # A line of a shell that ends others.
@@ -244,7 +244,7 @@ def _with_code(known: Trained, code: object, timed: bool, on_purpose: bool) -> T
 def _fault(end: Mapping[str, Any]) -> str:
     """The error that a process left; empty if it ended well."""
     if end["code"] is None:
-        return end["error"] or "it crashed as it ended"
+        return end["error"] or "it crashed while it ended"
     return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 

@@ -225,7 +225,7 @@ def test_a_file_that_was_written_while_it_was_sent_is_said_to_be_the_cause(tmp_p
         about.size = 3
         tar.addfile(about, io.BytesIO(b"xxx"))  # without the last name, as Door gives it then
     sent.seek(0)
-    with pytest.raises(LinkLost, match="of 1 files of n0 one lacks, or was written meanwhile"):
+    with pytest.raises(LinkLost, match="of 1 files of n0 is missing, or was written in the meantime"):
         share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_a_full_disk_ends_all_nodes_by_name(nodes, monkeypatch):
     found = nodes.attempt()
     for fault in found.values():
         assert isinstance(fault, TrainError)
-        assert "n2 cannot take in the files of n0: No space left on device" in str(fault)
+        assert "n2 cannot copy the files of n0: No space left on device" in str(fault)
 
 
 def test_more_files_than_anybody_lists_are_not_shared_and_this_is_told(nodes, monkeypatch, capfd):
