@@ -71,7 +71,8 @@ def refuse_other_data(*samples: int, group: ProcessGroup | None = None) -> None:
     everyone = [" + ".join(map(str, theirs)) for theirs in exchange.all_of(samples, group)]
     if other := next((rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]), 0):
         raise Refused(
-            f"rank 0 has {everyone[0]} samples, and rank {other} has {everyone[other]}: they must have the same data",
+            f"rank 0 has {everyone[0]} samples, but rank {other} has {everyone[other]}: all ranks must have the "
+            "same data",
             "give every host the same files, and every rank the whole dataset",
         )
 

@@ -64,14 +64,14 @@ def parse(text: str | bytes, most: int = MOST_LISTS) -> Any:
     try:
         value = json.loads(text)
     except RecursionError as error:
-        raise ValueError("the JSON is too deep") from error
+        raise ValueError("the JSON is nested too deeply") from error
     level = [value]
     for _ in range(MOST_DEPTH + 1):
         level = [each for each in level if isinstance(each, list | dict)]
         level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
         if not level:
             return value
-    raise ValueError("the JSON is too deep")
+    raise ValueError("the JSON is nested too deeply")
 
 
 def is_number(value: object, most: int = MOST_NUMBER) -> TypeGuard[float]:

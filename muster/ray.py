@@ -90,7 +90,7 @@ def main(words: Sequence[str]) -> None:
     # Python must not import a file ray.py, or a folder ray, from the user's folder.
     sys.path[:] = [each for each in sys.path if each not in ("", os.getcwd())]
     if find_spec("ray") is None:
-        _end("this host's Python has no package ray", "a line ray[default] in the requirements.txt of the folder")
+        _end("this host's Python has no package ray", "add a line ray[default] to the folder's requirements.txt")
     given = dict(os.environ)
     if "MUSTER_HEAD_ADDRESSES" not in given:
         what = "MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port"
@@ -98,7 +98,7 @@ def main(words: Sequence[str]) -> None:
     if command and (command[0] in ("python", "python3", "-m") or command[0].endswith(".py")):
         command = [sys.executable, *command[command[0] in ("python", "python3") :]]
     if command and not shutil.which(command[0]):
-        _end(f"{command[0]}: no program of this host", "a program, or a file.py")
+        _end(f"{command[0]}: this host has no such program", "a program, or a file.py")
     if secret := given.get("MUSTER_ROLE_SECRET"):
         _keep_token(secret)
     # Ray Client starts wherever it can run, and cannot be turned off.
@@ -128,7 +128,7 @@ def _keep_token(secret: str) -> None:
         with suppress(FileExistsError):
             write_own(path, secret)
     except OSError as fault:
-        _end(f"Ray reads its token in HOME/.ray, and it cannot be kept there: {fault}", "--env HOME=/tmp")
+        _end(f"Ray reads its token from HOME/.ray, but the token cannot be stored there: {fault}", "--env HOME=/tmp")
 
 
 def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.Popen[bytes] | None = None) -> None:
@@ -139,7 +139,7 @@ def _until(look: Callable[[], str], seconds: float, hint: str, ray: subprocess.P
     end = time.monotonic() + seconds
     while True:
         if ray and (code := ray.poll()) is not None:
-            _end(f"`ray start` ended with code {code}", "its words stand above, and in /tmp/ray/session_latest/logs")
+            _end(f"`ray start` ended with code {code}", "its output is above, and in /tmp/ray/session_latest/logs")
         if not (wrong := look()):
             return
         if time.monotonic() > end:
@@ -168,13 +168,13 @@ def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) ->
     if dashboard := ray.init(address=_head(given), logging_level="ERROR", log_to_driver=False).dashboard_url:
         port = dashboard.rpartition(":")[2]
         print(f"the dashboard: muster port {port}, and the token: muster exec --rank 0 ray get-auth-token")
-    print(f"waits for {wanted.total()} hosts to join the Ray cluster", flush=True)
+    print(f"waiting for {wanted.total()} hosts to join the Ray cluster", flush=True)
 
     def missing() -> str:
         late = sorted(wanted - Counter(node["NodeManagerAddress"] for node in ray.nodes() if node["Alive"]))
         return f"{', '.join(late[:5])} did not join the Ray cluster within {_JOIN_S:.0f} s" if late else ""
 
-    _until(missing, _JOIN_S, "muster logs --rank all says why", started)
+    _until(missing, _JOIN_S, "muster logs --rank all shows why", started)
     ray.shutdown()
 
 

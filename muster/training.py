@@ -56,7 +56,7 @@ class Training:
         self, folder: str | Path = "training", *, save_every: int = 500, keep: int = 3, seed: int = 0, **parts: Part
     ) -> None:
         if not all(isinstance(each, Real) and each >= 0 for each in (save_every, keep)):
-            hint = "save_every=0 saves at the end alone, keep=1 keeps the newest alone"
+            hint = "save_every=0 saves only at the end, keep=1 keeps only the newest checkpoint"
             raise Refused(f"muster.Training(save_every={save_every}, keep={keep})", hint)
         _check(parts)
         self.step = 0
@@ -109,7 +109,7 @@ class Training:
         """
         size = self._check_data(dataset, batch, micro_batches)
         if (steps is None) == (epochs is None):
-            raise Refused("batches() takes steps or epochs", "batches(dataset, batch=256, epochs=3)")
+            raise Refused("batches() needs either steps or epochs", "batches(dataset, batch=256, epochs=3)")
         # Samples that an earlier start consumed with another batch size count, too.
         last = steps if steps is not None else self.step - (self._consumed - (epochs or 0) * size) // batch
         sampler = StreamSampler(
@@ -167,13 +167,13 @@ class Training:
         looks = os.environ.get("LOCAL_RANK", "0") == "0"
         search = newest_of_all_ranks(self._checkpoints, looks=looks, group=self._group)
         for damaged in search.damaged:
-            _say(f"a damaged checkpoint is passed over: {damaged.reason}")
+            _say(f"a damaged checkpoint is skipped: {damaged.reason}")
         if not (search.path and search.state):
             return 0.0
         if not {*_OWN} <= search.state.keys() or search.state["seed"] != self._seed:
             raise CheckpointError(
                 f"{search.path}: not a checkpoint of muster.Training with seed {self._seed}",
-                "give it a folder of its own",
+                "give it its own folder",
             )
         checkpoint_parts.apply(search.path, search.state, self._parts, search.shards)
         self.step, self._consumed = search.state["position"]["step"], search.state["position"]["consumed"]
@@ -195,7 +195,7 @@ class Training:
     def _check_data(self, dataset: Dataset[Any], batch: int, micro_batches: int) -> int:
         if isinstance(dataset, DataLoader):
             raise Refused(
-                "batches() takes the dataset, and got a DataLoader",
+                "batches() takes the dataset, but got a DataLoader",
                 "training.batches(loader.dataset, batch=..., collate=..., workers=...)",
             )
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
@@ -205,11 +205,13 @@ class Training:
             )
         size = len(dataset)
         if batch < self._world:
-            raise Refused(f"batch={batch} for {self._world} ranks: some would have no sample", f"batch={self._world}")
+            raise Refused(
+                f"batch={batch} for {self._world} ranks: some ranks would get no sample", f"batch={self._world}"
+            )
         share = batch // self._world
         if not 1 <= micro_batches <= share:
             raise Refused(
-                f"micro_batches={micro_batches}, and a rank has {share} samples of batch={batch}",
+                f"micro_batches={micro_batches}, but a rank has only {share} samples of batch={batch}",
                 f"micro_batches={share} at most",
             )
         refuse_other_data(size, group=self._group)
@@ -217,8 +219,8 @@ class Training:
             raise Refused("the dataset is empty")
         if (then := self._restored.get("samples", size)) != size:
             raise CheckpointError(
-                f"{self._folder}: the dataset had {then:,} samples then and has {size:,} now: "
-                "a position in it is not valid",
+                f"{self._folder}: the dataset had {then:,} samples when it was saved and has {size:,} now: "
+                "the saved position is not valid",
                 "give it the same data, or another folder",
             )
         self._restored["samples"] = size
@@ -238,7 +240,7 @@ class Training:
                 self._writer.submit(self.step, state, None, {"world": self._world})
             except TypeError as error:
                 raise TrainError(
-                    f"muster.Training: {error}", "give it parts whose state is tensors and plain values"
+                    f"muster.Training: {error}", "give it parts whose state consists of tensors and plain values"
                 ) from error
         self._saved = self.step
 
@@ -280,14 +282,14 @@ def _check(parts: dict[str, Part]) -> None:
         if name in _OWN or not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
             raise Refused(
                 f"muster.Training({name}=...): {'that name is taken' if name in _OWN else 'it has no state_dict'}",
-                "give it the model, the optimizer, and what else has a state",
+                "give it the model, the optimizer, and whatever else has a state",
             )
     if int(os.environ.get("WORLD_SIZE", "1")) > 1 and not dist.is_initialized():
         raise Refused("muster.Training before init_process_group", "build it after dist.init_process_group()")
     if any(_is_tensor_parallel(part) for part in parts.values() if isinstance(part, torch.nn.Module)):
         warnings.warn(
-            "muster.Training: the model is tensor parallel; batches() gives each rank samples of its own, and the "
-            "ranks of a group need the same: gather theirs before the forward pass",
+            "muster.Training: the model is tensor parallel; batches() gives each rank its own samples, but the "
+            "ranks of a tensor-parallel group need the same ones: gather them before the forward pass",
             stacklevel=3,
         )
 
@@ -308,7 +310,7 @@ def _device(parts: dict[str, Part]) -> torch.device:
 
 def _report(written: WriteResult) -> None:
     if written.error:
-        _say(f"no checkpoint of step {written.step}, the one before is intact: {written.error.message}")
+        _say(f"there is no checkpoint of step {written.step}, but the previous one is intact: {written.error.message}")
 
 
 def _say(words: str) -> None:

@@ -84,33 +84,48 @@ def parser() -> argparse.ArgumentParser:
         "digits, text, or a Python file of yours (muster docs train-with-a-recipe)",
         metavar="NAME|FILE",
     )
-    _add(what, "--data", "the folder that the recipe's datasets() gets", metavar="FOLDER")
+    _add(what, "--data", "the folder that is passed to the recipe's datasets()", metavar="FOLDER")
     _add(what, "--steps", "total number of optimizer steps", type=_number(int, 1))
-    _add(what, "--batch", "samples in a step, over all ranks together", type=_number(int, 1))
-    _add(what, "--micro-batch", "most samples in one pass of a rank; 0: its whole share", type=_number(int, 0))
+    _add(what, "--batch", "samples in a step, over all ranks", type=_number(int, 1))
+    _add(
+        what,
+        "--micro-batch",
+        "the most samples in one forward pass of a rank; 0: the rank's whole share",
+        type=_number(int, 0),
+    )
     _add(what, "--seed", "seed of the weights and of the data order", type=_number(int, 0, 2**31 - 1))
     how = command.add_argument_group("how to train")
     _add(how, "--lr", "peak learning rate", type=_number(float, 0.0))
     _add(how, "--warmup", "steps of linear warm-up, before a cosine decay to 0", type=_number(int, 0))
-    _add(how, "--clip", "largest gradient norm; 0: no clipping", type=_number(float, 0.0))
+    _add(how, "--clip", "clip gradients to this norm; 0: no clipping", type=_number(float, 0.0))
     _add(how, "--precision", "of the forward pass", choices=["fp32", "bf16", "fp16"])
     _add(how, "--compile", "compile the model with torch.compile", action="store_true")
-    _add(how, "--recompute", "keep no activations inside of blocks: backward computes them again", action="store_true")
+    _add(
+        how,
+        "--recompute",
+        "keep no activations inside blocks; the backward pass computes them again",
+        action="store_true",
+    )
     _add(
         how,
         "--mesh",
         "how the ranks share the model, such as dp_shard=-1; without it DDP (muster docs which-mesh)",
         metavar="AXES",
     )
-    _add(how, "--trust-plan", "do not try the recipe's tensor_plan before the first step", action="store_true")
+    _add(how, "--trust-plan", "do not check the recipe's tensor_plan before the first step", action="store_true")
     _add(how, "--backend", "auto: nccl on GPUs, gloo on CPUs", choices=["auto", "gloo", "nccl"])
     _add(how, "--data-workers", "loader processes for each rank", type=_number(int, 0, 256))
     record = command.add_argument_group("what to record")
     _add(record, "--log-every", "steps between metrics", type=_number(int, 1))
     _add(record, "--eval-every", "steps between evaluations; 0: only at the end", type=_number(int, 0))
     _add(record, "--checkpoint-every", "steps between checkpoints; 0: only at the end", type=_number(int, 0))
-    _add(record, "--keep", "number of newest checkpoints to keep, besides the best", type=_number(int, 1))
-    _add(record, "--resume", "start from a checkpoint or a run folder of another run", metavar="PATH")
+    _add(
+        record,
+        "--keep",
+        "how many of the newest checkpoints to keep, in addition to the best one",
+        type=_number(int, 1),
+    )
+    _add(record, "--resume", "start from a checkpoint or from the folder of another run", metavar="PATH")
     timeouts = command.add_argument_group("timeouts")
     _add(timeouts, "--join-timeout", "seconds for the ranks to find each other", type=_number(float, 1.0))
     _add(timeouts, "--timeout", "seconds for a collective after the first step", type=_number(float, 1.0))
@@ -165,9 +180,11 @@ def _check_together(config: Config) -> None:
         _check_places(config)
     except OSError as fault:
         what = f"--data or --resume: {fault.filename}: {fault.strerror}"
-        raise Refused(what, "give what this user can read on every node") from fault
+        raise Refused(what, "give a path that this user can read on every node") from fault
     if config.compile and config.recompute:
-        raise Refused("--compile with --recompute: the trainer does one of the two", "leave out one of the two")
+        raise Refused(
+            "--compile with --recompute: the trainer supports only one of the two at a time", "leave out one of the two"
+        )
 
 
 def _check_places(config: Config) -> None:
@@ -184,7 +201,9 @@ def _check_places(config: Config) -> None:
 def refuse_on(config: Config, ranks: mesh.Mesh, device: str) -> None:
     """Raise Refused for options that cannot be combined on this mesh, or on this type of device."""
     if config.precision == "fp16" and ranks.tp > 1:
-        raise Refused(f"--precision fp16 on mesh {ranks}: torch scales no gradients of two kinds", "--precision bf16")
+        raise Refused(
+            f"--precision fp16 on mesh {ranks}: torch cannot scale gradients of two kinds", "--precision bf16"
+        )
     if config.compile and not ranks.copies:
         raise Refused(f"--compile on mesh {ranks}: the trainer compiles only whole models", "leave out one of the two")
     compilers = (os.environ.get("CXX", "g++"), "clang++")

@@ -15,7 +15,7 @@ from muster.errors import Refused
 
 AXES = ("dp_replicate", "dp_shard", "tp")
 # This example works for any number of ranks.
-EXAMPLE = "--mesh dp_shard=-1 (-1: what is left of the ranks; the product of all sizes is their number)"
+EXAMPLE = "--mesh dp_shard=-1 (-1: all remaining ranks; the product of all sizes must be the number of ranks)"
 _LATER = {"pp": "pipeline", "cp": "context", "ep": "expert"}
 
 
@@ -66,7 +66,7 @@ def sizes(text: str) -> dict[str, int]:
         if axis in given:
             raise Refused(f"--mesh: {axis} is given twice", EXAMPLE)
         if number != "-1" and not (number.isdecimal() and number.isascii() and 0 < int(number) < 10**6):
-            raise Refused(f"--mesh {axis}: a size is a whole number from 1 on, or -1, got {number!r}", EXAMPLE)
+            raise Refused(f"--mesh {axis}: a size must be a whole number from 1 up, or -1, got {number!r}", EXAMPLE)
         given[axis] = int(number)
     if list(given.values()).count(-1) > 1:
         raise Refused("--mesh: only one size may be -1", EXAMPLE)

@@ -70,11 +70,11 @@ def defaults(name_or_path: str) -> dict[str, Any]:
         where = f"{_display(path)}:{node.lineno}: DEFAULTS"
         hint = 'write it as a plain dict, such as DEFAULTS = {"steps": 500, "lr": 0.001}'
         if number:
-            raise Refused(f"{where}: set a second time, and it is read without running the recipe", hint)
+            raise Refused(f"{where}: set twice, but Muster reads it without running the recipe", hint)
         try:
             values = ast.literal_eval(getattr(node, "value", None) or node)
         except (ValueError, TypeError):
-            raise Refused(f"{where}: cannot be read without running the recipe", hint) from None
+            raise Refused(f"{where}: Muster cannot read it without running the recipe", hint) from None
         if not isinstance(values, dict) or not all(isinstance(key, str) for key in values):
             raise Refused(f"{where}: not a dict with names as keys, got {values!r}", hint)
     return values
@@ -180,7 +180,7 @@ def take_batches(
     """Batches of `dataset` on the CPU, ready to copy to `device`."""
     from muster.data import batches
 
-    with blame(recipe.path, "taking a sample out of datasets()"):
+    with blame(recipe.path, "taking a sample from datasets()"):
         pin = device.type == "cuda"
         yield from batches(dataset, indices, collate=recipe.collate, workers=workers, pin=pin, seeds=seeds)
 
@@ -204,7 +204,7 @@ def compute_metrics(recipe: Recipe, model: nn.Module, batch: Any) -> dict[str, T
         raise _returned(recipe, "metrics", f"returned {_kind(metrics)}, not a dict of name: tensor")
     for name, values in metrics.items():
         if len(getattr(values, "shape", ())) != 1:
-            raise _returned(recipe, "metrics", f"returned {_kind(values)} for {name!r}, not one value a sample")
+            raise _returned(recipe, "metrics", f"returned {_kind(values)} for {name!r}, not one value per sample")
     return metrics
 
 
@@ -223,7 +223,7 @@ def blame(path: Path, action: str) -> Iterator[None]:
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{_display(path)}:{lines[-1]}" if lines else _display(path)
-        hint = "correct the recipe; muster docs train-with-a-recipe says what each function gets and returns"
+        hint = "correct the recipe; muster docs train-with-a-recipe says what each function receives and returns"
         if isinstance(error, ModuleNotFoundError):
             hint = f"install {error.name} where the ranks run: in the image, or in this Python environment"
         raise TrainError(f"{where}: {action}: {type(error).__name__}: {error}", hint) from error

@@ -71,8 +71,8 @@ _NO_ROOM_AT = re.compile(r"(/[\w./-]{1,200})/[\w.-]{1,200}: (?:no space left on 
 _THREADS = r"create new OS thread|pthread_create|newosproc|cannot fork|start new thread|clone3?\b"
 # Docker before 20.10.10 lets clone3 fail with EPERM, but the C library of new images starts threads with clone3.
 SECCOMP_FIX = (
-    "on {host}: docker version; grep -s seccomp /etc/docker/daemon.json; update Docker there (from 20.10.10 on, its "
-    "rules let threads start), or take the seccomp profile out and restart it"
+    "on {host}: docker version; grep -s seccomp /etc/docker/daemon.json; update Docker there (since 20.10.10 "
+    "its rules let threads start), or remove the seccomp profile and restart Docker"
 )
 # The engine's own programs, as they follow `fork/exec /usr/bin/` or `exec: "` in an error.
 _STARTER = r"(?:fork/exec |exec: .{0,2})(?:/[\w./-]{1,100}/)?(?:runc|crun|containerd-shim[\w-]{0,20}|docker-init|tini)"
@@ -94,7 +94,7 @@ CAUSES = (
         "docker-refused",
         rf"{_STARTER}.{{0,3}}: (?:exec format error|permission denied|no such file|executable file not found|"
         r"input/output)|unable to retrieve OCI runtime error",
-        what="the engine's own program that starts containers does not start",
+        what="the program that the engine uses to start containers does not start",
         command="on {host}: runc --version; sudo apt-get install --reinstall containerd.io (or runc, or dnf "
         "reinstall); sudo systemctl restart containerd docker",
     ),
@@ -149,7 +149,7 @@ CAUSES = (
     _sign(
         "docker-refused",
         rf"(?:{_THREADS}).{{0,60}}operation not permitted|seccomp.{{0,40}}(?:denied|not permitted)",
-        what="a rule of the engine forbids new threads (seccomp), and no limit",
+        what="a rule of the engine (seccomp) forbids new threads; no limit does",
         command=SECCOMP_FIX,
     ),
     _sign(
@@ -240,7 +240,7 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
         return cause.row.hint(host).replace("/var/lib/docker", f"{place[1]}; df -i {place[1]}")
     if cause.name == "docker-refused" and gives_no_connection(output):
         look = "docker context ls; echo $DOCKER_HOST"
-        own = "let the client use the engine's own socket, or let the proxy pass on Upgrade: tcp"
+        own = "let the client use the engine's own socket, or let the proxy forward Upgrade: tcp"
         return f"on {host or 'that host'}: {look}   ({own})"
     # Paths in an error of the OCI runtime are inside the container, so they are of no use on the host.
     failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
@@ -262,7 +262,7 @@ def elsewhere(at: str, host: str = "") -> str:
     mend = f"unset {variable}; grep -n {variable} ~/.bashrc ~/.profile /etc/environment" if variable else (
         "docker context use default; docker context ls"
     )  # fmt: skip
-    return f"on {host or 'that host'}: {mend}   (its client has {at}), or start the engine to which that leads"
+    return f"on {host or 'that host'}: {mend}   (its client uses {at}), or start the engine that this address leads to"
 
 
 def unanswered(words: str, host: str = "", at: str = "") -> DockerFault:

@@ -29,11 +29,11 @@ _SHM = '`shm_size = "16g"` under [job] of cluster.toml; what fills it: df -h /de
 # words that make the cause certain. The error has in brackets what the rehearsal checked after it failed
 # (node/probe/rehearsal.py, looked_at).
 SIGNS = (
-    _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes is on the host's disk",
+    _sign(r"engine does not see", "see", "mount-missing", "nothing that a run writes reaches the host's disk",
           "on {host}: sudo nsenter -t $(pgrep -x dockerd) -m ls -ld {runs}   (what the engine sees there); "
           "sudo systemctl restart docker", only=r"engine does not see"),
     _sign(r"permission denied", "see", "mount-closed", "`Permission denied` at the first file that a run writes",
-          "on {host}: ls -ld {runs}; sudo docker info; docker run --rm IMAGE id (which user do containers get?)",
+          "on {host}: ls -ld {runs}; sudo docker info; docker run --rm IMAGE id (as which user do containers run?)",
           only=r"no right to write"),
     _sign(r"bus error|SIGBUS", "", "shm-small", "`Bus error` in data loaders", _SHM, only=_FULL_SHM),
     _sign(r"no space left|allocate shared memory", "load", "shm-small", "`Bus error` in data loaders",
@@ -58,13 +58,13 @@ SIGNS = (
           "muster gpus{at} shows who has its GPUs", only=r"cuda.{0,40}out of memory"),
     _sign(r"SIGKILL|signal: killed|cannot allocate memory|memoryerror", "", "memory-low",
           "exit code 137 (SIGKILL) without a message",
-          "on {host}: free -h; dmesg | grep -i oom; more with `memory` in cluster.toml{memory}",
+          "on {host}: free -h; dmesg | grep -i oom; raise `memory` in cluster.toml{memory}",
           only=r"the kernel has killed [1-9]\d* for memory"),
     _sign(r"address already in use", "meet", "port-busy", "all nodes hang, as clients of that process",
           "on {host}: sudo ss -ltnp shows who listens there; end it, or choose another port with --port",
           only=r":\d+: address already in use"),
     _sign(r"unable to find (?:address|interface)|no socket interface", "", "interface-missing",
-          "`Unable to find address`", "on {host}: ip addr; name its interface in cluster.toml",
+          "`Unable to find address`", "on {host}: ip addr; set its interface in cluster.toml",
           only=r"unable to find (?:address|interface)|no socket interface"),
 )  # fmt: skip
 

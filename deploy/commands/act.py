@@ -20,15 +20,15 @@ if TYPE_CHECKING:
         DONE: "the run is done",
         FAILED: "the run failed, or a host did",
         STOPPED: "stopped on request (muster stop); Muster's own trainer has written a checkpoint",
-        DETACHED: "Ctrl-C left the run, which continues",
+        DETACHED: "you detached with Ctrl-C: the run continues",
     },
 )
 def attach(options: Options, console: Console) -> int:
     """Follow a run to its end, and show what it prints.
 
-    Ctrl-C leaves the run, which continues. If nodes wait for their
-    secrets, attach provides them again. If the run has
-    ended, attach shows how, and exits with the run's own code.
+    Ctrl-C detaches; the run continues. If nodes wait for their secrets,
+    attach provides them again. If the run has ended, attach shows its
+    verdict, and exits with the run's own code.
     """
     from ..hosts.look import attach as hosts_attach
     from ..local import attach as local_attach
@@ -46,7 +46,7 @@ def attach(options: Options, console: Console) -> int:
 
 @command(
     example=command_of("stop", hosts="gpu-a,gpu-b"),
-    codes={DONE: "the run has ended, however it ended"},
+    codes={DONE: "the run has ended, whatever its verdict"},
 )
 def stop(options: Options, console: Console) -> int:
     """Stop a run gracefully, with time to save, and say how it ended. Ctrl-C kills."""
@@ -74,7 +74,7 @@ def stop(options: Options, console: Console) -> int:
 def fetch(options: Options, console: Console) -> int:
     """Copy what a run wrote to this machine, and build its report.
 
-    It does not copy again what is here already.
+    It skips what is here already.
     """
     from ..hosts.look import fetch as hosts_fetch
     from ..local import attach as local_attach
@@ -103,14 +103,14 @@ def fetch(options: Options, console: Console) -> int:
         command_of("down", hosts="gpu-a", run="ID", delete=True),
     ),
     codes={
-        DONE: "no process of the runs is left",
-        USAGE: f"nothing was changed: with {FLAG.delete}, the run still runs",
+        DONE: "no process of the runs is running any more",
+        USAGE: f"nothing was changed: with {FLAG.delete}, the run has not ended yet",
     },
 )
 def down(options: Options, console: Console) -> int:
-    """Stop every run of this folder, or on some hosts, and clean up.
+    """Stop every run of this folder or on some hosts, and clean up.
 
-    What runs wrote stays, unless --delete is given.
+    The files that runs wrote stay, unless you give --delete.
     """
     from ..hosts.act import delete as hosts_delete
     from ..hosts.look import attach as hosts_attach
@@ -135,16 +135,17 @@ def down(options: Options, console: Console) -> int:
     example=command_of("leave", hosts="gpu-b", run="ID"),
     codes={
         DONE: "the hosts have left: their nodes have ended, and the others continue",
-        FAILED: "a host did not answer, or its node did not: the error names it",
-        USAGE: "a host must stay, because too few would be left: it continues; the hosts named before it have left",
-        STOPPED: "Ctrl-C: a node that was already asked still leaves",
+        FAILED: "a host or its node did not answer: the error names it",
+        USAGE: "a host must stay, because too few would be left: it keeps training; the hosts that you named "
+        "before it have left",
+        STOPPED: "stopped by Ctrl-C: a node that was already asked to leave still leaves",
     },
 )
 def leave(options: Options, console: Console) -> int:
     """Take hosts out of a run with --min-nodes; the others keep training.
 
-    The others agree at once, and continue from the newest checkpoint;
-    a spare takes its place. The host's GPUs are free then, its files
+    The others agree immediately, and continue from the newest checkpoint;
+    a spare takes the free place. The host's GPUs are then free, its files
     stay, and it does not come back by itself.
     """
     from ..hosts.act import members
@@ -157,17 +158,17 @@ def leave(options: Options, console: Console) -> int:
 @command(
     example=command_of("join", hosts="gpu-b", run="ID"),
     codes={
-        DONE: "the nodes have started, and take part or wait as spares",
-        FAILED: "a host did not answer, or its node does not hear from the others: the error names it",
-        USAGE: "a host cannot join: nothing was changed there; the hosts named before it have joined",
-        STOPPED: "Ctrl-C: a node that has already started still joins",
+        DONE: "the nodes have started, and train or wait as spares",
+        FAILED: "a host did not answer, or its node gets nothing from the others: the error names it",
+        USAGE: "a host cannot join: nothing was changed there; the hosts that you named before it have joined",
+        STOPPED: "stopped by Ctrl-C: a node that has already started still joins",
     },
 )
 def join(options: Options, console: Console) -> int:
     """Bring hosts back into a run with --min-nodes; the others keep training.
 
-    A host that has left it, or whose node was lost, takes a free place
-    after the next checkpoint; where none is free, it waits as a spare.
+    A host that left the run, or whose node was lost, takes a free place
+    after the next checkpoint; if no place is free, it waits as a spare.
     """
     from ..hosts.act import members
     from . import where

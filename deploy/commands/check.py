@@ -34,17 +34,17 @@ def preflight(options: Options, console: Console) -> int:
 
 @command(
     example=("muster explain slurm-4711.out", "muster explain", "torchrun train.py 2>&1 | muster explain"),
-    codes={DONE: "it names a cause", FAILED: "it names no cause: none of its rules fits, or the run did not fail"},
+    codes={DONE: "it names a cause", FAILED: "it names no cause: no rule matches, or the run did not fail"},
     words={
         "what...": "files, a folder of logs, - for standard input, a run (its id or latest), or a cause "
-        "(default: what a pipe brings, else latest)",
+        "(default: the standard input if it is a pipe, else latest)",
     },
 )
 def explain(options: Options, console: Console, what: tuple[str, ...]) -> int:
-    """Name the cause of a failed run, from its output, or what to check.
+    """Name the cause of a failed run from its output, or say what to check.
 
     WHAT is one or more files, a folder of logs, a run, or - for standard
-    input. The output may come from Muster or from any torchrun. Of a
+    input. The output may come from Muster or from any torchrun. For a
     cause that Muster names, such as gpu-xid, it prints meaning and fix.
     """
     from .explain import tell

@@ -103,7 +103,7 @@ class Command(click.Command):
         elif ctx.allow_interspersed_args:
             places, left = left, []
         if "" in places:  # an unset shell variable, as for options below: `down a ""` would apply to all runs of a host
-            raise UsageError(f"{self.name} '': this word is empty", "give it a value, or leave it out")
+            raise UsageError(f"{self.name} '': one argument is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
         command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
@@ -139,12 +139,14 @@ class Command(click.Command):
         """Store the words of a program as --script. Raises UsageError for hosts among them, and for two scripts."""
         given = ctx.params
         if given["script"]:
-            raise UsageError(f"two scripts: {program[0]}, and one with {FLAG.script}", f"leave out {FLAG.script}")
+            raise UsageError(
+                f"two scripts are given: {program[0]}, and one with {FLAG.script}", f"leave out {FLAG.script}"
+            )
         typed = list(ctx.find_root().obj or ())
         own = typed[: len(typed) - len(program)]
         if given.get("hosts", "").endswith(",") and not dashed:
             again = shlex.join(["muster", *own[:-1], own[-1] + program[0], *program[1:]])
-            raise UsageError(f"{own[-1]} {program[0]}: leave out the blank after the comma", again)
+            raise UsageError(f"{own[-1]} {program[0]}: leave out the space after the comma", again)
         if self.name == "deploy" and not any(given[each] for each in ("hosts", "cluster", "slurm")) and not dashed:
             typos.refuse_hosts_behind(own, program)
         given["script"], command_line.BEFORE[:] = shlex.join(program), [word for word in own if word != "--"]
@@ -263,7 +265,7 @@ def _option(each: Field[Any], takes: str) -> click.Option:
         if "" in texts:  # probably an unset shell variable: `stop --run ""` would mean any run
             raise UsageError(f"{param.opts[0]}: its value is empty", f"give it one, or leave out {param.opts[0]}")
         if len({*texts}) > 1 and not (several or row.commas):
-            raise UsageError(f"{param.opts[0]} is there twice, and one of them would do nothing", "leave out one")
+            raise UsageError(f"{param.opts[0]} is given twice, and only one would have an effect", "leave out one")
         return texts if several else ",".join(texts if row.commas else texts[:1])
 
     return click.Option(

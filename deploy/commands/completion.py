@@ -66,7 +66,7 @@ _INSTALL = {
 def completion(options: Options, console: Console) -> int:
     """Print what a shell needs to complete commands, options, hosts and runs.
 
-    The Tab key then asks no host. Print it again after an update.
+    Completion never contacts a host. Print it again after an update.
     """
     from .main import every_command
 

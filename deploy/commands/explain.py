@@ -33,7 +33,7 @@ from ..run.files import record
 from ..run.own_run import OwnRun, of_run
 
 SHOWN, _MOST_NAMED = 240, 20
-_SILENT = ": no error and no end in it, and nothing later than what the others say"
+_SILENT = ": its log shows no error and no end, and nothing later than the other logs"
 _PLACEHOLDER = re.compile(r"\b(?:SCRIPT|JOB|HOST|PORT|FILE|FOLDER|PROGRAM|DEV|CONTAINER)\b")
 _HOST_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,80}")
 # Words in a suggested command, and how to find their values in the lines of the evidence.
@@ -119,7 +119,7 @@ def readings_of(places: Sequence[Path | None], console: Console, budget: Budget)
                 readings.append(read(name, pieces, heard, who, budget))
             done += place.stat().st_size if place else 0
     if unreadable:
-        console.warn(f"left out: {listed(unreadable, _MOST_NAMED)}")
+        console.warn(f"not readable, left out: {listed(unreadable, _MOST_NAMED)}")
     return readings
 
 
@@ -132,7 +132,7 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
     name = explanation.cause or ("none" if explanation.ended_well else "not known")
     lines = [f"cause     {name}: {visible(explanation.what)}{whose}"]
     if explanation.maybe:
-        lines.append(f"or        {', '.join(explanation.maybe)}: the same words")
+        lines.append(f"or        {', '.join(explanation.maybe)}: the output would be the same")
     if explanation.first:
         lines.append(f"first     {visible(explanation.first)}")
     for line in explanation.evidence:
@@ -164,11 +164,13 @@ def lines_of(explanation: Explanation, script: str = "", files: Mapping[str, str
 def _unread(explanation: Explanation, files: Mapping[str, str]) -> list[str]:
     """Lines about what was not opened, or not read for lack of time, with a command that reads it."""
     many = "name some of them: muster explain FILE..."
-    lines = [f"not read  {visible(left)}: a folder has more than is read; {many}" for left in explanation.left_out]
+    lines = [
+        f"not read  {visible(left)}: a folder has more files than Muster reads; {many}" for left in explanation.left_out
+    ]
     for node, (number, end) in list(explanation.unread.items())[:3]:
         parts = [several(number, "line")] * bool(number) + [f"all from line {end:,} on"] * bool(end)
         again = f"; its end: tail -c 10M {shlex.quote(files[node])} | muster explain -" if end and node in files else ""
-        left = f"{node}: {' and '.join(parts)}: the time for this output is used up{again}"
+        left = f"{node}: {' and '.join(parts)}: the time limit for this output is used up{again}"
         lines.append(f"not read  {visible(left)}")
     return lines
 
@@ -221,7 +223,7 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
         return None
     outcome = attach.settle(folder)
     if not outcome and attach.lives(folder):
-        console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
+        console.note(f"{folder.name} is still running; to see what its ranks do: muster why {FLAG.run} {folder.name}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 
 
@@ -260,7 +262,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
     except OSError:  # no file has this name, or the name is not possible
         if what.count(" ") > 1:
-            hint = "the words of an error go to standard input: echo '...' | muster explain -"
+            hint = "pass an error's text on standard input: echo '...' | muster explain -"
             raise UsageError(f"{what[:40]}: no such file", hint) from None
     if os.sep in what or path.suffix:
         raise UsageError(f"{what}: no such file", _HINT)
@@ -279,7 +281,7 @@ def _in_folder(folder: Path, what: str) -> tuple[Sequence[Path], str]:
     except PermissionError as fault:
         raise UsageError(f"{what}: cannot be read: {fault.strerror}", _HINT) from fault
     if not files and not (folder / "outcome.json").is_file():  # outcome.json alone says how a run ended
-        hint = "of a run on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
+        hint = "if the run is on hosts: muster fetch; else name a file with the output, or a folder of *.log files"
         raise UsageError(f"{what}: no logs in {folder}", hint)
     return files, left_out
 

@@ -23,20 +23,20 @@ _HOSTS = "gpu-a,gpu-b"
     codes={
         DONE: "every host can run containers",
         FAILED: "a host failed, or needs something that its owner must do",
-        STOPPED: "the answer was no, or Ctrl-C",
+        STOPPED: "you answered no, or pressed Ctrl-C",
     },
 )
 def bootstrap(options: Options, console: Console) -> int:
     """Install Docker on Debian and Ubuntu hosts, with NVIDIA's toolkit for GPUs.
 
-    Shows every command first, and asks.
+    It shows every command first, and asks.
     """
     from ..hosts import bootstrap_run
 
     if not options.yes and not options.dry_run and not sys.stdin.isatty():
         raise UsageError(
-            "no terminal to ask on whether to install",
-            f"{FLAG.yes} installs without asking, {FLAG.dry_run} only shows the commands",
+            "there is no terminal to ask you on whether to install",
+            f"{FLAG.yes} installs without asking, {FLAG.dry_run} only prints the commands",
         )
     ask = None if options.yes else console.ask
     return bootstrap_run.run(known_cluster(options).hosts, ask, options.dry_run, console)
@@ -45,15 +45,15 @@ def bootstrap(options: Options, console: Console) -> int:
 @command(
     example=(command_of("login", hosts=_HOSTS), command_of("login", hosts=_HOSTS, end=True)),
     codes={
-        DONE: f"a connection to every host is open; with {FLAG.end}, none is",
+        DONE: f"a connection to every host is open; with {FLAG.end}, all are closed",
         FAILED: "ssh could not log in to a host",
     },
 )
 def login(options: Options, console: Console) -> int:
     """Log in to hosts with your own ssh, and keep the connections.
 
-    For hosts that want a second factor, a key on a token, or Kerberos:
-    ssh asks once, and the other commands use these connections.
+    This is for hosts that want a second factor, a key on a token, or
+    Kerberos: ssh asks once, and the other commands use the connections.
     """
     from ..door import login as ssh_login
 
@@ -87,7 +87,7 @@ def trust(options: Options, console: Console) -> int:
     codes={DONE: "every host has the image and the folder"},
 )
 def push(options: Options, console: Console) -> int:
-    """Send an image and a folder to real hosts. Starts nothing."""
+    """Send an image and a folder to real hosts, and start nothing."""
     from ..hosts.start import push as hosts_push
 
     return hosts_push.push(options, console)
@@ -95,10 +95,10 @@ def push(options: Options, console: Console) -> int:
 
 @command(
     example=command_of("unlock", hosts=_HOSTS),
-    codes={DONE: "no host is locked", STOPPED: "the answer was no, or Ctrl-C: the locks stay"},
+    codes={DONE: "no host is locked", STOPPED: "you answered no, or pressed Ctrl-C: the locks stay"},
 )
 def unlock(options: Options, console: Console) -> int:
-    """Remove a deploy's lock from hosts. Asks first if that deploy is alive."""
+    """Remove a deploy's lock from hosts. Asks first if it is still running."""
     from ..door import session
     from ..host import lock as host_lock
 
@@ -107,7 +107,7 @@ def unlock(options: Options, console: Console) -> int:
         seen = host_lock.look(sessions.values()).all()
         held = {host: lock for host, lock in seen.items() if lock}
         alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
-        words = f"the deploy that holds the lock is alive: {'; '.join(alive)}"
+        words = f"the deploy that holds the lock is still running: {'; '.join(alive)}"
         if alive and not console.ask(f"{words}. Break it?", f"wait until it ends, or add {FLAG.yes}"):
             console.note("the locks stay")
             return STOPPED
@@ -125,16 +125,16 @@ def unlock(options: Options, console: Console) -> int:
         command_of("clean", hosts=_HOSTS, caches=True),
     ),
     codes={
-        DONE: "listed, or removed what was named",
+        DONE: "everything was listed, or what you named was removed",
         FAILED: "a host did not answer, or something could not be removed",
         USAGE: f"an option was refused, or there is no terminal to ask on and no {FLAG.yes}: nothing was removed",
-        STOPPED: "the answer was no, or Ctrl-C",
+        STOPPED: "you answered no, or pressed Ctrl-C",
     },
 )
 def clean(options: Options, console: Console) -> int:
     """Show what Muster keeps on hosts, with age and size; remove what you name.
 
-    Nothing that a run uses is removed, and nothing of another user.
+    It removes nothing that a run uses, and nothing of another user.
     """
     from ..host import leftovers
     from ..hosts.act import clean as hosts_clean

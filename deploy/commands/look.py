@@ -30,7 +30,7 @@ def status(options: Options, console: Console) -> int:
     match where.run_of(options, console):
         case Path() as run_dir:
             local_attach.list_all(console, run_dir.name)
-            console.hint(f"what its ranks do, or how it ended: muster why --run {run_dir.name}")
+            console.hint(f"to see what its ranks do, or how it ended: muster why --run {run_dir.name}")
             return DONE
         case Options() as asked:
             return hosts_status.status(asked if options.run else replace(asked, run=""), console)
@@ -42,14 +42,14 @@ def status(options: Options, console: Console) -> int:
     example=command_of("gpus", hosts="gpu-a,gpu-b"),
     codes={
         DONE: "every host answered",
-        FAILED: "a host did not answer, or its driver did not; the others are shown",
-        STOPPED: "Ctrl-C before the hosts had answered",
+        FAILED: "a host or its GPU driver did not answer; the others are shown",
+        STOPPED: "stopped by Ctrl-C before the hosts had answered",
     },
 )
 def gpus(options: Options, console: Console) -> int:
     """Show who holds which GPU on each host: memory, process, user, container.
 
-    Without hosts, and after a run on this machine: on this machine.
+    Without hosts, and after a run on this machine, it shows this machine.
     """
     from ..hosts.look import status as hosts_status
     from ..local import gpus as local_gpus
@@ -64,15 +64,15 @@ def gpus(options: Options, console: Console) -> int:
 @command(
     example=command_of("logs", hosts="gpu-a,gpu-b", follow=True),
     codes={
-        DONE: f"all lines are printed; with {FLAG.follow}, the run has ended, or you ended the command by Ctrl-C",
+        DONE: f"all lines are printed; with {FLAG.follow}, the run has ended, or you pressed Ctrl-C",
         FAILED: "a host did not answer, or the connection to it was lost",
-        STOPPED: f"Ctrl-C before all lines were printed, without {FLAG.follow}",
+        STOPPED: f"stopped by Ctrl-C before all lines were printed, without {FLAG.follow}",
     },
 )
 def logs(options: Options, console: Console) -> int:
     """Print what a run's nodes wrote, in time order, with host and rank.
 
-    Without hosts: what the ranks of a run on this machine wrote.
+    Without hosts, it prints what the ranks of a run on this machine wrote.
     """
     from ..hosts.look import logs as hosts_logs
     from ..local import within as local_within
@@ -94,7 +94,7 @@ def logs(options: Options, console: Console) -> int:
     codes={DONE: "every node answered", FAILED: "a host did not answer; the others are shown"},
 )
 def why(options: Options, console: Console) -> int:
-    """Show what each rank of a script does at this moment, and who is missing.
+    """Show what each rank of a script is doing now, and which ranks are missing.
 
     It does not disturb the run.
     """
@@ -126,13 +126,13 @@ def runs(options: Options, console: Console) -> int:
 
 @command(
     example=("muster board", "muster board ~/project", command_of("board", hosts="gpu-a,gpu-b")),
-    codes={DONE: "you ended it by Ctrl-C"},
+    codes={DONE: "you ended it with Ctrl-C"},
     words={"folder": "a project, or its folder of runs (default: this folder)"},
 )
 def board(options: Options, console: Console, folder: str | None) -> int:
     """Show all runs in the browser, live, with curves to compare.
 
-    It listens on 127.0.0.1 alone, at an address that nobody can guess,
+    It listens only on 127.0.0.1, at an address that nobody can guess,
     changes nothing, and ends with this command. With hosts, it lists
     their runs too, and follows those that are running.
     """
@@ -154,7 +154,7 @@ def board(options: Options, console: Console, folder: str | None) -> int:
     codes={DONE: "the page is written; its path is on standard output"},
 )
 def report(options: Options, console: Console) -> int:
-    """Build report.html of a run again."""
+    """Build the report.html of a run again."""
     from ..report.page import run as page
     from ..run.files import folders, record
 

@@ -124,7 +124,7 @@ def _refuse_removed_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        raise UsageError("the folder that you are in was removed", 'if it was made anew: cd "$PWD"') from None
+        raise UsageError("the folder that you are in was removed", 'if it exists again: cd "$PWD"') from None
 
 
 def end_quietly_when_nobody_reads() -> None:

@@ -28,7 +28,7 @@ from ..report import preflight_text
 from ..report.console import Console
 from ..report.interrupts import Interrupts
 
-UNTOUCHED = "nothing was changed, and nothing is left of it anywhere"
+UNTOUCHED = "nothing was changed, and nothing is left on any host"
 _LOADED = time.monotonic()
 
 
@@ -55,7 +55,7 @@ def preflight(options: Options, console: Console) -> int:
                 request, not options.quick, options.bandwidth, size, options.python or "python3", say
             )
             answers, verdict = preflight_launch.preflight(cluster, options.image, asked)
-    left_out = verdict.not_rehearsed or f"{FLAG.quick} leaves the rehearsal out" * options.quick
+    left_out = verdict.not_rehearsed or f"{FLAG.quick} skips the rehearsal" * options.quick
     verdict = replace(verdict, seconds=round(_waited(), 1), not_rehearsed=left_out)
     _show(answers, verdict, options, files, console)
     if not verdict.ok:

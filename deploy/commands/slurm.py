@@ -42,7 +42,7 @@ def deploy(options: Options, console: Console) -> int:
     # A resumed run is checked already: its id and folder come from its record.
     refuse_pairs("deploy", replace(with_roles_of_file(options), resume=""))
     if Path("cluster.toml").is_file():
-        console.note("cluster.toml is about hosts: a run on Slurm takes nothing from it")
+        console.note("cluster.toml describes hosts: a run on Slurm uses nothing from it")
     folder = options.folder or ("." if options.script or options.each else "")
     asked = replace(options, script=once_a_node(options.each, options.script), folder=folder)
     refuse_open_secrets(asked, {})

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: "stopped on request (muster stop); Muster's own trainer has written a checkpoint",
-        DETACHED: "Ctrl-C left the run, which continues",
+        DETACHED: "you detached with Ctrl-C: the run continues",
     },
 )
 def deploy(options: Options, console: Console) -> int:
     """Train on real hosts: preflight, push, start, follow to the end.
 
-    Ctrl-C leaves the run, which continues; muster attach comes back to it.
-    With --slurm, it submits a job instead, and follows that.
+    Ctrl-C detaches; the run continues, and muster attach follows it again.
+    With --slurm, it submits a job to Slurm instead, and follows that job.
     """
     from ..hosts.start import deploy as hosts_deploy
     from . import slurm as on_slurm
@@ -65,14 +65,14 @@ def deploy(options: Options, console: Console) -> int:
         USAGE: "an option, a file or the run's input was refused: nothing was started",
         REFUSED: "preflight found what keeps the hosts from working together: nothing was started",
         STOPPED: "stopped on request (muster stop)",
-        DETACHED: "Ctrl-C left the run, which continues",
+        DETACHED: "you detached with Ctrl-C: the run continues",
     },
 )
 def ray(options: Options, console: Console) -> int:
-    """Run a driver of Ray on a cluster of hosts, which ends with it.
+    """Run a Ray driver on a cluster of hosts that ends with the driver.
 
     It needs `ray[default]` in the folder's requirements.txt, or in the
-    image. Without a driver the cluster stays until muster stop.
+    image. Without a driver, the cluster runs until muster stop.
     """
     from ..job import script
     from ..job.roles.ray import roles_of
@@ -95,13 +95,14 @@ def ray(options: Options, console: Console) -> int:
         DONE: "the run is done",
         FAILED: "the run failed: the error names the rank",
         USAGE: "an option or the run's input was refused: nothing was started",
-        STOPPED: "stopped as asked, with time to save",
+        STOPPED: "stopped on request, with time to save",
     },
 )
 def up(options: Options, console: Console) -> int:
     """Train on this machine: your script, or Muster's own trainer.
 
-    As plain processes; in the checkout, in containers if an engine answers.
+    The nodes are plain processes; in Muster's checkout they are
+    containers if a Docker engine answers.
     """
     from ..local import up as launch
 
@@ -116,14 +117,14 @@ def up(options: Options, console: Console) -> int:
         USAGE: "an option was refused, or there is no such run: nothing was started",
         REFUSED: "preflight found what keeps the nodes from training: nothing was started",
         STOPPED: "stopped on request, or by Ctrl-C on this machine",
-        DETACHED: "Ctrl-C left the run, which continues",
+        DETACHED: "you detached with Ctrl-C: the run continues",
     },
 )
 def resume(options: Options, console: Console) -> int:
     """Continue a run where its files are: on its hosts, on Slurm or here.
 
-    Without RUN it takes the newest. Script and options are those of the
-    run's record in runs/.
+    Without RUN, it continues the newest. It takes the script and the
+    options from the run's record in runs/.
     """
     from ..run import onward
     from ..run.files import record
@@ -157,15 +158,15 @@ def _taken(options: Options, task: str) -> Options:
     example=("muster demo", command_of("demo", workers="1")),
     codes={
         DONE: "it has trained, and its page is written",
-        FAILED: "it failed: the error names the rank",
-        STOPPED: "stopped as asked, with time to save",
+        FAILED: "training failed: the error names the rank",
+        STOPPED: "stopped on request, with time to save",
     },
 )
 def demo(options: Options, console: Console) -> int:
     """Train handwritten digits on this machine, to see what a run looks like.
 
-    Three nodes, as plain processes. In the checkout, `make up` does the
-    same, in containers if a Docker engine answers.
+    It starts three nodes, as plain processes. In Muster's checkout,
+    `make up` does the same, in containers if a Docker engine answers.
     """
     return up.work(replace(options, args="--recipe digits"), console)
 
@@ -175,16 +176,16 @@ def demo(options: Options, console: Console) -> int:
     codes={
         DONE: "the node's ranks are done",
         FAILED: "a rank failed: the error names it",
-        USAGE: "an option, or what the launcher says about the nodes, was refused",
+        USAGE: "an option was refused, or what the launcher says about the nodes",
         STOPPED: "stopped by SIGTERM; Muster's own trainer, and a script with `import muster`, left a checkpoint",
     },
 )
 def agent(options: Options, console: Console) -> int:
-    """Act as one node of a run that srun, or another launcher, starts.
+    """Act as one node of a run that srun or another launcher starts.
 
     In Slurm: srun --ntasks-per-node=1 muster agent train.py
-    It reads SLURM_* where there is no PET_*. It needs torch in the
-    Python that Muster is installed in, and no Docker.
+    It reads PET_*, or SLURM_* if PET_* is not set. It needs torch in
+    the Python that Muster is installed in, and no Docker.
     """
     from ..run.files import folders
     from ..send.image import commands
@@ -194,7 +195,7 @@ def agent(options: Options, console: Console) -> int:
     words, own = planned(options)
     if find_spec("torch") is None:
         raise UsageError(
-            f"{sys.executable} has no torch", "install Muster in the environment that has it: its pip install"
+            f"{sys.executable} has no torch", "install Muster with the pip of the environment that has torch"
         )
     argv = commands.agent(sys.executable, words)
     os.execve(argv[0], argv, folders.with_muster({**os.environ, **own}))
@@ -210,8 +211,8 @@ def agent(options: Options, console: Console) -> int:
 def export(options: Options, console: Console) -> int:
     """Print a run as a file for Slurm's sbatch, or for Kubernetes.
 
-    A run that is stopped with a checkpoint is started again there,
-    and one that has failed is not.
+    There, a run that was stopped with a checkpoint is started again,
+    and a run that failed is not.
     """
     from ..slurm import export as batch
 

@@ -53,8 +53,8 @@ _HOST_FILES = ("--hostfile", "--hosts-file", "--machinefile", "--inventory")
 # Options of torchrun and similar launchers, and how Muster gets the same information.
 _NODES = ("--nnodes", FLAG.nodes, "--num-nodes", "--num-machines")
 _LAUNCHERS = {
-    **dict.fromkeys(_NODES, f"a node is a host: as many as {FLAG.hosts} names"),
-    **dict.fromkeys(("--node-rank", "--machine-rank"), f"each host's rank is its place in {FLAG.hosts}"),
+    **dict.fromkeys(_NODES, f"each host in {FLAG.hosts} is one node"),
+    **dict.fromkeys(("--node-rank", "--machine-rank"), f"a host's node rank is its place in {FLAG.hosts}"),
     **dict.fromkeys(("--master-addr", "--rdzv-endpoint"), f"the nodes meet at the first host of {FLAG.hosts}"),
 }
 # Returns the error that a command line would get; None if it would be accepted.
@@ -134,12 +134,12 @@ def refusal(unknown: str, task: str, options: Collection[str], tasks: Collection
     word = next((word for word in typed if _is_of(unknown, word)), unknown)
     name = word.partition("=")[0]
     if not name.startswith("-"):
-        takes = f"a script is for {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
+        takes = f"a script goes with {' and '.join(_WITH_SCRIPT)}" if _SCRIPT.fullmatch(word) else "not known here"
         return UsageError(f"{task} {word}: {takes}", f"muster {task} --help")
     if not task and name in ("-H", FLAG.hosts, FLAG.slurm):
         task = next((each for each in typed if each in tasks), "deploy")
         rest = [each for at, each in enumerate(typed) if each != task or task in typed[:at]]
-        return UsageError(f"no command comes before {name}", shlex.join(["muster", task, *rest]))
+        return UsageError(f"there is no command before {name}", shlex.join(["muster", task, *rest]))
     return _no_option(word, task, options, typed)
 
 
@@ -159,7 +159,7 @@ def _no_option(word: str, task: str, options: Collection[str], typed: Words) -> 
     elsewhere = _OPTIONS_ELSEWHERE.get(spelled)
     meant = elsewhere if elsewhere in options else _near_option(name, options, 0.85 if behind else 0.7)
     if task in _WITH_SCRIPT and text.endswith((".py", ".sh")) and not _near_option(name, options, 0.85):
-        return UsageError(f"{where}; the script needs none", shlex.join(["muster", *before, text, *after]))
+        return UsageError(f"{where}; name the script without an option", shlex.join(["muster", *before, text, *after]))
     if behind and not meant:
         return UsageError(where, f"an option of the script goes after it: {behind}; or {help}")
     if meant and not {FLAG.env, "-e"} & set(typed):  # values of --env may be secrets: do not repeat them
@@ -179,10 +179,12 @@ def _of_a_launcher(name: str, task: str, before: Words, value: str, after: Words
     """For a launcher's option: how Muster does this instead, and the command to type; None for any other option."""
     if name in _HOST_FILES and task == "deploy" and value:
         hosts = f'"$(paste -sd, {shlex.quote(value)})"'
-        return "hosts are a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
+        return "{FLAG.hosts} takes a list", f"{shlex.join(['muster', *before, FLAG.hosts])} {hosts} {shlex.join(after)}"
     if name in _NODES and task == "up" and value.isdecimal():
         workers = [FLAG.workers, str(int(value) - 1)] if int(value) > 1 else []
-        return "here, the master is a node too, beside its workers", shlex.join(["muster", *before, *workers, *after])
+        return "here, the master is a node too, in addition to the workers", shlex.join(
+            ["muster", *before, *workers, *after]
+        )
     if name in _LAUNCHERS and task == "deploy" and FLAG.slurm not in before:
         return _LAUNCHERS[name], shlex.join(["muster", *before, *after])
     return None
@@ -208,13 +210,13 @@ def refuse_hosts_behind(own: Words, program: Words) -> None:
         if at and flag in (FLAG.hosts, "-H", "--host") and (value or program[at + 1 :]):
             hosts, behind = (value, program[at + 1 :]) if equals else (program[at + 1], program[at + 2 :])
             words = shlex.join([*again, hosts, *program[:at], *behind])
-            raise UsageError(f"{word}: it comes after {first}, which would get it", words)
+            raise UsageError(f"{word}: it comes after {first}, so the script would get it", words)
     start = next((at for at, word in enumerate(program) if _SCRIPT.fullmatch(word)), 0)
     names = [word.strip(",") for word in program[: start or 1]]
     known = first in RUNNERS or _SCRIPT.fullmatch(first) or os.path.exists(first)
     if not known and ("," in first or (start and all(map(values.destination, names)))):
         words = shlex.join([*again, ",".join(names), *program[start or 1 :]])
-        raise UsageError(f"{' '.join(program[: start or 1])}: hosts come after {FLAG.hosts}", words)
+        raise UsageError(f"{' '.join(program[: start or 1])}: name hosts with {FLAG.hosts}", words)
 
 
 def _command(word: str, tasks: Collection[str], typed: Words) -> list[str]:

@@ -56,8 +56,8 @@ def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
     """Raise UsageError for a run on Slurm. `hint`: what to do instead."""
     job, login = run.number or "JOB", run.login.destination
     raise UsageError(
-        f"{run.run}: it runs on Slurm: status, logs, attach, stop and fetch know it, this command does not",
-        hint or f"in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
+        f"{run.run}: it runs on Slurm: status, logs, attach, stop and fetch can do this there, this command cannot",
+        hint or f"to run a command in its job: ssh {login} srun --overlap --jobid={job} nvidia-smi",
     )
 
 
@@ -71,7 +71,7 @@ def to_stop(options: Options, console: Console, going_on: Callable[[], Collectio
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
         names = [*sorted(going_on()), *elsewhere]
         if len(names) > 1:
-            words = f"which run? of {listed(names)} no end is known here"
+            words = f"which run? as far as this machine knows, {listed(names)} have not ended"
             raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")
         options = replace(options, run="".join(names))
     return run_of(options, console)

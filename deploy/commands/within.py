@@ -23,16 +23,16 @@ _HOSTS = "gpu-a,gpu-b"
         command_of("exec", hosts="gpu-a", rank="0", more="ls -la outputs"),
     ),
     codes={
-        DONE: "the command ended with 0 on every host; else its largest code",
+        DONE: "the command ended with 0 on every host; otherwise the code is the largest that it ended with",
         FAILED: "a host did not answer; the others are shown",
-        STOPPED: "Ctrl-C: the command was ended on every host",
+        STOPPED: "stopped by Ctrl-C: the command was ended on every host",
     },
 )
 def execute(options: Options, console: Console, words: list[str]) -> int:
     """Run a command in a run's container on every host.
 
-    It runs as the run's user, in the folder where the script works.
-    For a run on this machine: once, beside a rank.
+    It runs as the run's user, in the script's working folder.
+    For a run on this machine, it runs once, next to one rank.
     """
     from ..hosts.act import within
     from ..local import within as local_within
@@ -40,7 +40,7 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
 
     if not words:
         hosts = "" if where.here(options) else options.hosts or _HOSTS
-        raise UsageError("no command is named", command_of("exec", options, "nvidia-smi", hosts=hosts))
+        raise UsageError("the command is missing", command_of("exec", options, "nvidia-smi", hosts=hosts))
     asked = where.beside(options, console)
     if isinstance(asked, Options):
         return within.exec_on_hosts(asked, words, console)
@@ -50,13 +50,13 @@ def execute(options: Options, console: Console, words: list[str]) -> int:
 @command(
     takes_more=True,
     example=command_of("shell", hosts=_HOSTS, rank="3"),
-    codes={DONE: "the shell has ended, with this code or another one of its own"},
+    codes={DONE: "the shell has ended; its own exit code is passed on"},
 )
 def shell(options: Options, console: Console, words: list[str]) -> int:
     """Open a shell in a run's container. The run is not disturbed.
 
-    It runs as the run's user, in the folder where the script works.
-    A command after the options is started instead of the shell.
+    It runs as the run's user, in the script's working folder.
+    A command after the options runs instead of the shell.
     """
     from ..hosts.act import within
     from ..local import within as local_within
@@ -69,15 +69,15 @@ def shell(options: Options, console: Console, words: list[str]) -> int:
 @command(
     example=(command_of("port 6006", hosts=_HOSTS), command_of("port 7000:6006", hosts=_HOSTS, rank="3")),
     codes={
-        DONE: "you ended the command by Ctrl-C, or the run's container has ended",
-        STOPPED: "Ctrl-C before the port was open",
+        DONE: "you ended the command with Ctrl-C, or the run's container has ended",
+        STOPPED: "stopped by Ctrl-C before the port was open",
     },
     words={"number": "the port in the container, or HERE:THERE to choose the port here (required)"},
 )
 def port(options: Options, console: Console, number: str) -> int:
     """Forward a port of this machine to a run's container.
 
-    It listens on 127.0.0.1 alone, and ends with this command.
+    It listens only on 127.0.0.1, and ends with this command.
     """
     from ..hosts.look import port as hosts_port
     from ..run.files import record
@@ -89,23 +89,23 @@ def port(options: Options, console: Console, number: str) -> int:
     _, remote = hosts_port.numbers(number)
     hint = f"open 127.0.0.1:{remote}"
     if record.facts(asked).get("backend") == "docker":
-        hint = f"`muster exec --run {asked.name} -- hostname -i` says its address: open {remote} there"
+        hint = f"`muster exec --run {asked.name} -- hostname -i` prints its address: open {remote} there"
     raise UsageError(f"port: {asked.name} runs on this machine: its ports need no forwarding", hint)
 
 
 @command(
     example=(command_of("tensorboard", hosts=_HOSTS), command_of("tensorboard", run="ID")),
     codes={
-        DONE: "you ended the command by Ctrl-C, or the run's container has ended",
+        DONE: "you ended the command with Ctrl-C, or the run's container has ended",
         FAILED: "there is no TensorBoard, or no such rank",
-        STOPPED: "Ctrl-C before TensorBoard was open",
+        STOPPED: "stopped by Ctrl-C before TensorBoard was open",
     },
 )
 def tensorboard(options: Options, console: Console) -> int:
     """Open TensorBoard on a run's event files.
 
-    On hosts it runs in the run's container, and this machine gets its
-    port; else it runs here, on the run's folder.
+    For a run on hosts, TensorBoard runs in the run's container, and its
+    port is forwarded here; otherwise it runs here, on the run's folder.
     """
     from ..hosts.look import port as hosts_port
     from . import where

@@ -279,7 +279,7 @@ def tree(depth: int = 8, most: int = 1000) -> AnyReader:
     def read(value: object, what: str) -> Any:
         if isinstance(value, dict | list):
             if not depth:
-                raise BadAnswer(what, "JSON that is less deep", value)
+                raise BadAnswer(what, "JSON that is nested less deeply", value)
             inner = tree(depth - 1, most)
             reader: AnyReader = table(text(200), inner, most) if isinstance(value, dict) else array(inner, most)
             return reader(value, what)

@@ -15,5 +15,6 @@ def refuse_newer(what: str, number: object, known: int) -> None:
     """Raise UsageError if `number`, the format of `what`, is above `known`. None: older than all formats."""
     if isinstance(number, int) and number > known:
         raise UsageError(
-            f"{what} has format {number}: a newer Muster wrote it, and this one reads up to format {known}", _UPDATE
+            f"{what} has format {number}: a newer Muster wrote it, and this one only reads formats up to {known}",
+            _UPDATE,
         )

@@ -17,7 +17,7 @@ def open_plain(path: str | Path) -> int:
     descriptor = os.open(path, _FLAGS)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     return descriptor
 
 
@@ -40,7 +40,7 @@ def inside(path: Path, within: Path) -> Path:
     try:
         real = path.resolve(strict=True)
     except RuntimeError as fault:  # a link in a loop, before Python 3.13
-        raise OSError(errno.ELOOP, "its links lead in a circle", str(path)) from fault
+        raise OSError(errno.ELOOP, "its links form a circle", str(path)) from fault
     if not real.is_relative_to(within.resolve()):
         raise OSError(errno.EXDEV, "a link leads outside the folder", str(path))
     return real

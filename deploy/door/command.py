@@ -132,7 +132,7 @@ def begin(master: Master, where: Where, line: str) -> mux.Channel:
     except mux.Refused as refused:
         raise fault("sessions", where, f" ({refused})") from refused
     except TimeoutError as late:
-        words = f"it did not begin a command within {in_seconds(framing.BEGIN_S)}"
+        words = f"it did not start a command within {in_seconds(framing.BEGIN_S)}"
         raise fault("slow", where, words) from late
     except (OSError, EOFError) as gone:
         if isinstance(gone, OSError) and (ours := of_system(gone)):
@@ -184,7 +184,7 @@ def _pump(
             if not ready.get_map():
                 break
             if not streams[0].started and now - began > framing.BEGIN_S:
-                return None, f"it did not begin a command within {in_seconds(framing.BEGIN_S)}"
+                return None, f"it did not start a command within {in_seconds(framing.BEGIN_S)}"
             if late := pace.late(received, now - looked):
                 return None, late if streams[0].started else f"the command that Muster sent {late}"
     return code, ""

@@ -132,13 +132,13 @@ class Master:
         while self.is_open and time.monotonic() < end:
             time.sleep(0.01)
         if self.is_open:
-            return "the host ended it without an exit code, and the connection is still open"
+            return "the host ended the command without an exit code, and the connection is still open"
         if self._closed:
-            return "this side closed it"
+            return "this side closed the connection"
         words = self._words.text(_LAST_WORDS_S) if self._words else ""
         if "not responding" in words:
-            return f"no byte came for {in_seconds(framing.PULSES * framing.PULSE_S)}"
-        return "the other side closed it"
+            return f"no byte arrived for {in_seconds(framing.PULSES * framing.PULSE_S)}"
+        return "the other side closed the connection"
 
     def end(self) -> None:
         """Make the ssh master close this connection, even if the user opened it."""

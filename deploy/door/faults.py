@@ -85,7 +85,7 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "resolve": (
         "ssh-name",
         "the name {address} does not resolve{detail}",
-        "check the spelling, or give its IP; `{ssh} -G {target}` shows what SSH's settings make of it",
+        "check the spelling, or give its IP; `{ssh} -G {target}` shows how your SSH settings translate it",
     ),
     "refused": (
         "ssh-refused",
@@ -94,8 +94,8 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "unreachable": (
         "ssh-timeout",
-        "{at} cannot be reached: there is no route, no machine has that address, or a firewall rejects the call",
-        "`ip route get {address}` shows the way from here; is a VPN or jump host missing?",
+        "{at} cannot be reached: there is no route, no machine has that address, or a firewall rejects the connection",
+        "`ip route get {address}` shows the route from here; is a VPN or jump host missing?",
     ),
     "timeout": (
         "ssh-timeout",
@@ -104,7 +104,7 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "silent": (
         "ssh-silent",
-        "{at} takes the connection but does not greet as an SSH server within {detail} s",
+        "{at} accepts the connection but does not answer like an SSH server within {detail} s",
         "is {port} the port of its SSH server? `nc {address} {port}` should print SSH-2.0-...",
     ),
     "dropped": (
@@ -116,23 +116,25 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "forbidden": (
         "ssh",
         "the jump host before {at} forbids this connection ({detail})",
-        "in the jump host's sshd_config: `AllowTcpForwarding yes`, and no PermitOpen or Match that leaves it out",
+        "in the jump host's sshd_config: `AllowTcpForwarding yes`, and no PermitOpen or Match that excludes it",
     ),
     "key-rejected": (
         "ssh-key",
         "{at} accepts none of your keys for {user}: {detail}",
-        "`ssh-copy-id -p {port} {user}@{address}`, or name the right key (IdentityFile, User) in ~/.ssh/config; if the "
-        "key is there: `journalctl -u ssh | tail` on its console; with a token: `muster login --hosts {target}`",
+        "`ssh-copy-id -p {port} {user}@{address}`, or set the right key (IdentityFile, User) in ~/.ssh/config; "
+        "if the key is installed there: `journalctl -u ssh | tail` on its console; with a token: `muster login "
+        "--hosts {target}`",
     ),
     "closed": (
         "ssh-key",
-        "{at} takes {user}'s key, then hangs up: the account is closed there, or the machine starts or goes down",
+        "{at} accepts {user}'s key, then hangs up: the account is closed there, or the machine is starting or "
+        "shutting down",
         "on its console: `journalctl -u ssh | tail`, `chage -l {user}`, `cat /etc/nologin /run/nologin`",
     ),
     "password-only": (
         "ssh-key",
-        "{at} takes no keys from {user}, only {detail}",
-        "`muster login --hosts {target}` logs in once, with your own ssh; or: PubkeyAuthentication yes there",
+        "{at} accepts no keys from {user}, only {detail}",
+        "`muster login --hosts {target}` logs in once, with your own ssh; or set PubkeyAuthentication yes there",
     ),
     "second-factor": (
         "ssh-key",
@@ -142,19 +144,20 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "unknown-key": (
         "ssh-host-key-unknown",
         "{at} shows an unknown host key: {detail}",
-        "`muster trust --hosts {target}` shows it and asks",
+        "`muster trust --hosts {target}` shows the key and asks you",
     ),
     "changed-key": (
         "ssh-host-key-changed",
-        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, known is another at {known}. Somebody may intercept it, "
+        "THE HOST KEY OF {at} HAS CHANGED: it shows {detail}, but another key is known at {known}. Somebody may "
+        "intercept it, "
         "or the host was reinstalled",
         "compare on its console: `ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub`; only if it is the same, "
         "`ssh-keygen -R '{known_as}' -f {file}`, then `muster trust --hosts {target}`",
     ),
     "revoked-key": (
         "ssh-host-key-changed",
-        "{at} shows a host key that is marked revoked: {detail}",
-        "do not log in; ask who runs {address}",
+        "{at} shows a host key that is marked as revoked: {detail}",
+        "do not log in; ask the operator of {address}",
     ),
     "weak-key": (
         "ssh",
@@ -163,26 +166,26 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     ),
     "no-shell": (
         "ssh-shell",
-        "{at} lets {user} in, but the command that Muster sent did not begin{detail}",
+        "{at} lets {user} in, but the command that Muster sent did not start{detail}",
         "`{ssh} {target} true` shows the same; without a shell there: `chsh -s /bin/sh {user}`; or use another user: "
         "--hosts USER@{address}",
     ),
     "forced": (
         "ssh-shell",
-        "{at} lets {user} in, but runs a command of its own instead of the one that Muster sent{detail}",
+        "{at} lets {user} in, but runs its own command instead of the one that Muster sent{detail}",
         "on its console: `sudo sshd -T -C user={user},host={address},addr={address} | grep -i forcecommand`, `grep -n "
-        "command= ~{user}/.ssh/authorized_keys`: take it out for {user}; or use another user: --hosts USER@{address}",
+        "command= ~{user}/.ssh/authorized_keys`: remove it for {user}; or use another user: --hosts USER@{address}",
     ),
     "no-sh": (
         "ssh-shell",
-        "{at} lets {user} in, but the command that Muster sent, `sh`, did not begin{detail}",
-        "`{ssh} {target} command -v sh`: is it there (the package dash or bash), and in the PATH?",
+        "{at} lets {user} in, but the command that Muster sent, `sh`, did not start{detail}",
+        "`{ssh} {target} command -v sh`: is sh installed (the package dash or bash), and in the PATH?",
     ),
     "no-library": (
         "ssh-shell",
-        "{at} lets {user} in, but no command begins there: {program} lacks the library {library}{detail}",
-        "on its console, as a user whose login shell starts: `ldd $(command -v {program})` names all that it lacks; "
-        "`dpkg -S {library}` (or `rpm -qf`) the package to reinstall",
+        "{at} lets {user} in, but no command starts there: {program} lacks the library {library}{detail}",
+        "on its console, as a user whose login shell starts: `ldd $(command -v {program})` shows all that it "
+        "lacks; `dpkg -S {library}` (or `rpm -qf`) shows the package to reinstall",
     ),
     "sessions": (
         "ssh-sessions",
@@ -192,22 +195,22 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
     "slow": (
         "ssh-slow",
         "{detail}",
-        "it may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
+        "the command may still be running there; `{ssh} {target} uptime` shows whether the machine is busy",
     ),
     "hung": ("folder-silent", "{detail}", "on {host}: {fix}"),
     "flood": (
         "ssh-shell",
         "it sent {detail}; Muster stopped reading",
-        "log in and see what answers there: `{ssh} {target}`",
+        "log in and look at what answers there: `{ssh} {target}`",
     ),
     "lost": (
         "ssh-lost",
         "the connection to {at} was lost{detail}",
-        "`{ssh} {target} uptime` shows whether it is back; containers that were started there keep running",
+        "`{ssh} {target} uptime` shows whether the host is back; containers that were started there keep running",
     ),
     "protocol": (
         "ssh",
-        "{at} and Muster did not agree on a connection: {detail}",
+        "{at} and Muster could not agree on a connection: {detail}",
         "`{ssh} -v {target}` shows what each side offers",
     ),
 }
@@ -234,7 +237,7 @@ def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
     on_the_way = "its jump host: " if where.jump else ""
     head = f"{where.host}: {on_the_way}"
     if kind == "resolve" and where.target in PLACES:
-        hint += "; if a run is meant: `muster runs` lists those of this folder"
+        hint += "; if a run is meant: `muster runs` lists the runs of this folder"
     # A caller that knows what was running when the connection was lost needs the message without that detail.
     brief = message.format(**{**fields, "detail": ""}) if kind == "lost" else ""
     return SshFault(kind, head + message.format(**fields), hint.format(**fields), brief and head + brief)

@@ -98,7 +98,7 @@ class Stream:
             at = self._data.find(self._marker, max(0, len(self._data) - len(data) - len(self._marker)))
             if at < 0:
                 if len(self._data) > MOST_BEFORE:
-                    raise TooMuch(f"more than {amount(MOST_BEFORE)} of other things before its answer")
+                    raise TooMuch(f"more than {amount(MOST_BEFORE)} of other output before its answer")
                 return
             data = bytes(self._data[at + len(self._marker) :])
             self.started, self._data = True, bytearray()
@@ -173,7 +173,7 @@ def no_shell(where: Where, code: int, output: bytes) -> SshFault:
     text = " ".join(output.decode(errors="replace").split())
     # The login prints its greeting first, so the reason is at the end.
     last_words = text if len(text) <= _MOST_LAST_WORDS else f"... {text[-_MOST_LAST_WORDS:]}"
-    detail = f": it ended with code {code} and said {repr(last_words) if text else 'nothing'}"
+    detail = f": it ended with code {code} and printed {repr(last_words) if text else 'nothing'}"
     if lacks := _NO_LIBRARY.search(text):
         words = {name.rstrip("23"): value for name, value in lacks.groupdict().items() if value}
         return fault("no-library", where, detail, **words)

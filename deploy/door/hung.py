@@ -46,7 +46,7 @@ class Hung(NamedTuple):
         who = self.path if self.own else f"{self.path}, which is in the PATH"
         leads = f" -> {self.target}" if self.target else ""
         mount = f" ({self.kind} on {self.place})" if self.kind else ""
-        return one_line(f"{who}{leads}{mount} does not answer: a file server that is gone?")
+        return one_line(f"{who}{leads}{mount} does not answer: is its file server down?")
 
     @property
     def fix(self) -> str:
@@ -56,8 +56,8 @@ class Hung(NamedTuple):
         if not self.own:
             more = f"; or take {quote(self.path)} out of the PATH (~/.bashrc, ~/.profile, /etc/environment)"
         elif self.target:
-            more = f"; or let {quote(self.path)} lead to a folder that answers"
-        return one_line(f"{free}   (or bring back what serves it){more}")
+            more = f"; or point {quote(self.path)} to a folder that answers"
+        return one_line(f"{free}   (or bring its server back){more}")
 
 
 def command() -> list[str]:

@@ -55,7 +55,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
             held.close()
             return words
     if len(own) > LONGEST_SOCKET:
-        raise DeployError(f"{host.name}: {own} is too long a path for a socket", "set ControlPath for this host")
+        raise DeployError(f"{host.name}: the path {own} is too long for a socket", "set ControlPath for this host")
     Path(own).parent.mkdir(mode=0o700, exist_ok=True)
     Path(own).unlink(missing_ok=True)  # left from a connection that is gone
     before = join(login_socket(route.before)) if route.before else None
@@ -69,7 +69,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     held = join(own)
     if code or not held:
         raise DeployError(
-            f"{host.name}: ssh did not log in (code {code}); its own words are above",
+            f"{host.name}: ssh did not log in (code {code}); its own output is above",
             f"`{typed_ssh()} {host.name}` shows more",
         )
     held.close()

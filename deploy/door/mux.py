@@ -43,7 +43,7 @@ class Control:
             self._send(struct.pack(">II", _HELLO, _VERSION))
             kind, body = self._receive()
             if kind != _HELLO or _number(body) != _VERSION:
-                raise Refused(f"its protocol is not version {_VERSION}")
+                raise Refused(f"its protocol does not have version {_VERSION}")
         except BaseException:
             self._socket.close()
             raise

@@ -126,15 +126,15 @@ def _keys(words: str) -> str:
     files = [Path(file) for file in _FILES.findall(words) if not file.endswith("-cert")]
     locked = [str(file) for file in files if file.is_file() and _is_locked(file)]
     offered = [f"{file} ({print_})" for file, print_ in _OFFERED.findall(words) if file not in locked]
-    parts = [f"offered {', '.join(offered)}" if offered else "there is none to offer"]
+    parts = [f"offered {', '.join(offered)}" if offered else "there is no key to offer"]
     if "Too many authentication failures" in words or "Permission denied" not in words:
-        many = " (MaxAuthTries): name the one key with IdentityFile and IdentitiesOnly yes"
+        many = " (MaxAuthTries): set the one right key with IdentityFile and IdentitiesOnly yes"
         parts[0] += f"; then it hung up{many if 'Too many' in words else ''}"
     unusable = dict(_UNUSABLE.findall(words))
     parts += [f"{file} needs its passphrase: `ssh-add {file}`" for file in locked]
     for file, why in unusable.items():
         if file not in locked:
-            open_to = f" can be read by others: `chmod 600 {file}`"
+            open_to = f" can be read by other users: `chmod 600 {file}`"
             parts.append(file + (open_to if "permissions" in why else f": {why}"))
     # Without a configured key, ssh tries its default files (~/.ssh/id_*): if one of these is missing, that is no fault.
     named = [file for file in files if file.parent.name != ".ssh" or not file.name.startswith("id_")]

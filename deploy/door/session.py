@@ -235,7 +235,9 @@ class Session:
         try:
             self._masters[0].forward(here, path)
         except mux.Refused as refused:
-            raise DeployError(f"{self.name}: no socket for {path} here: {refused}", "set TMPDIR") from refused
+            raise DeployError(
+                f"{self.name}: cannot make a socket for {path} here: {refused}", "set TMPDIR"
+            ) from refused
         except (OSError, EOFError) as gone:
             raise self._gone() from gone
         return here

@@ -150,7 +150,7 @@ class Client:
         except OSError as failed:
             self.close()
             raise UsageError(
-                f"ssh's settings, in {self.folder}: {failed}", "set TMPDIR to a folder with room"
+                f"ssh's settings, in {self.folder}: {failed}", "set TMPDIR to a folder with free space"
             ) from failed
         except BaseException:
             self.close()
@@ -237,7 +237,9 @@ def home() -> Path:
     try:
         return Path(pwd.getpwuid(os.getuid()).pw_dir)
     except KeyError:
-        raise UsageError(f"uid {os.getuid()} has no name here, which ssh wants", "add it to /etc/passwd") from None
+        raise UsageError(
+            f"uid {os.getuid()} has no user name here, and ssh needs one", "add it to /etc/passwd"
+        ) from None
 
 
 def path(text: str) -> Path:
@@ -318,7 +320,7 @@ def _user_file() -> Path:
         return _home_file()
     file = Path(os.path.expanduser(path)).absolute()
     if not os.path.isfile(file):
-        raise UsageError(f"{VARIABLE}={path}: there is no such file", "name an SSH config file, or unset it")
+        raise UsageError(f"{VARIABLE}={path}: there is no such file", "set it to an SSH config file, or unset it")
     return file
 
 
@@ -329,7 +331,7 @@ def _folder() -> Path:
         longest = len(f"{base}/muster-/") + 8 + _DIGITS
         if _PLAIN.fullmatch(base) and longest <= LONGEST_SOCKET and os.access(base, os.W_OK | os.X_OK):
             return Path(tempfile.mkdtemp(prefix="muster-", dir=base))
-    raise UsageError(f"{tempfile.gettempdir()}: no place for ssh's sockets, and /tmp is not writable", "set TMPDIR")
+    raise UsageError(f"{tempfile.gettempdir()}: ssh's sockets cannot go there, and /tmp is not writable", "set TMPDIR")
 
 
 def _check(place: Place) -> None:

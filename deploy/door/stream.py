@@ -135,7 +135,7 @@ class LineStream(_Talk):
 
     def _slow(self, wait_s: float) -> SshFault:
         if not self._started:
-            why = f"its login shell did not begin a command within {in_seconds(wait_s)}: a start-up file may be waiting"
+            why = f"its login shell did not start a command within {in_seconds(wait_s)}: a start-up file may be waiting"
             return fault("slow", self._where, why)
         return fault("slow", self._where, f"`{self._shown}` sent nothing for {in_seconds(wait_s)}")
 

@@ -17,7 +17,7 @@ from ..door.session import Done, Session
 _SCRIPT, _FOLDER = Scripts(__file__), Path(__file__).with_name("bare")
 _WORD, _MOST_SAID = fields.words(100), 300
 # The hint to move what Muster keeps on a host to another disk; {}: the host.
-OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder of another disk)"
+OTHER_DISK = "on {}: mv ~/.muster /workspace/ && ln -s /workspace/.muster ~/.muster (or a folder on another disk)"
 
 
 class Lacks(NamedTuple):
@@ -35,11 +35,11 @@ def bring(session: Session, own: str) -> Lacks | None:
     host, (digest, modules) = session.name, _packed()
     done = session.run(_SCRIPT("bring-bare", digest, own), input=modules, check=False)
     if done.code:
-        words = f"{host}: what runs nodes there cannot be put below ~/.muster: {_last(done)}"
+        words = f"{host}: Muster cannot put the program that runs its nodes below ~/.muster: {_last(done)}"
         raise DeployError(words, f"on {host}: ls -ld ~ ~/.muster /workspace; df -h ~")
     rows = fields.rows(done.out)
     if "noexec" in rows:
-        words = f"{host}: no program of its home can be started: its disk is mounted noexec"
+        words = f"{host}: no program in the home folder can be started: its disk is mounted noexec"
         raise DeployError(words, OTHER_DISK.format(host))
     if "machine" not in rows:
         return None

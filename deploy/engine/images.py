@@ -71,9 +71,10 @@ def build(command: Sequence[str], dockerfile: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as fault:
-        raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or name an image") from fault
+        raise DeployError(f"cannot build {dockerfile}: no docker here", "install Docker, or choose an image") from fault
     if done.returncode:
         words = "\n".join(done.stderr.strip().splitlines()[-8:])
         raise DeployError(
-            f"cannot build {dockerfile}: {words or 'no message from the builder'}", "correct it and try again"
+            f"cannot build {dockerfile}: {words or 'no message from the builder'}",
+            "correct the Dockerfile and try again",
         )

@@ -30,7 +30,7 @@ _NEAR = 120
 # The most ranks on one host that a hint suggests: torchrun gives each rank a GPU.
 _ON_A_HOST = 8
 # Two messages if no known sign is found; only the second claims that the error is missing.
-_UNKNOWN_ERRORS = "Muster knows none of its errors as a cause; the last error is shown"
+_UNKNOWN_ERRORS = "Muster recognizes none of its errors as a cause; the last error is shown"
 _NO_ERROR = "its own error is not in this output"
 # The number of lines at the end of an output that may say why it ended.
 _LATE = 3
@@ -220,7 +220,7 @@ def _explained_by(chosen: Hit, hits: Sequence[Hit]) -> Explanation:
         return Explanation("script-error", what, (), lines[:2], ALONE, script=True)
     if sign is None:
         # A library's exception may have a cause elsewhere: five of fourteen times, if no rule knows its words.
-        what = f"no cause known to Muster; the first error is {chosen.error}"
+        what = f"Muster recognizes no cause; the first error is {chosen.error}"
         return Explanation("", what, ("exception",), lines[:2], ALONE)
     what = _filled_words(sign, chosen)
     if sign.absent and (reason := _reason(chosen, hits)):
@@ -245,7 +245,7 @@ def _without_fatal(
         latest = _explained_by(past[-1], hits)
         known = any(max(r.well, r.badly) > r.progress or r.roots for r in readings)
         how = "" if known else ", and nothing says how it ended"
-        return replace(latest, what=f"{latest.what}; lines of training follow it{how}")
+        return replace(latest, what=f"{latest.what}; but training continued after that{how}")
     alive = _not_survived(hits, readings)
     worse = any(r.victims or r.roots or r.badly or r.traced or r.errors for r in readings)
     hints = [hit for hit in alive if hit.weight == Weight.HINT and not (hit.quiet and _serious(hit) and worse)]
@@ -267,7 +267,7 @@ def _without_fatal(
     victims = [hit.line for hit in alive if hit.weight == Weight.VICTIM and "SIGTERM" not in hit.line.text][:3]
     if victims:
         where = _look_at(readings, silent) or "the output of all ranks is needed"
-        what = f"these are lines of ranks that lost a peer, not of the one that failed; {where}"
+        what = f"these lines come from ranks that lost a peer, not from the rank that failed; {where}"
         return Explanation("", what, evidence=tuple(victims), next=KERNEL if silent else "muster logs --hosts ...")
     blind = [hit for hit in alive if _NO_CUDA.search(hit.line.text)]
     if blind:
@@ -324,11 +324,11 @@ def _without_signs(readings: Sequence[Reading]) -> Explanation:
         what = "the loss is no longer a number in the last lines of training"
         return Explanation("loss-nan", what, evidence=(nan,), next="grep -n -i -m 1 'loss.*nan' LOG")
     if not lasts:
-        return Explanation("", "nothing is in it: the output is empty", next="muster logs --hosts ...")
+        return Explanation("", "the output is empty", next="muster logs --hosts ...")
     if any(reading.traced or reading.badly for reading in readings):
-        what = "something failed, but Muster does not know the words of its error; the last line is shown"
+        what = "something failed, but Muster does not recognize its error; the last line is shown"
         return Explanation("", what, evidence=tuple(lasts[:1]), next="muster logs --hosts ...")
-    what = "no line in it looks like an error: nodes that wait for each other say nothing until a timeout"
+    what = "no line looks like an error; nodes that wait for each other print nothing until a timeout"
     return Explanation("", what, evidence=tuple(lasts[:1]))
 
 
@@ -357,9 +357,9 @@ def _not_survived(hits: Sequence[Hit], readings: Iterable[Reading]) -> list[Hit]
 def _look_at(readings: Sequence[Reading], silent: tuple[str, ...]) -> str:
     """Where to look for the rank that the others lost: in a silent node, or among the ranks without messages."""
     if silent:
-        return f"{', '.join(silent)} went silent, without an error or an end: look there"
+        return f"{', '.join(silent)} stopped printing, without an error or an end: look there"
     mute = mute_ranks(readings)
-    return f"look at {mute}, under whose name no error is here: it may hang, or have left with code 0" if mute else ""
+    return f"look at {mute}, which shows no error here: it may hang, or have left with code 0" if mute else ""
 
 
 def _waited(waits: Sequence[Hit], where: str) -> Explanation:

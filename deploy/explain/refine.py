@@ -12,7 +12,7 @@ from .words import compiled
 _PICKLED = compiled(r"UnpicklingError|invalid load key|pickle data was truncated|unpickling stack underflow")
 _CHECKPOINT_FRAMES = compiled(r"torch/serialization\.py$|checkpoint|safetensors|modeling_\w+\.py$")
 _UNPICKLED = several(
-    _PICKLED.pattern, "pickled data cannot be read: those of a file, or those that another process sent", ALONE,
+    _PICKLED.pattern, "pickled data cannot be read: from a file, or from another process", ALONE,
     "checkpoint-broken", "worker-failed",
 )  # fmt: skip
 # A semaphore is a file in /dev/shm.
@@ -48,8 +48,8 @@ _AT_A_BARRIER = compiled(
     r"store based barrier on rank.{0,160}world_size=(\d{1,9}), (?:worker_count|num_workers_joined)=(\d{1,9})"
 )
 _ENOUGH = several(
-    _AT_A_BARRIER.pattern, "of {0} ranks the store counts {1}: one came too late, more were started, or an earlier "
-    "run has left its own there", PREFLIGHT, "leftovers", "node-missing",
+    _AT_A_BARRIER.pattern, "the store counts {1} of {0} ranks: a rank came too late, too many were started, or "
+    "an earlier run left its entries there", PREFLIGHT, "leftovers", "node-missing",
 )  # fmt: skip
 
 

@@ -77,7 +77,9 @@ def pieces(stream: BinaryIO, budget: Budget | None = None) -> Iterator[bytes]:
     budget = budget or Budget()
     first = stream.read(CHUNK)
     if _UNREADABLE.match(first):
-        raise OSError(errno.EINVAL, "it is packed, and not by gzip, or in UTF-16: give its text, as UTF-8, to `-`")
+        raise OSError(
+            errno.EINVAL, "it is compressed (but not with gzip) or in UTF-16: pipe its text, as UTF-8, to `-`"
+        )
     budget.add(max(len(first), _BLOCK))
     if first.startswith(b"\x1f\x8b"):
         yield from _unpacked(first, _read(stream, budget), budget)

@@ -45,15 +45,15 @@ def explained(readings: Sequence[Reading]) -> Explained | None:
         of_nodes = tuple(line for line in reached_not if line.node in nodes)[:2]
         return _rendezvous(readings, nodes, of_nodes or lines, host, port, rest)
     who = _node(lines[0].speaker)
-    what = f"the nodes met, and then {who} did not reach {host} at port {port}, one that the system chose"
+    what = f"the nodes met, but then {who} did not reach {host} at port {port}, which the system chose"
     if "No route to host" in rest or "Network is unreachable" in rest:
-        what = f"no way leads from {who} to {host}, or a firewall there rejects"
+        what = f"there is no route from {who} to {host}, or a firewall there rejects connections"
         maybe = ("no-route", "rendezvous-rejected", "data-ports-rejected", "peer-name-wrong")
         return "host-unreachable", what, maybe, lines, PREFLIGHT
     if _LITERAL.fullmatch(host):
         return "data-ports-dropped", what, ("data-ports-rejected", "rendezvous-dropped"), lines, PREFLIGHT
     maybe = ("peer-name-wrong", "name-loopback", "data-ports-rejected", "data-ports-dropped")
-    return "same-hostname", f"{what}, or its name leads elsewhere", maybe, lines, PREFLIGHT
+    return "same-hostname", f"{what}, or its name resolves to another address", maybe, lines, PREFLIGHT
 
 
 def _rendezvous(
@@ -61,7 +61,9 @@ def _rendezvous(
 ) -> Explained:
     """Explain why some nodes, or all of them, did not reach the rendezvous."""
     if len(readings) > 1 and len(nodes) == len(readings):
-        what = f"no node reached {host}:{port}, not even the one it should be on: none took itself for its host"
+        what = (
+            f"no node reached {host}:{port}, not even the node that should host it: no node took itself for that host"
+        )
         if "No route to host" in rest:
             return "endpoint-foreign", what, ("endpoint-nobody",), lines, PREFLIGHT
         return "name-loopback", what, ("endpoint-foreign", "endpoint-nobody", "other-network"), lines, PREFLIGHT
@@ -72,7 +74,7 @@ def _rendezvous(
         what = f"{_node(family[0].speaker)} has no IPv6 to reach the rendezvous at {host} with"
         return "no-route", what, ("interface-no-address", "ipv6-blackhole"), family[:2], "ip -6 route"
     if "Network is unreachable" in rest:
-        return "no-route", f"{what}: it has no route there", ("interface-down",), lines, "ip route"
+        return "no-route", f"{what}: it has no route to it", ("interface-down",), lines, "ip route"
     if "No route to host" in rest:
         maybe = ("no-route", "endpoint-foreign", "rendezvous-rejected")
         return "host-unreachable", f"{what}: no machine there answers at that address", maybe, lines, PREFLIGHT
@@ -81,7 +83,7 @@ def _rendezvous(
     if "Connection refused" in rest:
         return (
             "rendezvous-rejected",
-            f"{what}: nothing listens there, or a firewall rejects",
+            f"{what}: nothing listens there, or a firewall rejects connections",
             ("rendezvous-dropped", *maybe[1:]),
             lines,
             PREFLIGHT,

@@ -38,7 +38,7 @@ def mute_ranks(readings: Sequence[Reading]) -> str:
     mute = (named | set(range(min(world, _MOST)))) - spoke
     if spoke and mute:
         return ranks_in_words(mute)
-    return f"the ranks beside {ranks_in_words(spoke)}" if len(spoke) == 1 and not world else ""
+    return f"the ranks other than {ranks_in_words(spoke)}" if len(spoke) == 1 and not world else ""
 
 
 def same_rank(name: str, other: str) -> bool:
@@ -80,7 +80,7 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
         # Lines without a group may come from several groups, whose numbers are not related.
         near = group or all(usual - wait.number <= _NEAR for wait in behind)
         if behind and near and len(behind) * 2 < len(ranks) + (len(ranks) == 2):
-            what = f"at collective {behind[0].number} ({behind[0].kind}), where the others wait in number {usual}"
+            what = f"at collective {behind[0].number} ({behind[0].kind}), while the others wait in number {usual}"
             other = next(wait for wait in ranks if wait.number == usual)
             return ranks_in_words(wait.rank for wait in behind), what, (behind[0].line, other.line)
         same = [wait for wait in ranks if wait.number == usual]
@@ -89,7 +89,9 @@ def odd_ones(waits: Sequence[Wait]) -> tuple[str, str, tuple[Line, ...]] | None:
             most = kinds.most_common(1)[0][0]
             odd = sorted((wait for wait in same if _kind(wait) != most), key=lambda wait: wait.rank)
             other = next(wait for wait in same if wait not in odd)
-            what = f"in {_call(odd[0].kind, odd[0].size)}, where the others are in {_call(*most)}, both number {usual}"
+            what = (
+                f"in {_call(odd[0].kind, odd[0].size)}, while the others are in {_call(*most)}, both as number {usual}"
+            )
             return ranks_in_words(wait.rank for wait in odd), what, (odd[0].line, other.line)
     return None
 
@@ -100,4 +102,4 @@ def _kind(wait: Wait) -> tuple[str, str]:
 
 
 def _call(kind: str, size: str) -> str:
-    return f"{kind} of {size} numbers" if size else kind
+    return f"{kind} of {size} elements" if size else kind

@@ -55,7 +55,7 @@ class Claim:
             self._say(json.dumps({**self._about, **own}).encode() + b"\n")
             *others, noted = self._until("noted ")
             if not (match := _NAME.fullmatch(noted)):
-                raise DeployError(f"{self.host}: the claim on its GPUs was not noted: {one_line(noted[:200])}")
+                raise DeployError(f"{self.host}: the claim on its GPUs was not recorded: {one_line(noted[:200])}")
             self.name, claims = match[1], gpus.parse(others).claims
             choice = gpu_choice.lost_to(choice, claims, str(self._about["token"]), alone)
         self.choice = choice
@@ -92,5 +92,5 @@ class Claim:
             if lines[-1].startswith("error "):
                 raise DeployError(f"{self.host}: {one_line(lines[-1][6:500])}")
             if len(lines) > _MOST_LINES:
-                raise DeployError(f"{self.host}: its answer about its GPUs does not end")
+                raise DeployError(f"{self.host}: its answer about its GPUs never ends")
         return lines

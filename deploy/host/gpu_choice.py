@@ -136,7 +136,7 @@ def _why_not(gpu: GpuUse) -> str:
     if computing := [holder for holder in gpu.holders if not holder.process.endswith(SERVER)]:
         holder = computing[0]
         return f"run {holder.run}" if holder.run else f"process {holder.pid} ({holder.user or 'another user'})"
-    return "somebody who cannot be seen from there" if gpu.unseen else ""
+    return "a process that is not visible from there" if gpu.unseen else ""
 
 
 def _passing(gpu: GpuUse, others: list[Claim]) -> bool:

@@ -243,10 +243,10 @@ def _fault(rows: dict[str, list[str]], unreadable: list[str]) -> str:
     if code not in ("", "0", "14"):
         return f"nvidia-smi ended with code {code}: {words or 'no output'}"
     if "given-error" in rows:
-        return f"the engine does not say whose GPUs these are: {rows['given-error'][0][:_MOST_TEXT]}"
+        return f"the engine does not say who holds these GPUs: {rows['given-error'][0][:_MOST_TEXT]}"
     if "app-error" in rows:
-        return f"nvidia-smi does not say who computes: {words or 'no output'}"
-    return f"nvidia-smi said: {words}" if unreadable else words
+        return f"nvidia-smi does not say which processes compute: {words or 'no output'}"
+    return f"nvidia-smi printed: {words}" if unreadable else words
 
 
 def _container(cgroup: str, names: Mapping[str, tuple[str, str]]) -> tuple[str, str]:

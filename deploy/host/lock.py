@@ -71,8 +71,8 @@ class HeldLocks:
         """Raise DeployError if a host's lock is no longer ours: another deploy may be running there."""
         if lost := ",".join(self.lost):
             raise DeployError(
-                f"{lost}: somebody removed our lock during the deploy",
-                f"see which runs there are: {command_of('status', hosts=lost)}",
+                f"{lost}: somebody removed the lock of this deploy while it ran",
+                f"to see which runs are there: {command_of('status', hosts=lost)}",
             )
 
     def release(self) -> None:
@@ -151,7 +151,7 @@ class Standing:
     @property
     def shown(self) -> str:
         """The holder, in words."""
-        return self.holder.shown if self.holder else "somebody who left no name"
+        return self.holder.shown if self.holder else "somebody who did not leave a name"
 
 
 class _Hold:
@@ -227,11 +227,11 @@ def _refusal(host: str, standing: Standing) -> DeployError:
     unlock = f"`{command_of('unlock', hosts=host)}`"
     if not standing.alive:
         stale = f"{host}: locked by {standing.shown}, silent for {in_seconds(standing.age_s)}"
-        return DeployError(stale, f"if that deploy has certainly ended: {unlock}")
+        return DeployError(stale, f"if you are sure that the deploy has ended: {unlock}")
     return DeployError(
         f"{host}: locked by {standing.shown}",
-        "another command of Muster's works there at this moment (a run that trains holds no lock): try again in a few "
-        f"seconds; {unlock} only if it has certainly ended",
+        "another Muster command is working there now (a run that trains holds no lock): try again in a few "
+        f"seconds; use {unlock} only if you are sure that the command has ended",
     )
 
 

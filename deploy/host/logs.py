@@ -63,7 +63,10 @@ class ConsoleCount:
 
 def missed_lines(host: str) -> str:
     """The warning about a host whose console was not read in time."""
-    return f"{host}: its engine keeps 100 MB of the console and dropped older lines; files of the script are complete"
+    return (
+        f"{host}: its engine keeps only 100 MB of the console and dropped older lines; the script's own files "
+        "are complete"
+    )
 
 
 def parse(containers: Iterable[Container], answer: str) -> HostLogs:
@@ -115,7 +118,7 @@ def _who_has_lines(hosts: Mapping[str, HostLogs], run: str, ranks: Sequence[rang
         return f"there are {rank_text(ranks)}"
     wrote = sorted({rank for logs in hosts.values() for of_run, rank in logs.rank_logs if of_run == run})
     if not wrote:
-        return "no rank of it has written any there"
+        return "none of its ranks has written any lines there"
     numbers = ", ".join(map(str, wrote))
     return f"there are logs {numbers}: a rank that prints nothing has none, and ranks of one `run.sh` share its node's"
 

@@ -21,7 +21,7 @@ from .reached import ReachedHosts
 # before.
 NUMBERS = range(60_600, 60_632)
 _OWNER = fields.default(digits(1 << 32), 0)
-_NAME_ONE = "name one: `user` under [job] of cluster.toml"
+_NAME_ONE = "choose one: `user` under [job] in cluster.toml"
 Reached = TypeVar("Reached", bound=ReachedHosts)
 
 
@@ -43,7 +43,7 @@ def choose(hosts: Reached, run: str = "") -> tuple[Reached, str]:
         if host not in as_root:
             own.setdefault(fact.uid, []).append(host)
     words = [f"{number} on {', '.join(names)}" for number, names in own.items()]
-    why = [f"as uid {' and '.join(words)}: the user who logs in there"] * bool(words)
+    why = [f"as uid {' and '.join(words)}: the user that you log in as"] * bool(words)
     if not roots:
         return hosts, "; ".join(why)
     number, reason = (wanted, "cluster.toml says so (`user`)") if wanted is not None else _free(roots, run)
@@ -59,8 +59,8 @@ def _free(roots: Sequence[Session], run: str) -> tuple[int, str]:
     taken = set().union(*_taken(roots, NUMBERS).values())
     number = next((number for number in NUMBERS if str(number) not in taken), None)
     if number is None:
-        raise DeployError(f"somebody has each uid of {NUMBERS.start} to {NUMBERS.stop - 1}", _NAME_ONE)
-    return number, "nobody has it on these hosts"
+        raise DeployError(f"no uid is free from {NUMBERS.start} to {NUMBERS.stop - 1}", _NAME_ONE)
+    return number, "no user on these hosts has it"
 
 
 def _owner(roots: Sequence[Session], run: str) -> int:
@@ -78,7 +78,7 @@ def _owner(roots: Sequence[Session], run: str) -> int:
     others = [session for session in roots if owner and session.name not in owners]
     if whose := [host for host, ids in _taken(others, [owner]).items() if ids]:
         raise DeployError(
-            f"{', '.join(whose)}: somebody has uid {owner} there, which owns the run's folder on {', '.join(owners)}",
+            f"{', '.join(whose)}: uid {owner} is another user there, and owns the run's folder on {', '.join(owners)}",
             f"start a new run there, or {_NAME_ONE}",
         )
     return owner

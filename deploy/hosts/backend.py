@@ -211,7 +211,7 @@ class HostsBackend(Backend):
         """Report a full disk to the story: the ranks' own messages about it cannot be written to that disk either."""
         full = {host for host, mirror in self._mirrors.items() if mirror.full}
         for host in sorted(full ^ self._full):
-            words = "is full: no checkpoint and no event can be written there" if host in full else "has room again"
+            words = "is full: no checkpoint or event can be written there" if host in full else "has room again"
             state.story.tell(Happening(time.time(), f"{host}: the disk of the run's folder {words}", host in full))
         self._full = full
 
@@ -306,7 +306,7 @@ def engine_words(signs: Signs, rank: int | None) -> str:
     if not signs.lives_on:
         return f"{text}; asking again"
     who = "its node keeps running" if rank is None else f"rank {rank} keeps training"
-    return f"{text}; {who}, but if it ends, nothing starts it again until somebody starts the engine"
+    return f"{text}; {who}, but if it ends, nothing restarts it until somebody starts the engine"
 
 
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:

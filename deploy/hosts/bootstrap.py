@@ -100,7 +100,7 @@ def decide(machine: Machine) -> Plan:
     steps, words = _install(packages) if packages else [], tuple[str, ...]()
     if _TOOLKIT in packages:
         words = ("systemctl", "restart", "docker") if machine.systemd else ("service", "docker", "restart")
-        steps.append(Step(words, "the engine looks for NVIDIA's toolkit only when it starts"))
+        steps.append(Step(words, "the engine only looks for NVIDIA's toolkit when it starts"))
     elif not machine.answers:
         words = ("systemctl", "enable", "--now", "docker") if machine.systemd else ("service", "docker", "start")
         steps.append(Step(words, "start the engine now and after every reboot"))
@@ -111,12 +111,14 @@ def decide(machine: Machine) -> Plan:
         return Plan((), by_hand)
     if machine.os not in _KNOWN:
         what = machine.os or "an unknown system"
-        return Plan((), (f"it runs {what}; bootstrap knows Debian and Ubuntu: install Docker as Docker's manual says",))
+        return Plan(
+            (), (f"it runs {what}, but bootstrap only knows Debian and Ubuntu: install Docker as Docker's manual says",)
+        )
     if machine.root:
         return Plan(tuple(steps), by_hand)
     if not machine.sudo:
         commands = "; ".join(shlex.join(step.argv) for step in steps)
-        owner = f"{machine.user} is not root there, nor by sudo without a password: as root run {commands}"
+        owner = f"{machine.user} is not root there, and cannot use sudo without a password: as root, run {commands}"
         return Plan((), (owner, *by_hand))
     return Plan(tuple(Step(("sudo", "-n", *step.argv), step.why) for step in steps), by_hand)
 
@@ -141,13 +143,13 @@ def _packages(machine: Machine) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if machine.gpu and not machine.toolkit:
         if not machine.toolkit_package:
             by_hand.append(
-                f"containers cannot use its NVIDIA GPU: its package sources have no package {_TOOLKIT}; add NVIDIA's "
-                "own source as the installation guide of the container toolkit says, then run bootstrap again"
+                f"containers cannot use its NVIDIA GPU: its package sources do not have the package {_TOOLKIT}; "
+                "add NVIDIA's own source as the container toolkit's installation guide says, then run bootstrap again"
             )
         elif machine.running:
             by_hand.append(
-                f"{_TOOLKIT} is missing, and the engine must restart after its installation: that would stop "
-                f"{machine.running} running containers; when they have ended, run bootstrap again"
+                f"{_TOOLKIT} is missing, and the engine must restart after it is installed: that would stop "
+                f"{machine.running} running containers; run bootstrap again when they have ended"
             )
         else:
             packages.append(_TOOLKIT)
@@ -165,6 +167,6 @@ def _client_apart(machine: Machine) -> bool:
 def _install(packages: tuple[str, ...]) -> list[Step]:
     words = ("env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-qy", "--no-install-recommends", *packages)
     return [
-        Step(("apt-get", "update", "-q"), "update the list of packages"),
+        Step(("apt-get", "update", "-q"), "update the package lists"),
         Step(words, f"install {', '.join(packages)} from the host's distribution"),
     ]

@@ -51,7 +51,7 @@ def plan_lines(plans: dict[str, Plan]) -> list[str]:
         lines += [f"{host}: {shlex.join(step.argv)}    # {step.why}" for step in plan.steps]
         lines += [f"{host}: by hand: {what}" for what in plan.by_hand]
         if not plan.steps and not plan.by_hand:
-            lines.append(f"{host}: has all it needs")
+            lines.append(f"{host}: has everything it needs")
     return lines
 
 

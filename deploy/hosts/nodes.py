@@ -65,7 +65,10 @@ def undo(sessions: Sequence[Session], containers: Sequence[NodeContainer], say: 
     if not faults:
         return ""
     hosts = as_typed(among(sessions, faults))
-    say(words := f"something may be left on {hosts}: {command_of('down', hosts=hosts, run=containers[0].run)}")
+    say(
+        words := f"something may be left on {hosts}; to remove it: "
+        f"{command_of('down', hosts=hosts, run=containers[0].run)}"
+    )
     return words
 
 

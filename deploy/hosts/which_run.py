@@ -31,7 +31,7 @@ def refuse_foreign(run: str, containers: Mapping[str, Sequence[Container]]) -> N
     for host, on_host in containers.items():
         for container in on_host:
             if container.run == run and not container.ours:
-                what = f"{run}: a run of that name on {host} belongs to {container.user}"
+                what = f"{run}: the run with that name on {host} belongs to {container.user}"
                 raise DeployError(what, f"only {container.user} can stop or remove it")
 
 
@@ -52,5 +52,5 @@ def choose_run(
     available = f"they have {', '.join(shown)}" if runs else "they have no runs"
     what = f"{wanted} is not on these hosts" if wanted else "which run?"
     example = shown[-1] if runs and not wanted else "ID"
-    hint = f"name the run: --run {example}" if runs else "muster runs lists the runs on this machine"
+    hint = f"say which run: --run {example}" if runs else "muster runs lists the runs on this machine"
     raise UsageError(f"{what}: {available}", hint)

@@ -86,7 +86,7 @@ def keep(place: FolderIdentity, keys: Collection[str]) -> str:
             folder.write(path.name, provenance.sealed(document))
     except OSError as fault:
         return f"{fault.filename}: {fault.strerror}" if fault.filename else str(fault)
-    return "" if allowed(place) >= set(keys) else f"{path} would not be believed"
+    return "" if allowed(place) >= set(keys) else f"Muster would not trust {path}"
 
 
 class _Folder:
@@ -134,7 +134,7 @@ class _Folder:
 
 def _refuse_others(facts: os.stat_result, path: Path) -> None:
     if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-        raise PermissionError(0, "others than you may write or read it", str(path))
+        raise PermissionError(0, "users other than you can write or read it", str(path))
 
 
 def _make(path: Path) -> None:

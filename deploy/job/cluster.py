@@ -61,7 +61,7 @@ def find_cluster(flag: str, named: str) -> Cluster:
         return from_flag(flag)
     if not named and (real := wishes.outside(path, path.parent)):
         raise UsageError(
-            f"cluster.toml leads out of this folder, to {real}", f"if you mean that file: {FLAG.cluster} {real}"
+            f"cluster.toml is a link out of this folder, to {real}", f"if you mean that file: {FLAG.cluster} {real}"
         )
     cluster = consent.once(path, _allowed)
     return replace(cluster, hosts=_picked(hosts_of_flag(flag), cluster.hosts)) if flag.strip() else cluster
@@ -74,7 +74,7 @@ def from_file(path: Path) -> Cluster:
     becomes the cluster's `fault`.
     """
     top = toml.read(path)
-    number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the number of the file's format")
+    number = top.get("format", CLUSTER_FILE, values.whole(1, 1_000_000), "the version number of the file's format")
     refuse_newer(str(path), number, CLUSTER_FILE)
     listed = _listed(top) if top.lists_texts("hosts") else _in_tables(top)
     job_table = top.table("job")
@@ -183,9 +183,9 @@ def _fault(table: Table, job: Job) -> UsageError | None:
     try:
         for name, rule in rules_of("deploy"):
             if name in given and (others := given.intersection(rule.when.split("|"))):
-                table.refuse(f"not with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
+                table.refuse(f"cannot be used with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
         if job.roles and (job.script or job.args):
-            table.refuse("there are roles too", "a script is one role: keep either")
+            table.refuse("the file has roles too", "a script is a role of its own: keep either the script or the roles")
         for key in KEYS.values():
             _refuse_missing(table, key, getattr(job, key.name))
     except UsageError as fault:
@@ -200,7 +200,7 @@ def _data(table: Table) -> Data:
     digest = table.get("digest", "", values.matching(values.DIGEST), "a digest of 64 lowercase hexadecimal digits")
     table.done()
     if not source or not target:
-        table.refuse("a folder and its target belong together", 'folder = "corpus" and target = "/data"')
+        table.refuse("a folder needs a target, and a target needs a folder", 'folder = "corpus" and target = "/data"')
     return Data(source, target, digest)
 
 

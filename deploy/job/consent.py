@@ -196,16 +196,21 @@ class _NoAsker:
 def _ask(console: Asker, added: Sequence[Wish], again: bool, place: FolderIdentity, source: str, how: str) -> None:
     """Return if the user says yes. Raises UsageError."""
     shown = lines(added)
-    what = f"{plain(source)}: this folder, {plain(place.path)}, {'now also ' * again}asks for what is yours to allow"
+    what = (
+        f"{plain(source)}: this folder, {plain(place.path)}, {'now also ' * again}asks for things that only you "
+        "can allow"
+    )
     hint = f"if you trust that folder: {how}"
     if len(shown) > MOST_LINES:
-        few = f"({len(shown):,} lines, more than can be read before a yes)"
+        few = f"({len(shown):,} lines, too many to read before you answer)"
         raise UsageError("\n".join([f"{what}:", *shown[: MOST_LINES // 2], few]), f"read its files; {hint}")
     if not console.asks:
-        raise UsageError("\n".join([f"{what}, and no terminal can ask you:", *shown]), hint)
+        raise UsageError("\n".join([f"{what}, and there is no terminal to ask you on:", *shown]), hint)
     console.warn("\n    ".join([f"{what}:", *shown]))
     if not console.ask("allow it?"):
-        raise UsageError(f"{plain(source)}: not allowed; nothing was done", "take it out of the file, or answer yes")
+        raise UsageError(
+            f"{plain(source)}: you did not allow it; nothing was done", "take it out of the file, or answer yes"
+        )
 
 
 def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
@@ -217,6 +222,6 @@ def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
 
 def _keep(console: Asker, place: FolderIdentity, keys: set[str]) -> None:
     if why := allowed.keep(place, keys):
-        console.warn(f"your answer holds for this command alone: {why}")
+        console.warn(f"your answer counts for this command only: {why}")
     else:
         console.note(f"your answer is in {allowed.file_of(place)}: delete it to take it back")

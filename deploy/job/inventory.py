@@ -85,7 +85,7 @@ def refuse_twins(hosts: Iterable[Host], endpoints: Mapping[str, tuple[str, int, 
         address, port, through = endpoints[host.name]
         first = seen.setdefault((address.lower(), port, through), host.name)
         if first != host.name:
-            raise UsageError(f"{first} and {host.name} are one host: {address}:{port}", f"leave out {host.name}")
+            raise UsageError(f"{first} and {host.name} are the same host: {address}:{port}", f"leave out {host.name}")
 
 
 def _destination(text: str) -> Destination:

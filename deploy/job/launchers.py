@@ -20,29 +20,29 @@ TERMINALS = ("nohup", "setsid", "screen", "tmux")
 # Programs in front of a launcher or a script, and why Muster refuses them: Muster or the image does their work.
 RUNNERS = {
     "srun": "Muster starts the ranks itself, without Slurm",
-    "sbatch": "Muster writes a cluster's job itself; give it what the job's srun starts",
+    "sbatch": "Muster writes the Slurm job itself; give it what the job's srun starts",
     **dict.fromkeys(("mpirun", "mpiexec"), "Muster starts the ranks itself, without MPI"),
     **dict.fromkeys(("composer", "torchx", "colossalai"), "Muster starts the ranks itself"),
     **dict.fromkeys(
-        ("lightning", "fabric"), "Muster starts the ranks itself; Fabric() has its settings from variables"
+        ("lightning", "fabric"), "Muster starts the ranks itself; Fabric() gets its settings from variables"
     ),
     **dict.fromkeys(
         ("uv", "uvx", "poetry", "pipenv", "conda", "pdm", "hatch", "pixi"),
         "Muster installs the folder's packages itself",
     ),
     **dict.fromkeys(TERMINALS, "a run continues without its terminal anyway"),
-    **dict.fromkeys(("nice", "numactl", "taskset"), "it would not reach the ranks, which Muster starts"),
+    **dict.fromkeys(("nice", "numactl", "taskset"), "it would not apply to the ranks, because Muster starts them"),
     **dict.fromkeys(
         ("docker", "podman", "apptainer", "singularity"),
-        f"a run is in a container anyway; {FLAG.image} names its image",
+        f"the run is in a container anyway; {FLAG.image} chooses its image",
     ),
-    "sudo": "a run's user is chosen by Muster",
-    "env": f"a run's variables are given by {FLAG.env} NAME=VALUE",
+    "sudo": "Muster chooses the user of a run",
+    "env": f"give the run its variables with {FLAG.env} NAME=VALUE",
     "time": "the run's page says how long it took",
-    "stdbuf": "Python is started unbuffered",
-    "exec": "no shell reads this command",
-    **dict.fromkeys(("ssh", "pdsh", "pssh", "clush"), f"{FLAG.hosts} says where a run is"),
-    "rye": "a run has the packages of its image",
+    "stdbuf": "Muster starts Python unbuffered",
+    "exec": "Muster does not run this command in a shell",
+    **dict.fromkeys(("ssh", "pdsh", "pssh", "clush"), f"{FLAG.hosts} says where the run goes"),
+    "rye": "a run uses the packages of its image",
 }
 # After each of these, the next word is the command already.
 BEFORE_ANY = ("nohup", "time", "nice", "setsid", "exec", "sudo", "env")
@@ -108,7 +108,7 @@ MEETING = (
     *("--rdzv-conf", "--local-addr", "--monitor-interval"),
 )
 REFUSED = {
-    "--role": "ranks of a run have one role",
+    "--role": "all ranks here have the same role",
     **dict.fromkeys(
         ("--log-dir", "--redirects", "-r", "--logs-specs"), "each rank's output is in logs/rank-N.log of the run"
     ),
@@ -121,7 +121,7 @@ REFUSED = {
     "--event-log-handler": "Muster writes the events of a run",
     "--numa-binding": "Muster does not bind ranks to memory nodes",
     "--signals-to-handle": "Muster passes signals to the ranks",
-    "--shutdown-timeout": "a rank has 20 s to end when it is asked to",
+    "--shutdown-timeout": "a rank that is asked to end gets 20 s",
 }
 REFUSED_FLAGS = {
     "--run-path": "name the script itself",

@@ -164,9 +164,9 @@ def folder_to_send(options: Options, cluster: Cluster) -> Path | None:
     folder = Path(options.folder) if options.folder else cluster.job.folder or (Path() if words else None)
     first = "-m" if words[:1] == ("-m",) else script_file.file_of(words)
     if folder is None and (alone := [name for name in _FOLDER_OPTIONS if getattr(options, name)]):
-        raise UsageError(f"{flag_of(alone[0])}: no folder is sent", f"{FLAG.folder} . sends this one")
+        raise UsageError(f"{flag_of(alone[0])}: no folder is sent", f"{FLAG.folder} . sends the current folder")
     if folder and not os.path.isdir(folder):
-        instead = f"leave out {FLAG.folder}: the folder that you are in is sent"
+        instead = f"leave out {FLAG.folder}: Muster then sends the folder that you are in"
         refuse_no_path(FLAG.folder, options.folder or str(folder), instead, folder=True)
     if folder and folder.resolve() == Path("/"):
         where = os.path.dirname(first or "") or "PATH"
@@ -203,7 +203,7 @@ def _cluster_of(options: Options) -> Cluster:
     if lacking := sorted({*named} - {host.name for host in cluster.hosts}):
         option = FLAG.arbiter if lacking[0] in arbiters else FLAG.spare
         raise UsageError(
-            f"{option} {lacking[0]}: the file has no such host", f"name it there, or give {FLAG.hosts} too"
+            f"{option} {lacking[0]}: cluster.toml has no such host", f"add the host there, or give {FLAG.hosts} too"
         )
     hosts = sorted(cluster.hosts, key=lambda host: (host.name in arbiters, host.name in spares))
     job = replace(cluster.job, spares=tuple(spares), arbiter="".join(arbiters))
@@ -217,7 +217,7 @@ def job_of(options: Options, job: Job) -> Job:
     """
     if options.dockerfile:
         if not os.path.isfile(options.dockerfile):
-            instead = f"leave out {FLAG.dockerfile}: Muster has an image"
+            instead = f"leave out {FLAG.dockerfile}: Muster has an image of its own"
             refuse_no_path(FLAG.dockerfile, options.dockerfile, instead, ("Dockerfile",))
         job = replace(job, image=None)
     if options.image:
@@ -225,7 +225,7 @@ def job_of(options: Options, job: Job) -> Job:
     variables = environment_of(options).keys()
     hidden = secrets.combined(options, job, job.environment.keys() | variables)
     if twice := sorted(variables & {secret.name for secret in hidden}):
-        raise UsageError(f"{FLAG.env} {twice[0]}: it is also a secret", "name it once")
+        raise UsageError(f"{FLAG.env} {twice[0]}: this variable is also given as a secret", "name it once")
     typed: dict[str, Any] = {}
     for name, key in KEYS.items():
         if key.typed or name in _COMBINED_APART or not getattr(options, name):
@@ -267,7 +267,7 @@ def gpus_of_each_node(options: Options) -> int:
         return 0
     if not isinstance(asked, int) or asked < 1:
         flag = FLAG.gpus
-        raise UsageError(f"{flag} {options.gpus}: Slurm takes how many GPUs each node has", f"{flag} 8")
+        raise UsageError(f"{flag} {options.gpus}: Slurm only takes a number of GPUs for each node", f"{flag} 8")
     return asked
 
 
@@ -307,7 +307,7 @@ def no_twins(mounts: tuple[Mount, ...]) -> tuple[Mount, ...]:
     """Return the mounts. Raises UsageError for two folders at one path of a container: only the last would count."""
     targets = [mount.target for mount in mounts]
     if twice := next((target for target in targets if targets.count(target) > 1), ""):
-        raise UsageError(f"{FLAG.mount}: two folders would be {twice}", "give each a path of its own there")
+        raise UsageError(f"{FLAG.mount}: two folders have the same target, {twice}", "give each folder its own target")
     return mounts
 
 
@@ -316,7 +316,9 @@ def refuse_nested_keeps(keep: Sequence[str], targets: Collection[str]) -> None:
     for path in keep:
         for other in (*(entry for entry in keep if entry != path), *targets):
             if f"{path}/".startswith(f"{other}/"):
-                raise UsageError(f"keep {path}: {other} is mounted too", "a mounted folder of the host stays anyway")
+                raise UsageError(
+                    f"keep {path}: {other} is mounted too", "files in a mounted folder stay on the host anyway"
+                )
 
 
 def refuse_nested_data(data: Sequence[Data], targets: Collection[str]) -> None:
@@ -348,7 +350,7 @@ def _refuse_module(name: str, folder: Path) -> None:
         files = [*Path(path).parent.glob("*.py"), *(main.parent for main in Path(path).parent.glob("*/__main__.py"))]
         package, dot, last = name.replace("/", ".").rpartition(".")
         meant = near(last, [file.stem for file in files if not file.stem.startswith("__")])
-        hint = "-m pkg.train is the file pkg/train.py there"
+        hint = "-m pkg.train means the file pkg/train.py there"
         missing = f"-m {name}: no such module in {root.resolve()}"
         raise UsageError(missing, f"did you mean -m {package}{dot}{meant}? {hint}" if meant else hint)
 

@@ -133,28 +133,31 @@ def option(help: str, on: str = "", start: Any = "", *, of: Mapping[str, str] | 
 
 _SCRIPT = 'your script and its arguments, as you type it: "train.py --lr 3e-4", "torchrun ...", "bash run.sh" '
 _SECRET_FILE = (
-    "a file of this machine that the ranks find as /run/secrets/NAME, in memory: NAME=FILE; repeatable (default: none)"
+    "a file on this machine that the ranks can read as /run/secrets/NAME, held in memory: NAME=FILE; repeatable "
+    "(default: none)"
 )
 _WAITED = "how long to wait for a lost host or a broken link before the run ends: 90s, 10m, 1h "
-_RECORDED = "where: user@a:port,b (default: the hosts of cluster.toml, else those of the run's record here)"
-_BESIDE = "beside this rank"
+_RECORDED = (
+    "the hosts: user@a:port,b (default: the hosts in cluster.toml, else those in the run's record on this machine)"
+)
+_BESIDE = "on the node of this rank"
 _ROLES_ALONE = Rule(
     "role",
-    "the nodes of a role are all needed",
+    "a role needs all of its nodes",
     "`separate = true` and `restart = 3` let each node of a role start again without the others",
 )
 _SLURMS_REQUEUE = Rule("slurm", "Slurm requeues a job that lost a node", on="deploy")
-_OF_SLURM = Rule("!slurm", "it is for a run there, in place of --hosts", "leave it out", "deploy")
+_OF_SLURM = Rule("!slurm", "it is for a run on Slurm, instead of one on --hosts", "leave it out", "deploy")
 _TO_PODS, _TO_SBATCH = "to=jobset|trainjob", "!to=jobset|trainjob"
-_OF_REAL_HOSTS = "it is for real hosts, and the other for this machine"
+_OF_REAL_HOSTS = "one is for real hosts, the other for this machine"
 _OF_HOSTS = Rule("backend|workers", _OF_REAL_HOSTS, on="preflight")
-_NO_SCRIPT, _NONE_OF_IT = "!script|each|role", "Muster's own trainer has none of it"
+_NO_SCRIPT, _NONE_OF_IT = "!script|each|role", "Muster's own trainer does not support it"
 _OF_A_SCRIPT = Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "deploy up agent export")
 _OF_A_SCRIPT_HERE = Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "up")
 EACH_EXAMPLE = '--each "main.py --rank {node_rank} --world-size {nodes} --dist-url tcp://{master}:{port}"'
-_ONE_COMMAND = "let a script of yours choose each node's part: --each 'bash part.sh {node_rank} {nodes} {master}'"
-_SECRET_THERE = "put it into a file that you alone can read: --setup 'source ~/.secrets'"
-_NOT_YET = "Muster cannot do both yet"
+_ONE_COMMAND = "let your own script choose what each node does: --each 'bash part.sh {node_rank} {nodes} {master}'"
+_SECRET_THERE = "put it into a file there that only you can read: --setup 'source ~/.secrets'"
+_NOT_YET = "Muster does not support both together yet"
 
 
 def _on_slurm(why: str, instead: str = "") -> Rule:
@@ -167,19 +170,19 @@ class Options:
     """What the user asked for, as it was typed. A resume repeats options in the order of these fields."""
 
     hosts: str = option(
-        "where: user@a:port,b (default: the hosts of cluster.toml)",
+        "the hosts: user@a:port,b (default: the hosts in cluster.toml)",
         "deploy ray push bootstrap clean gpus login preflight trust unlock",
         again=False,
         of={
             "leave": "the hosts to take out: user@a:port,b (required)",
             "join": "the hosts to bring in: user@a:port,b (required)",
-            "why": "where the run is: user@a:port,b (default: what the run's record here says)",
-            "tensorboard": "where the run is: user@a:port,b (default: what the run's record here says; once it "
-            "has ended, here)",
+            "why": "where the run is: user@a:port,b (default: as the run's record on this machine says)",
+            "tensorboard": "where the run is: user@a:port,b (default: as the run's record on this machine says; "
+            "this machine once the run has ended)",
             "runs": "list the runs on these hosts instead: user@a:port,b (default: this folder's)",
-            "board": "show the runs on these hosts too: user@a:port,b (default: this folder's alone)",
-            "down": "clean up these hosts: user@a:port,b (default: this machine; with --run, those of its record here; "
-            "--delete takes none by itself)",
+            "board": "show the runs on these hosts too: user@a:port,b (default: only this folder's)",
+            "down": "clean up these hosts: user@a:port,b (default: this machine; with --run but without "
+            "--delete, the hosts in that run's record on this machine)",
             "attach resume exec fetch logs port shell status stop": _RECORDED,
         },
         python=None,
@@ -196,9 +199,9 @@ class Options:
             "why": "where the run is: a file like cluster.toml (default: this machine)",
             "tensorboard": "where the run is: a file like cluster.toml (default: as for --hosts)",
             "runs": "list the runs on the hosts of this cluster.toml (default: this folder's)",
-            "board": "show the runs on the hosts of this cluster.toml too (default: this folder's alone)",
+            "board": "show the runs on the hosts of this cluster.toml too (default: only this folder's)",
             "down": "clean up the hosts of this cluster.toml (default: this machine)",
-            "export": "the file whose roles are meant (default: cluster.toml in this folder, if there is one)",
+            "export": "the file to take the roles from (default: cluster.toml in this folder, if there is one)",
         },
         python=None,
         rules=(
@@ -230,19 +233,19 @@ class Options:
             "agent": "the run folder's name in runs/ (default: slurm-JOB under Slurm)",
             "export": "the run's name (default: the script's, or muster-trainer)",
         },
-        rules=(Rule("resume", "the run that goes on has its own id", "leave out --run", "deploy up"),),
+        rules=(Rule("resume", "the run that continues already has an id", "leave out --run", "deploy up"),),
     )
     slurm: str = option(
         "a login node of Slurm, user@login:port: submit a job there instead of using hosts (default: none)",
         "deploy",
         again=False,
-        of={"export": 'more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'},
+        of={"export": 'more options for sbatch: "--partition=a100 --cpus-per-task=64" (default: none)'},
         python=None,
         rules=(
             Rule(
                 _TO_PODS,
-                "these are options of sbatch",
-                "put what it says into the text, where your cluster wants it",
+                "it holds options of sbatch",
+                "write them into the printed file, in the form that your cluster expects",
                 "export",
             ),
         ),
@@ -257,8 +260,8 @@ class Options:
         rules=(
             Rule(
                 f"!image {_TO_PODS}",
-                "the cluster has to be told which one",
-                "--image registry.example/team/train:1, which has Muster's own image below it, and the folder",
+                "Kubernetes needs to know which image to run",
+                "--image registry.example/team/train:1, an image built on Muster's own that contains the folder",
                 "export",
             ),
         ),
@@ -277,7 +280,7 @@ class Options:
         ),
     )
     sbatch: str = option(
-        'with --slurm: more options of sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
+        'with --slurm: more options for sbatch: "--partition=a100 --cpus-per-task=64" (default: none)',
         "deploy",
         rules=(_OF_SLURM,),
     )
@@ -290,19 +293,23 @@ class Options:
             "export": 'a shell command to run first: "source venv/bin/activate"; the job ends if it fails; repeatable '
             "(default: none)"
         },
-        rules=(_OF_SLURM, Rule(_TO_PODS, "pods begin with the image alone", "build the image with it", "export")),
+        rules=(
+            _OF_SLURM,
+            Rule(_TO_PODS, "a pod starts from the image only", "do that when you build the image", "export"),
+        ),
     )
     shared: str = option(
-        "with --slurm: a folder that the login node and the nodes share, for the run's files (default: the home there)",
+        "with --slurm: a folder that the login node and the nodes share, for the run's files (default: your "
+        "home folder there)",
         "deploy",
         of={
-            "export": "with --to jobset or trainjob: the PersistentVolumeClaim that keeps the run's files (default: "
-            "none: they go with the pods)"
+            "export": "with --to jobset or trainjob: the PersistentVolumeClaim that keeps the run's files "
+            "(default: none; the files are lost with the pods)"
         },
         rules=(
             _OF_SLURM,
-            Rule("resume", "the run that goes on has its own folder there", "leave out --shared", "deploy"),
-            Rule(_TO_SBATCH, "a job's files are in its folder", "leave it out", "export"),
+            Rule("resume", "the run that continues already has a folder there", "leave out --shared", "deploy"),
+            Rule(_TO_SBATCH, "a Slurm job keeps its files in its own folder", "leave it out", "export"),
         ),
     )
     container: str = option(
@@ -316,7 +323,7 @@ class Options:
             _OF_SLURM,
             Rule(_TO_PODS, "pods are containers", "leave it out", "export"),
             Rule(
-                "!image", "it is how Slurm runs an image", "--image registry#team/muster-trainer:gpu", "deploy export"
+                "!image", "it says how Slurm runs an image", "--image registry#team/muster-trainer:gpu", "deploy export"
             ),
         ),
     )
@@ -339,31 +346,38 @@ class Options:
         rules=(Rule("script", "both say what runs", f"give one: {EACH_EXAMPLE}"),),
     )
     role: tuple[str, ...] = option(
-        "a command of its own for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND, with settings after "
-        "commas, before the colon; repeatable (default: the roles of cluster.toml, else one command for all nodes)",
+        "a separate command for some of the nodes: NAME=N:COMMAND, or NAME=HOST+HOST:COMMAND; settings go "
+        "before the colon, each after a comma; repeatable (default: the roles in cluster.toml, else one command "
+        "for all nodes)",
         "deploy up export",
         (),
         rules=(
             Rule(
                 "backend=docker",
-                "the containers of this machine all run one command",
-                "as processes they have roles: --backend processes",
+                "all containers on this machine run the same command",
+                "as processes, nodes can have roles: --backend processes",
                 "up",
             ),
-            _on_slurm("a job's nodes all run one command", _ONE_COMMAND),
-            Rule(_TO_SBATCH, "a job's nodes all run one command", _ONE_COMMAND, "export"),
+            _on_slurm("all nodes of a Slurm job run the same command", _ONE_COMMAND),
+            Rule(_TO_SBATCH, "all nodes of a Slurm job run the same command", _ONE_COMMAND, "export"),
         ),
     )
     args: str = option(
-        "options of Muster's own trainer, where there is no --script (default: none)",
+        "options for Muster's own trainer, if there is no --script (default: none)",
         "deploy agent export",
         again=False,
-        of={"up": 'options of the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
-        key=Key("args", values.line, "options of Muster's own trainer, in one string", FREE, typed=True),
+        of={"up": 'options for the trainer, in one string: --args="--recipe text --steps 100" (default: none)'},
+        key=Key("args", values.line, "options for Muster's own trainer, in one string", FREE, typed=True),
         python="arguments",
         rules=(
-            Rule("script|each", "they are options of Muster's own trainer", "put the script's options after it"),
-            Rule("role", "Muster's own trainer runs alone", "give the role a script: --role NAME=N:COMMAND"),
+            Rule(
+                "script|each",
+                "it holds options for Muster's own trainer",
+                "put the script's own options after the script",
+            ),
+            Rule(
+                "role", "Muster's own trainer takes no part in roles", "give the role a script: --role NAME=N:COMMAND"
+            ),
         ),
     )
     folder: str = option(
@@ -371,25 +385,30 @@ class Options:
         "deploy ray",
         of={
             "up": "the folder that holds your script (default: this folder)",
-            "push": "the folder to send (default: cluster.toml's, or none)",
+            "push": "the folder to send (default: the one in cluster.toml, or none)",
         },
         key=Key("folder", values.path_from, "the path of a folder", FREE, relative=True, exists="folder", typed=True),
         rules=(_OF_A_SCRIPT_HERE,),
     )
     image: str = option(
-        "the image to run in (default: muster-trainer where it was built, else PyTorch's own)",
+        "the image to run in (default: muster-trainer if it was built here, else PyTorch's own)",
         "deploy ray",
         of={
-            "preflight": "look from inside this image (default: the one muster deploy would take)",
-            "push": "the image to send (default: muster-trainer where it was built, else PyTorch's own)",
-            "export": "the image, made from Muster's own (default: no container; pods need one)",
+            "preflight": "check from inside this image (default: the one muster deploy would use)",
+            "push": "the image to send (default: muster-trainer if it was built here, else PyTorch's own)",
+            "export": "an image built on Muster's own (default: no container; pods need one)",
         },
         key=Key("image", values.word, "the name of an image"),
         rules=(
-            Rule("slurm !container", "it says how Slurm runs it", "--container pyxis, or apptainer", "deploy"),
+            Rule(
+                "slurm !container",
+                "Slurm needs to know what runs the image",
+                "--container pyxis, or apptainer",
+                "deploy",
+            ),
             Rule(
                 f"!container {_TO_SBATCH}",
-                "it says how Slurm runs the image",
+                "Slurm needs to know what runs the image",
                 "--container pyxis, or apptainer",
                 "export",
             ),
@@ -398,7 +417,7 @@ class Options:
         engine=True,
     )
     dockerfile: str = option(
-        "build the image here first, from this file and the folder that it is in (default: none)",
+        "first build the image on this machine, from this file and the folder that it is in (default: none)",
         "deploy ray push",
         key=Key(
             "dockerfile",
@@ -411,9 +430,10 @@ class Options:
         read=Path,
         rules=(
             _on_slurm(
-                "Slurm runs an image that is there", "build the image first: --container apptainer --image train.sif"
+                "Slurm runs an image that exists already",
+                "build the image first: --container apptainer --image train.sif",
             ),
-            Rule("image", "both name the image"),
+            Rule("image", "both say which image to use"),
         ),
         engine=True,
     )
@@ -428,18 +448,18 @@ class Options:
         rules=(_OF_A_SCRIPT_HERE,),
     )
     requirements: str = option(
-        "install the packages of this file of the folder first: a requirements.txt, pyproject.toml or uv.lock; no: "
-        "install none (default: the one in the folder, if there is one)",
+        "first install the packages from this file in the folder: a requirements.txt, pyproject.toml or "
+        "uv.lock; `no` installs none (default: the one in the folder, if there is one)",
         "deploy ray up push",
         key=Key("requirements", values.requirements, 'a path in the folder, or "no"', FREE),
         rules=(
-            _on_slurm("they are installed once, on the cluster", "--setup 'source venv/bin/activate'"),
+            _on_slurm("you install packages once, on the cluster", "--setup 'source venv/bin/activate'"),
             Rule(_NO_SCRIPT, _NONE_OF_IT, "leave it out", "deploy up"),
         ),
     )
     restarts: str = option(
-        "how often a script that fails or is killed is started again, with the files that it wrote (default: 0, "
-        "because only a script that finds its own checkpoint continues)",
+        "how many times to start the script again if it fails or is killed; it keeps the files that it wrote "
+        "(default: 0, because only a script that finds its own checkpoint can continue)",
         "deploy up agent export",
         key=Key("restarts", values.whole_text(0), "a number from 0 to 9999", FREE, typed=True),
         read=values.digits(0, 9999),
@@ -452,33 +472,33 @@ class Options:
         '"--init_from=resume" (default: none)',
         "deploy up agent export",
         read=values.words_of_shell,
-        refusal="not words as a shell has them",
+        refusal="not words that a shell could read",
         hint="{command} ... --restart-with='--init_from=resume'",
-        key=Key("restart_with", values.words_of_shell, "words as a shell has them, on one line", FREE),
+        key=Key("restart_with", values.words_of_shell, "words that a shell could read, on one line", FREE),
         rules=(
             _OF_A_SCRIPT,
             Rule(
                 "min_nodes",
-                "a node may begin for the first time where the others begin again",
+                "a node may start for the first time when the others start again",
                 "let the script find its checkpoint itself, without --restart-with",
             ),
         ),
     )
     gpus: str = option(
-        "GPUs of each host, or of this machine: auto (all), how many free ones (2; 0 for none), or which (0,3; one "
-        "alone: 3,) (default: auto)",
+        "GPUs to use on each host, or on this machine: auto (all), how many free ones (2; 0 for none), or which "
+        "ones (0,3; a single one: 3,) (default: auto)",
         "deploy ray up",
-        of={"export": "GPUs of each host, a number (default: as --slurm says)"},
+        of={"export": "how many GPUs to use on each host (default: as --slurm says)"},
         read=values.gpus_flag,
-        refusal="neither auto, how many, nor which",
+        refusal="not auto, a number of GPUs, or a list of GPUs",
         hint="--gpus auto (all), --gpus 2 (any two), or --gpus 0,3 (these two)",
         key=Key("gpus", values.gpus, values.GPUS, FREE),
         letter="g",
         rules=(_OF_A_SCRIPT_HERE,),
     )
     wait: bool = option(
-        "if the hosts, or enough of their GPUs, are not free, let the nodes wait there until they are; this machine "
-        "may sleep (without it, the deploy is refused)",
+        "if the hosts or enough of their GPUs are busy, let the nodes wait on the hosts until they are free; "
+        "this machine may sleep meanwhile (without --wait, the deploy is refused)",
         "deploy",
         False,
         again=False,
@@ -486,14 +506,15 @@ class Options:
             _on_slurm("a job waits in Slurm's queue anyway"),
             Rule(
                 "role",
-                "all its hosts have to be free",
-                "start it once they are: `muster gpus` shows who has them",
+                "all hosts of such a run must be free when it starts",
+                "start it once they are free: `muster gpus` shows who uses them",
             ),
             Rule("min_nodes|overlay", _NOT_YET),
         ),
     )
     max_hours: str = option(
-        "stop the run gracefully, with time to save, after so many hours (2.5); it ends as stopped (default: none)",
+        "stop the run gracefully, with time to save, after this many hours (2.5); its verdict is then `stopped` "
+        "(default: none)",
         "deploy ray up agent export",
         read=values.hours_flag,
         refusal="not a number of hours above 0",
@@ -502,8 +523,8 @@ class Options:
         rules=(
             Rule(
                 _TO_PODS,
-                "stopped with code 75, another pod would continue",
-                "set activeDeadlineSeconds in the text",
+                "the run would stop with code 75, and another pod would continue it",
+                "set activeDeadlineSeconds in the printed file",
                 "export",
             ),
         ),
@@ -528,15 +549,15 @@ class Options:
         rules=(_on_slurm("Slurm itself ends and requeues a job that lost a node"),),
     )
     min_nodes: str = option(
-        "continue while this many nodes are left, whichever are lost; it must be more than half of them (default: all "
-        "are needed)",
+        "keep training while at least this many nodes are left, whichever are lost; it must be more than half "
+        "of the nodes (default: all nodes are needed)",
         "deploy up",
         key=Key("min_nodes", values.whole_text(1), "a number of nodes, from 1", FREE),
         rules=(
             Rule(
                 "backend=docker",
-                "containers of this machine do not continue without each other",
-                "as processes they do: --backend processes",
+                "on this machine, containers cannot continue without each other",
+                "as processes, they can: --backend processes",
                 "up",
             ),
             _SLURMS_REQUEUE,
@@ -550,7 +571,11 @@ class Options:
         rules=(
             _SLURMS_REQUEUE,
             _ROLES_ALONE,
-            Rule("!min_nodes", "it says how many hosts must be left, more than half", "--min-nodes 2; or leave it out"),
+            Rule(
+                "!min_nodes",
+                "that says how many hosts must be left, more than half of them",
+                "--min-nodes 2; or leave it out",
+            ),
         ),
     )
     arbiter: str = option(
@@ -560,30 +585,31 @@ class Options:
         rules=(
             _SLURMS_REQUEUE,
             _ROLES_ALONE,
-            Rule("script|each", "only Muster's own trainer has one yet", "leave it out"),
+            Rule("script|each", "so far, only Muster's own trainer supports an arbiter", "leave it out"),
             Rule(
                 "!min_nodes",
-                "it says how many hosts must be left, with an arbiter half of them",
+                "that says how many hosts must be left; with an arbiter, half of them are enough",
                 "--min-nodes 1; or leave it out",
             ),
         ),
     )
     on_end: str = option(
-        "a command to run once in the run's image when the run has ended, however it ended; it gets MUSTER_END and "
-        "more; or a URL that gets a JSON POST (default: none)",
+        "a command to run once in the run's image when the run has ended, whatever its verdict, with MUSTER_END "
+        "and other variables set; or a URL that gets a JSON POST (default: none)",
         "deploy up",
         read=values.line,
-        refusal="a command has one line",
-        hint="put it into a file of the folder: --on-end 'sh end.sh'",
+        refusal="the command must fit on one line",
+        hint="put it into a file in the folder: --on-end 'sh end.sh'",
         key=Key("on_end", values.scalar, "a command of one line, or a URL", "{} once the run has ended"),
         rules=(
             _on_slurm("Slurm itself sends mail", "--sbatch='--mail-type=END,FAIL'"),
-            Rule("role", "one of the roles ends the run", "let the command of that role do it: bash run.sh"),
+            Rule("role", "the run ends when one of its roles ends", "let the command of that role do it: bash run.sh"),
             Rule("min_nodes|overlay", _NOT_YET),
         ),
     )
     folder_limit: str = option(
-        "the largest folder to send, such as 4g (default: 256m, because more is usually data, for --data)",
+        "refuse to send a folder larger than this, such as 4g (default: 256m, because a larger folder usually "
+        "holds data, which --data sends)",
         "deploy ray up push",
         read=values.size,
         refusal="not a size",
@@ -592,7 +618,8 @@ class Options:
         rules=(_OF_A_SCRIPT_HERE,),
     )
     env: tuple[str, ...] = option(
-        "a variable for the ranks: NAME=VALUE; several with commas, or repeated (default: none)",
+        "an environment variable for the ranks: NAME=VALUE; separate several with commas, or repeat the option "
+        "(default: none)",
         "deploy ray up export",
         (),
         key=Key("environment", values.scalar, "a string of one line or a number", FREE, named=True),
@@ -600,12 +627,12 @@ class Options:
         rules=(_OF_A_SCRIPT_HERE,),
     )
     secret: tuple[str, ...] = option(
-        "a variable from this shell (NAME) or from a file (NAME=FILE), never shown on a host; repeatable (default: "
-        "none)",
+        "a secret variable, from this shell (NAME) or from a file (NAME=FILE); hosts never show it; repeatable "
+        "(default: none)",
         "deploy ray up attach resume",
         (),
         of={
-            "push": "what must never be sent: as for deploy; repeatable (default: none)",
+            "push": "a secret that must never be sent, given as for deploy; repeatable (default: none)",
             "export": "with --to jobset or trainjob: a variable from the cluster's Secret, NAME=SECRET, which has the "
             "key NAME; repeatable (default: none)",
         },
@@ -618,67 +645,82 @@ class Options:
         ),
         python="secrets",
         rules=(
-            _on_slurm("a job has no secrets from here", _SECRET_THERE),
-            Rule(_TO_SBATCH, "a job has no secrets from here", _SECRET_THERE, "export"),
+            _on_slurm("a Slurm job gets no secrets from this machine", _SECRET_THERE),
+            Rule(_TO_SBATCH, "a Slurm job gets no secrets from this machine", _SECRET_THERE, "export"),
             _OF_A_SCRIPT_HERE,
         ),
     )
     mount: tuple[str, ...] = option(
-        "a folder of the hosts for the ranks: /source:/target, with :ro, or with :create to make it where it is "
-        "missing; repeatable (default: none)",
+        "mount a folder of each host for the ranks: /source:/target; add :ro to make it read-only, or :create "
+        "to make the folder where it is missing; repeatable (default: none)",
         "deploy ray",
         (),
-        of={"export": "a folder of the hosts for a container: /source:/target; repeatable (default: the job's folder)"},
+        of={
+            "export": "mount a folder of each host in the container: /source:/target; repeatable (default: the "
+            "job's folder)"
+        },
         read=values.mount,
         refusal=f"not {values.MOUNT}",
         hint="--mount /data:/data:ro, and --mount again for another",
         key=Key("mounts", values.mount, values.MOUNT),
         python="mounts",
         rules=(
-            Rule("slurm !container", "a job sees the cluster's disks as they are", "leave it out", "deploy"),
-            Rule(f"!container {_TO_SBATCH}", "a job sees the cluster's disks as they are", "leave it out", "export"),
+            Rule(
+                "slurm !container",
+                "without a container, a job sees the cluster's disks as they are",
+                "leave it out",
+                "deploy",
+            ),
+            Rule(
+                f"!container {_TO_SBATCH}",
+                "without a container, a job sees the cluster's disks as they are",
+                "leave it out",
+                "export",
+            ),
         ),
     )
     data: tuple[str, ...] = option(
-        "a folder of this machine for the ranks, read-only: FOLDER:/target; hosts get it once, and keep it for the "
-        "next runs; repeatable (default: none)",
+        "give the ranks a folder of this machine, read-only: FOLDER:/target; each host gets it once, and keeps "
+        "it for later runs; repeatable (default: none)",
         "deploy ray push",
         (),
         of={
-            "up": "a folder of this machine for the ranks, read-only: FOLDER:/target; repeatable (default: none)",
-            "clean": "remove this data, by its digest, or all; repeatable (default: none)",
+            "up": "give the ranks a folder of this machine, read-only: FOLDER:/target; repeatable (default: none)",
+            "clean": "remove the data with this digest, or `all`; repeatable (default: none)",
         },
         read=values.data,
-        refusal=f"not FOLDER:/target, the target {values.DATA}",
+        refusal=f"not FOLDER:/target, where the target is {values.DATA}",
         hint="--data ~/corpus:/data, and --data again for another",
-        rules=(_on_slurm("the nodes of a job share a disk", "put it there: leave it out"), _OF_A_SCRIPT_HERE),
+        rules=(
+            _on_slurm("the nodes of a job share a disk", "put the data there, and leave the option out"),
+            _OF_A_SCRIPT_HERE,
+        ),
     )
     keep: tuple[str, ...] = option(
-        "a path in the container that is kept with the run, as the script's folder and home are; repeatable (default: "
-        "none)",
+        "a path in the container to keep with the run, like the script's folder and home; repeatable (default: none)",
         "deploy ray up",
         (),
         key=Key("keep", values.keep, values.KEEP, FREE),
         read=values.keep,
         refusal=f"not {values.KEEP}",
         hint="--keep /data/out, and --keep again for another",
-        of={"preflight": "also write all answers to this file (default: none)"},
+        of={"preflight": "also write everything that the hosts answered to this file (default: none)"},
         single="preflight",
         rules=(
             Rule(
                 "backend=processes",
-                "without a container, that is a path of this machine, where it stays anyway",
+                "without a container, that path is on this machine and stays there anyway",
                 "leave out --keep, or run in containers: --backend docker",
                 "up",
             ),
-            _on_slurm("a job writes to the cluster's disks, which stay"),
+            _on_slurm("a job writes to the cluster's disks, which keep it anyway"),
             _OF_A_SCRIPT_HERE,
         ),
         engine=True,
     )
     include: tuple[str, ...] = option(
-        "send this file although .gitignore names it or it looks like a credential; repeatable, several with commas "
-        "(default: none)",
+        "send this file even though .gitignore excludes it or it looks like a credential; repeat the option for "
+        "several, or separate them with commas (default: none)",
         "deploy ray up push",
         (),
         commas=True,
@@ -689,7 +731,8 @@ class Options:
         rules=(_OF_A_SCRIPT_HERE,),
     )
     env_file: tuple[str, ...] = option(
-        "a file such as .env, whose variables the ranks get; each value counts as a secret; repeatable (default: none)",
+        "a file of variables for the ranks, such as .env; each value is treated as a secret; repeatable "
+        "(default: none)",
         "deploy ray up attach resume",
         (),
         of={"push": "a file such as .env, whose values must never be sent; repeatable (default: none)"},
@@ -704,8 +747,8 @@ class Options:
         python="env_files",
         rules=(
             _on_slurm(
-                "a job has no secrets from here",
-                "put it on the cluster, for you alone to read: --setup 'set -a; source ~/.env && set +a'",
+                "a Slurm job gets no secrets from this machine",
+                "put it on the cluster, where only you can read it: --setup 'set -a; source ~/.env && set +a'",
             ),
             _OF_A_SCRIPT_HERE,
         ),
@@ -720,47 +763,50 @@ class Options:
             Rule(
                 "backend=processes",
                 "without a container, there is no /run/secrets",
-                "the script can read the file where it is; or --secret NAME=FILE, a variable; or --backend docker",
+                "the script can read the file where it is; or pass it as a variable, with --secret NAME=FILE; "
+                "or use --backend docker",
                 "up",
             ),
-            _on_slurm("a job reads your home", "put it on the cluster, for you alone to read"),
+            _on_slurm("a job can read your home folder", "put it on the cluster, where only you can read it"),
             _OF_A_SCRIPT_HERE,
         ),
         engine=True,
     )
     overlay: bool = option(
-        "make an encrypted network for this run, if none connects all hosts: over one UDP port, and through a third "
-        "host where two do not reach each other",
+        "if no network connects all hosts, make an encrypted one for this run: over one UDP port, and through a "
+        "third host where two cannot reach each other",
         "deploy ray",
         False,
-        key=Key("overlay", values.yes_or_no, "true or false", "a network of the run's own, over a port of the hosts"),
-        rules=(_on_slurm("Slurm's nodes share a network"), Rule("min_nodes", _NOT_YET)),
+        key=Key(
+            "overlay", values.yes_or_no, "true or false", "the run makes its own network, over a port on the hosts"
+        ),
+        rules=(_on_slurm("Slurm's nodes already share a network"), Rule("min_nodes", _NOT_YET)),
         engine=True,
     )
     no_cache: bool = option(
-        "keep no downloads and compiled kernels for the next run",
+        "do not keep downloads and compiled kernels for the next run",
         "deploy ray up",
         False,
         key=Key("cache", values.yes_or_no, "true or false", FREE, negates=True),
         rules=(_on_slurm("Muster keeps no caches there"), _OF_A_SCRIPT_HERE),
     )
     separate: bool = option(
-        "let the ranks train alone, without a process group; without this option, such a run fails",
+        "let each rank train alone, without a process group; without this option, a run that does so fails",
         "deploy up",
         False,
         key=Key("separate", values.yes_or_no, "true or false", FREE),
         rules=(_OF_A_SCRIPT,),
     )
     no_observe: bool = option(
-        "do not watch the script from inside its ranks: no steps, no loss, no stacks",
+        "do not watch the script from inside its ranks; Muster then shows no steps, no loss and no stacks",
         "deploy up",
         False,
         key=Key("observe", values.yes_or_no, "true or false", FREE, negates=True, typed=True),
         rules=(_OF_A_SCRIPT_HERE,),
     )
     style: str = option(
-        "slurm or mpi: give each rank also SLURM_PROCID or OMPI_COMM_WORLD_RANK and their like, for a script that "
-        "reads those (default: torchrun's variables alone)",
+        "slurm or mpi: for a script that reads them, also set SLURM_PROCID or OMPI_COMM_WORLD_RANK and the like "
+        "for each rank (default: only torchrun's variables)",
         "deploy up",
         of={
             "preflight": "what starts the run: muster (muster deploy), torchrun (typed by you), slurm or mpi "
@@ -769,14 +815,14 @@ class Options:
         rules=(_OF_A_SCRIPT, Rule("backend|workers style=torchrun|slurm|mpi", _OF_REAL_HOSTS, on="preflight")),
     )
     rank: str = option(
-        "whose output to show: a rank's number, several with commas, or all (default: 0)",
+        "which ranks' output to show: one number, several with commas, or all (default: 0)",
         "deploy up attach resume",
         again=False,
         of={
             "logs": "only this rank's lines, from its own log if it has one (default: all ranks)",
-            "exec": f"{_BESIDE} alone (default: on every host of the run)",
+            "exec": f"{_BESIDE} only (default: on every host of the run)",
             "port shell": f"{_BESIDE} (default: 0)",
-            "tensorboard": f"{_BESIDE}: its host's event files (default: 0)",
+            "tensorboard": f"{_BESIDE}, with the event files of its host (default: 0)",
         },
         key=Key("rank", values.scalar, 'a rank, several with commas, or "all"', FREE, typed=True),
         python=None,
@@ -804,34 +850,31 @@ class Options:
         python=None,
     )
     force: bool = option(
-        "start although preflight refuses; the run's record says what was ignored",
+        "start even if preflight refuses; the run's record says what was ignored",
         "deploy ray resume",
         False,
         again=False,
         rules=(_on_slurm("no preflight runs before a job"),),
     )
     workers: str = option(
-        "nodes beside the master (default: 0 with --script, else 2; with --resume, as many as before)",
+        "nodes in addition to the master (default: 0 with --script, else 2; with --resume, as many as before)",
         "up",
         again=False,
         of={
-            "preflight": "with --backend: nodes beside the master (default: 2)",
-            "demo": "nodes beside the master (default: 2)",
+            "preflight": "with --backend: nodes in addition to the master (default: 2)",
+            "demo": "nodes in addition to the master (default: 2)",
         },
         read=values.digits(0, 255),
         refusal="not a number from 0 to 255",
-        hint="as many as shall train beside the master: --workers 2",
+        hint="give the number of nodes in addition to the master: --workers 2",
         rules=(Rule("role", "each role says how many nodes it has", "--role NAME=N:COMMAND"),),
     )
     backend: str = option(
-        "auto, docker or processes (default: auto: docker in Muster's checkout, if an engine answers and a script "
-        "finds no GPUs; else processes)",
+        "auto, docker or processes (default: auto, which is docker in Muster's checkout if an engine answers "
+        "and a script finds no GPUs, else processes)",
         "up demo",
         again=False,
-        of={
-            "preflight": "look at this machine, for `muster up`: auto, docker or processes "
-            "(default: look at real hosts)"
-        },
+        of={"preflight": "check this machine, for `muster up`: auto, docker or processes (default: check real hosts)"},
     )
     json: bool = option(
         "write JSON lines to standard output",
@@ -842,20 +885,20 @@ class Options:
         of={
             "compare explain": "write one JSON object",
             "preflight": "write the verdict as one JSON object to standard output",
-            "down": "write one JSON object per host; without --hosts, of what was deleted",
+            "down": "write one JSON object per host; without --hosts, one that says what was deleted",
             "runs": "write one JSON object per run",
             "up resume demo": "write events and the result as JSON lines to standard output",
         },
         python=None,
     )
     python: str = option(
-        "with another --style: the Python on the hosts that has your torch (default: python3)",
+        "with a --style other than muster: the Python on the hosts that has your torch (default: python3)",
         "preflight",
         again=False,
         rules=(
             Rule(
                 "!style=torchrun|slurm|mpi",
-                "muster deploy starts the image's Python",
+                "muster deploy uses the image's Python",
                 "--style torchrun or --style slurm or --style mpi",
             ),
         ),
@@ -867,7 +910,7 @@ class Options:
         read=values.size_within(4, 16 << 30),
         refusal="not a size up to 16g",
         hint="--size 200m",
-        rules=(Rule("backend|workers|quick", "it is of the rehearsal between real hosts"),),
+        rules=(Rule("backend|workers|quick", "it belongs to the rehearsal between real hosts"),),
     )
     endpoint: str = option(
         "where the nodes meet: an address or a name (default: the one muster deploy chooses)",
@@ -885,22 +928,25 @@ class Options:
         of={"tensorboard": "the port here (default: 6006)", "board": "the port here (default: a free one)"},
     )
     collectives: str = option(
-        "what to predict and rehearse: gloo, nccl, or auto: nccl if hosts have GPUs (default: auto)",
+        "the collectives to predict and rehearse: gloo, nccl, or auto, which is nccl if the hosts have GPUs "
+        "(default: auto)",
         "preflight",
         again=False,
         read=values.one_of("auto", "gloo", "nccl"),
         refusal="neither auto, gloo nor nccl",
         hint="--collectives nccl",
     )
-    nc: bool = option("also print what `nc -vz` would say, from each host to each", "preflight", False, again=False)
+    nc: bool = option(
+        "also print what `nc -vz` would print, from each host to each other host", "preflight", False, again=False
+    )
     bandwidth: bool = option(
-        "measure the bandwidth of every pair, and print it",
+        "measure the bandwidth between every pair of hosts, and print it",
         "preflight",
         False,
         again=False,
         rules=(_OF_HOSTS,),
     )
-    quick: bool = option("leave out the rehearsal at the end", "preflight", False, again=False)
+    quick: bool = option("skip the rehearsal at the end", "preflight", False, again=False)
     strict: bool = option("end with code 1 if there are warnings", "preflight", False, again=False)
     html: str = option(
         "also write a page to this file: the verdict, who reaches whom, each host (default: none)",
@@ -908,7 +954,7 @@ class Options:
         again=False,
     )
     runs: tuple[str, ...] = option(
-        "remove this run with all that it wrote, or all runs that have ended; repeatable (default: none)",
+        "remove this run and everything that it wrote; `all`: every run that has ended; repeatable (default: none)",
         "clean",
         (),
         again=False,
@@ -926,7 +972,7 @@ class Options:
         rules=(
             Rule(
                 "!runs|images|folders|packages|caches|data",
-                "it says of what is named how old it has to be",
+                "it only limits what another option removes, by age",
                 "muster clean ... --runs all --older 30d",
             ),
         ),
@@ -936,25 +982,26 @@ class Options:
         "clean bootstrap",
         False,
         again=False,
-        of={"unlock": "do not ask, even where the deploy that holds the lock is alive"},
+        of={"unlock": "do not ask, even if the deploy that holds the lock is still running"},
         letter="y",
     )
     delete: bool = option(
-        "with --run: also remove all that this run wrote there; it must have ended",
+        "with --run: also remove everything that this run wrote there; the run must have ended",
         "down",
         False,
         again=False,
         rules=(Rule("!run", "nothing was deleted", "muster down ... --run ID --delete"),),
     )
     only: tuple[str, ...] = option(
-        "copy only what matches: 'work/outputs/*'; repeatable (default: all but downloads and unchanged sent files)",
+        "copy only what matches: 'work/outputs/*'; repeatable (default: everything except downloads and sent "
+        "files that did not change)",
         "fetch",
         (),
         again=False,
     )
     state: str = option(
-        "afterwards join the newest checkpoint, whose shards are on several hosts, into one file: state.pt, or "
-        "model.safetensors for the weights alone (default: none)",
+        "then join the shards of the newest checkpoint, from several hosts, into one file: state.pt, or "
+        "model.safetensors for the weights only (default: none)",
         "fetch",
         again=False,
     )
@@ -967,14 +1014,14 @@ class Options:
     since: str = option(
         "only newer lines: 10m, or a time such as 2026-11-21T03:00:00Z (default: all)", "logs", again=False
     )
-    no_open: bool = option("open no browser: print the address", "board", False, again=False, python=None)
+    no_open: bool = option("print the address instead of opening a browser", "board", False, again=False, python=None)
     stacks: bool = option("also print each rank's whole stack", "why", False, again=False)
     now: bool = option("kill it at once, without a checkpoint", "stop", False, again=False)
     end: bool = option("close the connections", "login", False, again=False)
-    shell: str = option("bash or zsh (default: that of this login, $SHELL)", "completion", again=False)
+    shell: str = option("bash or zsh (default: your login shell, $SHELL)", "completion", again=False)
     allow_folder: bool = option(
-        "allow what the folder's files ask for, such as hosts, secrets and mounts, without asking; it is remembered "
-        "like a yes",
+        "allow what this folder's files ask for, such as hosts, secrets and mounts, without a question; Muster "
+        "remembers it as if you had answered yes",
         "deploy ray up resume attach push bootstrap clean down exec fetch gpus join leave login logs port preflight "
         "report runs shell status stop tensorboard trust unlock why board export",
         False,
@@ -994,18 +1041,18 @@ class Options:
         engine=True,
     )
     pids: str = option(
-        "processes and threads of a container (default: 32768)",
+        "how many processes and threads a container may have (default: 32768)",
         key=Key("pids", values.whole(64, 4194304), "a number from 64 to 4194304", FREE),
         engine=True,
     )
     user: str = option(
-        "the user id of the run's processes where you log in as root (default: the first from 60600 on that no user of "
-        "these hosts has)",
+        "the user id of the run's processes on hosts where you log in as root (default: the first id from 60600 "
+        "up that no user of these hosts has)",
         key=Key(
             "user",
             values.whole(1, (1 << 31) - 2),
             "a user's number, from 1",
-            "{} owns the run's processes on the hosts",
+            "user {} owns the run's processes on the hosts",
         ),
         engine=True,
     )

@@ -139,10 +139,10 @@ def read(command: str, folder: Path | None, option: str = "") -> ScriptCommand:
         alone = _IGNORED_ENDING.sub("", command)
         if not _OPERATOR.search(_QUOTED.sub("''", alone)):
             again = retyped(shlex.split(alone.removeprefix("nohup ")), option)
-            continues = ", and continues without its terminal" * (COMMAND != "up")
-            _refusal(option)(operator[1], f"a run keeps what it prints{continues}", again)
+            continues = ", and the run continues without its terminal" * (COMMAND != "up")
+            _refusal(option)(operator[1], f"Muster keeps what a run prints{continues}", again)
         shell = retyped(("bash", "-c", command), option)
-        _refusal(option)(operator[1] or operator[2], "no shell reads this command", shell)
+        _refusal(option)(operator[1] or operator[2], "Muster does not run this command in a shell", shell)
     # A Python file may have no suffix.
     if words and folder and _PROGRAM.fullmatch(words[0]) and os.path.isfile(folder / words[0]):
         return ScriptCommand(words)
@@ -164,7 +164,7 @@ def split_words(option: str, text: str) -> Words:
             raise ValueError("it has a character that no command line can hold")
         return tuple(shlex.split(text))
     except ValueError as fault:
-        raise UsageError(f"{option} {text}: {fault}", "quote the words as in a shell") from fault
+        raise UsageError(f"{option} {text}: {fault}", "quote the words as you would in a shell") from fault
 
 
 def _shell_script(words: Words, folder: Path | None) -> Words:
@@ -188,12 +188,10 @@ def once_a_node(each: str, script: str) -> str:
     # Names that resemble none of Muster's may be meant for the script.
     for name in _IN_BRACES.findall(each):
         if name not in _PLACES and (meant := near(name.lower(), _PLACES)):
-            own = (
-                f"where the braces are the script's own, put the command into a shell script: {FLAG.each} 'bash run.sh'"
-            )
-            raise UsageError(f"{FLAG.each}: {{{name}}}: no such name", f"did you mean {{{meant}}}? {own}")
+            own = f"if the braces belong to the script, put the command into a shell script: {FLAG.each} 'bash run.sh'"
+            raise UsageError(f"{FLAG.each}: there is nothing called {{{name}}}", f"did you mean {{{meant}}}? {own}")
     if each and not each.strip():
-        raise UsageError(f"{FLAG.each}: no command is named", f"for example: {EACH_EXAMPLE}")
+        raise UsageError(f"{FLAG.each}: the command is missing", f"for example: {EACH_EXAMPLE}")
     return f"{PER_NODE} {each}" if each else script
 
 
@@ -231,8 +229,8 @@ def _own_address(command: ScriptCommand) -> Words:
     """
     own = () if command.words[:1] == (PER_NODE,) else filter(_OWN_ADDRESS.search, command.words)
     where = "on several nodes, " * command.bare
-    hint = f"env:// is the run's, or use {FLAG.each}"
-    why = "ranks that meet at an address of the script's own wait there forever"
+    hint = f"use env://, which Muster sets for the run, or use {FLAG.each}"
+    why = "ranks that meet at an address chosen by the script would wait there forever"
     return tuple(f"{word}: {where}{why}: {hint}" for word in own)
 
 
@@ -241,7 +239,7 @@ def _refuse_mistyped(words: Words, folder: Path | None, option: str) -> None:
     meant = near_program(folder, words[1]) if folder and words[:1] == (PER_NODE,) else ""
     if meant:
         shell = retyped(("bash", "-c", shlex.join(words[1:])), option)
-        hint = f"did you mean `{retyped((meant, *words[2:]), option)}`? a program of the image: {shell}"
+        hint = f"did you mean `{retyped((meant, *words[2:]), option)}`? for a program in the image: {shell}"
         raise UsageError(f"{words[1]}: pyproject.toml has no such script", hint)
 
 
@@ -257,20 +255,22 @@ def _command(words: Words, option: str) -> ScriptCommand:
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _VARIABLE.match(first):
-        _refuse_variables(words, "there is a variable before the command", option)
+        _refuse_variables(words, "there is a variable in front of the command", option)
     if name == "env" and words[1:] and _VARIABLE.match(words[1]):
-        _refuse_variables(words[1:], "variables are given to the run", option)
+        _refuse_variables(words[1:], "Muster gives the run its variables", option)
     if name in launchers.RUNNERS:
         inner = _inner(words[1:], name)
         options, note = launchers.instead(name, words[1 : len(words) - len(inner)])
         again = " ".join(filter(None, (retyped(inner, option, options), note)))
         if COMMAND == "up" and name in launchers.TERMINALS:
-            refuse(first, "a run here ends with its terminal", "nohup " * again.startswith("muster ") + again)
+            refuse(
+                first, "a run on this machine ends with its terminal", "nohup " * again.startswith("muster ") + again
+            )
         refuse(first, launchers.RUNNERS[name], again)
     if first.startswith("-") and first not in _KINDS:
         trainer = shlex.quote(f"{FLAG.args}={shlex.join(words)}")
-        hint = f"of Muster's own trainer: {trainer}; of a script: {retyped(('train.py', *words), option)}"
-        refuse(first, "an option, where a script or -m is expected", hint)
+        hint = f"for Muster's own trainer: {trainer}; for a script: {retyped(('train.py', *words), option)}"
+        refuse(first, "this is an option, but a script or -m is expected here", hint)
     if _PYTHON.fullmatch(first):
         return _python_command(words, option)
     if name == "torchrun":
@@ -324,7 +324,7 @@ def _refuse_places(words: Words, folder: Path | None, refuse: Refuse) -> None:
     decided = [name for name in names if {name, underscored(name)} & _NODE_OPTIONS.get(launcher, set())]
     if decided:
         leave = f"leave out {', '.join(dict.fromkeys(decided))}"
-        refuse(f"{launcher} {decided[0]}", "Muster tells it the nodes, and where they meet", leave)
+        refuse(f"{launcher} {decided[0]}", "Muster sets the nodes and where they meet", leave)
 
 
 def _python_command(words: Words, option: str) -> ScriptCommand:
@@ -336,7 +336,7 @@ def _python_command(words: Words, option: str) -> ScriptCommand:
         value = "".join(rest[1:2]) if takes_value else first.removeprefix(known)
         given, behind = [variable + value * (known == "-W")], _inner(rest[1:], "") if takes_value else rest[1:]
         again = _with_variables(given, behind, option) if variable else retyped(behind, option)
-        refuse(first, "options of Python are not passed on", again)
+        refuse(first, "Muster does not pass on options for Python", again)
     if first in ("-c", "-", "") or (first.startswith("-") and first != "-m"):
         refuse(shlex.join([python, *rest[:1]]), "no script is named", typed_again("train.py --lr 3e-4", option))
     if first == "-m" and rest[1:2] and (launcher := _LAUNCHER_MODULES.get(rest[1])):
@@ -344,7 +344,7 @@ def _python_command(words: Words, option: str) -> ScriptCommand:
     if first == "-m" and rest[1:2] and rest[1] in _TORCHRUN:
         return _torchrun_command(tuple(rest[2:]), shlex.join([python, *rest[:2]]), option)
     command = _command(tuple(rest), option) if first.startswith("./") else ScriptCommand(tuple(rest))
-    note = f"{python}: ignored; the run uses the Python of its image, or of this shell's environment"
+    note = f"{python}: ignored; the run uses the Python in its image, or in this shell's environment"
     return replace(command, notes=(note,) if "/" in python else (), python=command.words[:1] != (PER_NODE,))
 
 
@@ -383,7 +383,7 @@ def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand
     unused += [name for name in MEETING if getattr(asked, attribute(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
-        why = "the run has a node on each host; with how few it continues is an option of Muster's"
+        why = "the run has one node on each host; an option of Muster says how few may be left"
         refuse(f"{launcher} --nnodes {between[0]}", why, f"leave out --nnodes, and give {FLAG.min_nodes} {between[1]}")
     nodes = _number(asked.nnodes, f"{launcher} --nnodes", refuse_number)
     restarts = _number(asked.max_restarts, f"{launcher} --max-restarts", refuse_number)
@@ -394,7 +394,7 @@ def _ranks(given: str | None, launcher: str, refuse: Refuse) -> Literal["auto"] 
     if given in ("gpu", "auto"):
         return "auto"
     if given in ("cpu", "xpu"):
-        refuse(f"{launcher} --nproc-per-node {given}", "ranks are counted by GPUs, or are named", "")
+        refuse(f"{launcher} --nproc-per-node {given}", "Muster counts the GPUs, or you give a number", "")
     count = _number(given, f"{launcher} --nproc-per-node", refuse)
     if count is not None and values.processes(count) is None:
         refuse(f"{launcher} --nproc-per-node {count}", "not a number of ranks from 1 to 1024", "")

@@ -51,12 +51,12 @@ def refuse_no_program(words: Sequence[str], folder: Path) -> None:
     """Raise UsageError for a file that is not a program: a notebook, or a file that a script reads."""
     ending = PurePosixPath(words[0]).suffix
     if ending == ".ipynb":
-        hint = f"its cells as one: jupyter nbconvert --to script {shlex.quote(words[0])}"
-        raise UsageError(f"{words[0]}: a notebook, and ranks start a script", hint)
+        hint = f"to make a script of its cells: jupyter nbconvert --to script {shlex.quote(words[0])}"
+        raise UsageError(f"{words[0]}: this is a notebook, but ranks can only start a script", hint)
     if ending in _NO_PROGRAM:
         reads = next(iter(scripts_in(folder)), "train.py")
         again = retyped((reads, *words), script_option())
-        raise UsageError(f"{words[0]}: no program", f"name the script that reads it: {again}")
+        raise UsageError(f"{words[0]}: this is not a program", f"name the script that reads this file: {again}")
 
 
 def refuse_folder(path: str, folder: Path) -> None:
@@ -64,8 +64,8 @@ def refuse_folder(path: str, folder: Path) -> None:
     if not os.path.isdir(folder / path):
         return
     inside = [shlex.quote(os.path.normpath(os.path.join(path, name))) for name in scripts_in(folder / path)]
-    hint = f"did you mean {inside[0]}?" if inside else "name the script in it"
-    raise UsageError(f"{path}: a folder, and ranks start a script", hint)
+    hint = f"did you mean {inside[0]}?" if inside else "name the script in that folder"
+    raise UsageError(f"{path}: this is a folder, but ranks can only start a script", hint)
 
 
 def refuse_outside(path: str, folder: Path) -> None:
@@ -74,10 +74,10 @@ def refuse_outside(path: str, folder: Path) -> None:
     if Path(os.path.relpath(whole, folder)).parts[:1] == (os.pardir,):
         above = os.path.commonpath([os.path.abspath(whole), folder.resolve()])
         name = os.path.relpath(os.path.abspath(whole), above)
-        hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above, and there the script is {name}"
+        hint = f"{FLAG.folder} {os.path.relpath(above)} sends the folder above; the script is then {name}"
         if os.path.isdir(whole):
-            hint = f"{FLAG.folder} {shlex.quote(path)} sends it: name a script in it"
-        raise UsageError(f"{path}: it is outside {folder.resolve()}, the folder that is sent", hint)
+            hint = f"{FLAG.folder} {shlex.quote(path)} sends that folder: name a script in it"
+        raise UsageError(f"{path}: it is outside {folder.resolve()}, the folder that Muster sends", hint)
 
 
 def refuse_no_script(folder: str) -> NoReturn:
@@ -88,8 +88,11 @@ def refuse_no_script(folder: str) -> NoReturn:
     command = f"{'bash ' * first.endswith('.sh')}{shlex.quote(first)}"
     hint = f"did you mean `{_typed_again(command)}`?{beside}"
     if not first:
-        hint = f"{place.resolve()} has none: type it in the folder of your script, with {_typed_again('train.py')}"
-    raise UsageError(f"{COMMAND}: no script is named", f"{hint}; Muster's own trainer: `{_typed_again(DEMO)}`")
+        hint = (
+            f"{place.resolve()} has no script: run this command in your script's folder, with "
+            f"{_typed_again('train.py')}"
+        )
+    raise UsageError(f"{COMMAND}: the script is missing", f"{hint}; for Muster's own trainer: `{_typed_again(DEMO)}`")
 
 
 def scripts_in(folder: Path) -> list[str]:

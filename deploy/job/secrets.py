@@ -60,12 +60,12 @@ def read_values(secrets: Iterable[Secret]) -> Values:
         except (OSError, KeyError, UnicodeDecodeError) as fault:
             where = f"cannot read {secret.file} as text" if secret.file else "not in this shell's environment"
             how = f"export {secret.name}=..., or {FLAG.secret} {secret.name}=FILE"
-            hint = f"{how}; if you did not ask for it, `secrets` in cluster.toml does"
+            hint = f"{how}; if you did not ask for this secret, `secrets` in cluster.toml does"
             raise UsageError(f"secret {secret.name}: {where}", hint) from fault
         most = _FILE_MOST if secret.as_file else _MOST
         if (not value and not secret.in_list) or not values.is_text(value) or len(value.encode()) > most:
-            what = "is not text, or is longer than a variable can be" if value else "is empty"
-            raise UsageError(f"secret {secret.name}: {what}", "mount a file that large")
+            what = "is not text, or is too long for a variable" if value else "is empty"
+            raise UsageError(f"secret {secret.name}: {what}", "mount such a large file instead")
         known[secret.name] = value
     return known
 
@@ -93,14 +93,16 @@ def _value(secret: Secret) -> str:
         return read_env_file(secret.file)[secret.name]
     text = secret.file.read_bytes().decode()  # read as bytes, to keep the line ends
     if secret.shown and os.path.realpath(secret.file) != str(secret.file):
-        raise OSError(f"{secret.file} is a link by now")
+        raise OSError(f"{secret.file} has become a link")
     return text if secret.as_file else text.strip()
 
 
 def _secret(text: str) -> Secret:
     name, equals, file = text.partition("=")
     if not values.VARIABLE.fullmatch(name):
-        raise UsageError(f"{FLAG.secret}: not the name of a variable", f"export NAME=...; then: {FLAG.secret} NAME")
+        raise UsageError(
+            f"{FLAG.secret}: this is not the name of a variable", f"export NAME=...; then: {FLAG.secret} NAME"
+        )
     # The text after = is not shown: it may be the secret itself.
     if equals and not os.path.isfile(os.path.expanduser(file)):
         raise UsageError(
@@ -128,9 +130,9 @@ def _env_file(text: str) -> Path:
         name, equals, _ = text.partition("=")
         if equals:  # the text after = may be the secret itself
             hint = f"export {name}=...; then: {FLAG.secret} {name}"
-            raise UsageError(f"{FLAG.env_file} {name}=...: it takes a file", hint)
+            raise UsageError(f"{FLAG.env_file} {name}=...: this option takes a file", hint)
         new = shlex.quote(str(path / ".env" if os.path.isdir(path) else text))
-        instead = f"write it: echo NAME=VALUE > {new}; then: {FLAG.env_file} {new}"
+        instead = f"write one: echo NAME=VALUE > {new}; then: {FLAG.env_file} {new}"
         refuse_no_path(FLAG.env_file, text, instead, (".env",))
     return path
 
@@ -180,7 +182,9 @@ def _variables(path: Path) -> tuple[Values, list[str]]:
             size += sum(map(len, texts))
             if size > _FILE_OF_VARIABLES_MOST:
                 most = f"{_FILE_OF_VARIABLES_MOST} characters"
-                raise UsageError(f"{path}: its values have more than {most}", "name fewer variables in others")
+                raise UsageError(
+                    f"{path}: its values hold more than {most}", "refer to fewer variables from other variables"
+                )
             value = "".join(texts)
         read[binding.key] = known[binding.key] = value
     both = {name: os.environ.get(name) if value is None else value for name, value in read.items()}
@@ -190,17 +194,19 @@ def _variables(path: Path) -> tuple[Values, list[str]]:
 def _check(path: Path, number: int, binding: Any) -> None:
     """Raise UsageError for a line that does not set a variable."""
     if number > _MOST_VARIABLES:
-        take = f"take a part of them: {FLAG.env_file} FILE"
+        take = f"give only some of them: {FLAG.env_file} FILE"
         raise UsageError(f"{path}: more than {_MOST_VARIABLES:,} variables", take)
     # dotenv counts the blank lines and comments before a statement as part of it.
     whole = binding.original.string
     line = binding.original.line + len(whole) - len(whole.lstrip("\r\n"))
     if binding.error:
-        raise UsageError(f"{path}: line {line} is not NAME=VALUE", "quote a value that has quotes or several lines")
+        raise UsageError(
+            f"{path}: line {line} is not NAME=VALUE", "put quotes around a value that contains quotes or several lines"
+        )
     if binding.key is not None and not values.VARIABLE.fullmatch(binding.key):
         raise UsageError(f"{path}: line {line} does not begin with the name of a variable", "letters, digits and _")
     if (binding.value or "").count("${") > _MOST_NAMED:
-        raise UsageError(f"{path}: line {line} names more than {_MOST_NAMED} variables", "write the value out")
+        raise UsageError(f"{path}: line {line} refers to more than {_MOST_NAMED} variables", "write the value in full")
 
 
 def _text_of(path: Path) -> str:
@@ -230,8 +236,8 @@ def secrets_of(cluster: Cluster, due: Set[str] | None = None) -> Values:
     """
     if missing := sorted((due or set()) - {secret.name for secret in cluster.job.secrets}):
         raise UsageError(
-            f"secret {missing[0]}: this command does not name it",
-            f"with {missing[0]} in this shell: {FLAG.secret} {missing[0]}",
+            f"secret {missing[0]}: the run needs it, and this command does not give it",
+            f"if {missing[0]} is set in this shell: {FLAG.secret} {missing[0]}",
         )
     wanted = [secret for secret in cluster.job.secrets if due is None or secret.name in due]
     for secret in wanted:
@@ -254,8 +260,8 @@ def refuse_open_secrets(options: Options, known: Mapping[str, str]) -> None:
             quoted = value.replace("'", "'\"'\"'")
             if len(value) >= SECRET_LEAST and (value in text or quoted in text):
                 raise UsageError(
-                    f"{flag_of(option)} contains the value of {name}, and everybody on the hosts could read it",
-                    f"leave it out and add {FLAG.secret} {name}: the script then has it in its environment",
+                    f"{flag_of(option)} contains the value of {name}, which everybody on the hosts could then read",
+                    f"leave it out and add {FLAG.secret} {name}: the script then finds it in its environment",
                 )
 
 
@@ -264,7 +270,7 @@ def refuse_named_like_secrets(variables: Mapping[str, str], where: str) -> None:
     for name, value in variables.items():
         if NAMES.search(name) and len(value) >= SECRET_LEAST:
             raise UsageError(
-                f"{where} {name}: everybody who may use a host's engine could read it",
+                f"{where} {name}: everybody who may use a host's container engine could read it",
                 f'export {name}=...; then: {FLAG.secret} {name} (cluster.toml: secrets = ["{name}"])',
             )
 
@@ -274,5 +280,5 @@ def refuse_ours(name: str, where: str) -> None:
     if _MUSTER_VARIABLES.fullmatch(name):
         raise UsageError(
             f"{where} {name}: Muster sets this variable for each node",
-            f"to see it: {command_of('deploy', dry_run=True)}",
+            f"to see its value: {command_of('deploy', dry_run=True)}",
         )

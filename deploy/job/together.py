@@ -54,7 +54,7 @@ def condition(name: str, terms: Sequence[Term], say: Mapping[str, str]) -> str:
         else:
             (lacking if term.absent else beside).append(words)
     parts = [f"with {' and '.join(beside)}"] * bool(beside) + [f"without {', or '.join(lacking)}"] * bool(lacking)
-    return f"{own}: not {' '.join(parts)}"
+    return f"{own} cannot be used {' '.join(parts)}"
 
 
 def _matching(term: Term, given: Mapping[str, str]) -> list[Term]:

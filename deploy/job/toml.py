@@ -58,7 +58,7 @@ class Table:
 
         Raises UsageError for the first element that `check` refuses. The error hides a value that may be a `secret`.
         """
-        elements: list[Any] = self.get(key, [], _as(list), f"a list; each element is {wanted}")
+        elements: list[Any] = self.get(key, [], _as(list), f"a list in which each element is {wanted}")
         if len(elements) > _MOST_ELEMENTS:
             self.refuse(f"a list of {len(elements):,}", f"at most {_MOST_ELEMENTS:,}", key)
         good = []
@@ -106,14 +106,14 @@ def read(path: Path) -> Table:
         with path.open("rb") as file:
             text = file.read(_MOST + 1)
         if len(text) > _MOST:
-            raise UsageError(f"{path}: larger than {amount(_MOST)}", "a table for each host takes a hundred bytes")
+            raise UsageError(f"{path}: larger than {amount(_MOST)}", "a table for one host needs about a hundred bytes")
         data = toml_text.loads(text.decode("utf-8-sig"))
     except OSError as fault:
         meant = near_path(str(path), ("cluster.toml",))
         hint = (
             f"{FLAG.cluster} {shlex.quote(meant)}"
             if meant.endswith(".toml")
-            else f"leave out {FLAG.cluster}, and name the hosts by {FLAG.hosts}"
+            else f"leave out {FLAG.cluster}, and name the hosts with {FLAG.hosts}"
         )
         raise UsageError(f"{path}: cannot be read: {fault.strerror}", hint) from fault
     except UnicodeDecodeError as fault:

@@ -53,7 +53,7 @@ def wishes(hosts: Sequence[Host], job: Job, path: Path) -> list[Wish]:
     asked += [Wish("variables", f"of {file}") if outside(file, here) else variables(file) for file in job.env_file]
     asked += [_secret(secret) for secret in job.secrets]
     if owner:
-        asked.append(Wish("owner", f"{owner}: this folder is that user's, who can change it at any moment"))
+        asked.append(Wish("owner", f"{owner}: this folder belongs to that user, who can change it at any moment"))
     return asked
 
 
@@ -99,7 +99,7 @@ def _settings(job: Job, all_of_them: bool) -> Iterator[Wish]:
         yield Wish(name.replace("_", "-"), (words or AS_IT_STANDS).format(_as_written(value)))
     for name, value in job.environment.items():
         if _REACHES_HOST.fullmatch(name):
-            yield Wish("variable", f"{name}={value}: the hosts' engines read it")
+            yield Wish("variable", f"{name}={value}, which the container engines on the hosts read")
 
 
 def _outside(job: Job, here: Path) -> Iterator[Wish]:
@@ -114,8 +114,8 @@ def _outside(job: Job, here: Path) -> Iterator[Wish]:
             yield Wish(kind, f"{name} leads to {real}")
     for name in job.include:
         if real := outside(folder / name, folder):
-            raise UsageError(f"include: {name} leads out of the folder, to {real}", "take it out of the file")
-        yield Wish("include", f"{name} is sent, even where it is a credential")
+            raise UsageError(f"include: {name} is a link out of the folder, to {real}", "take it out of the file")
+        yield Wish("include", f"{name} is sent, even if it is a credential")
 
 
 def _of_host(host: Host, all_of_them: bool) -> Iterator[Wish]:
@@ -123,7 +123,7 @@ def _of_host(host: Host, all_of_them: bool) -> Iterator[Wish]:
         yield Wish("mount", f"{_mount(mount)} on {host.name}", _mount(mount), host.name)
     for name, value in host.environment.items():
         if _REACHES_HOST.fullmatch(name):
-            yield Wish("variable", f"{name}={value} on {host.name}: its engine reads it")
+            yield Wish("variable", f"{name}={value} on {host.name}, which its container engine reads")
     for name, value in _given(host, Host(host.name, host.address)):
         if name not in _ADDRESS_FIELDS | {"mounts"} and (name not in _FREE_FIELDS or all_of_them):
             yield Wish(name.replace("_", "-"), f"{_as_written(value)} on {host.name}")

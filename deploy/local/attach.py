@@ -77,8 +77,8 @@ def fetch(run_dir: Path, console: Console) -> Path:
     settle(run_dir)
     page.write(run_dir)
     work = run_dir / "work"
-    wrote = f"; what its script wrote is in {folders.display_path(work)}" if work.is_dir() else ""
-    console.note(f"{run_dir.name} is a run of this machine: its files are here{wrote}")
+    wrote = f"; the script's files are in {folders.display_path(work)}" if work.is_dir() else ""
+    console.note(f"{run_dir.name} is a run on this machine: its files are here{wrote}")
     return run_dir
 
 
@@ -152,7 +152,7 @@ def with_resume_hint(result: outcome.Result, state: State, run: str) -> outcome.
     """The end of a run on this machine. If the run was stopped, add a hint on how to continue from what it wrote."""
     if result.verdict != "stopped" or result.hint or not outcome.may_continue(state):
         return result
-    return replace(result, hint=f"continue with what it wrote: muster resume {run}")
+    return replace(result, hint=f"continue with the files that it wrote: muster resume {run}")
 
 
 def _end_of(run_dir: Path) -> dict[str, Any]:
@@ -162,9 +162,9 @@ def _end_of(run_dir: Path) -> dict[str, Any]:
     run = run_dir.name
     if not record.own(run_dir):
         remove = command_of("down", run=run, delete=True)
-        raise DeployError(f"{run}: no command of yours has started it", f"`muster up` starts one; remove it: {remove}")
+        raise DeployError(f"{run}: you did not start this run", f"`muster up` starts one; to remove this one: {remove}")
     raise DeployError(
-        f"{run}: it does not run any more, and how it ended is not known: its command `muster up` was killed",
+        f"{run}: it is not running any more, and nobody knows how it ended: its command `muster up` was killed",
         f"continue it: muster resume {run}; what it printed: {_command('logs', run_dir)}",
     )
 

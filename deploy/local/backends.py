@@ -193,7 +193,7 @@ class ProcessBackend(LocalBackend):
         say(f"stopping {run_dir.name}: {len(members)} processes")
         patience_s = _patience_s(run_dir, at_once)
         if not processes.stop(members, patience_s):
-            say(f"{run_dir.name}: killed what had not stopped after {in_seconds(patience_s)}")
+            say(f"{run_dir.name}: killed the processes that had not stopped after {in_seconds(patience_s)}")
 
 
 class ComposeBackend(LocalBackend):

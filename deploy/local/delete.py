@@ -33,7 +33,7 @@ def delete(name: str, console: Console) -> int:
         # may not.
         own = ",".join(map(str, record.own(run_dir).get("hosts", ()))) or "HOSTS"
         command = command_of("down", hosts=own, run=run, delete=True)
-        where = f"it ran on {', '.join(hosts)}, and here is what was fetched"
+        where = f"it ran on {', '.join(hosts)}, and only fetched files are here"
         raise UsageError(
             f"{FLAG.run} {run} {FLAG.delete}: {where}: nothing was deleted",
             f"on the hosts: {command}; the copy here: rm -r {display_path(run_dir)}",
@@ -43,7 +43,9 @@ def delete(name: str, console: Console) -> int:
     if lock is None or run in backends.running(folders.RUNS, client.find_engine()):
         if lock:
             lock.release()
-        raise UsageError(f"{run} still runs: nothing was deleted", f"stop it first: {command_of('down', run=run)}")
+        raise UsageError(
+            f"{run} is still running: nothing was deleted", f"stop it first: {command_of('down', run=run)}"
+        )
     try:
         shutil.rmtree(run_dir)
     except OSError as fault:

@@ -55,7 +55,8 @@ def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
         choice = gpu_choice.choose(asked, gpu_choice.left_by(named, look()), "")
         if choice.taken:
             raise DeployError(
-                f"this machine: {choice.taken}", f"`muster gpus` shows who has them; {FLAG.gpus} N takes any N"
+                f"this machine: {choice.taken}",
+                f"`muster gpus` shows who uses them; {FLAG.gpus} N takes any N free ones",
             )
         return _claim(choice, run) if choice.gpus else OwnGpus(())
 
@@ -119,7 +120,7 @@ def _claim_prefix() -> str:
     """The beginning of a new claim's file name, as in claim_places_function.sh. Raises DeployError."""
     about = _PLACE.stat()
     if about.st_uid or not about.st_mode & stat.S_ISVTX:
-        text = f"{_PLACE} is not root's, or not sticky: anybody may change a claim there"
+        text = f"{_PLACE} does not belong to root or is not sticky: anybody can change a claim there"
         raise DeployError(text, f"sudo chown root {_PLACE}; sudo chmod 1777 {_PLACE}")
     with os.scandir(_PLACE) as entries:
         folders = sorted(entry.path for entry in entries if _FOLDER.fullmatch(entry.name) and _is_shared(entry))

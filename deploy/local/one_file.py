@@ -20,12 +20,12 @@ from . import script
 def refuse(file: str) -> None:
     """Raise UsageError, before a long fetch, if `gather` could not write the file."""
     if Path(file).exists():
-        raise UsageError(f"{FLAG.state} {file}: exists", "name another file")
+        raise UsageError(f"{FLAG.state} {file}: this file exists already", "name another file")
     if not Path(file).parent.is_dir():
-        raise UsageError(f"{FLAG.state} {file}: no such folder: {Path(file).parent}", "name a folder that is there")
+        raise UsageError(f"{FLAG.state} {file}: no such folder: {Path(file).parent}", "choose a folder that exists")
     if not script.has_torch(script.python()):
         raise UsageError(
-            f"{FLAG.state}: this machine has no torch", "pip install torch, or fetch on a machine that has it"
+            f"{FLAG.state}: this machine has no torch", "pip install torch, or fetch on a machine that has torch"
         )
 
 
@@ -41,6 +41,8 @@ def gather(run_dir: Path, file: str, say: Callable[[str], None]) -> int:
         for line in child.stdout:
             say(line.decode(errors="replace").rstrip())
     if child.returncode < 0:
-        hint = "it needs memory for the whole file: free -g; what the system did: dmesg | tail"
-        raise DeployError(f"{FLAG.state} {file}: not written: what joins it {ended_how(child.returncode)}", hint)
+        hint = "it needs memory for the whole file: free -g; see what the system did: dmesg | tail"
+        raise DeployError(
+            f"{FLAG.state} {file}: not written: the program that joins it {ended_how(child.returncode)}", hint
+        )
     return child.returncode

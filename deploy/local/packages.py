@@ -39,7 +39,9 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
     except DeployError as fault:
         if isinstance(fault, UsageError) or not needs.by_itself:
             raise
-        has = f"the script has what {script.python()} has ({FLAG.requirements} {needs.path} insists on the file)"
+        has = (
+            f"the script uses the packages of {script.python()} ({FLAG.requirements} {needs.path} insists on the file)"
+        )
         console.warn(f"packages: nothing is installed, {has}: {fault.message}")
         return None
     return Packages(target, commands.variables(os.environ, {}, target)) if target else None

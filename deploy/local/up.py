@@ -83,7 +83,7 @@ class _Request:
 
 def up(options: Options, console: Console) -> int:
     """Train to the end; return the exit code. Raises DeployError for faults before the first node starts."""
-    with Interrupts(console, "starting the run", "nothing of it is left", detaches=False) as interrupts:
+    with Interrupts(console, "starting the run", "nothing of the run is left", detaches=False) as interrupts:
         return start_run(_OnThisMachine(options, console, interrupts), interrupts.hold)
 
 
@@ -233,7 +233,9 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
         own = own if self._options.no_cache else kind.with_caches(own)
         for target, source in () if kind.in_containers else own.data.items():
-            self._console.note(f"without a container, {target} is {source}: {environment.DATA} has that path")
+            self._console.note(
+                f"without a container, {target} is at {source}: the variable {environment.DATA} holds that path"
+            )
         packages = kind.install(self._needs, run_dir, self._console) if self._needs else None
         return replace(own, secrets=self._hidden, secret_files=self._in_files, uuids=self._uuids, packages=packages)
 
@@ -262,8 +264,8 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         backend.clean()
         if left := [str(process.pid) for process in processes.labelled(run.run_dir)]:
             console.warn(
-                "processes of this run were killed and are not gone: a driver or a file server may hang: "
-                f"ps -o pid,stat,wchan:30,args -p {','.join(left[:9])}"
+                "processes of this run were killed but have not ended: a driver or a file server may hang: ps "
+                f"-o pid,stat,wchan:30,args -p {','.join(left[:9])}"
             )
         if shutil.disk_usage(run.run_dir).free < _FULL:
             console.warn(
@@ -337,7 +339,7 @@ def _refuse_strangers(code: Sequence[Path]) -> None:
     """Raise UsageError if code of another user would run as this user, who has not allowed it."""
     for folder in code:
         if owner := stranger(folder):
-            words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
+            words = f"of {owner}, who owns this folder, runs on this machine as you, and can do what you can"
             consent.require(folder, [Wish("script", words)], "muster up")
 
 
@@ -368,7 +370,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
         workers = sum(each.role.nodes for each in acted) - 1
     elif workers is None:
         workers = usual if choice.workers is None else choice.workers
-    command.refuse_nodes(1 + workers, f"give one of the two: {FLAG.workers} {workers} is {1 + workers} nodes")
+    command.refuse_nodes(1 + workers, f"give only one of the two: {FLAG.workers} {workers} means {1 + workers} nodes")
     gpus = plan.check_gpus(options.gpus, options.backend)
     own, ranks = environment.asked_style(options.style), value_of(options, "nproc")
     given = environment_of(options)
@@ -391,7 +393,7 @@ def _read(options: Options) -> tuple[Options, _Request]:
 def _engine(wanted: str) -> EngineFacts:
     """The facts about the engine, if the wanted backend may be containers."""
     if wanted == "auto" and not backends.has_build(folders.CHECKOUT):
-        return EngineFacts(answers=False, reason="only a checkout has containers for this machine")
+        return EngineFacts(answers=False, reason="only Muster's checkout has containers for this machine")
     return client.find_engine() if wanted in ("auto", "docker") else EngineFacts(answers=False)
 
 

@@ -76,7 +76,7 @@ def exec_here(options: Options, words: Sequence[str], console: Console) -> int:
 def shell_here(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or run `words`, next to a rank (default: rank 0) of a run on this machine; return its exit code."""
     if not sys.stdout.isatty():
-        raise UsageError("no terminal is here", "without one: muster exec -- COMMAND")
+        raise UsageError("there is no terminal here", "without one: muster exec -- COMMAND")
     beside = _beside(options, ("-it",))
     command = [*beside.before, *(words or [os.environ.get("SHELL", "sh") if beside.folder else "bash"])]
     before = signal.signal(signal.SIGINT, lambda *_: None)  # Ctrl-C in this terminal is for the program, not for Muster
@@ -109,8 +109,8 @@ def _beside(options: Options, terminal: Sequence[str]) -> Beside:
             guard = commands.node_program("within")
             return Beside(("docker", "exec", *terminal, containers[names[place]]), guard)
     raise DeployError(
-        f"{run_dir.name}: rank {rank} of it does not run on this machine",
-        f"whether it has ended: muster status {FLAG.run} {run_dir.name}; on hosts: name them with {FLAG.hosts}",
+        f"{run_dir.name}: its rank {rank} is not running on this machine",
+        f"to see whether it has ended: muster status {FLAG.run} {run_dir.name}; on hosts: name them with {FLAG.hosts}",
     )
 
 

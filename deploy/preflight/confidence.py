@@ -61,7 +61,7 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     every = _pairs(seen)
     for number, finding in enumerate(ordered):
         if finding.level == FAULT and (mine := _pairs(explained(finding, seen))):
-            words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed calls"
+            words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed connections"
             ordered[number] = replace(finding, explains=words)
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
     # What hosts report about themselves (two have the same address) comes before what failed calls only suggest.
@@ -180,7 +180,9 @@ def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int)
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (
-        f"{causes} {'explains' if not rivals else 'explain alike'} {mine} of {about} failed calls" if about else ""
+        f"{causes} {'explains' if not rivals else 'explain equally well'} {mine} of {about} failed connections"
+        if about
+        else ""
     )
     return replace(
         first,
@@ -213,7 +215,7 @@ def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
         yield find(
             "not-known",
             hosts,
-            f"{len(needed)} calls between {listed(hosts)} failed in a way that is not known; this is what is odd",
+            f"{len(needed)} connections between {listed(hosts)} failed in an unknown way; this is what is odd",
             level=UNKNOWN,
             evidence=tuple(dict.fromkeys(link.describe() for link in needed))[:4],
             cells=tuple(sorted(unexplained)),
@@ -224,25 +226,25 @@ def _not_known(answers: Answers, unexplained: set[Pair]) -> Iterable[Finding]:
 _HOW = {
     "dropped": "get no answer",
     "late": "get no answer in 2.2 s, or a late one",
-    "at-times": "are answered only at times",
-    "refused": "are refused, although our probe listens",
+    "at-times": "are answered only sometimes",
+    "refused": "are refused, although preflight's probe listens",
     "unreachable": "are rejected as unreachable",
-    "forbidden": "are forbidden by the caller's own system",
+    "forbidden": "are forbidden by the calling host's own system",
     "no-route": "find no route",
     "no-family": "find no route",
     "no-scope": "find no route",
-    "no-arp": "get no answer, nor does ARP",
-    "wrong-card": "get no answer, and go to a card that is not the host's own",
+    "no-arp": "get no answer, and neither do ARP requests",
+    "wrong-card": "get no answer, and go to a wrong hardware address",
     "no-address": "get no local port or address",
-    "silent": "connect, but nothing answers",
-    "mute": "connect, and nothing that is sent then arrives",
-    "stranger": "reach something that is not our probe",
+    "silent": "open, but nothing answers",
+    "mute": "open, but nothing sent after that arrives",
+    "stranger": "reach something that is not preflight's probe",
     "other-run": "reach another preflight's probe",
-    "stall-send": "connect and pass small messages, but {size} get stuck on the way there, after {moved}",
-    "stall-receive": "connect and pass small messages, but {size} get stuck on the way back, after {moved}",
+    "stall-send": "open and pass small messages, but {size} get stuck on the way there, after {moved}",
+    "stall-receive": "open and pass small messages, but {size} get stuck on the way back, after {moved}",
     "reset": "are cut off",
     "cut": "carry {moved} of {size}, then stop",
-    "slow": "carry {moved} of {size} in the time that we wait",
+    "slow": "carry {moved} of {size} in the time that preflight waits",
 }
 _MOST_PORTS, _MOST_KINDS = 3, 2
 
@@ -275,7 +277,7 @@ def _calls_of(answers: Answers, bad: Sequence[Link], links: Iterable[Link]) -> s
     how = _HOW.get(bad[0].outcome, bad[0].outcome).format(size=binary(largest.size), moved=binary(largest.moved))
     both = set(sources) == set(targets)
     between = f"between {listed(sources)}" if both else f"from {listed(sources)} to {listed(targets)}"
-    return f"calls {between} on {_ports(sorted(ports))} {how} ({len(bad)} of {len(tried)} tried)"
+    return f"connections {between} on {_ports(sorted(ports))} {how} ({len(bad)} of {len(tried)} tried)"
 
 
 def _port(answers: Answers, link: Link) -> str:
@@ -324,7 +326,7 @@ def after_rehearsal(tried: Verdict, doubts: Sequence[Finding]) -> Verdict:
 
 
 def _passed(verdict: Verdict, doubts: Sequence[Finding]) -> Verdict:
-    words = "; yet the rehearsal went through"
+    words = "; yet the rehearsal passed"
     shown = [
         replace(finding, level=WARNING, text=finding.text + words) if finding in doubts else finding
         for finding in verdict.findings

@@ -157,8 +157,8 @@ def _merged(findings: list[Finding]) -> list[Finding]:
             )
     for key, more in others.items():
         first, alike = merged[key], listed(finding.hosts[0] for finding in more)
-        own_fix = f"; and so on {alike}" if any(finding.fix != first.fix for finding in more) else ""
-        merged[key] = replace(first, text=f"{first.text}; and the same of {alike}", fix=first.fix + own_fix)
+        own_fix = f"; and the same on {alike}" if any(finding.fix != first.fix for finding in more) else ""
+        merged[key] = replace(first, text=f"{first.text}; and the same for {alike}", fix=first.fix + own_fix)
     return list(merged.values())
 
 

@@ -34,7 +34,7 @@ _PROVIDER = re.compile(r"NET/OFI Selected Provider is ([\w;.-]+)")
 # Why NCCL does not use RDMA: a pattern of the log, and its meaning. The first pattern found in the log is the reason.
 REASONS = (
     (r"NCCL_IB_DISABLE set by environment to 1", "NCCL_IB_DISABLE=1 is set"),
-    (r"Selected Provider is (?:tcp|sockets)", "its libfabric found no RDMA provider, and took TCP"),
+    (r"Selected Provider is (?:tcp|sockets)", "its libfabric found no RDMA provider, and used TCP"),
     (r"NCCL_NET set by environment to Socket", "NCCL_NET=Socket is set"),
     (r"Failed to open libibverbs", "the image has no libibverbs"),
     (

@@ -199,7 +199,7 @@ def summary(networks: Sequence[Network], chosen: Network | None, hosts: Sequence
         lacking = [host for host in hosts if host not in network.places]
         wrong = [f"is not on {listed(lacking)}"] * bool(lacking)
         wrong[:0] = [f"is closed between {_closed(network, hosts)}"] * bool(network.closed)
-        words.append(f"{name} {' and '.join(wrong)}" if wrong else f"{network.words} is not better")
+        words.append(f"{name} {' and '.join(wrong)}" if wrong else f"{network.words} is no better")
     return "; ".join(words)
 
 

@@ -144,7 +144,10 @@ def is_open(link: Link) -> bool:
     return link.ok or link.outcome in OPENED
 
 
-UNUSED = "none with all_reduce and broadcast by gloo, which send nothing large this way; other collectives would hang"
+UNUSED = (
+    "none with gloo's all_reduce and broadcast, which send nothing large in this direction; other collectives "
+    "would hang"
+)
 
 
 def opens(answers: Answers, source: str, target: str) -> bool:
@@ -195,7 +198,7 @@ def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
     for link in links:
         way = answers.listened(link.source, "ways").get(link.address)
         if isinstance(way, dict):
-            return (f"{link.source}: its kernel says of the way to {link.address}: {way['error']}",)
+            return (f"{link.source}: its kernel says about the route to {link.address}: {way['error']}",)
     return ()
 
 

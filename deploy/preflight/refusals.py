@@ -45,7 +45,7 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     """
     cause = docker_faults.read(words)
     name = cause.name if cause else instead
-    seen = f"{host}: {what}: {words or 'it said nothing'}"
+    seen = f"{host}: {what}: {words or 'it printed nothing'}"
     next_command = docker_faults.hint(words, host) if cause else ""
     finding = find(name, (host,), seen, next_command, symptom=NOT_STARTED, group=group)
     if cause is None or name == "docker-refused":
@@ -62,7 +62,7 @@ def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
     text = f"its client looks for the engine elsewhere: {at}"
     finding = find(cause, (host,), text, docker_faults.elsewhere(at, host), symptom=NOT_STARTED, group="hosts")
     likely = unsure(finding, f"{host}: `docker version`: {words}")
-    return replace(likely, or_else=("an engine that should run where that leads, and does not",))
+    return replace(likely, or_else=("an engine that should run at that address, and does not",))
 
 
 def ended(message: str) -> tuple[int, str] | None:

@@ -37,7 +37,7 @@ _REMEDY = {
     "NCCL_NET=Socket is set": "remove NCCL_NET from the run's environment",
     "the image has no libibverbs": "an image with libibverbs1 and ibverbs-providers: muster docs my-own-image",
     "its plugin found no EFA device": "Muster gives no EFA device to a run: use hosts without EFA, or accept sockets",
-    "its libfabric found no RDMA provider, and took TCP": "Muster gives no EFA device to a run: accept TCP",
+    "its libfabric found no RDMA provider, and used TCP": "Muster gives no EFA device to a run: accept TCP",
     "it found no InfiniBand or RoCE device with an active port": "on each host: ibstat; ls /dev/infiniband",
 }
 # If an all_reduce is slower than both of these limits, no run can train.
@@ -109,7 +109,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
             find(
                 "no-proof",
                 tuple(without),
-                f"nothing was rehearsed: there is no torch where training will run ({listed(without)})",
+                f"nothing was rehearsed: there is no torch where training would run ({listed(without)})",
                 fix,
                 WARNING,
             )
@@ -172,9 +172,9 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
         yield find(
             "fabric-unused",
             hosts,
-            f"could not tell whether NCCL uses the RDMA network of {listed(hosts)}: its log does not say",
+            f"could not tell whether NCCL uses the RDMA network of {listed(hosts)}: NCCL's log does not say",
             level=WARNING,
-            symptom="perhaps steps 10 to 50 times slower",
+            symptom="steps may be 10 to 50 times slower",
         )
     if not log.sockets:
         return
@@ -224,7 +224,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         return find(
             "proof-failed",
             host,
-            f"the rehearsal did not begin in time: {outcome.fault}",
+            f"the rehearsal did not start in time: {outcome.fault}",
             f"on {host}: time docker run --rm IMAGE true; uptime",
             UNKNOWN,
             symptom="a start that takes minutes",
@@ -234,7 +234,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
         return find(
             "no-proof",
             (host,),
-            f"nothing was rehearsed: {host} gives no connection to a container: {last}",
+            f"nothing was rehearsed: {host} allows no connection to a container: {last}",
             docker_faults.hint(last, host),
             WARNING,
         )
@@ -259,7 +259,7 @@ def _finding(host: str, seen: str, words: str, step: str, evidence: Sequence[str
             "proof-failed",
             (host,),
             seen,
-            f"on {host}: these are its last words; `{command_of('preflight', hosts=host)}` tries that host alone",
+            f"on {host}: these are its last words; `{command_of('preflight', hosts=host)}` tries only that host",
             UNKNOWN,
             evidence=evidence,
             symptom="training fails there the same way",
@@ -285,7 +285,7 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
         do = "does" if len(absent) == 1 else "do"
         # A rehearsal only starts after the probes' calls have passed, so plain calls work.
         text = (
-            f"{listed(absent)} {do} not come to the store of the rendezvous at {scene.endpoint}, where plain calls pass"
+            f"{listed(absent)} {do} not reach the rendezvous store at {scene.endpoint}, although plain connections pass"
         )
         port = scene.endpoint.rpartition(":")[2]
         return find(
@@ -314,8 +314,8 @@ def _between(bad: Mapping[str, Outcome], scene: Scene) -> Finding:
     return find(
         "proof-failed",
         tuple(bad),
-        f"`{step}` fails between {listed(bad)}, and none of them shows a fault of its own",
-        "muster preflight with two of the hosts at a time shows which pair it is",
+        f"`{step}` fails between {listed(bad)}, but none of them shows a fault of its own",
+        "run muster preflight with two of the hosts at a time: it shows which pair fails",
         UNKNOWN,
         evidence=evidence,
         symptom="a hang, until the timeout",

@@ -120,7 +120,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
         return finding
     again = on(hosts, lambda host: _made_again(interface_of(answers, host)))
     named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])
-    text = f"{finding.text}; the way leads through a tunnel ({named}), and nothing has come through it"
+    text = f"{finding.text}; the route leads through a tunnel ({named}), and nothing has come through it"
     return replace(finding, text=text, fix=f"{again}; else: {finding.fix}")
 
 
@@ -136,7 +136,7 @@ def _made_again(name: str) -> str:
     services = {"tailscale": "tailscaled", "zt": "zerotier-one", "nebula": "nebula", "tun": "openvpn"}
     service = next((program for begin, program in services.items() if name.startswith(begin)), "")
     look = f"ip -s -d link show {name}"
-    return f"{look}; sudo systemctl restart {service}" if service else f"{look}; then what makes that tunnel"
+    return f"{look}; sudo systemctl restart {service}" if service else f"{look}; then check what makes that tunnel"
 
 
 def _of_interface(answers: Answers, host: str, name: str, six: bool) -> str:

@@ -27,7 +27,7 @@ from .text import aligned, sparkline
 
 LETTERS = "ABCDEFGH"
 MOST_RUNS = len(LETTERS)
-SAME = "nothing differs in command, code, packages and hosts, as far as they were recorded"
+SAME = "the runs have the same command, code, packages and hosts, as far as these were recorded"
 ROWS, LONGEST, BARS = 60, 160, 16
 # Variables that differ in every start.
 _START_VARIABLES = (
@@ -76,7 +76,7 @@ def require_number(runs: Sequence[str]) -> None:
     """Raise UsageError for fewer than two runs, and for more than a person can tell apart."""
     if not 2 <= len(runs) <= MOST_RUNS:
         raise UsageError(
-            f"{text.several(len(runs), 'run')} named: it takes 2 to {MOST_RUNS}", "`muster runs` lists them"
+            f"{text.several(len(runs), 'run')} given: a comparison takes 2 to {MOST_RUNS}", "`muster runs` lists them"
         )
 
 

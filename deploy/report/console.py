@@ -281,7 +281,7 @@ class Console:
         Raises UsageError, with the hint, if there is no terminal.
         """
         if not sys.stdin.isatty():
-            raise UsageError(f"no terminal to ask on: {question}", hint)
+            raise UsageError(f"there is no terminal to ask you on: {question}", hint)
         with self.below():
             self._safely(lambda: self._err.print(Text(f"{question} [y/N] "), end="", soft_wrap=True))
             return sys.stdin.readline().strip().lower() in ("y", "yes")

@@ -29,19 +29,21 @@ from .console import Console
 from .page import run as page
 
 _WRITE_HINT = (
-    "let rank 0 alone read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
+    "let only rank 0 read it, let the first rank of each host write it, or write it to a folder that all hosts mount: "
     f"{FLAG.mount} /shared:/shared"
 )
-_NOT_SHARED = "hosts share no folder while a run lasts"
+_NOT_SHARED = "hosts share no folder during a run"
 # The causes of an end that a missing file may explain. Any other cause explains the end by itself.
 _OPEN_CAUSES = frozenset({"", Cause.EXCEPTION, Cause.KILLED, Cause.LEFT_EARLY, Cause.NOT_KNOWN})
 # MASTER_PORT is free, because the agents look for a free port before they start ranks.
-_OWN_PORT_HINT = "if a line of the script names that port, let it take MASTER_PORT, which is free"
+_OWN_PORT_HINT = "if the script sets that port itself, let it use MASTER_PORT, which is free"
 # Errors of a script that was written for another version of Python.
 _OTHER_PYTHON_ERRORS = re.compile(
     r"SyntaxError|cannot import name|has no attribute|not subscriptable|unsupported operand|No module"
 )
-_SINGLE_RANK_HINT = "with `python` before its name it starts as by hand, without torchrun's variables"
+_SINGLE_RANK_HINT = (
+    "with `python` before its name, the script starts as you would start it by hand, without torchrun's variables"
+)
 # argparse's error about an option that was typed after the script, and the options that may be meant for Muster.
 _REJECTED = re.compile(r"unrecognized arguments: (--?[A-Za-z-]+)")
 _MUSTER_FLAGS = {flag for name, row in ROWS.items() for flag in (flag_of(name), f"-{row.letter}")}
@@ -53,7 +55,7 @@ _SEVERAL_RANKS_ERRORS = re.compile(r"\bDDP\b|LOCAL_RANK|ProcessGroupNCCL is only
 
 _DEVICE_IDS = re.compile(r"device_ids and output_device arguments only work")
 _NO_DEVICE_IDS_HINT = (
-    "on CPUs DistributedDataParallel takes no device_ids: give it none where torch.cuda.is_available() is false"
+    "on CPUs, DistributedDataParallel accepts no device_ids: leave them out if torch.cuda.is_available() is false"
 )
 # The errors when a multiprocessing pipe ends, and the file in the traceback above them.
 _PIPE_ENDS, _PIPE = (
@@ -61,14 +63,17 @@ _PIPE_ENDS, _PIPE = (
     "multiprocessing/connection.py",
 )
 _CHILD_ENDED_HINT = (
-    "a process that the script started has ended: its own words stand before; a full memory ends one without any"
+    "a process that the script started has ended: its own error comes before this one; when memory runs out, "
+    "there is none"
 )
 # The error of a script that asks for the size of its terminal, and the program that it may use for that.
 _IOCTL, _STTY = "Inappropriate ioctl for device", "stty size"
-_NO_TERMINAL_HINT = "a rank has no terminal: shutil.get_terminal_size() says 80 columns there, and does not fail"
+_NO_TERMINAL_HINT = (
+    "a rank has no terminal: use shutil.get_terminal_size(), which then returns 80 columns and does not fail"
+)
 # What a shell prints when it cannot find a program.
 _PROGRAM_NOT_FOUND = re.compile(r"(?m)(?:^|: )\s*([\w.+-]{1,80}): (?:command )?not found$")
-_PROGRAM_HINT = "put its package among the run's packages, or into the image"
+_PROGRAM_HINT = "add its package to the run's packages or to the image"
 _ASSERTS = re.compile(r"\s(assert [^\n]{1,300})")
 
 
@@ -117,7 +122,7 @@ def _hint(
     words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN_CAUSES, record.facts(run_dir)
     again: str = record.own(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _MUSTER_FLAGS:
-        return _join_hints(f"if {rejected[1]} is for Muster, it comes before the script", result)
+        return _join_hints(f"if {rejected[1]} is meant for Muster, put it before the script", result)
     if library := libraries.missing(words):
         return _library_hint(library, facts.get("backend"), again)
     if other := known_elsewhere(words, run, result.node, node_paths, open_end):
@@ -147,7 +152,8 @@ def _hint(
         return _join_hints(_OWN_PORT_HINT, result)
     if result.cause == Cause.LEFT_EARLY and (program := _PROGRAM_NOT_FOUND.search(words)):
         return _join_hints(
-            missed.not_installed(folder, needs, program[1]) or f"the run has no {program[1]}: {_PROGRAM_HINT}", result
+            missed.not_installed(folder, needs, program[1]) or f"the run has no program {program[1]}: {_PROGRAM_HINT}",
+            result,
         )
     if open_end and (how := _exception_hint(*words.partition("\n")[::2])):
         return _join_hints(how, result)
@@ -165,14 +171,14 @@ def _exception_hint(error: str, traceback: str) -> str:
     if _PIPE_ENDS.search(error) and _PIPE in traceback:
         return _CHILD_ENDED_HINT
     asserted = _ASSERTS.findall(traceback) if error.endswith(": AssertionError") else []
-    return f"what does not hold: {asserted[-1]}" if asserted else ""
+    return f"this assertion failed: {asserted[-1]}" if asserted else ""
 
 
 def _library_hint(library: str, backend: str | None, again: str) -> str:
     """How to install a system library where the run was. `again`: the options of its deploy, as typed."""
     if not (own := libraries.package(library)):
-        return f"what has {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
-    of_system = f"{library} is in Debian's and Ubuntu's {own}"
+        return f"to install {library}, as root on Debian or Ubuntu: {libraries.install(library)}"
+    of_system = f"on Debian and Ubuntu, {library} is in the package {own}"
     if backend in ("processes", "docker", "slurm"):
         where = {"processes": "here", "docker": f"for {FLAG.backend} processes, here", "slurm": "on its nodes"}
         how = f"{where[backend]}: sudo {libraries.install(library).replace('&& ', '&& sudo ')}"

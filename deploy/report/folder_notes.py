@@ -52,4 +52,4 @@ def tell_data(looks: Iterable[FolderLook], console: Console) -> None:
             console.note(f"{where}: {note}")
         if names := [credential.path for credential in seen.credentials]:
             shown = listed(names, _SHOWN)
-            console.warn(f"{where}: what looks like credentials is sent with this data: {shown}")
+            console.warn(f"{where}: files that look like credentials are sent with this data: {shown}")

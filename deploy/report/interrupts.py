@@ -95,7 +95,7 @@ class Interrupts:
         """The signals for the ranks that arrived since the last call; prints a note about each."""
         passed, self._passed = self._passed, []
         for number in passed:
-            self._console.note(f"{number.name} goes to the ranks")
+            self._console.note(f"sending {number.name} to the ranks")
         return passed
 
     def requests(self) -> int:
@@ -111,7 +111,7 @@ class Interrupts:
         if count > self._announced:
             self._announced = count
             self._console.warn(
-                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C again kills)"
+                "killing every node" if count > 1 else "stopping, with time to save (Ctrl-C again kills the run)"
             )
         return count
 
@@ -123,7 +123,7 @@ class Interrupts:
                 if not self._console.asks:
                     self._console.warn(self._way_back())
                     raise Detached
-                self._console.warn(f"{self._how_left()}; Ctrl-C again within {in_seconds(_AGAIN_S)} to stop it")
+                self._console.warn(f"{self._how_left()}; press Ctrl-C again within {in_seconds(_AGAIN_S)} to stop it")
             self._leaves_at = time.monotonic() + _AGAIN_S
             if self._count > 1:
                 self._ask_to_stop()

@@ -33,10 +33,10 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     path, by_itself = requirements.find(folder, wanted, sent)
     if not path:
         for name, way in requirements.not_read(folder, sent).items() if wanted != requirements.NO else ():
-            console.note(f"packages: {name} is not read, none are installed: {way}")
+            console.note(f"packages: Muster cannot read {name} and installs none: {way}")
         return None
     if by_itself:
-        console.note(f"packages: {path} of the folder ({FLAG.requirements} no leaves them out)")
+        console.note(f"packages: those in the folder's {path} ({FLAG.requirements} no leaves them out)")
     needs = replace(requirements.read(folder, path, sent), by_itself=by_itself)
     own = settings.of_user(far=False).indexes if needs.indexes else []
     consent.require(folder, needs.wishes(own), path)
@@ -61,7 +61,10 @@ def bring(
     """
     here = all(isinstance(place, ProcessPlace) for place in places)
     own = settings.of_user(far=not here)
-    left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left)}"
+    left = (
+        "packages: not used, because only this machine can reach it, although pip's settings name it: "
+        f"{', '.join(own.left)}"
+    )
     needs, own = _from(needs, own, torch)
     try:
         with console.waiting("packages") as say:
@@ -82,10 +85,10 @@ def bring(
     if words := other_python(source, installed.python):
         console.warn(words)
     if installed.empty:
-        why = "its setup.py or pyproject.toml names no packages to install"
-        console.note(f"packages: no code came of {listed(installed.empty)}: {why}")
+        why = "its setup.py or pyproject.toml lists no packages to install"
+        console.note(f"packages: {listed(installed.empty)} installed no code: {why}")
     if installed.lock.left_out:
-        console.note(f"packages: left out, the image has no CUDA: {listed(installed.lock.left_out)}")
+        console.note(f"packages: left out, because the image has no CUDA: {listed(installed.lock.left_out)}")
     row = {"kind": "packages", "path": needs.path, "count": installed.lock.count, "bytes": installed.size}
     console.data({**row, "sent": installed.sent, "environments": dict(installed.environments)})
     return installed
@@ -113,14 +116,14 @@ def other_python(folder: Path, python: str) -> str:
     with suppress(OSError, UnicodeDecodeError):
         text = plain_file.read(folder / "pyproject.toml", project_file.MOST, folder).decode()
         if asked := project_file.other_python(text, python):
-            has = f"and the script's Python is {python}"
+            has = f"but the script's Python is {python}"
             return f"pyproject.toml: requires-python is {visible(asked)[:100]}, {has}: {install.OTHER_PYTHON}"
     return ""
 
 
 def _words(installed: Installed, places: int) -> str:
     if not installed.environments:
-        return "they are all there already"
+        return "all of them are there already"
     torch = installed.lock.torch
     words = several(installed.lock.count, "package") + f" beside torch {torch}" * (torch != BESIDE_NONE)
     if not installed.size:

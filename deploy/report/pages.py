@@ -20,7 +20,9 @@ def find_pages() -> dict[str, list[Path]]:
     """The pages of each section. Raises DeployError if they were not installed with the program."""
     pages = {title: _pages_of(places) for title, places in _PLACES.items()}
     if not all(pages.values()):
-        raise DeployError("the pages are not beside the program", "install it again: pip install /path/to/the/checkout")
+        raise DeployError(
+            "the pages are not installed with the program", "install it again: pip install /path/to/the/checkout"
+        )
     return pages
 
 

@@ -132,7 +132,7 @@ class Transfers:
         if transfer.began is None or not transfer.total:
             return "waiting"
         if transfer.sent < min(_RATE_FROM, transfer.total):
-            return f"{amount(transfer.total)} to go"
+            return f"{amount(transfer.total)} to send"
         words = pace(transfer.sent, transfer.total, (transfer.ended or time.monotonic()) - transfer.began)
         if transfer.ended is not None:
             return f"{words}{self._then}"

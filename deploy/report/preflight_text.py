@@ -60,7 +60,7 @@ def _counted(word: str, findings: Sequence[Finding]) -> Iterator[str]:
     """A line that counts, by cause, the findings that are not printed in full."""
     if left := Counter(finding.cause for finding in findings[MOST_WHOLE:]):
         causes = ", ".join(f"{cause} ({count})" for cause, count in left.items())
-        yield f"{word:<8}{left.total()} more, which --json has: {causes}"
+        yield f"{word:<8}{left.total()} more, which --json shows: {causes}"
 
 
 def _whole(finding: Finding, word: str) -> Iterator[str]:
@@ -73,7 +73,7 @@ def _whole(finding: Finding, word: str) -> Iterator[str]:
     if finding.symptom:
         yield f"{INDENT}would show as: {finding.symptom}"
     for text in finding.follows:
-        yield f"{INDENT}so also: {text}"
+        yield f"{INDENT}this also explains: {text}"
     if finding.explains:
         yield f"{INDENT}{finding.explains}"
     if finding.fix:

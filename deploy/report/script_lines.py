@@ -49,7 +49,9 @@ def shown_ranks(text: str) -> ShownRanks:
     spans = [_SPAN.fullmatch(part.strip()) for part in (text or "0").split(",")]
     each = [range(int(span[1]), int(span[2] or span[1]) + 1) for span in spans if span]
     if len(each) < len(spans) or not all(each):
-        raise UsageError(f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks count from 0")
+        raise UsageError(
+            f"{FLAG.rank} {text}: not a number", f"{FLAG.rank} 0,3 or {FLAG.rank} all; ranks are numbered from 0"
+        )
     return ShownRanks(frozenset().union(*each))
 
 
@@ -95,11 +97,11 @@ class ScriptLines:
         size = max((int(event.get("world", 0)) for event in began), default=0 if ranks.script else ranks.size)
         if numbers and size not in (0, self._size) and min(numbers) >= size:
             self._size = size
-            self._lines.append(f"({FLAG.rank} {min(numbers)}: the run has {several(size, 'rank')}, counted from 0)")
+            self._lines.append(f"({FLAG.rank} {min(numbers)}: the run has {several(size, 'rank')}, numbered from 0)")
         for event in events:
             if event["kind"] == "output_left_out":
                 many = "older lines" if event["lines"] is None else f"{event['lines']:,} lines"
-                self._lines.append(f"({many} are not shown here: the logs have them)")
+                self._lines.append(f"({many} not shown here: they are in the logs)")
             elif event["kind"] == "output" and self._shown.have(event["rank"]):
                 line = self._label(event) + plain(event["line"])
                 self.moving = line if event["moving"] else ""

@@ -207,8 +207,8 @@ def _held(gpu: GpuUse) -> list[str]:
         )
         words.append("  ".join(filter(None, parts)))
     computing = tuple(f"run {holder.run} " for holder in gpu.holders if holder.run)
-    words += [f"given to {one_line(who)}" for who in gpu.given if not f"{who} ".startswith(computing)]
-    return words or ["somebody who cannot be seen from here" if gpu.unseen else "free"]
+    words += [f"reserved for {one_line(who)}" for who in gpu.given if not f"{who} ".startswith(computing)]
+    return words or ["somebody who is not visible from here" if gpu.unseen else "free"]
 
 
 def _memory(gpu: GpuUse) -> str:

@@ -46,7 +46,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
     return "".join(_BARS[round((mean - low) / span * (len(_BARS) - 1))] for mean in means)
 
 
-NO_FILES = "it wrote no files into its folder or its home"
+NO_FILES = "the script wrote no files into its folder or its home"
 
 
 def headline(state: State, recipe: str, why: str) -> list[str]:
@@ -60,7 +60,7 @@ def rank_cells(view: RankView, state: State) -> list[str]:
     """A rank's cells in the live view, below HEADS: rank, step, ms per step, data, compute, waiting."""
     cells = [f"{view.rank}"]
     if not view.training:
-        return [*cells, "getting ready" if not view.step else f"coming back (was at step {view.step})"]
+        return [*cells, "getting ready" if not view.step else f"starting again (was at step {view.step})"]
     cells.append(f"{view.step}/{state.ranks.steps}" if state.ranks.steps else f"{view.step}")
     parts = (view.data_ms, view.compute_ms, view.wait_ms)
     if (total := sum(parts)) > 0:
@@ -186,16 +186,16 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid
-        wrote = f"what it wrote: {fetch or f'{folder}/work'}"
+        wrote = f"the files that it wrote: {fetch or f'{folder}/work'}"
         if none:  # a script that found nothing to do also ends as done
-            wrote = NO_FILES if state.step else f"no training step was seen, and {NO_FILES}"
+            wrote = NO_FILES if state.step else f"Muster saw no training step, and {NO_FILES}"
         return f"logs in {folder}/; {wrote}{more}"
     if not fetch:
         files, size = (max(numbers) for numbers in zip(*left.values(), strict=True))
         top = next((event.get("top", "work") for node, event in remains.items() if node in left), "work")
         return f"{several(files, 'file')}, {amount(size)} in {folder}/{top}; logs in {folder}/"
     parts = [f"{several(files, 'file')}, {amount(size)} on {node}" for node, (files, size) in left.items()]
-    parts += [f"more may be on {', '.join(unsaid)}"] if unsaid else []
+    parts += [f"there may be more on {', '.join(unsaid)}"] if unsaid else []
     return f"{'; '.join(parts)}: {fetch}{more}"
 
 
@@ -205,7 +205,7 @@ def _stays(by_node: Mapping[str, tuple[int, str]]) -> str:
         return ""
     only = shlex.quote(glob.escape(next(iter(by_node.values()))[1] or "*"))
     size = amount(sum(size for size, _ in by_node.values()))
-    return f"; {size} of downloads stay on {', '.join(by_node)}: add {FLAG.only} {only}"
+    return f"; {size} of downloads stay on {', '.join(by_node)}: to copy them, add {FLAG.only} {only}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

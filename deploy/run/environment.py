@@ -319,29 +319,31 @@ def asked_least(
     if not text:
         return 0
     if arbiter and nodes % 2:
-        raise UsageError(f"--arbiter: of {nodes} hosts more than half vote without it", "leave it out")
+        raise UsageError(f"--arbiter: with {nodes} hosts, more than half can be left without one", "leave it out")
     if not re.fullmatch(r"[0-9]{1,4}", text) or not 1 <= int(text) <= nodes:
-        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: all nodes are needed then"
+        hint = f"--min-nodes {majority}" if majority < nodes > 2 else "leave out --min-nodes: then all are needed"
         raise UsageError(f"--min-nodes {text}: not a number from 1 to {nodes}, the nodes", hint)
     if nodes < 3 and not arbiter:
         raise UsageError(
-            f"--min-nodes {text}: with {several(nodes, 'node')}, one that is left cannot tell whether the other is "
-            "lost or still training",
-            "leave out --min-nodes: of three nodes one can be lost, of two with an arbiter"
+            f"--min-nodes {text}: with {several(nodes, 'node')}, the one that is left cannot tell whether the "
+            "other is lost or still training",
+            "leave out --min-nodes: one node can be lost out of three, or out of two with an arbiter"
             + "; a spare has no vote" * spares,
         )
     if int(text) == nodes and not spares:
         raise UsageError(
-            f"--min-nodes {text}: none of {nodes} nodes could be lost", "leave out --min-nodes: all are needed then"
+            f"--min-nodes {text}: none of {nodes} nodes could be lost",
+            "leave out --min-nodes: then all nodes are needed",
         )
     if int(text) < majority:
         raise UsageError(
-            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; split in two, both parts would keep training",
+            f"--min-nodes {text}: fewer than a majority of {nodes} nodes; if the network splits in two, both "
+            "parts would keep training",
             f"--min-nodes {majority}",
         )
     if not script and any(word == "--mesh" or word.startswith("--mesh=") for word in arguments):
         raise UsageError(
-            f"--min-nodes {text} with --mesh: a lost node would take its part of the model with it",
+            f"--min-nodes {text} with --mesh: a lost node's part of the model would be lost too",
             "leave out one of the two",
         )
     return int(text)

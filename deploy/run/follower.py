@@ -123,15 +123,15 @@ class Follower:
         place, (folder, _, shown) = self._places[name], name.rpartition("/")
         events, bad, taken, why, new = list[Event](), 0, 0, "", size - place.size
         if new > most:
-            why = f"has {amount(new)}: a line of every {1 + new // (most + 1):,} is shown"
+            why = f"has {amount(new)}: only one line in {1 + new // (most + 1):,} is shown"
         # `ranks/x`, or `hosts/<node>/ranks/x`
         read = _READERS.get(folder.rpartition("/")[2] if name.count("/") % 2 else "", run_events.of_metrics)
         rank = _RANK_IN_NAME.search(name)
         try:
             for line in self._some(name, place, size, most, budget) if why else self._all(name, place, budget):
                 if taken > 2 * most or budget.is_behind:
-                    too_much = "takes too much time" if budget.is_behind else "has very many lines"
-                    why = f"its end is left out: it {too_much}"
+                    too_much = "takes too long" if budget.is_behind else "has very many lines"
+                    why = f"its end is left out, because it {too_much}"
                     break
                 if line and not line.isspace():
                     taken += max(len(line), _LEAST_LINE)

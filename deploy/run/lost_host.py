@@ -86,7 +86,7 @@ def refuse_cut_off(who: str, silent_s: float, patience_s: float, what: str, agai
     """Raise DeployError if nothing has answered for longer than `patience_s`; `what` may continue there."""
     if silent_s > patience_s:
         raise DeployError(
-            f"{who} answered for {in_seconds(silent_s)}; {what} may continue there", f"try again: {again}"
+            f"{who} answered for {in_seconds(silent_s)}; {what} may still be running there", f"try again: {again}"
         )
 
 

@@ -39,7 +39,7 @@ ENDED_AFTER_S = 45.0
 
 CODES = {"done": DONE, "failed": FAILED, "refused": USAGE, "stopped": STOPPED}
 # The message for a run that somebody asked to kill.
-AT_ONCE = "killed at once, as asked"
+AT_ONCE = "killed immediately, as requested"
 # An error outranks the "stopped" and "done" of ranks that only followed it.
 _WEIGHT = {"refused": 0, "failed": 1, "stopped": 2, "done": 3}
 
@@ -145,7 +145,7 @@ def final(state: State) -> Result:
     asked = {verdict.get("node") for verdict in state.verdicts if verdict.get("verdict") == "stopped"}
     by_signal = result.verdict == "stopped" and result.cause == Cause.ENDED
     if by_signal and result.node and state.script and len(asked) == 1 < len(state.names):
-        where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node reports one)"
+        where = f"(by a signal on {state.ranks.node_name(result.node)}; no other node reports a signal)"
         return replace(result, message=f"{result.message} {where}")
     if result.verdict != "done":
         return result
@@ -237,7 +237,7 @@ def killed(state: State, waited_s: float | None = None) -> Result:
     """The end of a run that was killed: immediately, as the user asked, or after it had `waited_s` to stop."""
     if waited_s is None:
         return Result("stopped", f"{AT_ONCE}{_checkpoint_text(state)}", step=state.step)
-    why = f"killed: still running {in_seconds(waited_s)} after the stop"
+    why = f"killed: it was still running {in_seconds(waited_s)} after the request to stop"
     return Result("failed", f"{why}{_checkpoint_text(state)}", step=state.step, cause=Cause.ENDED)
 
 
@@ -245,7 +245,7 @@ def _checkpoint_text(state: State) -> str:
     if state.script:  # only the script itself knows what it saved
         return ""
     saved = state.training.checkpoint.get("step")
-    return f"; the last checkpoint is of step {saved}" if saved is not None else "; there is no checkpoint"
+    return f"; the last checkpoint is from step {saved}" if saved is not None else "; there is no checkpoint"
 
 
 def _folded(message: str, others: list[str]) -> str:
@@ -307,7 +307,7 @@ def _before_any_rank(state: State) -> str:
     """Words for nodes that ended before any rank began. A node that is still running may be the one they waited for."""
     rest = [state.ranks.node_name(name) for name in state.names if name not in state.nodes.exited_at]
     still = f"; {', '.join(rest)} still {'runs' if len(rest) == 1 else 'run'}" if rest else ""
-    return f" before any rank began{still}"
+    return f" before any rank started{still}"
 
 
 def _killed(node: NodeState) -> bool:
@@ -351,7 +351,7 @@ def _no_headway(state: State) -> Result | None:
     if state.ranks.barren_restarts < MOST_BARREN_RESTARTS:
         return None
     blame, last = state.blame(), f"; last: {state.story[-1].text}" if state.story else ""
-    message = f"{state.ranks.barren_restarts} restarts in a row without a step between them{last}"
+    message = f"{state.ranks.barren_restarts} restarts in a row without a training step between them{last}"
     where = "logs/ has what each node and rank said"
     result = Result("failed", message, where, step=state.step, cause=Cause.NOT_KNOWN)
     return replace(result, node=blame.node, rank=blame.rank, cause=blame.cause) if blame else result
@@ -367,7 +367,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
         return _end_by(cut, "repair the link", state)
     finding, living = state.case.finding, state.living
     if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
-        hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
+        hint = f"on {finding.node}: findmnt; the container ends once that disk, or its server, answers"
         return _end_by(finding, hint, state)
     if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
         return None

@@ -105,8 +105,8 @@ def _trouble(story: Sequence[Happening], lasting: bool = False) -> Finding | Non
 
 def _failed(shown: Explanation, run: OwnRun, end: Finding) -> Explanation:
     """The explanation of this end, by its cause, by the words of its exception, or by the log of the same rank."""
-    again = "all ranks started again since, and " * bool(_restarted(run))
-    by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of it is recorded"
+    again = "all ranks have started again since, and " * bool(_restarted(run))
+    by = "the run's own verdict" if run.outcome else f"the run's story; {again}no end of the run is recorded"
     at_end = any(line.node in _logs(end) for line in shown.evidence)
     alone = not _restarted(run) and (at_end or not end.node)
     more = shown.cause or (shown.maybe and end.cause != Cause.EXCEPTION)
@@ -160,5 +160,5 @@ def _contradiction(shown: Explanation, explanation: Explanation, run: OwnRun) ->
     where = f" ({line.node}:{line.number})" if line else ""
     why = "Muster saw how each rank ended"
     if _restarted(run):
-        why = "a log has the end of every start, and Muster started the ranks again"
-    return f"the logs alone say {shown.cause}{where}: {why}"
+        why = "a log shows the end of every start, and Muster started the ranks again"
+    return f"the logs alone suggest {shown.cause}{where}: {why}"

@@ -34,7 +34,7 @@ _BEFORE_LIMIT_S, _AFTER_GRACE_S = 90, 60
 _WAIT_S = 120
 
 # For somebody who reads only the batch script; `muster export` and `muster deploy` print it, too.
-_NO_CPUS = "# No option above asks for CPUs. Many clusters then give all ranks of a node one: add --cpus-per-task=N."
+_NO_CPUS = "# No option above asks for CPUs. Many clusters then give a node's ranks one CPU: add --cpus-per-task=N."
 _CPUS = '${SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}'
 
 # Whether a node of this job has reached its --max-hours (trainer/node/agent/limit.py). A pipe of that name is skipped.

@@ -24,13 +24,16 @@ _OWN = {
     **dict.fromkeys(("--job-name", "-J"), f"{FLAG.run} names the run and its job"),
     **dict.fromkeys(("--nodes", "-N"), f"Muster's own {FLAG.nodes} says how many"),
     **dict.fromkeys(
-        ("--ntasks", "-n", "--ntasks-per-node"), f"one task a node; {FLAG.nproc} says how many ranks it starts"
+        ("--ntasks", "-n", "--ntasks-per-node"),
+        f"Muster runs one task per node; {FLAG.nproc} says how many ranks it starts",
     ),
-    **dict.fromkeys(("--array", "-a"), "a run is one job: start it once for each"),
-    **dict.fromkeys(("--output", "-o", "--open-mode"), "it is slurm-JOB.out of the folder; the file has its line"),
+    **dict.fromkeys(("--array", "-a"), "a run is one job: start one run for each"),
+    **dict.fromkeys(
+        ("--output", "-o", "--open-mode"), "the output is slurm-JOB.out in the folder; the printed file sets it"
+    ),
     **dict.fromkeys(("--wait", "-W", "--parsable", "--wrap", "--test-only"), "leave it out"),
-    "--signal": "the ranks stop in time before the limit: leave it out",
-    "--requeue": "the job has it: leave it out; --no-requeue takes it away",
+    "--signal": "the ranks stop in time before the limit anyway: leave it out",
+    "--requeue": "the job sets it already: leave it out; --no-requeue turns it off",
 }
 
 
@@ -56,7 +59,7 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
     """
     refused = {
         **_OWN,
-        **({"--gpus-per-node": f"{FLAG.gpus} says it: give one of the two"} if gpus else {}),
+        **({"--gpus-per-node": f"{FLAG.gpus} says the same: give only one of the two"} if gpus else {}),
         **(own or {}),
     }
     if ":" in words:
@@ -67,9 +70,11 @@ def refuse(option: str, words: Sequence[str], gpus: int, own: Mapping[str, str] 
         if name not in refused and name.startswith("--") and name != "--gpus":
             name = next((own for own in refused if own.startswith(name)), name)
         if name in refused:
-            raise UsageError(f"{option} {name}: not in a run of Muster", refused[name])
+            raise UsageError(f"{option} {name}: a Muster run does not allow this", refused[name])
         if not first.startswith("-"):
-            raise UsageError(f"{option} {first}: it belongs to no option of sbatch", f'{option}="--partition=a100"')
+            raise UsageError(
+                f"{option} {first}: this word belongs to no option of sbatch", f'{option}="--partition=a100"'
+            )
 
 
 def refuse_short(words: Sequence[str], before_s: int) -> None:
@@ -77,9 +82,10 @@ def refuse_short(words: Sequence[str], before_s: int) -> None:
     text = (_TIME.findall("\0".join(words)) or [""])[-1]
     if 0 < _seconds(text) <= before_s:
         what = (
-            f"--time={text}: a job is asked to stop {before_s} s before its limit, and this one would be at its start"
+            f"--time={text}: Muster asks a job to stop {before_s} s before its limit, which would be at the "
+            "start of this one"
         )
-        raise UsageError(what, "give it some minutes more")
+        raise UsageError(what, "give the job some more minutes")
 
 
 def _seconds(limit: str) -> int:
@@ -108,7 +114,7 @@ def note_of_cpus(option: str, words: Sequence[str]) -> str:
     if asks_for_cpus(words):
         return ""
     few = "no option asks for CPUs: many clusters then give all ranks of a node, and their loaders, one CPU"
-    return f"{few}; add --cpus-per-task=N to {option}, the CPUs of a node"
+    return f"{few}; add --cpus-per-task=N to {option}, with the number of CPUs of a node"
 
 
 def _waits_for_value(directive: Sequence[str]) -> bool:

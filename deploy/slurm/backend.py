@@ -84,7 +84,7 @@ class SlurmBackend(Backend):
 
         `made`: how far this start had got: it had made its `folder`, or submitted its `job`.
         """
-        comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends it"
+        comes_back = f"muster attach --run {self.run} finds out, and muster stop --run {self.run} ends the job"
         try:
             if not self.login.session.is_open:
                 self.login.connect()

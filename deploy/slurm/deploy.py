@@ -51,7 +51,7 @@ class _OnSlurm(Start[SlurmBackend]):
         self.dry_run, self.detach, self.resumed = options.dry_run, options.detach, continues is not None
         hosts = hosts_of_flag(options.slurm)
         if len(hosts) != 1:
-            raise UsageError(f"--slurm {options.slurm}: one login node", "--slurm user@login.cluster:port")
+            raise UsageError(f"--slurm {options.slurm}: give only one login node", "--slurm user@login.cluster:port")
         (self._host,) = hosts
 
     @contextmanager
@@ -63,7 +63,7 @@ class _OnSlurm(Start[SlurmBackend]):
             seen = login.look(options.shared, "" if continues else self._name)
             if seen.lacks:
                 lacks = ", ".join(seen.lacks)
-                raise DeployError(f"{options.slurm}: it has no {lacks}", "--slurm names a login node of Slurm")
+                raise DeployError(f"{options.slurm}: it has no {lacks}", "--slurm takes a login node of Slurm")
             if seen.wrong:
                 hint = f"a folder that exists on {options.slurm}"
                 raise UsageError(f"--shared {options.shared}: {seen.wrong}", hint)
@@ -132,7 +132,8 @@ def _ended(resumed: Known, login: Login, console: Console) -> str:
         job = login.job(resumed.run, number)
         if job.state == jobs.NO_FOLDER:
             raise DeployError(
-                f"--resume {resumed.run}: its folder is gone from {login.host.name}", "muster deploy starts a new run"
+                f"--resume {resumed.run}: its folder no longer exists on {login.host.name}",
+                "muster deploy starts a new run",
             )
         if job.state == jobs.AWAY:
             raise DeployError(

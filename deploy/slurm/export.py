@@ -152,4 +152,4 @@ def _refuse_absent(words: Sequence[str]) -> None:
     """Raise UsageError if the script is not in the current folder, in which the job will run too."""
     path = file_of(words[1:]) if words[:1] == (environment.SCRIPT,) else ""
     if path and not Path(path).is_file():
-        refuse_missing(path, Path(), "type the command in the job's folder, where the script is")
+        refuse_missing(path, Path(), "run this command in the job's folder, where the script is")

@@ -72,7 +72,7 @@ class Following:
             backend.close()
         if result.verdict == "stopped" or (result.verdict == "failed" and not result.hint):
             again = plan.resume_command(backend.login.host.destination, run)
-            result = replace(result, hint=f"continue with what it wrote: {again}")
+            result = replace(result, hint=f"continue with the files that it wrote: {again}")
         seconds = max(time.monotonic() - began, state.ranks.span.seconds)
         return ending.end(backend.run_dir, result, state, seconds, self._console, command_of("fetch", run=run))
 

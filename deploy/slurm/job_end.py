@@ -22,9 +22,10 @@ from . import words
 _SETTLES_S = {"PREEMPTED": 10.0, "NODE_FAIL": 10.0, "BOOT_FAIL": 10.0, GONE: 0.0, NO_FOLDER: 0.0}
 _MOST_LINES = 12
 _WITHOUT_MUSTER = re.compile(r"execve\(\): muster: No such file|muster: (?:command )?not found")
-_NO_MUSTER = f'install Muster there, beside torch; what makes it a command: {FLAG.setup} "source venv/bin/activate"'
+_NO_MUSTER = f'install Muster there, next to torch; to put it into the PATH: {FLAG.setup} "source venv/bin/activate"'
 _NO_OUTPUT = (
-    f"it printed nothing: do its nodes see that folder? {FLAG.shared} names one that they share with the login node"
+    f"it printed nothing: can its nodes see that folder? with {FLAG.shared}, give one that they share with the "
+    "login node"
 )
 
 
@@ -42,7 +43,7 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
     """Return how a run ended whose job is over. `state`: with its last start's verdicts; `output`: its last lines."""
     result = final(state) if state.verdicts else None
     if job.state == NO_FOLDER:
-        return Result("failed", f"job {number}: the run's folder is gone from the cluster")
+        return Result("failed", f"job {number}: the run's folder no longer exists on the cluster")
     # A stop's signal also ends a job whose program does not handle signals yet: that counts as stopped.
     if job.state == "CANCELLED" or (stop_asked and not result and {job.signal, job.code} & {15, 143}):
         if result and result.verdict in ("failed", "done", "refused"):
@@ -50,22 +51,22 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
         who = "" if stop_asked else f"; job {number} was cancelled, but not by this command"
         ended = result or stopped(state)
         # A job that has no hosts, as in Slurm's accounting, and no events never began.
-        how = ended.message if job.hosts or result or state.ranks.began else "stopped before it began"
+        how = ended.message if job.hosts or result or state.ranks.began else "stopped before it started"
         return replace(ended, message=how + who)
     if job.state == "COMPLETED":
-        return result or Result("done", "Slurm says that the job completed; its ranks left no verdict")
+        return result or Result("done", "Slurm says that the job completed, but its ranks left no verdict")
     if job.state == GONE:
         return result or Result(
             "failed",
             f"could not tell how job {number} ended: Slurm has forgotten it, and its ranks left no verdict",
-            "job.out of the run's folder has what it printed",
+            "job.out in the run's folder has what it printed",
         )
     message, hint = words.ended(number, job)
     # Slurm or another user ended the run. (A run that reached its own --max-hours has another cause.)
     by_others = not stop_asked and result and result.cause == Cause.ENDED
     if result and result.verdict == "stopped" and job.state == "FAILED" and by_others:
         limit = f" ({job.limit})" if job.limit else ""
-        who = f"its time limit{limit}, a preemption, or a stop from elsewhere"
+        who = f"it reached its time limit{limit}, was preempted, or somebody else stopped it"
         return replace(result, message=f"{result.message}, but not by this command: {who}")
     if result and result.verdict in ("failed", "refused", "stopped") and job.state == "FAILED":
         return result
@@ -73,7 +74,9 @@ def end_of(number: str, job: Job, state: State, output: str, stop_asked: bool = 
         message = f"{message}; before that: {result.message}"
     if job.state == "FAILED" and not state.nodes.up:
         hint = _NO_MUSTER if _WITHOUT_MUSTER.search(output) else hint if output else _NO_OUTPUT
-    return Result("failed", message + _last(output), hint or "job.out of the run's folder has all that it printed")
+    return Result(
+        "failed", message + _last(output), hint or "job.out in the run's folder has everything that it printed"
+    )
 
 
 def _last(output: str) -> str:

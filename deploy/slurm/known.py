@@ -116,7 +116,7 @@ def number_of(known: Known, login: Login, console: Console) -> str:
         raise Unknown(login.host.name, "Slurm does not answer")
     if not number or job is None:
         if words == "submitting":
-            raise DeployError(f"{known.run}: another command submits its job at this moment", "try again in a minute")
+            raise DeployError(f"{known.run}: another command is submitting its job now", "try again in a minute")
         raise DeployError(
             f"{known.run}: its job was never submitted", command_of("deploy", slurm=known.login.destination)
         )

@@ -76,8 +76,10 @@ class Login:
             return number
         words = done.err.strip()[-2000:]
         if word == "refused":
-            raise DeployError(f"{self.host.name}: sbatch refused the job: {words}", "--sbatch='...' gives it options")
-        raise Unknown(self.host.name, words or "another attempt to submit it still works")
+            raise DeployError(
+                f"{self.host.name}: sbatch refused the job: {words}", "--sbatch='...' gives sbatch options"
+            )
+        raise Unknown(self.host.name, words or "another attempt to submit it is still in progress")
 
     def reconnect(self, until: float, fault: DeployError) -> None:
         """Try to connect again until the time `until` (monotonic clock). Raises Unknown."""

@@ -22,12 +22,12 @@ from .planned import mounts_of
 # Options of sbatch that users cannot set here -> what to do instead. They extend those that any batch script
 # refuses, or give another remedy.
 _REFUSED_OPTIONS = {
-    **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder lies"),
-    **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out of its folder"),
+    **dict.fromkeys(("--chdir", "-D"), f"{FLAG.shared} says where the run's folder goes"),
+    **dict.fromkeys(("--output", "-o", "--error", "-e", "--open-mode"), "the job's output is job.out in its folder"),
     **dict.fromkeys(
         ("--wait", "-W", "--parsable", "--wrap", "--test-only"), f"leave it out; {FLAG.dry_run} shows the plan"
     ),
-    **dict.fromkeys(("--clusters", "-M"), f"name a login node of that cluster: {FLAG.slurm}"),
+    **dict.fromkeys(("--clusters", "-M"), f"give a login node of that cluster: {FLAG.slurm}"),
 }
 _SHARED = re.compile(r"[^\x00-\x1f\x7f%\\]{0,4000}")
 
@@ -62,7 +62,7 @@ def check(asked: JobRequest) -> None:
     value_of(options, "container")
     mounts_of(options)
     if not _SHARED.fullmatch(options.shared):
-        raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "name another folder")
+        raise UsageError(f"{FLAG.shared} {options.shared}: Slurm would read % and \\ in it", "choose another folder")
     sbatch_options.refuse(FLAG.sbatch, asked.sbatch, asked.gpus, _REFUSED_OPTIONS)
 
 

@@ -40,7 +40,7 @@ def mounts_of(options: Options) -> tuple[str, ...]:
     mounts = no_twins(value_of(options, "mount"))
     if lacking := next((mount.source for mount in mounts if mount.create), ""):
         made = f"{FLAG.setup} {shlex.quote(f'mkdir -p {shlex.quote(lacking)}')}"
-        raise UsageError(f"{FLAG.mount} {lacking}: Slurm's containers make no folder", made)
+        raise UsageError(f"{FLAG.mount} {lacking}: containers under Slurm cannot create the folder", made)
     return tuple(f"{mount.source}:{mount.target}" + ":ro" * mount.read_only for mount in mounts)
 
 

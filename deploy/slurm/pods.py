@@ -89,14 +89,14 @@ _HEAD = Template("""\
 # Made by: $made_by
 $folder
 # Stop it with: kubectl delete $kind $name
-# Namespace, queue, CPUs, memory and RDMA devices are your cluster's to name.
+# Add the namespace, queue, CPUs, memory and RDMA devices as your cluster needs them.
 """)
 _KEY = f"""\
-# First, the key by which the roles of this run know each other:
+# First create the key by which the roles of this run recognize each other:
 #   kubectl create secret generic $secret --from-literal={POD_KEY}="$$(openssl rand -hex 16)"
 """
 _FOLDER = f"""\
-# The image has the folder and, if it has a requirements.txt, its packages:
+# Build the image with the folder and, if there is a requirements.txt, its packages:
 #   FROM muster-trainer:gpu
 #   COPY --chown={IMAGE_USER} . {WORKSPACE}
 #   USER root
@@ -110,11 +110,11 @@ metadata:
   name: "$name"
 spec:
   network:
-    # The nodes meet at the first pod's name, which has to be known before any of them is ready.
+    # The nodes meet at the first pod's name, which must resolve before any pod is ready.
     enableDNSHostnames: true
     publishNotReadyAddresses: true
   failurePolicy:
-    # Its Job replaces pods; a run that has failed for good would only fail again.
+    # The Job replaces pods; starting the whole set again would only repeat the failure.
     maxRestarts: 0
   replicatedJobs:
 $jobs
@@ -127,7 +127,7 @@ metadata:
 spec:
   mlPolicy:
     numNodes: $nodes
-    # It gives each pod PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and their like.
+    # This sets PET_NNODES, PET_NODE_RANK, PET_MASTER_ADDR and the like in each pod.
     torch: {}
   template:
     spec:
@@ -160,33 +160,33 @@ $job""")
 _TRAINER_LABEL = """\
     metadata:
       labels:
-        # What numNodes and the trainer's image and command are for.
+        # The step to which numNodes and the trainer's image and command apply.
         trainer.kubeflow.org/trainjob-ancestor-step: trainer
 """
 _JOB = Template("""\
 spec:
-  # One pod a node, each with its number.
+  # One pod per node, each with its number.
   completionMode: Indexed
   completions: $nodes
   parallelism: $nodes
   backoffLimit: $restarts
   podFailurePolicy:
     rules:
-    # Stopped with a checkpoint, or moved by the cluster: no failure. Another pod continues.
+    # Stopped with a checkpoint, or moved by the cluster: this is no failure, and another pod continues.
     - action: Ignore
       onExitCodes: {containerName: node, operator: In, values: [75]}
     - action: Ignore
       onPodConditions: [{type: DisruptionTarget, status: "True"}]
-    # Failed after its own restarts, or refused: the same would happen again.
+    # Failed after its own restarts, or refused: another pod would end in the same way.
     - action: FailJob
       onExitCodes: {containerName: node, operator: In, values: [1, 2]}
   template:
     spec:
-      # The rules above need it: the Job makes a new pod.
+      # The rules above need this: the Job creates a new pod.
       restartPolicy: Never
-      # The ranks save first.
+      # Time for the ranks to save.
       terminationGracePeriodSeconds: $patience
-      # The image's own user; the volume is its group's.
+      # The image's own user; the volume belongs to its group.
       securityContext: {runAsNonRoot: true, runAsUser: $user, runAsGroup: $user, fsGroup: $user}
       containers:
       - name: node
@@ -214,7 +214,7 @@ def manifest(kind: str, pods: PodSet) -> str:
     """Return the text of a JobSet, or of a TrainJob with its runtime. Raises UsageError if a TrainJob cannot do it."""
     main = next(group for group in pods.groups if group.name == pods.main)
     if kind == "trainjob" and main.separate and main.nodes > 1:
-        what = f"role {main.name}: a TrainJob's {main.nodes} nodes train together, and these are separate"
+        what = f"role {main.name}: the {main.nodes} nodes of a TrainJob train together, but these are separate"
         raise UsageError(what, f"{FLAG.to} jobset")
     body, deep, trainer = (_JOBSET, 2, None) if kind == "jobset" else (_TRAINJOB, 6, main)
     jobs = "".join(_replicated(pods, group, group is trainer) for group in pods.groups)
@@ -248,14 +248,16 @@ def name_of(text: str, roles: Sequence[str] = ()) -> str:
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).lstrip("-0123456789")[:most].strip("-")
     if not name:
         hint = f"lowercase letters, digits and -: {FLAG.run} train"
-        raise UsageError(f"{FLAG.run} {text}: no name of a JobSet", hint)
+        raise UsageError(f"{FLAG.run} {text}: not a valid name for a JobSet", hint)
     return name
 
 
 def object_of(flag: str, text: str) -> str:
     """Return `text` if it is a valid name of an object in a cluster. Raises UsageError."""
     if not _OBJECT.fullmatch(text):
-        raise UsageError(f"{flag} {text}: not the name of an object of a cluster", "lowercase letters, digits, - and .")
+        raise UsageError(
+            f"{flag} {text}: not a valid name for an object of a cluster", "lowercase letters, digits, - and ."
+        )
     return text
 
 
@@ -335,7 +337,10 @@ def secrets_of(texts: Sequence[str]) -> dict[str, str]:
             hint = (
                 f"{FLAG.secret} HF_TOKEN=my-secret: kubectl create secret generic my-secret --from-literal=HF_TOKEN=..."
             )
-            raise UsageError(f"{FLAG.secret} {text}: not NAME=SECRET, a Secret of the cluster with the key NAME", hint)
+            raise UsageError(
+                f"{FLAG.secret} {text}: not NAME=SECRET, where SECRET is a Secret of the cluster with the key NAME",
+                hint,
+            )
         refuse_ours(name, FLAG.secret)
         made[name] = object_of(FLAG.secret, secret)
     return made

@@ -30,9 +30,9 @@ from .login import Login
 _LOOK_S = 1.0
 # Job states that Muster adds to Slurm's own.
 _OWN_STATES = {
-    jobs.AWAY: "may go on: Slurm's controller does not answer",
-    jobs.GONE: "is over, and Slurm has forgotten it",
-    jobs.NO_FOLDER: "has no folder any more",
+    jobs.AWAY: "may still be running: Slurm's controller does not answer",
+    jobs.GONE: "has ended, and Slurm has forgotten it",
+    jobs.NO_FOLDER: "no longer has a folder",
 }
 
 
@@ -60,7 +60,7 @@ def stop(known: Known, now: bool, console: Console) -> int:
             while not job_end.is_over(job, time.monotonic() - since):
                 if time.monotonic() > began + patience_s:
                     raise DeployError(
-                        f"job {number} is still {job.state} {in_seconds(patience_s)} after the stop",
+                        f"job {number} is still {job.state} {in_seconds(patience_s)} after the request to stop",
                         f"kill it: {command_of('stop', run=known.run, now=True)}",
                     )
                 time.sleep(_LOOK_S)
@@ -107,7 +107,7 @@ def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
         faults = gather.gather([login.reading], known.run, only, known.run_dir, console)
         page.write(known.run_dir)
         if (work := known.run_dir / "work").is_dir():
-            console.note(f"what its script wrote is in {folders.display_path(work)}")
+            console.note(f"the script's files are in {folders.display_path(work)}")
         all_faults(*faults)
     return known.run_dir
 

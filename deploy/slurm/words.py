@@ -13,7 +13,7 @@ _MOST_HOSTS = 8
 # Why a job waits: the most frequent reasons of `squeue`, in words.
 _REASONS = {
     "Priority": "jobs with a higher priority come first",
-    "Resources": "no nodes are free that fit it",
+    "Resources": "no suitable nodes are free",
     "Dependency": "it waits for another job (--dependency)",
     "DependencyNeverSatisfied": "the job that it waits for failed, so it will never start",
     "BeginTime": "its start time has not come yet",
@@ -21,13 +21,13 @@ _REASONS = {
     "JobHeldAdmin": "an administrator holds it",
     "PartitionDown": "its partition is down",
     "PartitionInactive": "its partition is inactive",
-    "PartitionNodeLimit": "it asks for more nodes than its partition gives",
-    "PartitionTimeLimit": f"it asks for more time than its partition gives: {FLAG.sbatch}=--time=...",
+    "PartitionNodeLimit": "it asks for more nodes than its partition allows",
+    "PartitionTimeLimit": f"it asks for more time than its partition allows: {FLAG.sbatch}=--time=...",
     "ReqNodeNotAvail": "nodes that it asks for are down, drained or reserved",
     "Reservation": "it waits for its reservation",
     "Licenses": "no licenses are free",
     "NodeDown": "a node that it asks for is down",
-    "BadConstraints": "no node has what its --constraint asks for",
+    "BadConstraints": "no node satisfies its --constraint",
     "InvalidAccount": f"its account is not valid: {FLAG.sbatch}=--account=...",
     "InvalidQOS": f"its QOS is not valid: {FLAG.sbatch}=--qos=...",
     "AccountNotAllowed": "its account may not use that partition",
@@ -38,11 +38,11 @@ _LIMITS = re.compile(r"(Assoc|QOS|Max|Grp)\w*(Limit|PerUser|PerAccount|PerJob|PU
 _ENDS = {
     "TIMEOUT": "reached its time limit",
     "NODE_FAIL": "lost a node",
-    "BOOT_FAIL": "did not start: a node did not boot",
+    "BOOT_FAIL": "did not start, because a node did not boot",
     "PREEMPTED": "was preempted, and Slurm did not requeue it",
     "DEADLINE": "reached its deadline",
     "OUT_OF_MEMORY": "used more memory than it asked for",
-    "REVOKED": "was taken to another cluster",
+    "REVOKED": "was moved to another cluster",
 }
 _HINTS = {
     "TIMEOUT": f"ask for more: {FLAG.sbatch}=--time=8:00:00; "

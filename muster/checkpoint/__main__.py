@@ -29,7 +29,7 @@ def main() -> int:
         type=Path,
         nargs="?",
         default=Path("state.pt"),
-        help="where to (default state.pt); NAME.safetensors gets the weights of the model alone",
+        help="the file to write (default state.pt); NAME.safetensors gets only the weights of the model",
     )
     options = command.parse_args()
     try:
@@ -50,12 +50,12 @@ def _write(folder: Path, file: Path) -> None:
     save = _safetensors() if alone else store.HashingFile().save
     path, damaged = store.locate(_checkpoints(folder))
     for checkpoint in damaged:
-        print(f"passed over: {checkpoint.reason}", file=sys.stderr)
+        print(f"skipped: {checkpoint.reason}", file=sys.stderr)
     print(f"reads {path}", file=sys.stderr, flush=True)
     try:
         state, manifest = store.load(path)
     except (RuntimeError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{path}: cannot be put together: {error}", "give the step before it") from error
+        raise CheckpointError(f"{path}: cannot be joined: {error}", "give the previous step") from error
     what = _weights(path, state) if alone else state
     beside = file.with_name(f".{file.name}.new")
     try:
@@ -76,7 +76,7 @@ def _checkpoints(folder: Path) -> Path:
         return folder
     folders = sorted({path.parents[1] for path in (folder / "work").glob("**/checkpoints/step-*/manifest.json")})
     if len(folders) > 1:
-        raise Refused(f"{folder}: has several folders of checkpoints", f"give one of {', '.join(map(str, folders))}")
+        raise Refused(f"{folder}: it has several folders of checkpoints", f"give one of {', '.join(map(str, folders))}")
     return folders[0] if folders else folder
 
 
@@ -84,7 +84,7 @@ def _safetensors() -> Any:
     try:
         save_file = importlib.import_module("safetensors.torch").save_file
     except ImportError:
-        raise Refused("safetensors is not installed here", "pip install safetensors; or name a file .pt") from None
+        raise Refused("safetensors is not installed here", "pip install safetensors; or write to a .pt file") from None
     return save_file
 
 
@@ -97,7 +97,7 @@ def _weights(path: Path, state: dict[str, Any]) -> dict[str, torch.Tensor]:
     if not isinstance(model, dict):
         raise Refused(f"{path}: has no part called model, but {', '.join(map(str, state))}", "name a file .pt")
     if other := [name for name, value in model.items() if not isinstance(value, torch.Tensor)]:
-        print(f"left out, no tensors: {', '.join(map(str, other))}", file=sys.stderr)
+        print(f"left out, because they are not tensors: {', '.join(map(str, other))}", file=sys.stderr)
     return {name: value.contiguous().clone() for name, value in model.items() if isinstance(value, torch.Tensor)}
 
 

@@ -79,14 +79,14 @@ def parse_manifest(text: str) -> Manifest:
 def _manifest_of(facts: Any) -> Manifest:
     files = {str(name): File(**file) for name, file in facts["files"].items()}
     if not files or any(Path(name).name != name or name in ("", ".", "..") for name in files):
-        raise ValueError("a file of a checkpoint lies beside its manifest")
+        raise ValueError("a file of a checkpoint must be next to its manifest")
     for file in files.values():
         if not (isinstance(file.sha256, str) and isinstance(file.host, str) and _is_whole(file.bytes)):
-            raise ValueError("a file of a checkpoint has a hash, a size and a host")
+            raise ValueError("a file of a checkpoint needs a hash, a size and a host")
     manifest = Manifest(facts["step"], facts["created"], facts["metric"], files, facts["summary"])
     known = _is_whole(manifest.step) and is_number(manifest.created) and isinstance(manifest.summary, dict)
     if not known or not (manifest.metric is None or type(manifest.metric) in (int, float)):
-        raise ValueError("a checkpoint has a step, a time, perhaps a metric, and a summary")
+        raise ValueError("a checkpoint needs a step, a time, a summary and perhaps a metric")
     return manifest
 
 
@@ -97,17 +97,17 @@ def _is_whole(value: object) -> bool:
 def read_manifest(path: Path) -> Manifest:
     """The manifest of the checkpoint folder `path`. Raises CheckpointError if it is absent, altered, or too new."""
     if not path.is_dir():
-        reason = "a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
+        reason = "this is a plain file, not a checkpoint of this trainer" if path.exists() else "no such file or folder"
         raise CheckpointError(f"{path}: {reason}", ACCEPTED)
     try:
         text = read(path / MANIFEST)
         facts = parse(text)
         number = facts["format"]
         if not _is_whole(number):
-            raise ValueError("a format is a number")
+            raise ValueError("a format must be a number")
         if number > FORMAT:
             raise NewerFormat(
-                f"{path}: format {number}: a newer Muster wrote it, and this one reads up to format {FORMAT}",
+                f"{path}: format {number}: a newer Muster wrote it, and this one only reads formats up to {FORMAT}",
                 "continue with the Muster that wrote it, or update this one (with `make image` if it is in an image)",
             )
         manifest = _manifest_of(facts)
@@ -116,7 +116,7 @@ def read_manifest(path: Path) -> Manifest:
     except OSError as error:
         raise CheckpointError(f"{path}: {MANIFEST} cannot be read: {error.strerror}", ACCEPTED) from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{path}: {MANIFEST} is damaged or not of this trainer", ACCEPTED) from error
+        raise CheckpointError(f"{path}: {MANIFEST} is damaged, or another trainer wrote it", ACCEPTED) from error
     if manifest.render() != text:
         raise CheckpointError(f"{path}: {MANIFEST} was altered: its checksum does not match", ACCEPTED)
     return manifest

@@ -81,8 +81,8 @@ def newest_of_all_ranks(folder: Path, *, looks: bool, group: dist.ProcessGroup |
     if damaged:  # not step 0: its new checkpoints would replace damaged ones that can perhaps be repaired
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
         text = "no checkpoint is complete on these hosts" if incomplete else "each checkpoint there is damaged"
-        first = "start it on the hosts that wrote it" if incomplete else "put a good copy there"
-        raise CheckpointError(f"{folder}: {text}:{reasons}", f"{first}; or remove the folder, to begin at step 0")
+        first = "start the run on the hosts that wrote the checkpoint" if incomplete else "put a good copy there"
+        raise CheckpointError(f"{folder}: {text}:{reasons}", f"{first}; or remove the folder to begin at step 0")
     return Search(None, None, [])
 
 
@@ -170,5 +170,5 @@ def _fault(candidate: _Candidate, manifest: Manifest, answers: list[dict[str, st
             continue
         # the folder has the same path on all hosts
         words = texts[0].removeprefix(f"{candidate.path}: ") if texts else ""
-        faults.append(f"{words} (on {file.host})" if texts else f"{name} of {file.host} is on none of these hosts")
+        faults.append(f"{words} (on {file.host})" if texts else f"{name} from {file.host} is on none of these hosts")
     return f"{candidate.path}: {'; '.join(faults)}" if faults else ""

@@ -127,7 +127,9 @@ class Shards:
         for key, box in wants.items():
             size = math.prod(high - low for low, high in box)
             if sum(filled[key].values()) != size or not _apart(filled[key]):
-                raise CheckpointError(f"{self._path}: no file has all of {key}, or two have the same of it", ACCEPTED)
+                raise CheckpointError(
+                    f"{self._path}: {key} is incomplete in the files, or two files have the same part of it", ACCEPTED
+                )
             if not size:
                 got[key] = self._nothing(key, box)
         return got

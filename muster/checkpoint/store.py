@@ -127,7 +127,7 @@ def locate(path: Path) -> tuple[Path, list[Damaged]]:
     newest, damaged = _first_usable([each for _, each in listed(path)])
     if newest is None:
         reasons = "".join(f"\n  {checkpoint.reason}" for checkpoint in damaged)
-        raise CheckpointError(f"{path}: no usable checkpoint in it{':' if reasons else ''}{reasons}", ACCEPTED)
+        raise CheckpointError(f"{path}: it has no usable checkpoint{':' if reasons else ''}{reasons}", ACCEPTED)
     return newest.path, damaged
 
 
@@ -244,7 +244,9 @@ def verified(path: Path, name: str, facts: File) -> Iterator[BinaryIO]:
             if size != facts.bytes:
                 raise CheckpointError(f"{path}: {name} is truncated: {size} bytes, not {facts.bytes}", ACCEPTED)
             if hashlib.file_digest(file, "sha256").hexdigest() != facts.sha256:
-                raise CheckpointError(f"{path}: {name} was altered: its SHA-256 is not the manifest's", ACCEPTED)
+                raise CheckpointError(
+                    f"{path}: {name} was altered: its SHA-256 is not the one in the manifest", ACCEPTED
+                )
             yield file
     except OSError as error:
         raise CheckpointError(f"{path}: {name} cannot be read: {error.strerror}", ACCEPTED) from error

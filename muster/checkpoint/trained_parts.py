@@ -36,14 +36,14 @@ def apply(path: str, state: Mapping[str, Any], parts: Mapping[str, Part], shards
     fitting = fit({name: state[name] for name in parts if name in state}, parts, shards)
     for name, part in parts.items():
         if name not in state:
-            raise CheckpointError(f"{path}: has no {name}", "was this part added since? then begin with a new folder")
+            raise CheckpointError(f"{path}: has no {name}", "was this part added since? then start with a new folder")
         own = _implementation(part)
         try:
             _inside(part).load_state_dict(fitting[name])
         except (RuntimeError, ValueError, KeyError, AttributeError, TypeError) as fault:
             text = " ".join(str(fault).strip().splitlines()[:2])
             raise CheckpointError(
-                f"{path}: does not fit this {name}: {text}", "did the code change since? then begin with a new folder"
+                f"{path}: does not fit this {name}: {text}", "did the code change since? then start with a new folder"
             ) from fault
         if isinstance(part, torch.optim.Optimizer):
             for group, choice in zip(part.param_groups, own, strict=True):

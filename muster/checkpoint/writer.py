@@ -143,7 +143,9 @@ class BackgroundWriter:
         time, but not the one with the most steps.
         """
         if store.newest_time(self._folder) > self._newest:
-            raise TrainError(f"{self._folder}: others continue, so the checkpoint of step {step} is not written here")
+            raise TrainError(
+                f"{self._folder}: other nodes continue the run, so the checkpoint of step {step} is not written here"
+            )
 
     def _write(
         self,

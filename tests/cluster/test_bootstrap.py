@@ -118,4 +118,4 @@ def test_bootstrap_lets_a_plain_debian_host_run_containers_and_logs_each_command
 
     again = fab(environment, "--yes")
     assert again.returncode == 0, again.stderr
-    assert again.stdout == "bare: has all it needs\n"
+    assert again.stdout == "bare: has everything it needs\n"

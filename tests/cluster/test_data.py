@@ -98,7 +98,7 @@ def test_data_of_a_run_stays_and_clean_removes_unused_data(control, project, cor
     digest = json.loads((control.dir / "record.json").read_text())["data"]["/corpus"]
     assert all(kept(control)[host, digest]["used"] for host in control.hosts)
     refused = control.fab("clean", "--data", digest, "--yes")
-    assert refused.stderr.count(f"data {digest} stays: a container has it") == 2
+    assert refused.stderr.count(f"data {digest} stays: a container uses it") == 2
     (corpus / "shard.bin").write_bytes(random.randbytes(3 * MB))
     assert control.fab("push", *words).returncode == 0
     assert {(host, digest) for host in control.hosts} <= kept(control).keys(), "the run's own content stays beside it"
@@ -108,7 +108,7 @@ def test_data_of_a_run_stays_and_clean_removes_unused_data(control, project, cor
     assert control.fab("clean", "--data", digest, "--yes").returncode == 0
     unknown = control.fab("clean", "--data", digest, "--yes")
     assert unknown.returncode == 2
-    assert f"--data {digest}: no host has that" in unknown.stderr
+    assert f"--data {digest}: no host has it" in unknown.stderr
 
 
 def test_cluster_toml_can_list_data_with_its_digest(control, project, corpus):

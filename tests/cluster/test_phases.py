@@ -41,5 +41,5 @@ def test_an_ended_deploy_leaves_nothing_on_the_hosts(hosts, phase, number, tmp_p
     if not phase.asked:
         assert trial.code == (DETACHED if phase.runs else 75), trial.output
     if number != signal.SIGHUP and not phase.runs:
-        pushing = "nothing was started" if phase.name in PUSHING else "the started nodes were removed"
+        pushing = "nothing was started" if phase.name in PUSHING else "the nodes that had started were removed"
         assert MESSAGES.get(phase.name, pushing) in trial.output

@@ -133,7 +133,7 @@ def test_a_private_image_is_pulled_with_a_token_and_no_host_gets_the_login(pulle
     done = puller.push()
     rows(done)
     assert all(map(puller.has_image, puller.hosts))
-    assert "to pull this image alone" in done.stderr
+    assert "which can only pull this image" in done.stderr
     of_hosts = [
         words
         for host in puller.hosts

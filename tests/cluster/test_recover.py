@@ -178,7 +178,7 @@ def test_a_manually_killed_node_stays_away_and_stop_says_how_far_the_run_came(ru
     assert (rows[run.hosts[1]]["word"], rows[run.hosts[0]]["word"]) == ("failed", "running")
     stopped = run.fab("stop", "--run", run.run)
     assert stopped.returncode == 0, stopped.stderr
-    sentence = rf"{run.run}: stopped at step \d+; the last checkpoint is of step \d+; "
+    sentence = rf"{run.run}: stopped at step \d+; the last checkpoint is from step \d+; "
     assert re.search(f"{sentence}{run.hosts[1]} was killed by SIGKILL before that", stopped.stderr), stopped.stderr
     assert f"muster deploy --hosts {','.join(run.hosts)} --resume {run.run}" in stopped.stderr
     assert run.outcome()["step"] > 10

@@ -113,7 +113,7 @@ def test_one_machine_under_two_names_is_refused(user):
     first = user.hosts[0]
     done = user.deploy(hosts=[first, f"muster@{user.rack.address(first)}"])
     assert done.returncode == 2
-    assert "are one host" in done.stderr
+    assert "are the same host" in done.stderr
     assert user.is_clean()
 
 

@@ -111,7 +111,7 @@ def test_a_start_that_lost_the_race_for_an_id_removes_only_its_own_things(users,
     alice, bob = users
     done = bob.deploy(alice.run, program=RACE)
     assert "was not started" in done.stderr, done.stderr
-    assert "removing what this start made" in done.stderr
+    assert "removing what this start created" in done.stderr
     assert bob.rack.root(bob.host, "sh", "-c", f"ls -d /home/bob/.muster/runs/{alice.run} || echo none") == "none"
 
 

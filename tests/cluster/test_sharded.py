@@ -46,5 +46,8 @@ def test_a_damaged_part_is_named_with_its_host_and_the_step_before_is_used(run):
     run.rack.root(second, "sh", "-c", f"printf x | dd of=/home/muster/{newest[2:]} bs=1 seek=4000 conv=notrunc")
     again = run.fab("deploy", "--resume", run.run, "--image", BASE, "--args", f"{TRAIN} 30")
     assert again.returncode == 0, again.stderr
-    assert f"shard-1.pt was altered: its SHA-256 is not the manifest's (on {second})" in again.stderr + again.stdout
+    assert (
+        f"shard-1.pt was altered: its SHA-256 is not the one in the manifest (on {second})"
+        in again.stderr + again.stdout
+    )
     assert [event["step"] for event in waiting.events(run.dir, 0, "resumed")] == [10]

@@ -137,7 +137,7 @@ def test_a_run_that_waits_can_be_stopped_and_leaves_nothing(rack, alice, blocker
     alice.wait(folder, "--on-end", 'echo "$MUSTER_END $MUSTER_EXIT_CODE" >>ended')
     waiting.until(lambda: alice.states() == ["waits", "waits"], "its nodes to wait")
     again = alice.fab("deploy", "--image", BASE, "--folder", str(folder), "--resume", alice.run)
-    assert f"it still runs on {alice.hosts[0]}" in again.stderr, "it cannot be started twice"
+    assert f"it is still running on {alice.hosts[0]}" in again.stderr, "it cannot be started twice"
     stopped = alice.fab("stop", "--run", alice.run)
     assert stopped.returncode == 0, stopped.stderr
     assert "stopped while it waited" in stopped.stderr

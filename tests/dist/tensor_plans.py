@@ -16,15 +16,15 @@ COLUMNS, ROWS = "ColwiseParallel", "RowwiseParallel"
 # The change, and a word from the reason why Muster refuses the plan. None: the module is not in the plan.
 WRONG: dict[str, tuple[Mapping[str, str | None], str]] = {
     "swapped": ({"blocks.*.by_head": f"{ROWS}()", "blocks.*.mix": f"{COLUMNS}()"}, "plan"),
-    "half-a-net": ({"blocks.*.think.2": None}, "could not be tried"),
-    "half-attention": ({"blocks.*.mix": None}, "could not be tried"),
-    "no-sum": ({"blocks.*.think.2": f"{ROWS}(output_layouts=Shard(-1))"}, "could not be tried"),
+    "half-a-net": ({"blocks.*.think.2": None}, "could not be checked"),
+    "half-attention": ({"blocks.*.mix": None}, "could not be checked"),
+    "no-sum": ({"blocks.*.think.2": f"{ROWS}(output_layouts=Shard(-1))"}, "could not be checked"),
     "sequence-too-early": ({"blocks.*.norm": "SequenceParallel()"}, "plan"),
     "rows-of-whole-input": ({"blocks.*.mix": f"{ROWS}(input_layouts=Replicate())"}, "plan"),
     "columns-that-are-cut": ({"blocks.*.think.0": f"{COLUMNS}(input_layouts=Shard(-1))"}, "plan"),
     "table-that-is-read-as-well": ({"table": f"{ROWS}(input_layouts=Replicate())"}, "plan"),
     "unknown-module": ({"blocks.*.qkv": f"{COLUMNS}()"}, "no such module"),
-    "no-style": ({"blocks.*.mix": "'rowwise'"}, "not a ParallelStyle"),
+    "no-style": ({"blocks.*.mix": "'rowwise'"}, "not a torch ParallelStyle"),
     "nothing": (dict.fromkeys(GOOD), "shards no weight"),
 }
 # A layer whose columns are ordered by q, k and v, not by head: if cut in two, each half has parts of different heads.

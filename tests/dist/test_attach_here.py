@@ -71,7 +71,7 @@ def test_a_run_in_processes_is_resumed_in_processes_and_killed_at_once_if_asked(
     assert typed(project, "stop", "--now")[0] == 0
     out = again.communicate(timeout=30)[0]
     assert "local processes" in out
-    assert "killed at once, as asked" in out
+    assert "killed immediately, as requested" in out
 
 
 def test_a_follower_learns_that_the_runs_own_command_was_killed(project):

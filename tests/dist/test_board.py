@@ -66,7 +66,7 @@ def rows_of(page):
 def test_a_live_run_updates_in_the_list_and_on_its_page(page, board, tmp_path):
     """A print, a step and the end appear without any action on the page; a zoomed chart stays as its reader left it."""
     page.goto(board)
-    page.get_by_text("No runs lie here yet").wait_for()
+    page.get_by_text("There are no runs here yet").wait_for()
     run = going_on(tmp_path / "runs/first")
     page.get_by_text("running").wait_for()
     page.get_by_role("link", name="first").click()
@@ -128,7 +128,7 @@ def test_late_lines_of_one_log_are_not_shown_in_another(page, board, tmp_path):
 def test_a_truncated_answer_is_requested_again(page, board, tmp_path):
     """Once, the page kept the mark of a truncated answer: the list stayed stale until something else changed."""
     page.goto(board)
-    page.get_by_text("No runs lie here yet").wait_for()
+    page.get_by_text("There are no runs here yet").wait_for()
     cut = []
 
     def cut_one(route):

@@ -119,7 +119,7 @@ def test_a_full_disk_keeps_the_checkpoint_before_it(torchrun, tmp_path):
         assert events(disk, 0, "checkpoint_failed")
         assert len(events(disk, 0, "step")) >= 4  # it kept training
         end = events(disk, 0, "outcome")[0]
-        assert "the last checkpoint is not on the disk" in end["message"]
+        assert "the last checkpoint is not on disk" in end["message"]
         usable, damaged = store.newest_usable(disk / "checkpoints")
         assert usable
         assert not damaged

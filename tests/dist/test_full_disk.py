@@ -27,7 +27,7 @@ def test_a_disk_that_fills_up_is_named_and_no_host_is_blamed_for_memory(nodes, t
         assert len(events(disk, 0, "started")) == 1, "no rank died of it"
         for path in (disk / "outcome").glob("*.json"):
             outcome = json.loads(path.read_text())
-            assert "the last checkpoint is not on the disk" in outcome["message"], outcome
+            assert "the last checkpoint is not on disk" in outcome["message"], outcome
             assert outcome["rank"] == 0
     finally:
         run.kill_everything()

@@ -85,7 +85,7 @@ def test_a_node_that_is_left_alone_ends_itself(nodes, recipe_file):
     for name in ("master", "worker-2"):
         os.kill(run.pids(name)[0], signal.SIGKILL)
     until(lambda: run.codes()["worker-1"] == 1, "the last one to end itself", 60)
-    assert "worker-1 sees 1 of 3 nodes" in (run.run_dir / "logs/worker-1.log").read_text()
+    assert "worker-1 has seen only 1 of 3 nodes" in (run.run_dir / "logs/worker-1.log").read_text()
 
 
 def test_a_rank_paused_by_sigstop_is_restarted_and_training_continues(nodes, recipe_file):

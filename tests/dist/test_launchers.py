@@ -141,7 +141,7 @@ def test_data_parallel_on_two_nodes_fails_as_trained_alone_and_names_the_fix(up,
     (tmp_path / "one.py").write_text(ONE_PROCESS)
     done = up("one.py")
     assert done.returncode == 1, done.stderr
-    assert "trained alone: its optimizer stepped, but no process group was formed" in done.stderr
+    assert "trained alone: its optimizer stepped, but the ranks formed no process group" in done.stderr
     assert "the script must call torch.distributed.init_process_group()" in done.stderr
 
 
@@ -241,7 +241,7 @@ def test_a_launcher_with_its_own_world_fails_with_the_line_of_the_script_that_se
     assert done.returncode == 1, done.stderr
     assert " trained alone: all 2 ranks of its process group were on this host" in error.splitlines()[0]
     assert line in error
-    assert "leave --nnodes" in error
+    assert "leave out --nnodes" in error
     assert json.loads(next(tmp_path.glob("runs/*/outcome.json")).read_text())["cause"] == "trained-alone"
 
 
@@ -250,9 +250,9 @@ def test_a_standalone_launcher_in_a_script_is_named_and_ended(up, tmp_path):
     done = up("bash run.sh")
     assert done.returncode == 1, done.stderr
     words, _, end = done.stderr.partition("error: ")
-    assert "wait for others where none of them comes: run.sh:1: torchrun --standalone" in words
+    assert "wait for others that never come: run.sh:1: torchrun --standalone" in words
     assert "wait alone: run.sh:1: torchrun --standalone" in end
-    assert "leave --standalone out there" in end
+    assert "leave out --standalone there" in end
 
 
 def test_a_program_with_its_own_environment_does_not_count_as_the_runs_training(up, tmp_path):
@@ -260,9 +260,9 @@ def test_a_program_with_its_own_environment_does_not_count_as_the_runs_training(
     (tmp_path / "run.sh").write_text("env -i PATH=$PATH torchrun --standalone step.py")
     done = up("bash run.sh")
     assert done.returncode == 1, done.stderr
-    assert " trained alone: what works below it is a world of this node's own, and joins no other node" in done.stderr
+    assert " trained alone: the program that it started is a world of this node alone" in done.stderr
     assert "run.sh:1: env -i" in done.stderr
-    assert "leave --standalone out and let it keep its variables" in done.stderr
+    assert "leave out --standalone and let it keep its variables" in done.stderr
 
 
 @pytest.mark.parametrize(("option", "code"), [("--standalone", 1), ("", 0)])

@@ -238,7 +238,7 @@ def test_a_channels_last_model_trains_to_the_same_losses(trained, mesh):
 def test_a_graceful_stop_and_a_loss_that_is_not_finite_end_all_ranks_alike(trained, mesh):
     assert {(trained / f"stopped {mesh}" / f"end-{rank}").read_text() for rank in range(4)} == {"stopped 4"}
     words = {(trained / f"exploded {mesh}" / f"refused-{rank}").read_text() for rank in range(4)}
-    assert all("the loss is" in text and "no optimizer took that step" in text for text in words)
+    assert all("the loss is" in text and "the optimizer did not take that step" in text for text in words)
 
 
 @pytest.mark.skipif(not shutil.which("g++"), reason="torch.compile on CPUs needs a C++ compiler")
@@ -248,7 +248,7 @@ def test_a_compiled_model_trains_to_the_losses_of_one_process(trained):
 
 
 def test_options_that_a_mesh_does_not_support_are_refused_by_name(trained):
-    assert "one would have an empty pass" in (trained / "uneven" / "refused-0").read_text()
+    assert "one of them would have an empty pass" in (trained / "uneven" / "refused-0").read_text()
     for mesh in CUT:
         assert f"--compile on mesh {mesh}" in (trained / f"compiled {mesh}" / "refused-0").read_text()
     assert "fp16 on mesh tp=4" in (trained / "fp16 tp=4" / "refused-0").read_text()

@@ -50,4 +50,4 @@ def test_newcomers_take_the_places_of_lost_nodes_and_those_without_the_key_take_
     trains(run)
     assert set(events(run.run_dir, 0, "members")[-1]["spares"]) == {"late-4", "late-5"}
     until(lambda: run.codes()["stranger"] == 1, "the one without the key to end itself", 60)
-    assert "sees 0 of 3 nodes" in (run.run_dir / "logs/stranger.log").read_text()
+    assert "has seen only 0 of 3 nodes" in (run.run_dir / "logs/stranger.log").read_text()

@@ -178,8 +178,8 @@ def test_a_save_longer_than_the_grace_period_is_cut_and_reported(up):
     slow = FLAG + "ready(); stop.wait(); save(seconds=6)"
     run = up(slow, "--nproc", "2", "--grace", "2s")
     assert _saved(run) == "wh"
-    assert "killed after 2 s, still at work (--grace gives more time)" in run.outcome["message"]
-    assert "since then it wrote last.pt, which may not be whole" in run.outcome["message"]
+    assert "killed after 2 s while still working (--grace gives more time)" in run.outcome["message"]
+    assert "since then it wrote last.pt, which may be incomplete" in run.outcome["message"]
 
 
 # Reaps each orphan immediately, as systemd does, and ends once no child is left.
@@ -236,5 +236,5 @@ def test_a_schedulers_signal_goes_to_the_ranks(up, number):
     run = up(text, "--nproc", "2", number=number)
     assert _saved(run) == "whole", run.words
     assert run.returncode == 0, run.words
-    assert f"{number.name} goes to the ranks" in run.words
+    assert f"sending {number.name} to the ranks" in run.words
     assert run.words.count("heard") >= 1

@@ -180,7 +180,7 @@ def test_the_first_node_leaves_and_the_next_may_not_until_it_is_back(nodes, reci
     trains(run)
     (told,) = events(run.run_dir, 0, "members")
     assert (told["members"], told["left"]) == (["worker-1", "worker-2"], ["master"])
-    assert leave(run, "worker-1")["why"] == "1 of 3 nodes would be left, and --min-nodes is 2"
+    assert leave(run, "worker-1")["why"] == "1 of 3 nodes would be left, but --min-nodes is 2"
     back(run, "master")
     until(lambda: epochs(run)[-1] == ["master", "worker-1", "worker-2"], "all to train", 60)
     assert leave(run, "worker-1")["why"] == ""

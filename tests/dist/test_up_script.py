@@ -221,7 +221,7 @@ def test_a_sent_file_that_the_script_has_changed_stays_and_the_report_names_it(p
     project("--script", "train.py", "--run", "changed")
     (project.folder / "config.yaml").write_text("rate: 2")
     done = project("--script", "train.py", "--run", "changed")
-    told = "master: the run has changed config.yaml: its own stay, and what was sent is not used"
+    told = "master: the run had changed config.yaml: it keeps its own versions, and the ones that you sent are not used"
     assert told in done.stderr
     assert told in (project.runs / "changed/report.html").read_text()
     assert (project.runs / "changed/work/config.yaml").read_text() == "rate: 1 # seen # seen"
@@ -251,7 +251,7 @@ def test_a_script_gets_its_own_modules_named_like_ours_and_is_told_which_library
     done = project("--script", f"{place}train.py", "--workers", "1", "--run", "own", "--rank", "all")
     assert done.returncode == 0, done.stderr
     assert all(f"rank {rank}  mine mine mine trained 2" in done.stdout for rank in range(2))
-    told = f"`import muster` gives the script its own {place}muster.py, not Muster's library"
+    told = f"`import muster` loads the script's own {place}muster.py, not Muster's library"
     assert done.stderr.count(told) == 1
     assert told in (project.runs / "own/timeline.jsonl").read_text()
 
@@ -262,7 +262,7 @@ def test_a_failure_from_the_scripts_own_muster_py_or_a_missing_mpi_variable_has_
     (project.folder / "mpi.py").write_text("import os\nprint(os.environ['OMPI_COMM_WORLD_RANK'])\n")
     done = project("--script", "lightning_one.py", "--run", "own")
     assert done.returncode == 1
-    assert "gave the script its own muster.py, not Muster's library: rename it" in done.stderr
+    assert "loaded the script's own muster.py, not Muster's library: rename it" in done.stderr
     done = project("--script", "mpi.py", "--run", "mpi")
     assert done.returncode == 1
     assert "--style mpi gives each rank OMPI_COMM_WORLD_RANK" in done.stderr
@@ -342,7 +342,7 @@ def test_ctrl_c_stops_a_script_and_says_how_to_continue(project):
     words, _ = up.communicate(timeout=60)
     assert up.returncode == 75, words
     assert (project.runs / "stopped/work/outputs/step").exists()
-    (command,) = re.findall(r"hint: continue with what it wrote: muster (.*)", words)
+    (command,) = re.findall(r"hint: continue with the files that it wrote: muster (.*)", words)
     again = subprocess.run(
         [FAB.with_name("muster"), *shlex.split(command)],
         cwd=project.folder,
@@ -362,12 +362,12 @@ def test_ctrl_c_stops_a_script_and_says_how_to_continue(project):
         (("--script", "train.py 'x"), "quotation"),
         (("--script", "train.py", "--folder", "nowhere"), "no such folder"),
         (("--script", "train.py", "--rank", "x"), "not a number"),
-        (("--script", "train.py", "--keep", "/data/out"), "stays anyway"),
+        (("--script", "train.py", "--keep", "/data/out"), "stays there anyway"),
         (("--script", "train.py", "--backend", "docker", "--keep", "data"), "absolute path"),
         (("--script", "train.py", "--restarts", "x"), "not a number"),
-        (("--restarts", "3", "--args", "--steps 1"), "--restarts: not without a script"),
+        (("--restarts", "3", "--args", "--steps 1"), "--restarts cannot be used without a script"),
         (("--workers", "2"), "did you mean `muster up --backend processes --workers 2 train.py`?"),
-        (("--resume", "latest", "--script", "train.py"), "leave it out to start a new one"),
+        (("--resume", "latest", "--script", "train.py"), "leave it out to start a new run"),
         (("--resume", "2026-nope", "--script", "train.py"), "no such run"),
         (("--args", "--recipe nope"), "built-in: digits, text"),
     ],
@@ -422,7 +422,7 @@ def test_packages_that_cannot_be_installed_stop_a_script_only_if_the_user_insist
     named = line.partition("=")[0]
     assert named in warning
     assert "error:" not in done.stderr
-    python = re.search(r"the script has what (\S+) has \(--requirements requirements\.txt insists", warning)
+    python = re.search(r"the script uses the packages of (\S+) \(--requirements requirements\.txt insists", warning)
     assert python, warning
     # The two paths differ in a checkout whose .venv is a link.
     assert Path(python[1]).parent.samefile(Path(sys.executable).parent)

@@ -59,7 +59,7 @@ def run(tmp_path_factory):
 def test_a_command_runs_in_the_scripts_folder_and_ends_with_its_own_code(run):
     done = fab("exec", "--run", run, "--", "sh", "-c", "ls; echo $MUSTER_NODE $MUSTER_RUN_ID; exit 4")
     assert (done.returncode, done.stdout.splitlines()) == (4, ["here", "train.py", f"master {run}"])
-    assert "rank 2 of it does not run" in fab("exec", "--run", run, "--rank", "2", "--", "true").stderr
+    assert "its rank 2 is not running" in fab("exec", "--run", run, "--rank", "2", "--", "true").stderr
 
 
 def test_a_command_ends_when_muster_exec_ends(run):

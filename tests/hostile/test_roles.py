@@ -282,5 +282,5 @@ def test_a_cloned_folders_roles_start_nothing_before_the_user_allows_them(tmp_pa
     done = subprocess.run(line, cwd=tmp_path, env=given, capture_output=True, text=True, timeout=120,
                           stdin=subprocess.DEVNULL)  # fmt: skip
     assert done.returncode == 2
-    assert "asks for what is yours to allow" in done.stderr
+    assert "asks for things that only you can allow" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -130,7 +130,7 @@ def test_only_a_plain_file_from_the_role_itself_counts_as_its_ready_file(tmp_pat
         "device": lambda: path.symlink_to("/dev/zero"),
     }[make]()
     why = ready.look_of("file", "127.0.0.1", 0, "started", tmp_path / "log")(0.0)
-    assert why == "started is from before it started, or is not a file"
+    assert why == "started is older than this start, or is not a file"
 
 
 # A node that lies, or a stranger

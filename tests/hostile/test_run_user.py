@@ -56,7 +56,7 @@ def test_root_gets_the_first_uid_that_nobody_has_on_any_host(tmp_path):
     a, b = Machine(tmp_path, "a", taken=[first]), Machine(tmp_path, "b", taken=[second])
     number, why = chosen(a, b)
     assert number == third
-    assert f"as uid {number} on a, b, where you log in as root: nobody has it on these hosts" in why
+    assert f"as uid {number} on a, b, where you log in as root: no user on these hosts has it" in why
     assert chosen(Machine(tmp_path, "c"))[0] == first
     assert NUMBERS.start > 60_577, "systemd's, for users that it makes up, end there"
     assert NUMBERS.stop <= 61_184, "its next range"
@@ -66,7 +66,7 @@ def test_root_gets_the_first_uid_that_nobody_has_on_any_host(tmp_path):
 def test_an_error_says_that_every_uid_is_taken(tmp_path):
     machine = Machine(tmp_path, "a")
     (machine.home / "tools/getent").write_text("#!/bin/sh\necho somebody\n")
-    with pytest.raises(DeployError, match="somebody has each uid"):
+    with pytest.raises(DeployError, match="no uid is free from"):
         chosen(machine)
 
 
@@ -101,7 +101,7 @@ def test_one_host_does_not_decide_the_runs_uid_on_the_others(tmp_path):
     with pytest.raises(DeployError, match="several owners: uid 1234 on a, uid 5678 on b"):
         chosen(a, b, run="r1")
     (b.home / ".muster/runs/r1").rmdir()
-    with pytest.raises(DeployError, match="b: somebody has uid 1234 there, which owns the run's folder on a"):
+    with pytest.raises(DeployError, match="b: uid 1234 , which owns the run's folder on a"):
         chosen(a, b, run="r1")
 
 
@@ -111,7 +111,7 @@ def test_cluster_toml_can_set_another_uid_but_only_for_root_logins(tmp_path):
     assert chosen(a, job=Job(user=70001))[0] == 70001
     with pytest.raises(UsageError, match=r"on a you log in as u \(1001\)"):
         chosen(a, job=Job(user=70001), facts=FACTS)
-    assert chosen(a, facts=FACTS) == (None, "as uid 1001 on a: the user who logs in there")
+    assert chosen(a, facts=FACTS) == (None, "as uid 1001 on a: the user that you log in as")
     path = tmp_path / "cluster.toml"
     for wrong in ("0", "-1", "true", '"root"', str(1 << 31)):
         path.write_text(f'[[hosts]]\nname = "a"\n[job]\nuser = {wrong}\n')

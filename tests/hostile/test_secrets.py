@@ -200,7 +200,7 @@ def test_a_build_is_told_which_credentials_it_could_copy(folder):
 def test_a_secrets_file_in_the_build_context_is_refused(folder):
     plant(folder, {"Dockerfile": "FROM scratch\n", "token.txt": PLANTED})
     choice = Choice(frozenset({"token.txt"}), {"TOKEN": folder / "token.txt"})
-    with pytest.raises(UsageError, match=r"token.txt: the build could copy it.*the secret TOKEN") as refused:
+    with pytest.raises(UsageError, match=r"token.txt: the build could copy this file.*the secret TOKEN") as refused:
         folder_look.exposed_credentials(folder / "Dockerfile", choice)
     assert ".dockerignore" in refused.value.hint
     (folder / ".dockerignore").write_text("token.txt\n")

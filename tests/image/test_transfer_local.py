@@ -269,7 +269,7 @@ def test_layers_that_vanish_between_question_and_answer_are_sent_after_all(push,
 
     host.before = vanish
     done = push()
-    assert done.why == "all layers: those of the host did not give this image"
+    assert done.why == "all layers, because those on the host did not make this image"
     assert done.sent_bytes > BASE_BYTES
     host.docker("rm", host.docker("create", "muster-test:run", "true"))
 
@@ -310,7 +310,9 @@ def test_a_base_that_only_the_host_has_gets_only_the_code(push, host, base, fold
 
 def test_a_base_that_nobody_has_gives_an_error_with_the_reason(host, folder):
     absent = "localhost:1/absent:1"  # port 1: no registry listens there
-    with pytest.raises(DeployError, match=r"neither on this machine nor on there, which cannot pull it: .*127.0.0.1:1"):
+    with pytest.raises(
+        DeployError, match=r"not on this machine, and not on there, which cannot pull it: .*127.0.0.1:1"
+    ):
         transfer.push([host], absent, FolderLook(folder), "muster-test:run", lambda *progress: None)
 
 

@@ -150,7 +150,7 @@ def test_a_source_that_unpacks_to_far_more_is_refused(tmp_path, serve):
         os.link(folder / "zeros", folder / f"zeros-{number}")
     run(folder, "add", ".")
     run(folder, "commit", "-q", "-m", "x")
-    with serve() as add, pytest.raises(DeployError, match="more than a source has"):
+    with serve() as add, pytest.raises(DeployError, match="more than Muster allows"):
         git.fetch(add(folder, "bomb"))
 
 
@@ -170,7 +170,7 @@ def test_a_tree_bomb_is_refused(tmp_path, serve):
         kind, name = "040000 tree", made.stdout.strip()
     top = run(folder, "commit-tree", "-m", "x", name).strip()
     run(folder, "update-ref", "refs/heads/main", top)
-    with serve() as add, pytest.raises(DeployError, match=r"more time, memory or room|more than a source has"):
+    with serve() as add, pytest.raises(DeployError, match=r"more time, memory or space|more than Muster allows"):
         git.fetch(add(folder, "tree"))
 
 

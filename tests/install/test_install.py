@@ -445,7 +445,7 @@ def test_a_uv_lock_is_obeyed_with_its_hashes_and_the_packages_of_the_folder(brin
     assert [line.split()[0] for line in a.locks[0][0]] == ["other==1.0", "plain==1.0"]
     assert sorted(row["wheel"] for row in a.locks[0][1]) == ["mine-1.0-py3-none-any.whl", "odd-1.0-py3-none-any.whl"]
     swapped = hashlib.sha256(FILES["plain-1.0-py3-none-any.whl"]).hexdigest()
-    with pytest.raises(DeployError, match=r"plain==1.0: the index has it with hashes that your file does not pin"):
+    with pytest.raises(DeployError, match=r"plain==1.0: the index offers it with hashes that your file does not pin"):
         bring(lock.replace(swapped, "0" * 64), Place("a"), more=more, first="uv.lock")
 
 
@@ -535,7 +535,7 @@ def test_a_cache_where_another_user_may_write_is_refused(bring, tmp_path):
     folder = tmp_path / "open" / "muster"
     folder.mkdir(parents=True)
     folder.chmod(0o777)
-    with pytest.raises(DeployError, match="another user may write there"):
+    with pytest.raises(DeployError, match="another user can write there"):
         bring("plain", Place("a"), cache="open")
 
 
@@ -898,7 +898,7 @@ def test_a_torch_companion_built_for_cuda_is_refused_with_the_index_for_cpus(bri
         bring(f"{line}\n", Place("a"))
     assert f"{line}==" in str(refused.value)
     assert "built for CUDA, not for torch 2.13.0+cpu of the base" in str(refused.value)
-    assert refused.value.hint.startswith("name PyTorch's own index for CPUs beside yours: pip config set")
+    assert refused.value.hint.startswith("add PyTorch's own index for CPUs to yours: pip config set")
 
 
 def test_without_an_index_option_torchvision_comes_from_pytorchs_own_index(bring, monkeypatch):

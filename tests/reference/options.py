@@ -18,7 +18,8 @@ those of a command, with an example and its exit codes.
 - **Python**: its name in `Cluster.deploy(...)` ([python-api.md](python-api.md)), where that is not the flag's with `_`
   for `-`.
 - **engine**: hosts without a container engine refuse it.
-- **not with**, **not without**: the options that it excludes, and those that it needs; why, and what to type instead.
+- **cannot be used with**, **cannot be used without**: the options that it excludes, and those that it needs; why, and
+  what to type instead.
 """
 _DEFAULT = re.compile(r" ?\(default: (.*)\)([^()]*)$")
 

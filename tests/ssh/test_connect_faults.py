@@ -93,7 +93,7 @@ def test_a_listener_that_never_greets(client, refusal, deaf):
     client.settings("Host *", "ConnectTimeout 1")
     fault = refusal(Host("gpu-a", "127.0.0.1", deaf(answers=True)))
     assert fault.kind == "silent"
-    assert "does not greet as an SSH server within 1 s" in fault.message
+    assert "does not answer like an SSH server within 1 s" in fault.message
 
 
 def test_a_rejected_key_is_reported_with_the_keys_that_were_offered(client, server, refusal, tmp_path):
@@ -116,7 +116,7 @@ def test_a_missing_or_locked_key_is_reported_as_not_offered(client, server, refu
     client.key.unlink()
     fault = refusal(host)
     assert fault.kind == "key-rejected"
-    assert "there is none to offer" in fault.message
+    assert "there is no key to offer" in fault.message
     assert f"{tmp_path}/nowhere does not exist" in fault.message
     assert f"{locked} needs its passphrase: `ssh-add {locked}`" in fault.message
 
@@ -332,7 +332,7 @@ def test_one_machine_under_two_names_is_refused_by_both(client, server):
     port = server().port
     client.settings("Host gpu-a gpu-b", "HostName 127.0.0.1", f"Port {port}")
     with (
-        pytest.raises(UsageError, match="gpu-a and gpu-b are one host"),
+        pytest.raises(UsageError, match="gpu-a and gpu-b are the same host"),
         session.open_all([Host("gpu-a", "gpu-a"), Host("gpu-b", "gpu-b")]),
     ):
         pass

@@ -208,7 +208,7 @@ def test_a_holder_notices_its_broken_lock_and_does_not_release_the_next_ones(ser
         broken = host_lock.break_lock(sessions, standing(sessions)).all()
         assert "(run run-1," in broken["a"]
         assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
-        with pytest.raises(DeployError, match=r"a: .*our lock"):
+        with pytest.raises(DeployError, match=r"a: .*the lock of this deploy"):
             first.refuse_lost()
         with host_lock.take(sessions, "run-2"):
             first.release()
@@ -250,9 +250,9 @@ def test_a_lock_without_a_holders_name_is_reported_and_can_be_broken(server):
         for file in folder.iterdir():
             file.unlink()
         assert not list(folder.iterdir())
-        with pytest.raises(DeployError, match="locked by somebody who left no name"):
+        with pytest.raises(DeployError, match="locked by somebody who did not leave a name"):
             host_lock.take(sessions, "run-2")
-        assert host_lock.break_lock(sessions, standing(sessions)).all() == {"a": "somebody who left no name"}
+        assert host_lock.break_lock(sessions, standing(sessions)).all() == {"a": "somebody who did not leave a name"}
         assert locks(machine) == []
 
 

@@ -222,7 +222,7 @@ def test_a_connection_that_is_cut_in_the_middle_is_lost(server):
         assert faults[0].kind == "lost"
         assert "the connection to 127.0.0.1" in faults[0].message
         assert "while `sh -c" in faults[0].message
-        assert "(the other side closed it)" in faults[0].message
+        assert "(the other side closed the connection)" in faults[0].message
         with pytest.raises(session.SshFault, match="was lost"):
             opened.run(["true"])
 

@@ -105,7 +105,7 @@ def test_a_key_of_another_type_than_the_known_one_is_a_change_too(client, server
     assert done.faults["a"].kind == "changed-key"
     with session.open_all([machine.host]) as results:
         assert results.faults["a"].kind == "changed-key"
-        assert "ecdsa" not in results.faults["a"].message.partition("known is")[0]
+        assert "ecdsa" not in results.faults["a"].message.partition("is known at")[0]
 
 
 def test_a_key_of_a_new_type_next_to_the_known_one_is_asked_about(client, server, asked):

@@ -102,7 +102,7 @@ def test_a_slurm_cluster_refuses_what_slurm_does_itself(tmp_path, monkeypatch):
 def test_hosts_are_given_as_text_as_a_list_or_in_the_file(tmp_path):
     (tmp_path / "mine.toml").write_text('[[hosts]]\nname = "x"\n')
     assert api.Cluster("a, me@b:22").hosts == api.Cluster(["a", "me@b:22"]).hosts == ("a", "b")
-    with pytest.raises(api.UsageError, match="yours to allow"):
+    with pytest.raises(api.UsageError, match="that only you can allow"):
         api.Cluster(file=tmp_path / "mine.toml")
     assert api.Cluster(file=tmp_path / "mine.toml", allow_folder=True).hosts == ("x",)
     assert api.Cluster(file=tmp_path / "mine.toml").hosts == ("x",), "the answer is kept"
@@ -124,7 +124,7 @@ def test_deploy_accepts_every_option_except_those_the_api_sets_itself():
     for name in ("dry_run", "name", "hosts", "script", "no_such", "rank"):
         with pytest.raises(api.UsageError, match=f"deploy\\(\\) has no option {name}"):
             read({name: True})
-    with pytest.raises(api.UsageError, match="--nodes: not without --slurm"):
+    with pytest.raises(api.UsageError, match="--nodes cannot be used without --slurm"):
         read({"nodes": 2})
 
 

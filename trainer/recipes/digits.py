@@ -42,7 +42,7 @@ def model() -> nn.Module:
 def datasets(data: Path | None) -> tuple[TensorDataset, TensorDataset]:
     """1,437 digits to train on and 360 held-out ones. An item: image (1, 8, 8) float32, class () int64."""
     if data is not None:
-        raise Refused(f"recipe digits: brings its own data, got --data {data}", "leave out --data")
+        raise Refused(f"recipe digits: it has its own data, but got --data {data}", "leave out --data")
     text = gzip.decompress(Path(__file__).with_name("digits.csv.gz").read_bytes()).decode()
     rows = torch.tensor([int(value) for value in text.replace("\n", ",").split(",")[:-1]]).view(-1, 65)
     images, classes = rows[:, :64].float().div(16).view(-1, 1, 8, 8), rows[:, 64]

@@ -102,7 +102,7 @@ def datasets(data: Path | None) -> tuple[Windows, Windows]:
     if held_out <= WINDOW:
         where = "the Python standard library" if data is None else data
         hint = "give --data a folder with more text; the recipe skips hidden files and files with a zero byte"
-        raise Refused(f"recipe text: {where}: {len(text):,} bytes of text, needs {20 * (WINDOW + 1):,}", hint)
+        raise Refused(f"recipe text: {where}: {len(text):,} bytes of text, but it needs {20 * (WINDOW + 1):,}", hint)
     return Windows(text[:-held_out]), Windows(text[-held_out:])
 
 

@@ -145,7 +145,7 @@ class Checkpoints:
         else:
             self._on_disk(written)
             how = "has saved"
-        self._say_on_any_rank(f"training broke off after step {written.step}, which {own} {how}")
+        self._say_on_any_rank(f"training ended after step {written.step}, which {own} {how}")
 
     def _failed(self, written: WriteResult) -> str:
         why = written.error.message if written.error else ""
@@ -168,5 +168,5 @@ def describe_earlier(folder: Path) -> str:
     with suppress(OSError):
         for _, path in listed(folder):
             if (path / MANIFEST).is_file():
-                return f"{path.name} is there"
-    return "and no earlier one is there"
+                return f"{path.name} exists"
+    return "and there is no earlier one"

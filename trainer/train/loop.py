@@ -165,8 +165,8 @@ class Training:
         least = self.config.batch // self.mesh.data_world
         if count > least and not self.mesh.copies:
             raise Refused(
-                f"--micro-batch {self.config.micro_batch}: on mesh {self.mesh} a rank has {least} samples of a "
-                f"step, another has {most}: one would have an empty pass",
+                f"--micro-batch {self.config.micro_batch}: on mesh {self.mesh} one rank has {least} samples of "
+                f"a step, another has {most}: one of them would have an empty pass",
                 f"make --batch a multiple of {self.mesh.data_world}",
             )
         return [end - begin for begin, end in cuts(low, high, count)]
@@ -243,8 +243,8 @@ class Training:
         self._restore()
         if not self.position.step:
             raise TrainError(
-                f"the replicas have different weights at step {step}, and no earlier checkpoint is on the disk",
-                "train again: the line above names the rank whose weights were changed, if that could be told",
+                f"the replicas have different weights at step {step}, and there is no earlier checkpoint on disk",
+                "train again: if Muster could tell whose weights were changed, the line above names that rank",
             )
         self.group.set_timeout(self.config.timeout)
         self.say(f"the replicas have different weights at step {step}: all ranks go back to step {self.position.step}")
@@ -264,7 +264,7 @@ class Training:
     def _finish(self) -> Verdict:
         if self.evaluated_at != self.position.step:  # resumed with no step left to train
             self._evaluate()
-        self._settle("trained to the end, but the last checkpoint is not on the disk")
+        self._settle("trained to the end, but the last checkpoint is not on disk")
         return done(self.ranks.rank, self.ranks.node, self.position.step)
 
     def _stop(self) -> Verdict:
@@ -294,7 +294,8 @@ class Training:
         culprits = ((rank, bad) for rank, bad in enumerate(bad_losses) if bad is not None)
         rank, (loss, node) = next(culprits, (self.ranks.rank, mean))
         raise TrainError(
-            f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; no optimizer took that step",
+            f"the loss is {loss} on rank {rank} ({node}) at step {self.position.step + 1}; the optimizer did "
+            "not take that step",
             f"lower --lr, raise --warmup, or check that rank's data; last good checkpoint: {last_good}",
             culprit=(rank, node),
         )
@@ -305,12 +306,12 @@ def check_sizes(config: Config, world: int, train_set: Dataset[Any], held_out: D
     samples, samples_held_out = len(train_set), len(held_out)  # type: ignore[arg-type]
     if samples < world:
         raise Refused(
-            f"{samples} training samples for {world} ranks: some would have none",
+            f"{samples} training samples for {world} ranks: some ranks would have none",
             "start fewer ranks, or give more data",
         )
     if config.batch < world:
         raise Refused(
-            f"--batch {config.batch} for {world} ranks: some would have no sample", f"--batch {world} or more"
+            f"--batch {config.batch} for {world} ranks: some ranks would have no sample", f"--batch {world} or more"
         )
     if samples_held_out < 1:
         raise Refused(

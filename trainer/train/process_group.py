@@ -55,7 +55,7 @@ def choose_device(config: Config, ranks: Ranks) -> tuple[str, torch.device]:
         )
     if ranks.local_rank >= gpus:
         raise Refused(
-            f"local rank {ranks.local_rank} has no GPU of its own: {gpus} visible",
+            f"local rank {ranks.local_rank} has no GPU of its own: only {gpus} visible",
             f"start at most {gpus} ranks on this node (PET_NPROC_PER_NODE={gpus})",
         )
     return backend, torch.device("cuda", ranks.local_rank)

@@ -101,7 +101,7 @@ def run(config: Config, ranks: Ranks) -> int:
 def _end_without_verdict(fault: Exception) -> NoReturn:
     words = str(fault).strip()
     # The message does not name the error's type: a victim's error may be read before anybody reports the cause.
-    print(f"another rank went away: {words}", file=sys.stderr)
+    print(f"another rank was lost: {words}", file=sys.stderr)
     if agent := os.environ.get("MUSTER_OUTCOME_DIR"):
         note(Path(agent), pid=os.getpid(), error=words, victim=True)
     # All files are written. A normal exit would spend another second in torch's teardown, and torchrun waits for the
@@ -154,7 +154,7 @@ def _before_restart(training: Training) -> bool:
 
 def _end_stuck(training: Training) -> None:
     if _before_restart(training):
-        _end_without_verdict(RuntimeError("torch still waits for it in a call"))
+        _end_without_verdict(RuntimeError("torch is still waiting for it in a call"))
 
 
 def _open_folder(config: Config, ranks: Ranks, group: Group, console: Console) -> RankFolder:
@@ -181,7 +181,7 @@ def _new_folder(config: Config) -> str:
             continue
         except OSError as fault:  # another user's folder, or a read-only one
             raise TrainError(
-                f"{fault.filename}: {fault.strerror}", "stand where you can write: runs/ is made"
+                f"{fault.filename}: {fault.strerror}", "go to a folder in which you can write: runs/ is created there"
             ) from fault
         return str(path)
     raise TrainError(f"runs/{stem}: there are 999 folders with this name", "remove some of them")
@@ -221,7 +221,7 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
     known = fault
     if not isinstance(known, TrainError):
         if lost_peer(fault):
-            print(f"another rank went away: {fault}", file=sys.stderr)
+            print(f"another rank was lost: {fault}", file=sys.stderr)
             return verdicts.poll()
         hint = f"the traceback is in {folder.path}/logs/rank-{folder.file}.log"
         if isinstance(fault, torch.OutOfMemoryError):

@@ -88,17 +88,17 @@ def _check_same(path: str, state: dict[str, Any], config: Config, samples: int) 
     then = state["config"]
     if Path(then["recipe"]) != Path(config.recipe):
         raise CheckpointError(
-            f"{path}: recipe {then['recipe']} wrote it, this run's recipe is {config.recipe}",
+            f"{path}: recipe {then['recipe']} wrote it, but this run's recipe is {config.recipe}",
             f"--recipe {then['recipe']}",
         )
     if then["seed"] != config.seed:
         raise CheckpointError(
-            f"{path}: its data order has seed {then['seed']}, this run has {config.seed}: samples would repeat",
+            f"{path}: its data order has seed {then['seed']}, but this run has {config.seed}: samples would repeat",
             f"--seed {then['seed']}",
         )
     if state["samples"] != samples:
         raise CheckpointError(
-            f"{path}: the run had {state['samples']:,} training samples then and has {samples:,} now, "
+            f"{path}: the run had {state['samples']:,} training samples when it was saved and has {samples:,} now, "
             "so its position in the data is not valid",
             "give it the same data, or start a new run without --resume",
         )

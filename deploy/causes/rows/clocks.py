@@ -10,10 +10,10 @@ SECTIONS = (
             Row(
                 "clock-skew",
                 (
-                    "torch's rendezvous compares its clock with the times that other nodes wrote. It takes a node "
-                    "that is 15 s behind for dead. One node may train alone and end with code 0. With `muster deploy` "
-                    "the clocks may differ by any amount (tried: an hour), and preflight only warns: the times in "
-                    "logs of different hosts do not fit together."
+                    "torch's rendezvous compares its clock with the times that other nodes wrote. It treats a "
+                    "node whose clock is 15 s behind as dead. One node may then train alone and end with code "
+                    "0. With `muster deploy`, the clocks may differ by any amount (tried: an hour), and "
+                    "preflight only warns that the times in the logs of different hosts do not match."
                 ),
                 by_hand="`date +%s.%N` on all hosts at once; `chronyc tracking`",
                 fix="`sudo timedatectl set-ntp true`",

@@ -11,14 +11,14 @@ SECTIONS = (
                 "gpu-driver",
                 "`Failed to initialize NVML: Driver/library version mismatch`.",
                 by_hand="`nvidia-smi`",
-                fix="Reboot. After a driver update, reloading its module is enough.",
+                fix="Reboot. After a driver update, it is enough to reload the driver's module.",
                 source="NVIDIA driver notes",
                 what="the GPU driver does not answer containers",
                 command="on {host}: nvidia-smi; reboot, or reload the driver's module",
                 symptom="torch.cuda.is_available() is False",
                 others=(
-                    "a requirement of the image that the driver does not meet",
-                    "rights of the devices",
+                    "an image whose requirements the driver does not meet",
+                    "permissions on the devices",
                 ),
                 explains="gpu-missing gpu-xid",
             ),
@@ -35,14 +35,14 @@ SECTIONS = (
                     "`muster bootstrap` does both."
                 ),
                 source="NVIDIA container toolkit, installation",
-                what="Docker cannot hand GPUs to containers there",
-                command="muster bootstrap{at} (installs nvidia-container-toolkit and sets Docker up for it)",
+                what="Docker cannot give GPUs to containers there",
+                command="muster bootstrap{at} (installs nvidia-container-toolkit and configures Docker for it)",
                 explains="gpu-missing",
                 symptom="torch.cuda.is_available() is False",
             ),
             Row(
                 "gpu-missing",
-                "`no CUDA-capable device is detected` on one host.",
+                "Only one host reports `no CUDA-capable device is detected`.",
                 by_hand="`nvidia-smi -L`, `lspci | grep -i nvidia`",
                 fix="Leave the host out, or repair it.",
                 command="on {host}: nvidia-smi; lspci | grep -i nvidia",
@@ -53,15 +53,14 @@ SECTIONS = (
                 "CUDA out of memory at the start.",
                 by_hand="`nvidia-smi`, `muster gpus --hosts HOST`",
                 fix="End the other process, or use other GPUs.",
-                command="muster gpus{at} shows who has its GPUs",
+                command="muster gpus{at} shows who uses its GPUs",
                 symptom="`CUDA out of memory`",
             ),
             Row(
                 "gpu-faulty",
                 (
-                    "`uncorrectable ECC error`, `unspecified launch failure`, hangs; losses that jump. "
-                    "`dcgmi diag -r 3` and gpu-burn load the GPU: they find faulty memory and wrong "
-                    "products."
+                    "`uncorrectable ECC error`, `unspecified launch failure`, hangs, or a loss that jumps. "
+                    "`dcgmi diag -r 3` and gpu-burn put load on the GPU: they find faulty memory and wrong results."
                 ),
                 by_hand="`nvidia-smi -q -d ECC,ROW_REMAPPER`, `dmesg | grep Xid`",
                 fix="Reset the GPU (`nvidia-smi -r`). If the errors return, take it out of use and replace it.",
@@ -74,19 +73,19 @@ SECTIONS = (
                 "gpus-differ",
                 "The slowest GPU sets the pace; the smallest runs out of memory.",
                 by_hand="`nvidia-smi -L` on each host",
-                fix="Name GPUs per host in cluster.toml.",
-                command="name GPUs per host in cluster.toml",
-                symptom="the slowest sets the pace",
+                fix="Choose the GPUs of each host in cluster.toml.",
+                command="choose the GPUs of each host in cluster.toml",
+                symptom="the slowest one sets the pace",
             ),
             Row(
                 "gpu-silent",
                 (
-                    "nvidia-smi or the driver does not answer in 20 s: the first CUDA call of the training would "
+                    "nvidia-smi or the driver does not answer within 20 s: the first CUDA call of the training would "
                     "hang too. Preflight reports this as *could not tell*."
                 ),
                 by_hand="`time nvidia-smi`, `dmesg | grep NVRM`",
                 fix=(
-                    "If the driver only wakes up slowly, turn on persistence mode (`sudo nvidia-smi -pm 1`). "
+                    "If the driver is only slow to wake up, turn on persistence mode (`sudo nvidia-smi -pm 1`). "
                     "Otherwise reboot."
                 ),
                 source="docs.nvidia.com/deploy/driver-persistence",
@@ -101,7 +100,8 @@ SECTIONS = (
                     "the kernel log: the GPU has fallen off the bus."
                 ),
                 by_hand="`nvidia-smi`, `dmesg | grep -i xid`, `lspci | grep -i nvidia`",
-                fix="Reboot. If it happens again, check power, cooling and the seat of the card, or replace it.",
+                fix="Reboot. If it happens again, check the power, the cooling and whether the card sits "
+                "firmly, or replace it.",
                 source="docs.nvidia.com/deploy/xid-errors",
                 explains="gpu-missing gpu-xid",
                 ends=Cause.GPU_LOST,
@@ -120,16 +120,16 @@ SECTIONS = (
             Row(
                 "gpu-slow",
                 (
-                    "All ranks wait for one: its GPU slows itself down (heat, power), or has few PCIe lanes. Under "
-                    "load `dcgmi diag -r 3` or gpu-burn shows it."
+                    "All ranks wait for one whose GPU throttles itself (heat, power) or has few PCIe lanes. "
+                    "`dcgmi diag -r 3` or gpu-burn shows it under load."
                 ),
                 by_hand=(
                     "`nvidia-smi -q -d PERFORMANCE`, `nvidia-smi "
                     "--query-gpu=pcie.link.width.current,pcie.link.width.max --format=csv`"
                 ),
-                fix="Check the cooling, the power supply and the seat of the card.",
+                fix="Check the cooling, the power supply and whether the card sits firmly.",
                 source="docs.nvidia.com/deploy/nvml-api (clocks event reasons)",
-                symptom="the slowest sets the pace",
+                symptom="the slowest one sets the pace",
             ),
             Row(
                 "gpu-hidden",
@@ -141,7 +141,7 @@ SECTIONS = (
                 by_hand="`env | grep CUDA_VISIBLE_DEVICES`, `nvidia-smi -L` (MIG)",
                 fix=(
                     "Unset or correct the variable. If the GPUs are split (MIG), give the container some of the "
-                    "instances."
+                    "MIG instances."
                 ),
                 source="docs.nvidia.com/cuda/cuda-c-programming-guide (CUDA environment variables)",
                 command="unset CUDA_VISIBLE_DEVICES, or correct it",
@@ -160,8 +160,8 @@ SECTIONS = (
                 "gpu-xid",
                 (
                     "The driver has reported a serious error (Xid) since it was loaded; runs hang, or fail with "
-                    "`CUDA error`. Preflight warns; an error of memory is a fault, if the GPU's own counters still "
-                    "show it. It finds nothing if you may not read the kernel log."
+                    "`CUDA error`. Preflight warns; a memory error is a fault if the GPU's own counters still "
+                    "show it. Preflight finds nothing if you may not read the kernel log."
                 ),
                 by_hand="`sudo dmesg | grep -i xid`",
                 fix=(
@@ -196,12 +196,13 @@ SECTIONS = (
                 "`Error 802: system not yet initialized`, on machines with NVSwitch.",
                 by_hand="`systemctl status nvidia-fabricmanager`, `nvidia-smi -q | grep -A 3 Fabric`",
                 fix=(
-                    "Install the fabric manager of exactly the driver's version, and start it: `sudo systemctl "
+                    "Install the fabric manager in exactly the driver's version, and start it: `sudo systemctl "
                     "enable --now nvidia-fabricmanager`"
                 ),
                 source="docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide; pytorch/pytorch #35710",
                 command=(
-                    "on {host}: sudo systemctl enable --now nvidia-fabricmanager (of exactly the driver's version)"
+                    "on {host}: sudo systemctl enable --now nvidia-fabricmanager (it must have exactly the "
+                    "driver's version)"
                 ),
                 symptom="`Error 802: system not yet initialized`",
             ),
@@ -209,8 +210,8 @@ SECTIONS = (
                 "torch-without-cuda",
                 (
                     "The image's torch is built for the CPU: `ProcessGroupNCCL is only supported with GPUs, no "
-                    "GPUs found!`, or training is slow. A torch for ROCm is refused too: Muster plans no GPU of "
-                    "AMD."
+                    "GPUs found!`, or training is slow. Muster also refuses a torch for ROCm, because it does "
+                    "not support AMD GPUs."
                 ),
                 by_hand="`python -c 'import torch; print(torch.version.cuda)'` in the image",
                 fix="Use an image whose torch has CUDA.",
@@ -223,7 +224,7 @@ SECTIONS = (
             Row(
                 "gpu-memory",
                 "`torch.OutOfMemoryError: CUDA out of memory`.",
-                by_hand="`muster gpus --hosts HOST` shows who else uses it",
+                by_hand="`muster gpus --hosts HOST` shows who else uses the GPU",
                 fix="Use a smaller batch, or another GPU.",
                 ends=Cause.GPU_MEMORY,
             ),

@@ -10,9 +10,9 @@ SECTIONS = (
             Row(
                 "interface-missing",
                 (
-                    "`Unable to find address for: eth9`, or NCCL's `no socket interface found`. If a container can "
-                    "list no card at all, something forbids it sockets of netlink, usually a seccomp profile of "
-                    "the engine."
+                    "`Unable to find address for: eth9`, or NCCL's `no socket interface found`. If a container "
+                    "cannot list any network card, something forbids netlink sockets, usually the engine's "
+                    "seccomp profile."
                 ),
                 by_hand="`ip addr`, `env | grep IFNAME`, in the container",
                 fix="Set the right name for each host (`interface` in cluster.toml).",
@@ -23,12 +23,13 @@ SECTIONS = (
             Row(
                 "interface-no-address",
                 (
-                    "The same message, for an interface without an address. As a warning: the address of the run "
-                    "ends in less than two minutes (`valid_lft`), unless the host's DHCP client renews its lease; "
-                    "if nobody does, all nodes hang then."
+                    "The same message, for an interface without an address. As a warning: the address that the "
+                    "run uses expires in less than two minutes (`valid_lft`), unless the host's DHCP client "
+                    "renews its lease; if it expires, all nodes hang."
                 ),
                 by_hand="`ip addr show DEV`: does `valid_lft` grow again?",
-                fix="Give it an address, or name another interface. For a lease: start the DHCP client again.",
+                fix="Give the interface an address, or choose another interface. If a lease expires: start the "
+                "DHCP client again.",
                 source=LAB,
                 explains="all-ports-dropped arp-unanswered arp-wrong host-unreachable no-route",
                 what="has no address on {name}",
@@ -37,7 +38,7 @@ SECTIONS = (
             Row(
                 "interface-down",
                 "`No route to host`, or a hang.",
-                by_hand="`ip link`. Loopback (`lo`) must be up too: a host calls itself over it.",
+                by_hand="`ip link`. Loopback (`lo`) must be up too: a host connects to itself over it.",
                 fix="`sudo ip link set DEV up`",
                 source=LAB,
                 explains="arp-unanswered arp-wrong host-unreachable no-route",
@@ -46,16 +47,16 @@ SECTIONS = (
             ),
             Row(
                 "interface-loopback",
-                "`GLOO_SOCKET_IFNAME=lo` (copied from a laptop): the peers print `remote=[127.0.0.1]`.",
+                "`GLOO_SOCKET_IFNAME=lo` (for example copied from a laptop): the peers print `remote=[127.0.0.1]`.",
                 by_hand="`env | grep IFNAME`",
-                fix="Name the interface that leads to the peers.",
+                fix="Set the interface that leads to the peers.",
                 source=LAB,
                 symptom="`connectFullMesh failed ... remote=[127.0.0.1]` on the peers",
                 what="would use loopback ({name})",
             ),
             Row(
                 "interface-slow",
-                "Everything works, but ten times slower than over the fast network that the hosts also have.",
+                "Everything works, but ten times slower than over the hosts' other, faster network.",
                 by_hand="`cat /sys/class/net/*/speed`",
                 fix="Set `NCCL_SOCKET_IFNAME==FAST`, the name of the fast interface.",
                 source=LAB,
@@ -63,7 +64,7 @@ SECTIONS = (
             ),
             Row(
                 "link-local",
-                "The interface has only an fe80:: address, which means nothing without a scope.",
+                "The interface has only an fe80:: (link-local) address, which peers cannot use without a scope.",
                 by_hand="`ip -6 addr`",
                 fix="Use an interface with a global address, or set `NCCL_SOCKET_FAMILY=AF_INET`.",
                 source="NVIDIA/nccl #529",
@@ -76,7 +77,7 @@ SECTIONS = (
                 "family-mixed",
                 "`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes.",
                 by_hand="`getent ahosts $(hostname)` on each host",
-                fix="Use one address family on all hosts, by `GLOO_SOCKET_IFNAME` or /etc/hosts.",
+                fix="Use one address family on all hosts, with `GLOO_SOCKET_IFNAME` or /etc/hosts.",
                 source=LAB,
                 symptom="`ss1.ss_family == ss2.ss_family. 10 vs 2` on all nodes",
                 ends=Cause.CUT_OFF,
@@ -84,7 +85,7 @@ SECTIONS = (
             Row(
                 "other-network",
                 (
-                    "The chosen address is in a network that the peers do not reach (VPN, storage, bridge), "
+                    "The chosen address is on a network that the peers cannot reach (VPN, storage, bridge), "
                     "although another network works."
                 ),
                 by_hand="`ip route get ADDRESS` from a peer",
@@ -97,7 +98,7 @@ SECTIONS = (
             Row(
                 "container-bridge",
                 (
-                    "NCCL leaves out only docker*, lo* and virbr*. It may choose br-xxxx, cni or veth: "
+                    "NCCL only skips docker*, lo* and virbr*. It may choose br-xxxx, cni or veth: "
                     "`NET/Socket: Connect to 172.18.0.1<...> failed`."
                 ),
                 by_hand="`NCCL_DEBUG=INFO`, `ip addr`",
@@ -112,8 +113,8 @@ SECTIONS = (
                 "The container has its own network: `remote=[172.17.0.2]`, a timeout of 60 s, a hang.",
                 by_hand="compare `ip addr` in the container and on the host",
                 fix=(
-                    "`docker run --network host`. If the engine itself lives in a network of its own, start it in "
-                    "the host's: `sudo systemctl restart docker`; no rootless engine."
+                    "`docker run --network host`. If the engine itself has its own network, start it in the "
+                    "host's network: `sudo systemctl restart docker`; do not use a rootless engine."
                 ),
                 source="NVIDIA/nccl #331; pytorch/pytorch #12527",
                 command="docker run --network host (bridge networks do not forward the random ports)",
@@ -125,13 +126,13 @@ SECTIONS = (
             Row(
                 "address-overlap",
                 (
-                    "A route sends traffic for a peer into a network of containers (`docker0`, `br-...`, `virbr0`) "
-                    "or into a tunnel, because that network holds the peer's address too."
+                    "A route sends traffic for a peer into a container network (`docker0`, `br-...`, `virbr0`) "
+                    "or into a tunnel, because that network's range includes the peer's address."
                 ),
                 by_hand="`ip route get ADDRESS` on that host: it names the wrong interface; `docker network ls`",
                 fix=(
-                    "Give the network of the containers another range (`default-address-pools` in "
-                    "`/etc/docker/daemon.json`), or remove the route of the tunnel."
+                    "Give the container network another range (`default-address-pools` in "
+                    "`/etc/docker/daemon.json`), or remove the tunnel's route."
                 ),
                 source=LAB,
                 symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
@@ -145,8 +146,8 @@ SECTIONS = (
             Row(
                 "machine-twice",
                 (
-                    "Two names of `--hosts` are one machine: the same boot, the same network, the same address. "
-                    "Two ranks would wait for the same port."
+                    "Two names in `--hosts` are the same machine: the same boot id, network and address. Two "
+                    "ranks would wait for the same port."
                 ),
                 by_hand="`cat /proc/sys/kernel/random/boot_id` under both names",
                 fix="Name each machine once.",
@@ -159,8 +160,8 @@ SECTIONS = (
             Row(
                 "duplicate-address",
                 (
-                    "Two hosts have the same address, perhaps one of them only on loopback (as behind some load "
-                    "balancers). Whichever answers first gets the connection."
+                    "Two hosts have the same address, perhaps on one of them only on loopback (as behind some "
+                    "load balancers). Whichever answers first gets the connection."
                 ),
                 by_hand="`ip addr` on both; `ip neigh`, `arping -D`",
                 fix="Give each host its own address.",
@@ -190,9 +191,9 @@ SECTIONS = (
             Row(
                 "loopback-silent",
                 (
-                    "A host does not reach itself: its loopback has lost its address, or a firewall filters it. "
-                    "The host of the rendezvous hangs first. If only the name `localhost` leads nowhere, that is a "
-                    "warning: torchrun does without it, a script may not."
+                    "A host cannot connect to itself: its loopback has lost its address, or a firewall filters "
+                    "it. The rendezvous host hangs first. If only the name `localhost` does not work, that is a "
+                    "warning: torchrun does not need it, but a script may."
                 ),
                 by_hand=(
                     "`ip addr show lo`; `getent ahosts localhost`; `nc -vz 127.0.0.1 22`; `sudo iptables -S INPUT`"
@@ -200,7 +201,7 @@ SECTIONS = (
                 fix="`sudo ip addr add 127.0.0.1/8 dev lo`; `sudo iptables -I INPUT -i lo -j ACCEPT`.",
                 source=LAB,
                 command="on {host}: echo '127.0.0.1 localhost' | sudo tee -a /etc/hosts",
-                symptom="the rendezvous' own host hangs, or prints `The client socket has timed out`",
+                symptom="the rendezvous host hangs, or prints `The client socket has timed out`",
                 explains="rendezvous-dropped rendezvous-rejected",
             ),
         ),

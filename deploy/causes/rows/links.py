@@ -10,14 +10,14 @@ SECTIONS = (
             Row(
                 "rendezvous-dropped",
                 "The first node waits silently; the others time out after 60 s: `The client socket has timed out`.",
-                by_hand="while something listens on 29500 there: `nc -vz HOST 29500`",
+                by_hand="`nc -vz HOST 29500`, while a program listens on 29500 there",
                 fix="Open the port in ufw, firewalld or the cloud's security group.",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a way back that rp_filter drops",
-                    "a limit of new connections",
+                    "a return path whose packets rp_filter drops",
+                    "a limit on new connections",
                 ),
                 fails=LOST,
                 inferred=True,
@@ -35,9 +35,9 @@ SECTIONS = (
                 fix="Open the port.",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a rule that sends the port elsewhere (DNAT)",
+                    "a rule that redirects the port elsewhere (DNAT)",
                 ),
                 fails=REFUSED,
                 inferred=True,
@@ -57,10 +57,10 @@ SECTIONS = (
                 ),
                 source="NVIDIA/nccl, networking troubleshooting",
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a way back that rp_filter drops",
-                    "a limit of new connections",
+                    "a return path whose packets rp_filter drops",
+                    "a limit on new connections",
                 ),
                 fails=LOST,
                 inferred=True,
@@ -75,9 +75,9 @@ SECTIONS = (
                 fix="as above",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a rule that sends the ports elsewhere (DNAT)",
+                    "a rule that redirects the ports elsewhere (DNAT)",
                 ),
                 fails=REFUSED,
                 inferred=True,
@@ -91,10 +91,10 @@ SECTIONS = (
                 fix="Allow connections from the cluster's network.",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a way back that rp_filter drops",
-                    "a limit of new connections",
+                    "a return path whose packets rp_filter drops",
+                    "a limit on new connections",
                 ),
                 fails=LOST | AIMLESS | {"unreachable"},
                 inferred=True,
@@ -108,10 +108,10 @@ SECTIONS = (
                 fix="as above",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
-                    "a rule that sends the ports elsewhere (DNAT)",
-                    "a rule of routing (prohibit)",
+                    "a rule that redirects the ports elsewhere (DNAT)",
+                    "a routing rule (prohibit)",
                     "a seccomp profile",
                 ),
                 fails=REFUSED | AIMLESS | LOST,
@@ -121,14 +121,14 @@ SECTIONS = (
             Row(
                 "host-unreachable",
                 (
-                    "Nothing gets to or from a host. Usual reasons: cable, switch, VLAN, security group, a "
-                    "firewall that drops everything."
+                    "No packet gets to or from a host. Usual reasons: the cable, the switch, the VLAN, the "
+                    "security group, or a firewall that drops everything."
                 ),
                 by_hand="`ping`, `ip neigh`, `sudo iptables -S`",
                 fix="Repair the network; compare the host's security group with those of its peers.",
                 source=LAB,
                 others=(
-                    "a firewall of either host or between them",
+                    "a firewall on either host or between them",
                     "a security group",
                     "a wrong route or netmask",
                     "the switch, or another VLAN",
@@ -143,11 +143,11 @@ SECTIONS = (
                 "no-route",
                 "`Network is unreachable`.",
                 by_hand="`ip route get ADDRESS`",
-                fix="Add the route, or name the interface that has one.",
+                fix="Add the route, or set the interface that has one.",
                 source=LAB,
                 others=(
-                    "a rule of routing (ip rule)",
-                    "a firewall of its own that rejects what it sends",
+                    "a routing rule (ip rule)",
+                    "the host's own firewall, which rejects what it sends",
                 ),
                 fails=LOST | AIMLESS | {"unreachable", "no-arp", "wrong-card"},
                 inferred=True,
@@ -159,16 +159,16 @@ SECTIONS = (
                 "arp-unanswered",
                 (
                     "No host answers ARP for a peer's address, or for the gateway on the way to it: the address is "
-                    "on another network or VLAN, the card or its cable is off, or something filters ARP "
-                    "(`arp_ignore`). No packet of the call was ever sent."
+                    "on another network or VLAN, the card is down or its cable unplugged, or something filters "
+                    "ARP (`arp_ignore`). No packet of the connection was ever sent."
                 ),
                 by_hand="`ip route get ADDRESS`, then `ip neigh show`: `INCOMPLETE` or `FAILED`",
                 fix="Repair the cable, the VLAN of the switch port, or the route.",
                 source=LAB,
                 others=(
                     "another VLAN",
-                    "a filter of ARP (arp_ignore, arptables)",
-                    "another owner of the address",
+                    "an ARP filter (arp_ignore, arptables)",
+                    "another machine with the same address",
                 ),
                 fails=LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
                 inferred=True,
@@ -179,15 +179,15 @@ SECTIONS = (
             Row(
                 "arp-wrong",
                 (
-                    "A host's neighbour table has a hardware address for its peer that the peer does not have: "
-                    "an entry that somebody wrote, or that another machine gave. Its packets do not arrive."
+                    "A host's neighbour table has a wrong hardware address for its peer: somebody entered it, "
+                    "or another machine answered. The host's packets do not arrive."
                 ),
-                by_hand="`ip neigh show ADDRESS` here, `ip link` there",
-                fix="`sudo ip neigh del ADDRESS dev DEV`; find who else answers (`arping ADDRESS`).",
+                by_hand="`ip neigh show ADDRESS` on the host, `ip link` on the peer",
+                fix="`sudo ip neigh del ADDRESS dev DEV`; find the other machine that answers (`arping ADDRESS`).",
                 source=LAB,
                 others=(
                     "proxy ARP",
-                    "another owner of the address",
+                    "another machine with the same address",
                 ),
                 fails=LOST | AIMLESS | {"no-arp", "wrong-card", "unreachable"},
                 inferred=True,
@@ -201,7 +201,7 @@ SECTIONS = (
                     "fall back."
                 ),
                 by_hand="compare `nc -6 -vz NAME 29500` and `nc -4 -vz NAME 29500`",
-                fix="Give the endpoint as an IPv4 address, or let IPv6 through.",
+                fix="Give the endpoint as an IPv4 address, or let IPv6 packets through.",
                 source=LAB,
                 explains="all-ports-dropped data-ports-dropped one-way rendezvous-dropped",
                 symptom="both nodes hang silently, or `The client socket has timed out after 60000ms`",
@@ -220,13 +220,14 @@ SECTIONS = (
             ),
             Row(
                 "wrong-machine",
-                "Something else answers at the address: a proxy, a redirect, a second host with that address.",
+                "Something other than the peer answers at its address: a proxy, a redirect, or a second host "
+                "with that address.",
                 by_hand="`ip neigh show ADDRESS`; `sudo iptables -t nat -S`",
-                fix="Find it and stop it.",
+                fix="Find what answers, and stop it.",
                 source=LAB,
                 others=(
                     "another program at that address",
-                    "a middlebox that lets only the handshake pass",
+                    "a middlebox that passes only the handshake",
                 ),
                 fails=frozenset({"stranger", "other-run", "silent", "ok", "reset"}),
                 inferred=True,
@@ -237,17 +238,17 @@ SECTIONS = (
                 "link-loss",
                 (
                     "Everything works, but many times slower, with a timeout now and then. If open connections "
-                    "lose nothing and some calls are never answered, one of several ways between the hosts is dead "
-                    "(one leg of a bond, one of several paths), or something limits connections: the ports of a "
-                    "call decide which way it takes."
+                    "lose nothing and some new connections are never answered, one of several paths between the "
+                    "hosts is dead (such as one link of a bond), or something limits connections: the ports of "
+                    "a connection decide which path it takes."
                 ),
                 by_hand="`ip -s link`, `ethtool -S DEV`, `nstat | grep Retrans`; `cat /proc/net/bonding/*`",
                 fix="Check the cable, the transceiver, the switch port and the duplex mode.",
                 source=LAB,
                 symptom="everything works, many times slower; now and then a timeout",
                 others=(
-                    "a limit of packets or of new connections",
-                    "one dead way of several",
+                    "a limit on packets or on new connections",
+                    "one dead path of several",
                     "a bad cable",
                 ),
                 explains="link-slow mtu-blackhole",
@@ -257,14 +258,15 @@ SECTIONS = (
             ),
             Row(
                 "link-delay",
-                "An answer takes long: 60 ms is a warning, 250 ms a fault. Every step waits for several such answers.",
+                "An answer over the network takes too long: 60 ms is a warning, 250 ms a fault. Every step "
+                "waits for several such answers.",
                 by_hand="`ping`, `tracepath`",
-                fix="Use the route, or the network, that is direct.",
+                fix="Use the direct route or network.",
                 source=LAB,
                 command="on {host}: is this the route you want? ip route get <a peer>; tracepath <a peer>",
                 others=(
                     "a long way",
-                    "a queue that is full",
+                    "a full queue",
                     "a busy host",
                 ),
                 explains="connection-cut link-loss link-slow mtu-blackhole",
@@ -275,7 +277,8 @@ SECTIONS = (
             ),
             Row(
                 "link-slow",
-                "A link is far slower than training needs, or so long that each answer takes tenths of a second.",
+                "A link is far slower than training needs, or so slow to answer that each reply takes tenths of "
+                "a second.",
                 by_hand="`ethtool DEV | grep Speed`, `muster preflight --bandwidth`; `tracepath HOST`",
                 fix=(
                     "Use the right interface. Check the speed of the switch port. Remove rate limits, tunnels and "
@@ -283,12 +286,12 @@ SECTIONS = (
                 ),
                 source=LAB,
                 command="on {host}: ip -s link; ethtool and its interface (speed, duplex); then the switch port",
-                symptom="each step takes so long, or a rank gives up waiting",
+                symptom="each step takes that long, or a rank gives up waiting",
                 others=(
                     "a limit of rate",
-                    "small windows of TCP (tcp_rmem, tcp_wmem)",
+                    "small TCP windows (tcp_rmem, tcp_wmem)",
                     "a busy host",
-                    "packets that are lost",
+                    "lost packets",
                 ),
                 explains="link-loss mtu-blackhole",
                 fails=LOST & {"late"} | HALVED,
@@ -300,9 +303,9 @@ SECTIONS = (
                 "connection-cut",
                 (
                     "Rendezvous, init and small tensors pass, but a large all_reduce hangs. Something between the "
-                    "hosts counts bytes, or loses the large segments that a network card builds. If each call "
-                    "connects and nothing arrives after that, something takes the packets behind the handshake: an "
-                    "inspecting firewall, or a queue (NFQUEUE) whose program has ended."
+                    "hosts counts bytes, or loses the large segments that a network card builds. If each "
+                    "connection opens and nothing arrives after that, something drops the packets that follow "
+                    "the handshake: an inspecting firewall, or a queue (NFQUEUE) whose program has ended."
                 ),
                 by_hand="`head -c 4M /dev/zero | nc HOST 40000` with `nc -l 40000 | wc -c` there",
                 fix=(
@@ -312,10 +315,10 @@ SECTIONS = (
                 source="iptables-extensions(8); measured in the laboratory (docs/evidence/preflight-score.md)",
                 symptom="the rendezvous connects, and hangs until its timeout",
                 others=(
-                    "a limit of bytes or of time",
+                    "a limit on bytes or on time",
                     "an inspecting firewall",
-                    "a rule that drops by length or by bytes",
-                    "offloads of a card (tso, gro)",
+                    "a rule that drops packets by length or byte count",
+                    "a network card's offloads (tso, gro)",
                     "a middlebox that changes TCP",
                 ),
                 fails=HALVED,
@@ -336,8 +339,8 @@ SECTIONS = (
                 source="NVIDIA/nccl #1524, #1957",
                 others=(
                     "a tunnel or a switch with a smaller MTU",
-                    "a rule that drops by length or by bytes",
-                    "offloads of a card (tso, gro)",
+                    "a rule that drops packets by length or byte count",
+                    "a network card's offloads (tso, gro)",
                     "a middlebox that changes TCP",
                 ),
                 explains="connection-cut link-loss link-slow",

@@ -12,7 +12,7 @@ SECTIONS = (
                 (
                     "Debian and Ubuntu write `127.0.1.1 HOST` into /etc/hosts. gloo then listens on loopback: the "
                     "*other* hosts say `connectFullMesh failed ... remote=[127.0.1.1]`. With an IP endpoint and "
-                    "c10d no node hosts the rendezvous: `client socket has timed out` on all."
+                    "c10d, no node hosts the rendezvous: all nodes print `client socket has timed out`."
                 ),
                 by_hand="`getent ahosts $(hostname)`",
                 fix=(
@@ -23,14 +23,14 @@ SECTIONS = (
                 explains="endpoint-nobody family-mixed peer-name-wrong",
                 ends=Cause.CUT_OFF,
                 symptom="`connectFullMesh failed ... remote=[127.0.1.1]` on the *other* hosts, a hang on this one",
-                what="its own name {name} is {address}, which no peer can reach",
+                what="its own name {name} resolves to {address}, which no peer can reach",
             ),
             Row(
                 "name-unresolvable",
                 (
                     "`socket.gaierror: Name or service not known`, or `Unable to resolve hostname to a (local) "
-                    "address. Using the loopback address`. If the look-up has no answer after 2 s, its name server "
-                    "is silent: a warning, and the likely cause where the rehearsal fails."
+                    "address. Using the loopback address`. If the lookup gets no answer within 2 s, the name "
+                    "server is silent: that is a warning, and the likely cause if the rehearsal fails."
                 ),
                 by_hand="`getent ahosts $(hostname)`",
                 fix="`echo 'ADDRESS NAME' | sudo tee -a /etc/hosts`",
@@ -42,8 +42,8 @@ SECTIONS = (
             Row(
                 "name-foreign",
                 (
-                    "The host's own name resolves to an address that the host does not have (an old /etc/hosts, a "
-                    "cloned machine). gloo falls back to loopback."
+                    "The host's own name resolves to an address that the host does not have (an outdated "
+                    "/etc/hosts, a cloned machine). gloo falls back to loopback."
                 ),
                 by_hand="compare `getent ahosts $(hostname)` with `ip addr`",
                 fix="Correct /etc/hosts or DNS.",
@@ -82,7 +82,8 @@ SECTIONS = (
             ),
             Row(
                 "same-hostname",
-                "Cloned machines have one name. The peers of rank 0 look for it on themselves, and all hang.",
+                "Cloned machines share one name. The peers of rank 0 look for rank 0 on themselves, and all "
+                "nodes hang.",
                 by_hand="`hostname` on each host",
                 fix="`sudo hostnamectl set-hostname NAME`",
                 source="pytorch/pytorch #73656",
@@ -94,7 +95,7 @@ SECTIONS = (
                 "endpoint-unresolvable",
                 "`gaierror`, or a timeout of 60 s on one node.",
                 by_hand="`getent ahosts ENDPOINT`",
-                fix="Give the endpoint as an IP.",
+                fix="Give the endpoint as an IP address.",
                 source=LAB,
                 symptom="most nodes hang without an error; some print `The client socket has timed out after 60000ms`",
                 explains="endpoint-nobody peer-name-unresolvable",
@@ -103,7 +104,7 @@ SECTIONS = (
                 "endpoint-loopback",
                 "The endpoint is `localhost`: each node trains or waits alone.",
                 by_hand="`getent ahosts ENDPOINT` on each host",
-                fix="Give an address that all nodes reach.",
+                fix="Give an address that all nodes can reach.",
                 source=LAB,
                 symptom="every node trains, or waits, alone",
                 explains="endpoint-nobody endpoint-twice",
@@ -111,17 +112,17 @@ SECTIONS = (
             Row(
                 "endpoint-nobody",
                 (
-                    "c10d compares the endpoint with the addresses of each host's own name. No host matches, so no "
-                    "node opens the rendezvous: every node times out after 60 s, the endpoint's own host too."
+                    "c10d compares the endpoint with the addresses of each host's own name. No host matches, so "
+                    "no node opens the rendezvous: every node times out after 60 s, even the endpoint's own host."
                 ),
                 by_hand="`getent ahosts $(hostname)` on the endpoint's host",
                 fix="Set `--rdzv-conf is_host=1` there and `is_host=0` elsewhere.",
                 source="torch 2.13, elastic/rendezvous/utils.py",
-                symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
+                symptom="`The client socket has timed out after 60000ms` on all nodes, even the endpoint's own",
             ),
             Row(
                 "endpoint-twice",
-                "Several hosts match the endpoint, and each waits alone.",
+                "Several hosts take themselves for the endpoint, and each waits alone.",
                 by_hand="`getent ahosts ENDPOINT` on each host",
                 fix="Set `is_host=1` on one host and `0` elsewhere.",
                 source="pytorch/pytorch #73656",
@@ -139,7 +140,7 @@ SECTIONS = (
                 source=LAB,
                 explains="no-route rendezvous-dropped rendezvous-rejected wrong-machine",
                 ends=Cause.CUT_OFF,
-                symptom="`The client socket has timed out after 60000ms` on all nodes, the endpoint's own too",
+                symptom="`The client socket has timed out after 60000ms` on all nodes, even the endpoint's own",
             ),
         ),
         group="names",

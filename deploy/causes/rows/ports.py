@@ -9,14 +9,15 @@ SECTIONS = (
             Row(
                 "port-busy",
                 (
-                    "All nodes are silent: with c10d they become clients of whatever listens there. A preflight "
-                    "that finds the probe of another preflight there waits for half a minute, and says so. With a "
+                    "All nodes are silent: with c10d they become clients of whatever program listens on the "
+                    "port. If preflight finds another preflight's probe there, it says so and waits for half a "
+                    "minute. With a "
                     "static rendezvous, one node prints `EADDRINUSE`."
                 ),
                 by_hand="`sudo ss -ltnp 'sport = :29500'`",
                 fix="End that process, or use another port.",
                 source="pytorch/pytorch #85604",
-                what="a port that another program has",
+                what="another program that uses the port",
                 others=("a security module",),
                 explains="wrong-machine",
                 symptom=(
@@ -27,12 +28,12 @@ SECTIONS = (
             Row(
                 "port-forbidden",
                 (
-                    "`Permission denied` on the first node: the kernel lets users listen only on ports above a "
-                    "number that is higher than the rendezvous port; or, if that is not so, a seccomp profile or a "
+                    "`Permission denied` on the first node: the kernel lets users listen only on ports from "
+                    "some number up, and the rendezvous port is lower; otherwise, a seccomp profile or a "
                     "security module forbids it (preflight then says that it is not sure)."
                 ),
                 by_hand="`sysctl net.ipv4.ip_unprivileged_port_start`",
-                fix="`sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024`, or a higher port: `--port`.",
+                fix="`sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024`, or choose a higher port: `--port`.",
                 source="ip-sysctl of the kernel",
                 command="on {host}: sudo sysctl -w net.ipv4.ip_unprivileged_port_start=1024",
                 symptom="`Permission denied` on the first node; the others wait until the timeout",
@@ -44,12 +45,12 @@ SECTIONS = (
             Row(
                 "between-ports",
                 (
-                    "With `--min-nodes`, the nodes use two more ports than otherwise, from 29600 on. A node that "
-                    "the others do not reach there counts as lost."
+                    "With `--min-nodes`, the nodes use two additional ports, from 29600 up. A node that the "
+                    "others cannot reach on them counts as lost."
                 ),
-                by_hand="`nc -vz gpu-b 29600` from each other host: `refused` is well, no answer is not",
-                fix="Allow the two ports that the message names between the hosts (firewall, security group).",
-                symptom="a node that the others do not reach on these ports counts as lost",
+                by_hand="`nc -vz gpu-b 29600` from each other host: `refused` is fine, no answer is not",
+                fix="Between the hosts, allow the two ports that the message names (firewall, security group).",
+                symptom="a node that the others cannot reach on these ports counts as lost",
             ),
             Row(
                 "leftovers",
@@ -62,7 +63,7 @@ SECTIONS = (
                 "few-ports",
                 "`Cannot assign requested address`, or a hang: the range for local ports is too narrow.",
                 by_hand="`sysctl net.ipv4.ip_local_port_range`",
-                fix="Set a range of at least 200 ports, more for many ranks.",
+                fix="Set a range of at least 200 ports, or more if there are many ranks.",
                 source=LAB,
                 symptom="`Address already in use` or `Cannot assign requested address`, or a hang",
                 explains="data-ports-rejected host-unreachable local-ports-used no-route",
@@ -71,11 +72,11 @@ SECTIONS = (
             Row(
                 "local-ports-used",
                 (
-                    "`Cannot assign requested address`: the range for local ports is wide enough, and other "
-                    "connections of the host hold all of it; or packets would leave with an address that the host "
-                    "does not have. Often a program opens connections and never closes them."
+                    "`Cannot assign requested address`: the range for local ports is wide enough, but other "
+                    "connections on the host use all of it; or packets would leave with an address that the "
+                    "host does not have. Often a program opens connections and never closes them."
                 ),
-                by_hand="`ss -tan | awk '{print $1}' | sort | uniq -c`; `ss -tanp` as root names the programs",
+                by_hand="`ss -tan | awk '{print $1}' | sort | uniq -c`; `ss -tanp` as root shows the programs",
                 fix="End that program, or widen `net.ipv4.ip_local_port_range`.",
                 source=LAB,
                 symptom="`Cannot assign requested address`, or a hang",

@@ -10,14 +10,15 @@ SECTIONS = (
             Row(
                 "rdma-down",
                 (
-                    "NCCL ignores the host's ports and uses sockets; it hangs if its peers use RDMA. State INIT "
-                    "means that no subnet manager answers."
+                    "NCCL ignores the host's RDMA ports and uses sockets; it hangs if the peers use RDMA. The "
+                    "state INIT means that no subnet manager answers."
                 ),
                 by_hand="`ibstat`, `cat /sys/class/infiniband/*/ports/*/state`",
                 fix="Check the cable, the switch and the subnet manager (`opensm`).",
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
                 command=(
-                    "on {host}: ibstat; the cable, the switch, a subnet manager (INIT means that no manager answers)"
+                    "on {host}: ibstat; then check the cable, the switch and the subnet manager (INIT means "
+                    "that none answers)"
                 ),
                 symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
                 ends=Cause.CUT_OFF,
@@ -28,7 +29,7 @@ SECTIONS = (
                 by_hand="`ls /sys/class/infiniband`, `env | grep NCCL_IB_HCA`",
                 fix="Set the right names for each host (its `environment` in cluster.toml), or unset it.",
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html#nccl-ib-hca",
-                command="name a device that the host has",
+                command="set a device that the host has",
                 symptom="`Failed to initialize any NET plugin`",
             ),
             Row(
@@ -46,12 +47,13 @@ SECTIONS = (
                 what="the host has no RDMA devices",
                 command="on {host}: sudo modprobe ib_uverbs",
                 symptom="a hang in NCCL's init, or `NET/Socket` where peers say `NET/IB`",
-                others=("rights of the devices",),
+                others=("permissions on the devices",),
                 explains="memlock",
             ),
             Row(
                 "rdma-differs",
-                "Some hosts have RDMA and others do not, or the kinds differ: NCCL hangs or fails when it starts.",
+                "Some hosts have RDMA and others do not, or they have different kinds: NCCL hangs or fails when "
+                "it starts.",
                 by_hand="`ibstat`, `cat /sys/class/infiniband/*/ports/*/link_layer` on each host",
                 fix="Use the same network on all hosts (`NCCL_IB_HCA`), or set `NCCL_IB_DISABLE=1` on all.",
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/env.html",
@@ -61,8 +63,8 @@ SECTIONS = (
             Row(
                 "rdma-gid",
                 (
-                    "`ibv_modify_qp failed`, `wc error 12`: a RoCE port has no IP address, or `NCCL_IB_GID_INDEX` "
-                    "names no address on this host, or another kind than on its peers."
+                    "`ibv_modify_qp failed`, `wc error 12`: a RoCE port has no IP address, or "
+                    "`NCCL_IB_GID_INDEX` selects no address on this host, or another kind than on its peers."
                 ),
                 by_hand="`show_gids`; `cat /sys/class/infiniband/*/ports/1/gid_attrs/types/3`",
                 fix=(
@@ -77,8 +79,8 @@ SECTIONS = (
                 "rdma-library",
                 (
                     "`NET/Socket` in `NCCL_DEBUG=INFO` although the host has InfiniBand: the image has no "
-                    "`libibverbs.so.1`, or no provider for the cards. NCCL then uses sockets, many times slower, "
-                    "without a word."
+                    "`libibverbs.so.1`, or no provider for the cards. NCCL then silently uses sockets, which "
+                    "are many times slower."
                 ),
                 by_hand="in the container: `ldconfig -p | grep ibverbs`, `ls /etc/libibverbs.d`",
                 fix=(
@@ -91,11 +93,11 @@ SECTIONS = (
             ),
             Row(
                 "rdma-slow",
-                "One host has fewer or slower active ports than the others, and all wait for it.",
+                "One host has fewer or slower active ports than the others, and all ranks wait for it.",
                 by_hand="`cat /sys/class/infiniband/*/ports/*/rate`",
                 fix="Check the cable, the transceiver and the port of the switch.",
                 source="docs.nvidia.com/deeplearning/nccl/user-guide/docs/troubleshooting.html",
-                command="on {host}: ibstat (state, rate); the cable and the switch's port",
+                command="on {host}: ibstat (state, rate); then check the cable and the switch port",
                 symptom="the slowest sets the pace",
             ),
         ),

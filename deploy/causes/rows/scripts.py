@@ -16,16 +16,16 @@ SECTIONS = (
             ),
             Row(
                 "exception",
-                "A library raised an error that Muster does not know, and the run ended with it.",
+                "A library raised an error that Muster does not know, and the run ended.",
                 by_hand="read the traceback above the quoted line, from its last file upwards",
-                fix="what the message says; often other versions of the library, or other arguments.",
+                fix="do what the message says; often the library needs another version or other arguments.",
                 ends=Cause.EXCEPTION,
             ),
             Row(
                 "node-lost",
                 (
                     "`ORTE has lost communication with a remote daemon`, `NodeNotReady`: a host of the run, or the "
-                    "launcher's process on it, is gone."
+                    "launcher's process on it, is lost."
                 ),
                 by_hand="`ssh HOST uptime`, and `dmesg -T | tail -50` there",
                 fix="start the host again, or run without it.",
@@ -61,8 +61,8 @@ SECTIONS = (
             Row(
                 "launcher-missing",
                 (
-                    "`environment variable RANK expected, but not set`, `KeyError: 'LOCAL_RANK'`: somebody started "
-                    "the script without a launcher."
+                    "`environment variable RANK expected, but not set`, `KeyError: 'LOCAL_RANK'`: the script "
+                    "was started without a launcher."
                 ),
                 fix="`torchrun SCRIPT`, or `muster deploy --script SCRIPT`",
                 ends=Cause.EXCEPTION,
@@ -83,7 +83,7 @@ SECTIONS = (
                     "process group fewer ranks than the launcher started, as Lightning does without `num_nodes`."
                 ),
                 by_hand="print `WORLD_SIZE` and the size that the script passes to `init_process_group`",
-                fix='`Trainer(num_nodes=3, devices="auto")`, or no world size of the script\'s own',
+                fix='`Trainer(num_nodes=3, devices="auto")`, or let the script set no world size',
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -99,11 +99,11 @@ SECTIONS = (
             Row(
                 "module-missing",
                 (
-                    "`ModuleNotFoundError`, `cannot import name`: the environment of the run lacks a package or "
-                    "its version; often it is not the environment that you meant."
+                    "`ModuleNotFoundError`, `cannot import name`: the run's environment lacks a package or the "
+                    "right version of it; often it is not the environment that you meant."
                 ),
                 by_hand="`which python`; `pip list`",
-                fix="Install it in the image, for example with `--dockerfile FILE`.",
+                fix="Install the package in the image, for example with `--dockerfile FILE`.",
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -117,10 +117,10 @@ SECTIONS = (
                 "checkpoint-broken",
                 (
                     "`PytorchStreamReader failed`, `invalid load key`, `HeaderTooLarge`: the file is incomplete, "
-                    "some program still writes it, or it is a git-lfs pointer."
+                    "some program is still writing it, or it is a git-lfs pointer."
                 ),
                 by_hand="`ls -l FILE`; `head -c 200 FILE`",
-                fix="Use the checkpoint before it, or fetch the file again.",
+                fix="Use the previous checkpoint, or fetch the file again.",
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -135,7 +135,7 @@ SECTIONS = (
             Row(
                 "loss-nan",
                 "The loss is `nan` or infinite.",
-                by_hand="look at the step before, and at the data of that rank",
+                by_hand="look at the previous step, and at the data of that rank",
                 fix="Use a lower learning rate, `bf16` instead of `fp16`, or gradient clipping.",
                 ends=Cause.EXCEPTION,
             ),
@@ -168,21 +168,21 @@ SECTIONS = (
             Row(
                 "locked-up",
                 (
-                    "`is stuck in train.py:54`: a rank of a run of Muster's does nothing any more, and the "
-                    "others wait for it."
+                    "`is stuck in train.py:54`: a rank of a Muster run does nothing any more, and the others "
+                    "wait for it."
                 ),
                 by_hand="`muster why` while the run continues; the line that the message names",
                 fix=(
-                    "Correct what it waits for there: a lock, a child, a service without a timeout. `--restarts N` "
-                    "lets Muster end such a rank, and start all again."
+                    "Correct what the rank waits for there: a lock, a child process, a service without a "
+                    "timeout. With `--restarts N`, Muster ends such a rank and starts all ranks again."
                 ),
                 ends=Cause.LOCKED_UP,
             ),
             Row(
                 "left-early",
                 (
-                    "`left early, with code 0`, `ended with code 1 without an exception`: a rank of a run of Muster's "
-                    "ended while the others waited for it, and did not say why."
+                    "`left early, with code 0`, `ended with code 1 without an exception`: a rank of a Muster "
+                    "run ended while the others waited for it, and did not say why."
                 ),
                 by_hand="what that rank printed last: `muster logs --rank N`",
                 fix="Give all ranks the same number of steps; look for `sys.exit()` or `return` on one rank alone.",
@@ -191,8 +191,8 @@ SECTIONS = (
             Row(
                 "paused",
                 (
-                    "`is stopped by a signal (SIGSTOP)`, `is paused`, `is stopped by a debugger`: somebody holds a "
-                    "rank of a run of Muster's, or its container."
+                    "`is stopped by a signal (SIGSTOP)`, `is paused`, `is stopped by a debugger`: somebody has "
+                    "stopped or paused a rank of a Muster run, or its container."
                 ),
                 by_hand="`ps -o pid,stat,args` there (T: stopped); `docker ps`",
                 fix="`kill -CONT PID`, or `docker unpause`.",
@@ -201,23 +201,23 @@ SECTIONS = (
             Row(
                 "trained-alone",
                 (
-                    "The ranks of a run of Muster's formed no process group, or each node's ranks one of their "
-                    "own, and each trained a model of its own; or they wait at an address where no other node "
-                    "comes."
+                    "The ranks of a Muster run formed no process group, or the ranks of each node formed a "
+                    "separate one, so each trained its own model; or they wait at an address that no other node uses."
                 ),
                 by_hand="print `torch.distributed.get_world_size()`",
                 fix=(
-                    "what the run's hint says for Lightning, Accelerate or plain torch, or for the line of a shell "
-                    "script that it names (`--standalone`, `--nnodes=1`, a `MASTER_ADDR`); the lines that a script for "
-                    "one GPU lacks: `muster docs several-gpus`; `--separate` if it is meant so."
+                    "do what the run's hint says for Lightning, Accelerate or plain torch, or for the line of a "
+                    "shell script that it names (`--standalone`, `--nnodes=1`, a `MASTER_ADDR`); `muster docs "
+                    "several-gpus` has the lines that a script for one GPU lacks; `--separate` if each rank "
+                    "should train alone."
                 ),
                 ends=Cause.ALONE,
             ),
             Row(
                 "node-missing",
                 (
-                    "`Timed out after ... seconds waiting for clients. 1/2 clients joined`: processes never "
-                    "started, or do not reach the first host."
+                    "`Timed out after ... seconds waiting for clients. 1/2 clients joined`: some processes "
+                    "never started, or cannot reach the first host."
                 ),
                 by_hand="`muster preflight --hosts ...`; read the output of the nodes that did not join",
                 fix="Start all nodes with the same address and world size.",

@@ -11,11 +11,11 @@ SECTIONS = (
                 "architecture-differs",
                 "`exec format error` on one host.",
                 by_hand="`uname -m` on each host",
-                fix="Use hosts of one architecture.",
-                what="the image is for another kind of processor",
+                fix="Use hosts with the same architecture.",
+                what="the image was built for another kind of processor",
                 command="on {host}: uname -m (build the image for that processor)",
                 symptom="`exec format error`",
-                others=("a file of the image or a runtime that is empty or damaged",),
+                others=("an empty or damaged file in the image or the runtime",),
                 ends=Cause.KILLED,
             ),
             Row(
@@ -29,8 +29,9 @@ SECTIONS = (
             Row(
                 "image-missing",
                 (
-                    "`No such image`: somebody removed the image meanwhile. `failed to extract layer`: the host "
-                    "has its name but not its layers, after an interrupted push or a clean-up that removed too "
+                    "`No such image`: somebody has removed the image in the meantime. `failed to extract "
+                    "layer`: the host has the image's name but not its layers, after an interrupted push or a "
+                    "clean-up that removed too "
                     "much."
                 ),
                 by_hand="`docker image ls` and `docker create IMAGE` there",
@@ -38,17 +39,17 @@ SECTIONS = (
                 what="the image is missing",
                 command="muster push{at}",
                 here="build it: make image",
-                others=("a damaged store of images",),
+                others=("a damaged image store",),
             ),
             Row(
                 "image-differs",
                 (
-                    "The hosts have different layers under the same tag: odd errors follow, if they are used "
-                    "together. `muster deploy` sends one image to all hosts, so this is a warning. It also says in "
-                    "which of them `import torch` fails, and with which words."
+                    "The hosts have different layers under the same tag: using them together causes odd errors. "
+                    "`muster deploy` sends one image to all hosts, so this is only a warning. The text also "
+                    "says in which image `import torch` fails, and with what message."
                 ),
                 by_hand="`docker image inspect -f '{{json .RootFS.Layers}}' IMAGE` on each host",
-                fix="nothing before `muster deploy`. For another launcher: `muster push --hosts ...`.",
+                fix="with `muster deploy`, nothing. For another launcher: `muster push --hosts ...`.",
                 symptom="odd errors later",
             ),
             Row(
@@ -64,7 +65,7 @@ SECTIONS = (
             ),
             Row(
                 "torch-differs",
-                "pickle or collectives fail; sometimes results differ silently.",
+                "Pickle or collectives fail; sometimes results differ silently.",
                 by_hand="`python -c 'import torch; print(torch.__version__)'` in each container",
                 fix="Use the same image on all hosts: `muster push`.",
                 source="pytorch/pytorch issues",

@@ -16,7 +16,7 @@ SECTIONS = (
             Row(
                 "cancelled",
                 (
-                    "Slurm's `CANCELLED AT`, without a reason: somebody called `scancel`, or another node of the "
+                    "Slurm's `CANCELLED AT`, without a reason: somebody ran `scancel`, or another node of the "
                     "job failed."
                 ),
                 by_hand="`sacct -X -j JOB --format JobID,State,Reason,ExitCode`",
@@ -37,16 +37,16 @@ SECTIONS = (
             Row(
                 "scheduler",
                 (
-                    "`sbatch: error`, `Requested node configuration is not available`: the scheduler did not take "
-                    "the job."
+                    "`sbatch: error`, `Requested node configuration is not available`: the scheduler did not "
+                    "accept the job."
                 ),
                 by_hand="`sinfo`; `scontrol show job JOB`",
             ),
             Row(
                 "host-memory",
                 (
-                    "`oom-kill`, `Out of memory: Killed process`, `MemoryError`: the memory of the host, or of the "
-                    "container, is full."
+                    "`oom-kill`, `Out of memory: Killed process`, `MemoryError`: the host or the container has "
+                    "run out of memory."
                 ),
                 by_hand="`free -h`; `dmesg -T | grep -i oom`",
                 fix="Use fewer data loader workers, a smaller batch, or a higher `--mem`.",
@@ -55,8 +55,8 @@ SECTIONS = (
             Row(
                 "crashed",
                 (
-                    "Exit code -11 or -6, `Segmentation fault`: compiled code crashed, often because libraries do "
-                    "not match each other."
+                    "Exit code -11 or -6, `Segmentation fault`: compiled code crashed, often because libraries "
+                    "do not match."
                 ),
                 by_hand="`python -X faulthandler SCRIPT`",
                 fix="Replace the library that the last frame names.",
@@ -69,7 +69,7 @@ SECTIONS = (
                     "token id."
                 ),
                 by_hand="`CUDA_LAUNCH_BLOCKING=1`, or one step on the CPU",
-                fix="Keep labels below the number of classes, and ids below the size of the vocabulary.",
+                fix="Keep labels below the number of classes, and token ids below the size of the vocabulary.",
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -77,15 +77,15 @@ SECTIONS = (
                 "`an illegal memory access was encountered`: a kernel read or wrote outside its memory.",
                 by_hand="`CUDA_LAUNCH_BLOCKING=1`; `compute-sanitizer python SCRIPT`",
                 fix=(
-                    "Install a newer version of the extension that has this kernel. If you find no kernel, test "
-                    "the GPU."
+                    "Install a newer version of the extension that has this kernel. If no extension is to "
+                    "blame, test the GPU."
                 ),
                 ends=Cause.EXCEPTION,
             ),
             Row(
                 "cuda-fork",
                 "`Cannot re-initialize CUDA in forked subprocess`.",
-                fix='Set `multiprocessing_context="spawn"`, or use no CUDA before the fork.',
+                fix='Set `multiprocessing_context="spawn"`, or do not use CUDA before the fork.',
                 ends=Cause.EXCEPTION,
             ),
             Row(
@@ -112,8 +112,8 @@ SECTIONS = (
             Row(
                 "library-missing",
                 (
-                    "`ImportError: libxcb.so.1: cannot open shared object file`: a package of Python's needs a "
-                    "library of the system, which the image, or this machine, does not have. OpenCV's "
+                    "`ImportError: libxcb.so.1: cannot open shared object file`: a Python package needs a "
+                    "system library that the image, or this machine, does not have. The libraries of OpenCV "
                     "(`libGL.so.1`, `libgthread-2.0.so.0`, `libxcb.so.1`) are the most frequent ones."
                 ),
                 by_hand="`ldd FILE.so | grep 'not found'`; `apt-file search libxcb.so.1` names the package",
@@ -130,10 +130,7 @@ SECTIONS = (
                     "CUDA or system."
                 ),
                 by_hand="`pip list | grep -iE 'torch|cuda|flash|numpy'`",
-                fix=(
-                    "Build it again against this torch (`--no-build-isolation`), or install versions that belong "
-                    "together."
-                ),
+                fix=("Build it again against this torch (`--no-build-isolation`), or install versions that match."),
             ),
             Row(
                 "compiler-missing",
@@ -149,9 +146,9 @@ SECTIONS = (
             ),
             Row(
                 "disk-quota",
-                "`Disk quota exceeded`: the user has used up a share of the disk, although `df` shows free space.",
+                "`Disk quota exceeded`: the user has reached the disk quota, although `df` shows free space.",
                 by_hand="`quota -s`",
-                fix="Remove files, or write elsewhere.",
+                fix="Remove files, or write to another disk.",
                 ends=Cause.DISK_FULL,
             ),
             Row(
@@ -165,9 +162,9 @@ SECTIONS = (
             Row(
                 "disk-silent",
                 (
-                    "`waits for a disk that does not answer`: a read or a write has no answer from a disk, or from "
-                    "the server of a network file system. The process is in state `D`, no signal ends it, and no "
-                    "line of its log says so. Muster names the file and the mount, and ends the run after "
+                    "`waits for a disk that does not answer`: a read or a write gets no answer from a disk, or "
+                    "from the server of a network file system. The process is in state `D`, no signal ends it, "
+                    "and its log does not say so. Muster names the file and the mount, and ends the run after "
                     "`--wait-lost`; the container ends once the disk answers."
                 ),
                 by_hand=(
@@ -180,12 +177,14 @@ SECTIONS = (
                 "command-missing",
                 (
                     "`command not found`, `executable file not found`, mpirun's `was unable to find the specified "
-                    "executable file`, tini's `exec X failed`: a program is not in the container or on the host, "
-                    "or not in `PATH`. Preflight looks for the commands that Muster's scripts call on a host: "
+                    "executable file`, tini's `exec X failed`: a program is missing in the container or on the "
+                    "host, or is not in the `PATH`. Preflight looks for the commands that Muster's scripts call "
+                    "on a host: "
                     "`base64`, `find` and the like."
                 ),
-                by_hand="`which PROGRAM`; `echo $PATH` (a shell over SSH reads other files than yours)",
-                fix="Install it, or give its whole path.",
+                by_hand="`which PROGRAM`; `echo $PATH` (a shell over SSH reads other start-up files than your "
+                "interactive shell)",
+                fix="Install the program, or give its full path.",
                 command="on {host}: sudo apt-get install --reinstall coreutils findutils grep sed gawk",
                 symptom="a run that lacks its variables or files, or does not start there",
                 group="hosts",
@@ -194,17 +193,17 @@ SECTIONS = (
                 "file-permission",
                 "`PermissionError`: the user of the run may not read or write a file.",
                 by_hand="`ls -ld FOLDER`; `id`",
-                fix="Change the owner, or use a folder of that user.",
+                fix="Change the owner, or use a folder that belongs to that user.",
             ),
             Row(
                 "download",
                 "`We couldn't connect to 'https://...'`: the host cannot reach the internet, or the service is down.",
                 by_hand="`curl -sSI https://...` there",
-                fix="Download once, mount the files, and set `HF_HUB_OFFLINE=1`.",
+                fix="Download the files once, mount them, and set `HF_HUB_OFFLINE=1`.",
             ),
             Row(
                 "access-denied",
-                "`401 Client Error`, `gated repo`: the service asks for a login, or you must accept its license.",
+                "`401 Client Error`, `gated repo`: the service asks for a login, or wants you to accept its license.",
                 fix="Give the run a token as a secret.",
             ),
             Row(
@@ -218,7 +217,7 @@ SECTIONS = (
             ),
             Row(
                 "killed",
-                "`exitcode: -9 (SIGKILL)` without any message before it; most often the memory ran out.",
+                "`exitcode: -9 (SIGKILL)` without any message before it: most often, memory ran out.",
                 by_hand="`dmesg | grep -i oom` there",
                 fix="Use a smaller batch, fewer data loader workers, or more memory.",
                 ends=Cause.KILLED,
@@ -226,7 +225,7 @@ SECTIONS = (
             Row(
                 "ssh-hangup",
                 "`got signal: 1`: the SSH session that held the run ended.",
-                fix="Use `muster deploy --detach`: Docker owns the run, not an SSH session.",
+                fix="Use `muster deploy --detach`: Docker then holds the run, not an SSH session.",
                 ends=Cause.ENDED,
             ),
             Row(
@@ -247,9 +246,8 @@ SECTIONS = (
         "A project's packages",
         intro=(
             "`muster deploy`, `muster push` and `muster up` print uv's own words before the error. "
-            "[offline and proxies](offline-and-proxies.md#when-the-installation-fails) has the "
-            "next step for each: an excluded torch, a missing "
-            "compiler, no way to an index, a full disk, a private index."
+            "[offline and proxies](offline-and-proxies.md#when-the-installation-fails) has the next step for "
+            "each: an excluded torch, a missing compiler, an unreachable index, a full disk, a private index."
         ),
     ),
 )

@@ -22,7 +22,7 @@ _OUTSIDE = (
             r"auth\w*|security|login) (?:key|token))\b|nocredentials|expiredtoken|authenticat\w* (?:failed|required|"
             r"error)|not (?:logged in|authenticated|authori[sz]ed)|\bpermissions? to access\b|ask the project owner|"
             r"permission_(?:error|denied)|\bgated (?:repo|model|dataset)",
-            "an internet service refuses the login, or there is no token", "hf auth whoami"),
+            "an internet service refuses the login, or the token is missing", "hf auth whoami"),
     # Only for texts without an address of this host itself.
     general("download", r"^(?!.{0,2000}(?:localhost|127\.0\.0\.1|0\.0\.0\.0|\[::1?\]))(?i:.{0,2000}?\b(?:429|"
             r"50[0234])\b.{0,60}(?:client|server) error|.{0,2000}?(?:too many requests|"
@@ -58,7 +58,7 @@ _OUTSIDE = (
     general("scheduler", r"(?i)(?<!disk )quota (?:metrics|exceeded|limits?)|exceed\w* .{0,30}quota|capacityerror|"
             r"(?:not enough|insufficient|no (?:free|available|idle|more)) (?:\w+ ){0,2}(?:capacity|slots|nodes)\b|"
             r"resourcelimitexceeded|no capacity\b",
-            "the scheduler, or the cloud, does not give the hosts that the job asks for", "scontrol show job JOB"),
+            "the scheduler or the cloud does not provide the hosts that the job asks for", "scontrol show job JOB"),
     # Scripts assert this. The same words about a kernel, an operator or the like do not mean that a GPU is missing.
     general("gpu-missing", r"(?i)\bno (?:\w+ ){0,3}" + _ACCELERATOR
             + r"\b(?! memory)(?: \w+){0,3} (?:found|available|detected|visible)|\brequires? an? (?:cuda |nvidia )?gpu\b"
@@ -71,7 +71,7 @@ _OUTSIDE = (
             r"unsupported|or (?:higher|newer|above|later))|"
             r"(?:requires?|only support(?:s|ed)|needs?) [^,]{0,60}"
             r"(?:compute capability|\bsm_?\d\d|ampere|hopper\b(?!-v\d))",
-            "the GPU is too old, or too new, for what the script or a build asks of it",
+            "the GPU is too old or too new for what the script or a build needs",
             "nvidia-smi --query-gpu=name,compute_cap --format=csv", "compiler-missing"),
 )  # fmt: skip
 # Faults of the host, its GPUs and its libraries.
@@ -89,7 +89,7 @@ _HOST = (
     several(r"(?i)\b(?:gcc|g\+\+|nvcc|clang|ninja|cmake)\b.{0,60}(?:fatal|\berror\b|failed)|ninja: build stopped|"
             r"(?:fail\w*|error)(?: to)? (?:build|compil)\w* "
             r"(?:\w+ ){0,2}(?:extension|op)\b",
-            "the build of an extension failed; the compiler's own words say why", "nvcc --version; gcc --version",
+            "the build of an extension failed; the compiler's output says why", "nvcc --version; gcc --version",
             "exception", "compiler-missing", "gpu-arch", "library-mismatch"),
     general("library-mismatch", "(?i)" + _CANNOT
             + r" load (?:the )?(?:\w+ ){0,2}(?:librar|shared|dynamic|any of|symbol|dll|native)|(?:could not find|"
@@ -106,9 +106,9 @@ _HOST = (
             r"DistributionNotFound|\w*VersionConflict)\b|"
             r"(?i:(?:is not|isn't|to be) installed|\b(?:pip|conda) install\b|"
             r"(?:package|module|library|requirement)s?\b.{0,80} not found in your environment)",
-            "a package, or the version the script wants, is not in this environment", "pip list", "library-mismatch"),
+            "this environment lacks a package, or the version that the script wants", "pip list", "library-mismatch"),
     general("gpu-missing", r"(?i)/dev/(?:kfd|nvidia\w*|dri)\b(?!/).{0,60}(?:no such|not found|not exist)",
-            "the host has no device file of the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
+            "the host has no device file for the GPU: its driver is not loaded", "nvidia-smi -L; ls /dev/kfd",
             "gpu-driver", "gpu-runtime"),
     general("port-busy", r"(?i)address (?:is )?already in use|EADDRINUSE|port (?:\d+ )?(?:is )?(?:already "
             ")?(?:in use|taken|occupied)",

@@ -10,12 +10,13 @@ _KILLED = (
 KILLED = (
     # Memory may be free although the process may not map more areas: vm.max_map_count, or a limit on address space.
     several(r"Cannot allocate memory",
-            "the kernel gave no memory: by a limit (of mappings, of address space), or because it is full",
+            "the kernel refused memory: because of a limit (on mappings or address space), or because memory is full",
             "sysctl vm.max_map_count; ulimit -a; free -h", "host-memory", "process-limits", "memlock"),
     # Slurm watches the job's own limit. If the host itself has no memory, only the kernel's log says so.
     sign("host-memory", r"Detected \d+ oom[-_]kill event|srun: error: .{0,80}Out Of Memory|"
          r"slurmstepd: error: .{0,200}(?i:oom[-_ ]kill)|[Ee]xceeded (?:job|step) memory limit",
-         "a process of the job was ended for its memory: of the job's own limit (--mem), or else of the host",
+         "a process of the job was killed because it reached the job's memory limit (--mem), or the host ran "
+         "out of memory",
          "scontrol show job JOB | grep -i mem; sacct -j JOB --format JobID,ReqMem,MaxRSS,State", "killed"),
     sign("host-memory", r"oom[-_]kill|low on resource: memory|[Mm]emory cgroup out of memory|"
          r"[Oo]ut [Oo]f [Mm]emory: Killed process|OOMKill(?:ed)?\b|OOM-killed|OUT_OF_MEMORY|"
@@ -28,14 +29,15 @@ KILLED = (
          r"Unable to allocate [\d.]+ [GMT]iB for an array|WinError 1455\b|paging file is too small|页面文件太小",
          "a host's memory is full", "free -h; dmesg -T | grep -i oom", "killed"),
     sign("docker-refused", r"pthread_create failed.{0,60}Operation not permitted",
-         "a rule of the engine forbids new threads (seccomp), and no limit: Docker before 20.10.10 has such a rule",
+         "a rule of the engine (seccomp) forbids new threads, and no limit does: Docker before 20.10.10 has "
+         "such a rule",
          "docker version", "process-limits"),
     sign("process-limits", r"can't start new thread|pthread_create failed(?!.{0,60}not permitted)|"
          r"(?:fork|[Tt]hread).{0,40}Resource temporarily unavailable|fork rejected by pids|File size limit exceeded|"
          r"Signal (?:25|24) \(SIGX|exitcode\s*: -2[45]\b",
          "a limit of the host or the container ended a process", "ulimit -a"),
     sign("ssh-hangup", r"got signal: 1\b|closing signal SIGHUP|Received 1 death signal|[Ss]ignal 1 \(SIGHUP\)",
-         "the terminal or SSH session ended, and the run with it", "muster deploy --detach"),
+         "the terminal or SSH session ended, and ended the run", "muster deploy --detach"),
     general("stopped", r"got signal: (?:2|15)\b|Received (?:2|15) death signal|closing signal SIGINT|"
             r"KeyboardInterrupt",
             "somebody, or a scheduler, asked the run to stop", "last -20; sacct"),
@@ -55,14 +57,16 @@ KILLED = (
             "a process crashed: it divided a whole number by zero", "python -X faulthandler SCRIPT"),
     # Compiled code aborts for any uncaught error; NCCL's watchdog, for example, does so after a timeout.
     hint("", ended("SIGABRT", 6) + r"|Aborted +\(core dumped\)|terminate called after throwing|"
-         r"Fatal Python error: Aborted", "a process ended itself, for an error that its words before this one tell",
+         r"Fatal Python error: Aborted", "a process aborted itself because of an error; the lines before this "
+         "one say which",
          "python -X faulthandler SCRIPT", "crashed", "collective-timeout"),
     general("killed", ended("SIGKILL", 9) + rf"|killed by signal: Killed|^(?:{_KILLED})$|"
             rf"^\[\d+\] +\+? *\d+ killed\b|\b\d+ ?:\s+\d+ (?:{_KILLED})(?: |$)|task \S+: Killed$",
-            "a process was killed, as by a host or a container whose memory is full", "dmesg -T | grep -i oom",
+            "a process was killed, as happens when the memory of the host or the container is full", "dmesg -T "
+            "| grep -i oom",
             "host-memory"),
     # Ray does not know the reason: it prints the same list of guesses, memory first, for every lost worker.
     hint("", r"A worker died or was killed while executing|its worker process has died",
-         "a Ray worker is gone, and Ray only guesses why: its own log or the kernel's says it",
+         "a Ray worker is gone, and Ray only guesses why: see its own log or the kernel's",
          "dmesg -T | grep -iE 'oom|segfault'", "killed", "host-memory", "crashed"),
 )  # fmt: skip

@@ -24,15 +24,15 @@ DENIED = several(
     rf"({_CALLS}).{{0,160}}{_REFUSED}|"
     r"/(cgroup)/.{0,300}[Nn]o space left on device|"
     rf"(?:\[Errno 13?\]|RuntimeError:) {_REFUSED}[\s\",]*$",
-    "the kernel denies a call ({0}): by the container's rights, a rule of the host, or a limit",
+    "the kernel denies a system call ({0}): the container's rights, a rule of the host or a limit forbids it",
     "grep -E 'Cap|Seccomp|NoNewPrivs' /proc/self/status; ulimit -a", "docker-refused", "port-forbidden",
     "process-limits", "file-permission",
 )  # fmt: skip
 NETWORK = (
     sign("interface-missing",
          r"Unable to find address for: (\S+)|no socket interface found|No usable listening interface found",
-         "the host has no such interface ({0}), or none with an address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME or "
-         "NCCL_COMM_ID names another", "ip -br addr", "interface-no-address", "interface-down", "other-network"),
+         "the host has no such interface ({0}), or it has no address: GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME or "
+         "NCCL_COMM_ID is wrong there", "ip -br addr", "interface-no-address", "interface-down", "other-network"),
     sign("few-ports", r"gloo/transport/tcp/socket\.cc:\d+\].{0,80} bind: Address already in use",
          "gloo found no free port in the system's range", "sysctl net.ipv4.ip_local_port_range"),
     sign("family-mixed", r"ss1?\.ss_family == ss2\.ss_family",
@@ -41,7 +41,7 @@ NETWORK = (
     sign("settings-differ", r"makeDeviceForInterface\(\): unsupported gloo device",
          "a variable asks gloo for a transport that this torch lacks", "env | grep GLOO_DEVICE_TRANSPORT"),
     several(r"unsupported gloo device|interface or hostname can't be empty",
-            "gloo has no device to use: this torch lacks its transport, as on Windows, or the host has no name",
+            "gloo has no device to use: this torch lacks gloo's transport, as on Windows, or the host has no name",
             "env | grep GLOO; getent hosts $(hostname)", "library-mismatch", "settings-differ", "name-unresolvable"),
     # First the forms with the port's number.
     sign("port-busy", r"\bport: (\d+), .{0,80}EADDRINUSE|"
@@ -55,7 +55,8 @@ NETWORK = (
          "port {0} is in use on the host that should listen on it", "ss -ltnp"),
     sign("name-loopback", r"(?:remote=\[|connect \[)(127\.(?!0\.0\.1\b)[\d.]+)\]|"
          r"Connect to (127\.(?!0\.0\.1\b)[\d.]+)<",
-         "a node gave its peers its loopback address, {0}, as its own name resolves", "getent hosts $(hostname)",
+         "a node gave its peers its loopback address, {0}, because its own name resolves to it", "getent hosts "
+         "$(hostname)",
          "interface-loopback", "name-unresolvable"),
     # Ranks on the same host may talk over 127.0.0.1.
     several(r"(?:remote=\[|connect \[)(127\.0\.0\.1|::1)\]|Connect to (127\.0\.0\.1|::1)<",
@@ -74,20 +75,21 @@ NETWORK = (
     sign("peer-name-unresolvable", r"host not found: (?:Name or service|Temporary failure|No address)",
          "a node cannot resolve the name of the first one", "getent hosts $MASTER_ADDR", "endpoint-unresolvable"),
     # A failed download prints the same first, and its address later.
-    several(r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own, or another",
+    several(r"gaierror: \[Errno -[235]\]", "a host cannot resolve a name: its own or another one",
             "getent hosts $(hostname)", "name-unresolvable", "endpoint-unresolvable", "peer-name-unresolvable",
             "download"),
     # "No route to host" may also come from a firewall that rejects.
     sign("host-unreachable",
          rf"(?:failed to connect.{{0,200}} remote=\[([^]]+)\].{{0,200}}|{_NCCL_TO} (?:failed|returned).{{0,40}}|"
          r"tcp/socket\.cc:\d+\].{0,80} connect: )(?:Network is unreachable|No route to host)",
-         "an address that a node gave ({0}) cannot be reached: no route leads there, or a firewall rejects", PREFLIGHT,
+         "the address that a node gave ({0}) cannot be reached: there is no route to it, or a firewall rejects "
+         "connections", PREFLIGHT,
          "data-ports-rejected", "other-network", "no-route", "link-local"),
     # A peer that has ended refuses connections too.
     several(rf"{_NCCL_REACHES}Connection refused", "a peer ({0}) refuses NCCL's connections", PREFLIGHT,
             "data-ports-rejected", "container-bridge", "other-network"),
     sign("data-ports-dropped", rf"{_NCCL_REACHES}(?:(?:Connection )?timed out|connection abort|in progress)",
-         "a peer ({0}) does not answer NCCL's connections: a firewall drops them, or the network is another one",
+         "a peer ({0}) does not answer NCCL's connections: a firewall drops them, or it is on another network",
          PREFLIGHT, "data-ports-rejected", "other-network", "host-unreachable"),
     hint("data-ports-dropped", r"NCCL INFO Call to connect returned Connection timed out, retrying",
          "a peer does not answer NCCL's connections", NCCL_DEBUG, "other-network", "host-unreachable"),
@@ -102,12 +104,13 @@ NETWORK = (
             "the nodes met, but gloo could not connect them", PREFLIGHT, "data-ports-rejected",
             "other-network", "name-loopback", "open-files"),
     sign("clock-skew", r"the world has (\d+) ranks, planned were",
-         "only {0} ranks came together: torch took living nodes for dead, as when clocks differ", "timedatectl"),
+         "only {0} ranks came together: torch took living nodes for dead, for example because clocks "
+         "differ", "timedatectl"),
     several(r"connect\(\) timed out\. Original timeout",
-            "a node did not reach the address of the first one, or that one was not started", PREFLIGHT,
+            "a node did not reach the address of the first node, or the first node was not started", PREFLIGHT,
             "rendezvous-dropped", "node-missing", "data-ports-dropped"),
     several(r"(?<!connection: \[)Errno 99\]|[Bb]ind(?: failed)? ?: Cannot assign requested address",
-            "an address is none of this host's, or no port of it is free", "ip -br addr; getent hosts $MASTER_ADDR",
+            "this host does not have that address, or has no free port on it", "ip -br addr; getent hosts $MASTER_ADDR",
             "endpoint-foreign", "link-local", "few-ports"),
     general("node-missing", r"store based barrier on rank.{0,160}(?:worker_count|num_workers_joined)=(\d+)",
             "only {0} of the ranks met in time: the others never started, or died before that", PREFLIGHT),
@@ -117,7 +120,7 @@ NETWORK = (
             PREFLIGHT, "rendezvous-dropped", "data-ports-dropped", "data-ports-rejected"),
     sign("nccl-differs", r"Mismatched NCCL version detected", "the nodes have different NCCL versions"),
     sign("python-differs", r"Version mismatch: The cluster was started with",
-         "this process has another Python, Ray or pickle library than the head of the Ray cluster",
+         "this process and the head of the Ray cluster have different versions of Python, Ray or pickle",
          "python --version; pip show ray"),
     sign("memlock", r"\b(?:ibv|mlx5dv)_\w+(?:\(.{0,80}\))?.{0,20} failed.{0,60}Cannot allocate memory|"
          r"set max locked memory", "locked memory is limited", "ulimit -l"),
@@ -127,28 +130,28 @@ NETWORK = (
     replace(
         general("", r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
                 "NCCL failed", NCCL_DEBUG),
-        absent=", and nothing here says why: NCCL prints it with NCCL_DEBUG",
+        absent=", and nothing here says why: with NCCL_DEBUG, NCCL prints the reason",
     ),
     # Only a hint: NCCL may work without RDMA.
     hint("rdma-hidden", r"NET/OFI.{0,20}fi_getinfo\(\) call failed|Couldn't find any optimal provider|"
          r"ibv_open_device failed|NET/IB : Unable to open device",
-         "NCCL can open no RDMA card: the container has no /dev/infiniband, or its libfabric does not know the card",
+         "NCCL cannot open an RDMA card: the container has no /dev/infiniband, or its libfabric does not know the card",
          "ls /dev/infiniband; fi_info", "rdma", "library-mismatch"),
     sign("rdma", r"ibv_modify_qp failed|[Ff]ailed to modify QP|ibv_\w+ failed",
-         "an RDMA call failed: by its settings (the GID index), its cabling, or hosts on different rails",
+         "an RDMA call failed: wrong settings (the GID index), wrong cabling, or hosts on different rails",
          "ibv_devinfo -v", "memlock", "rdma-gid"),
     # Status 12: the other end did not answer any of the retries.
     general("rdma", r"wc error 12\b|vendor err 129\b|Got completion from peer .{0,80} with (?:status=|error )12\b",
-            "an RDMA transfer was not answered: by its settings or its cabling, or because the peer died",
+            "an RDMA transfer got no answer: wrong settings, wrong cabling, or the peer died",
             "ibv_devinfo -v", "killed", "node-lost"),
     # The words of oneCCL, MPICH and Intel's MPI. A crash after them is due to the missing network.
     sign("library-mismatch", r"atl_ofi.{0,120}(?:fi_getinfo error|find suitable provider|open network "
          r"providers)|OFI fi_getinfo\(\) failed",
-         "libfabric has no network for oneCCL or MPI: FI_PROVIDER asks for another one, its path lacks the one, or the "
-         "run may not use the card", "env | grep -E '^(FI_|CCL_|I_MPI)'; fi_info", "rdma", "memlock"),
+         "libfabric has no network for oneCCL or MPI: FI_PROVIDER asks for another provider, FI_PROVIDER_PATH "
+         "lacks it, or the run may not use the card", "env | grep -E '^(FI_|CCL_|I_MPI)'; fi_info", "rdma", "memlock"),
     sign("rdma-down", r"NET/IB.{0,20} (?:Got async event ?: (?:port error|local catastrophic)|async fatal event)",
          "an RDMA port, or its card, went down", "ibstat"),
-    several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|ERROR|Unable)", "the RDMA plugin failed: NCCL may do without it",
+    several(r"NET/OFI.{0,120}(?:failed|[Ee]rror|ERROR|Unable)", "the RDMA plugin failed, but NCCL may work without it",
             NCCL_DEBUG, "rdma", "rdma-hidden"),
     several(r"Got completion from peer .{0,80} with (?:status=|error )\d+|got completion with error",
             "an RDMA transfer failed: the peer died, or the network lost the data", "ibv_devinfo -v", "rdma",
@@ -160,19 +163,19 @@ NETWORK = (
     # The last two messages come from paramiko.
     sign("ssh-key", r"Permission denied \((?:publickey|password|gssapi|keyboard)|Too many authentication failures|"
          r"No authentication methods available|not a valid \w+ private key file",
-         "a host refuses our SSH keys, or the launcher has none that it can use", "ssh -v HOST true"),
+         "a host refuses your SSH keys, or the launcher has none that it can use", "ssh -v HOST true"),
     sign("ssh", r"(Unable to negotiate with .{1,200}|channel 0: open failed: .{1,80}|stdio forwarding failed)",
-         "SSH made no connection to a host: {0}", "ssh -v HOST true"),
+         "SSH could not connect to a host: {0}", "ssh -v HOST true"),
     # ssh itself ends with 255 for any reason of its own.
     general("ssh", r"'ssh .{0,120}' returned non-zero exit status 255|was not reachable via ssh",
             "the launcher cannot start a command on a host over SSH", "ssh -o BatchMode=yes -v HOST true", "ssh-key",
             "ssh-refused", "ssh-name", "ssh-timeout", "ssh-host-key-unknown"),
     general("ssh-silent", r"(?:ssh|kex)_exchange_identification: (?:read: )?Connection (?:closed|reset)",
-            "a host's SSH server closed the connection before it said its name", "nc -w 3 HOST 22", "ssh"),
+            "a host's SSH server closed the connection before it identified itself", "nc -w 3 HOST 22", "ssh"),
     sign("arguments", r"(?:mpirun|mpiexec|prterun) has detected an attempt to run as root",
          "Open MPI starts nothing as root unless it is allowed to", "mpirun --allow-run-as-root ..."),
     several(r"(?:mpirun|prterun|ORTE|PRTE) was unable to reliably start one or more daemons",
-            "the launcher's daemons did not start on a host: SSH, a library or a folder there", "ssh HOST true",
+            "the launcher's daemons did not start on a host: look at SSH, a library or a folder there", "ssh HOST true",
             "ssh", "ssh-key", "command-missing", "library-mismatch"),
     sign("ssh-name", r"ssh: Could not resolve hostname (\S+?):", "SSH cannot resolve the name of a host",
          "ssh -G HOST"),
@@ -195,47 +198,47 @@ NETWORK = (
          r"requests\.exceptions\.(?:SSL|Proxy)Error|"
          r"wandb: (?:Network error \(\w+\)|ERROR Run initialization has timed)|"
          r"wandb\.errors\S{0,40}: Run initialization has timed",
-         "the run could not reach a service in the internet: a model, a data set or a tracker",
+         "the run could not reach a service on the internet: for a model, a data set or a tracker",
          "curl -sSI https://huggingface.co"),
     several(r"'Connection aborted\.', (?:Connection|RemoteDis|BrokenPipe)",
-            "a server broke off an HTTP request: one in the internet, or one that the run itself started",
+            "a server broke off an HTTP request: a server on the internet, or one that the run itself started",
             "curl -sSI URL", "download", "exception"),
 )  # fmt: skip
 
 HOST = (
     # libuv's loop needs three file descriptors; if it cannot get them, torch prints no more than this.
     sign("open-files", r"Too many open files|received 0 items of ancdata|Failed to init uv loop",
-         "the limit of open files is too low", "ulimit -n"),
+         "the limit on open files is too low", "ulimit -n"),
     # torch before 1.13 prints no reason; in two of five public threads it was the limit of open files.
     general("open-files", r"unable to open shared memory object <\S{1,80}> in read-write mode$",
-            "a process could not open the memory that it shares: the limit of open files is too low, or /dev/shm is "
+            "a process could not open the memory that it shares: the limit on open files is too low, or /dev/shm is "
             "not usable", "ulimit -n", "shm-small"),
     sign("disk-quota", r"(?i:disk quota (?:\w+ )?exceeded|errno 122\b)", "the user's disk quota is used up",
          "quota -s", "disk-full"),
     sign("disk-full", r"No space left on device|low on resource: ephemeral-storage|DiskPressure|StorageFull",
          "a disk is full", "df -h; df -i",
          "inodes-full"),
-    several(r"No usable temporary directory", "no folder for temporary files can be written to",
+    several(r"No usable temporary directory", "no folder for temporary files is writable",
             "df -h /tmp; ls -ld /tmp", "disk-full", "folder-readonly", "file-permission"),
     # In all five public threads with these words a full disk is named, in two of them along with a quota or a fault.
     general("disk-full", r"PytorchStreamWriter failed writing|unexpected pos \d+ vs \d+",
-            "the run could not write all of a checkpoint: no room is left for it, or the file system failed",
+            "the run could not write a whole checkpoint: there is no space left for it, or the file system failed",
             "df -h; df -i; quota -s", "disk-quota", "disk-faulty"),
     sign("folder-readonly", r"(?i:read-only file ?system)", "the run writes to a folder that is mounted read-only",
          "findmnt -T FOLDER", "disk-faulty"),
     sign("disk-faulty", r"(?i:stale (?:nfs )?file handle)",
-         "a network file system no longer knows a file: it was removed or replaced on another host, or its server "
-         "exports another file system now", "findmnt -T FOLDER"),
+         "a network file system no longer knows a file: another host removed or replaced it, or the server now "
+         "exports another file system", "findmnt -T FOLDER"),
     sign("disk-faulty", r"No locks available",
-         "a network file system gives no locks: its lock server does not run, or it is mounted without them",
+         "a network file system grants no locks: its lock server is not running, or it is mounted without locks",
          "findmnt -T FOLDER"),
     sign("disk-faulty", r"(?i:input/output error)|Transport endpoint is not connected: '|"
          r"/\S{1,200}: Transport endpoint is not connected$",
          "a disk or a network file system failed", KERNEL, "disk-full"),
     general("download", r"Temporary failure resolving '([\w.-]+)'",
-            "{0} cannot be resolved there: the containers of a build have no name server, or the host has none",
+            "{0} cannot be resolved there: the containers of an image build, or the host, have no name server",
             "docker run --rm busybox nslookup NAME; cat /etc/resolv.conf", "name-unresolvable"),
-    sign("port-busy", r"port is already allocated", "another container has that port", "docker ps"),
+    sign("port-busy", r"port is already allocated", "another container uses that port", "docker ps"),
     sign("command-missing", r"slurmstepd: error: execve\(\): (?!\S{0,200}/slurm_script:)(\S{1,80}): No such file|"
          r"\bexec (\S{1,80}) failed: No such file|"
          r"\w+ was unable to (?:find the specified executable|launch the specified application as it could not access)|"
@@ -247,7 +250,7 @@ HOST = (
          r"nvcc|ninja|gcc|g\+\+|cc|c\+\+|git|ffmpeg|ldconfig|ibstat|lscpu)'",
          "the program {0} does not exist there", "which PROGRAM"),
     sign("command-missing", r"Run 'conda init' before 'conda|not been properly configured to use 'conda",
-         "the shell does not know `conda activate`, so that the next commands run in another environment",
+         "the shell does not know `conda activate`, so the next commands run in another environment",
          "source $(conda info --base)/etc/profile.d/conda.sh"),
     DENIED,
     sign("file-permission", r"\[Errno 13?\] [\w ]{1,40}: ['\"/]|: Permission denied$",
@@ -256,16 +259,17 @@ HOST = (
          r"could not open image /\S{1,200}: failed to retrieve path|"
          r"/manifests/\S{1,200} returned error code: 404", "the image is not there", "muster push --hosts ..."),
     several(r"database (?:table )?is locked",
-            "several processes write to one SQLite file, or it lies on a network file system",
+            "several processes write to one SQLite file, or it is on a network file system",
             "fuser -v FILE.db; findmnt -T FILE.db", "exception", "disk-faulty"),
     # A registry gives the same answer for an image that does not exist and for one that needs a login.
     several(r"pull access denied|ImagePullBackOff|ErrImagePull|trying and failing to pull image",
-            "the image cannot be fetched: it is not there, or it needs a login", "docker pull IMAGE",
+            "the image cannot be fetched: it does not exist, or it needs a login", "docker pull IMAGE",
             "container-missing", "access-denied", "download"),
     sign("access-denied", r"/v2/\S{1,300} returned error code: 40[13]\b", "the registry wants a login for that image",
          "docker login; docker pull IMAGE", "container-missing"),
     several(r"pyxis: failed to import docker image",
-            "the image could not be fetched or unpacked; the lines after this one say why", "enroot import docker://IMAGE",
+            "the image could not be fetched or unpacked; the lines after this one say why", "enroot import "
+            "docker://IMAGE",
             "container-missing", "access-denied", "file-permission", "disk-full", "download"),
     sign("node-lost", r"DUE TO NODE FAIL\w*|Node failure on ([\w.-]{1,80})",
          "the scheduler says that a node of the job failed ({0})", "sacct -X -j JOB"),
@@ -297,5 +301,5 @@ HOST = (
             r"Node \S{1,80} (?:is|became) not ready|marked dead because the (?:detector|monitor)|"
             r"actor is dead because its node has died|"
             r"node\.kubernetes\.io/(?:not-ready|unreachable)",
-            "a node of the run is gone: its host, its network or its daemon", PREFLIGHT, "host-unreachable"),
+            "a node of the run is lost: its host, its network or its daemon failed", PREFLIGHT, "host-unreachable"),
 )  # fmt: skip

@@ -33,7 +33,8 @@ SCRIPT = (
     script("local-rank", r"unrecognized arguments:.{0,200}--local[-_]rank",
            "the launcher passes --local-rank, which the script does not know", "torchrun SCRIPT"),
     script("group-small", r"gloo/context\.cc:\d+\] rank < size\. (\d+) vs (\d+)",
-           "the script formed a process group of {1}, and the launcher started a rank {0}: it knows of too few hosts "
+           "the script formed a process group of {1}, but the launcher started a rank {0}: the script knows of "
+           "too few hosts "
            "(Lightning: Trainer(num_nodes=...))", "env | grep -E 'WORLD_SIZE|NNODES'"),
     script("arguments", r": error: (unrecognized arguments:.{0,120}|the following arguments are required:.{0,120}|"
            r"argument .{0,120}|ambiguous option.{0,80})|"
@@ -43,23 +44,24 @@ SCRIPT = (
     sign("arguments", r"(?:^|: )(unrecognized option '[^']{1,80}'|unknown (?:shorthand )?flag: .{1,80})|"
          r"(Additional propert\w+ (?:\w+ )?(?:is|are) not allowed.{0,80}|"
          r"value '\w+' does not match any of the regexes)",
-         "a program does not know an option that it was given, as one of another version or without a plugin: {0}",
+         "a program does not know an option that it was given; it may have another version, or lack a plugin: {0}",
          "which PROGRAM"),
     script("module-missing", r"(?:^|: )(No module named \S+)|"
            r"(?:^|: )(cannot import name (?!.{0,200}circular import).{0,80})|"
            rf"(module '{_LIBRARY}(?:\.\S+)?' has no attribute '\S+')",
-           "{0}: the package, or the version the script wants, is not in this environment", "pip list"),
+           "{0}: this environment lacks the package, or the version that the script wants", "pip list"),
     sign("module-missing", r"No solution found when resolving|requirements are unsatisfiable|from versions: (?!none)|"
          r"ResolutionImpossible|PackagesNotFoundError|ResolvePackageNotFound|UnsatisfiableError: ",
-         "no version of a package is what is asked for: it is not in that index, or not for this Python, or "
+         "no version of a package fits the request: the index does not have it, it is not for this Python, or "
          "another package excludes it", "python --version; pip index versions PACKAGE"),
     # pip prints the same if it cannot reach an index.
     several(r"Could not find a version that satisfies the|No matching distribution found for",
-            "pip finds no version of a package: none is for this Python and system, or it reaches no index",
+            "pip finds no version of a package: none is for this Python and system, or pip cannot reach an index",
             "python --version; pip index versions PACKAGE", "module-missing", "download"),
     script("exception", r"No backend type associated with device type (\w+)",
-           "the process group has no backend for tensors on {0}: they are not on the GPU, the group is for another "
-           "device (init_process_group('cpu:gloo,cuda:nccl')), or a package with that backend is not there", ALONE),
+           "the process group has no backend for tensors on {0}: they are not on the GPU, the group is for "
+           "another device (init_process_group('cpu:gloo,cuda:nccl')), or the package with that backend is "
+           "missing", ALONE),
     script("checkpoint-mismatch", r"Error\(s\) in loading state_dict|Unexpected key\(s\) in state_dict|"
            r"Missing key\(s\) in state_dict|loaded state dict (?:contains|has)|"
            r"size mismatch for \S{1,200}: copying a param|Global shape mismatch for loaded|"
@@ -72,10 +74,11 @@ SCRIPT = (
            "a checkpoint cannot be read: truncated, still being written, or not a checkpoint", "ls -l FILE"),
     sign("exception", r"(?:No such file or directory|Device or resource busy|Stale file handle|Text file busy)"
          r":? .{0,300}(?:/\.triton/cache/|/torchinductor_\w{1,60}/|/triton_cache/)",
-         "processes write one cache of compiled code at once: the ranks of a host, or hosts with one home",
+         "several processes write to one cache of compiled code: the ranks of a host, or hosts that share a "
+         "home folder",
          "TRITON_CACHE_DIR=/tmp/triton TORCHINDUCTOR_CACHE_DIR=/tmp/inductor torchrun ...", "disk-faulty"),
     general("exception", r"Device or resource busy: '[^']{0,300}\.nfs",
-            "a network file system keeps a file that is removed while a process has it open", "fuser -v FOLDER/.nfs*"),
+            "a network file system keeps a removed file while a process has it open", "fuser -v FOLDER/.nfs*"),
     sign("exception", r"(?:UnidentifiedImageError: )?cannot identify image file (u?'[^']{1,300}')|"
          r"UnidentifiedImageError|(?<!\")image file is truncated|broken data stream when reading image|"
          r"Parquet magic bytes not found|Corrupt snappy compressed data",
@@ -83,12 +86,12 @@ SCRIPT = (
     several(r"(?i)header ?too ?large", "a file's header is larger than the library allows, or it has no weights",
             "ls -l FILE", "checkpoint-broken", "exception"),
     general("exception", r"Weights only load failed",
-            "torch.load finds more than weights in a file, and does not trust it (weights_only)", ALONE,
+            "torch.load finds more than weights in a file, and does not trust the file (weights_only)", ALONE,
             "library-mismatch", "checkpoint-broken"),
     sign("exception", r"AF_UNIX path too long",
-         "the path of a socket is too long: that of the folder for temporary files is", "TMPDIR=/tmp torchrun ..."),
+         "the path of a socket is too long: choose a shorter folder for temporary files", "TMPDIR=/tmp torchrun ..."),
     script("pickle", r"[Cc]an't pickle|cannot pickle|Can't get attribute .{0,80} on <module",
-           "something that is handed to another process cannot be pickled", ALONE),
+           "something that should be passed to another process cannot be pickled", ALONE),
     script("loss-nan", r"[Ll]oss is (?:nan|inf)\b|(?:nan|NaN|non-finite) (?:loss|gradient)s?\b.{0,40}(?:stop|abort|"
            r"detected)|"
            r"[Ll]oss.{0,20}(?:NaN|Nan|nan|non-finite).{0,40}(?:stopping|terminat|abort)|"
@@ -97,12 +100,12 @@ SCRIPT = (
            r"Current loss scale already at minimum|Minimum loss scale reached", "the loss is no longer a number",
            ALONE),
     general("collective-timeout", r"\bEI000[26]\b.{0,200}times out",
-            "HCCL waited for a rank that did not come, or is stuck", "grep -rlE 'ERROR|EI[0-9]' ~/ascend/log",
+            "HCCL waited for a rank that did not come or is stuck", "grep -rlE 'ERROR|EI[0-9]' ~/ascend/log",
             "node-missing", "data-ports-dropped"),
     general("worker-failed", r"(?:Pin memory thread|DataLoader worker)(?: \(pid(?:\(s\))? [\d, ]+\))? exited "
            r"unexpectedly|"
            r"One of the subprocesses has abruptly died",
-           "a worker that prepares data ended and handed over no error: memory, or a crash in it",
+           "a data loader worker ended without an error: memory ran out, or it crashed",
            "dmesg -T | tail -20", "killed", "crashed", "shm-small", "open-files"),
     general("worker-failed", r"DataLoader worker \(pid \d+\) is killed by signal: ",
             "a signal ended a data loader worker", "dmesg -T | tail -20", "killed", "stopped"),
@@ -112,7 +115,7 @@ VICTIM = (
     victim(r"Watchdog caught collective operation timeout.{0,200}?OpType=(\w+)|Watchdog caught collective\b|"
            r"watchdog (?:\w+ )?tim(?:ed|e) ?out|Timeout at NCCL work|"
            r"(?i:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|barrier)(?!.{0,300}connect).{0,120}timed[- ]out",
-           "a rank waited in a collective ({0}) for another that did not come, or is stuck", "collective-timeout",
+           "a rank waited in a collective ({0}) for another rank that did not come or is stuck", "collective-timeout",
            "TORCH_NCCL_TRACE_BUFFER_SIZE=2000 TORCH_NCCL_DUMP_ON_TIMEOUT=1 torchrun ..."),
     victim(r"watchdog got stuck for|Heartbeat monitor timed out|due to a collective timeout from|"
            r"Some rank\w* (?:did not|didn't) (?:join|reach)|failed to pass monitoredBarrier|"

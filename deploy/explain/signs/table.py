@@ -23,12 +23,12 @@ _DOCKER = tuple(
 _BINARY = sign(
     "architecture-differs",
     r"exec (?!\S{1,200}\.\w{1,4}:)\S{1,200}: exec format error",
-    "the image is for another kind of processor",
+    "the image was built for another kind of processor",
     "uname -m (build the image for that processor)",
 )
 _SCRIPT_OR_BINARY = several(
     r"exec format error",
-    "a program is for another kind of processor, or it is a script whose first line is not `#!`",
+    "a program was built for another kind of processor, or is a script whose first line does not begin with `#!`",
     "uname -m; head -c 20 PROGRAM",
     "architecture-differs",
 )

@@ -80,12 +80,12 @@ class FolderCopy:
         """Warn, once for each reason, that something is not copied."""
         if why not in self._warned:
             self._warned.add(why)
-            self._say(f"{self._host}: not everything that it sends is kept: it {why} ({then})")
+            self._say(f"{self._host}: this machine does not keep everything that the host sends: it {why} ({then})")
 
     def take_file(self, what: str, words: Sequence[str]) -> None:
         """Take a document or a piece of a growing file. Raises OSError if it cannot be written here."""
         if len(words) != (4 if what == "add" else 3) or words[-1] != ".":
-            self.lose("sent a line that was cut", self._fetch)
+            self.lose("sent an incomplete line", self._fetch)
             return
         path = self.allowed(words[0])
         if path is None:
@@ -99,7 +99,7 @@ class FolderCopy:
             data = base64.b64decode(words[-2], validate=True)
             offset = digits()(words[1], "an offset") if what == "add" else 0
         except (ValueError, BadAnswer):
-            self.lose(f"sent a line of {words[0]} that cannot be read", f"look at that host: {self._host}")
+            self.lose(f"sent a line of {words[0]} that cannot be read", f"look at the host {self._host}")
             return
         if self.has_room(what, len(data)):
             self._write(path, what, offset, data)

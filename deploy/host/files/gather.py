@@ -99,9 +99,9 @@ def gather(
     with incoming.exclusive(run_dir):
         fetched = incoming.Fetched(run_dir)
         with listener.waiting("fetch") as say:
-            say("the hosts list their files")
+            say("waiting for the hosts to list their files")
             listings = on_all(members, lambda session: (session.name, files(session, run)))
-            say("what of them is here already")
+            say("checking which files are here already")
             answered = {node_of(host) for host in listings.values}
             orders = listings.then(lambda host_files: _order(*host_files, only, run_dir, fetched, answered))
         ready = _refuse_full(orders, shutil.disk_usage(run_dir).free)
@@ -110,7 +110,7 @@ def gather(
         with listener.transferring([session.name for session in senders], then="") as tell:
             parts = on_all(senders, lambda session: _bring(session, run, ready.values[session.name], nodes, tell))
         with listener.waiting("fetch") as say:
-            say(f"the files go into {folders.display_path(run_dir)}")
+            say(f"copying the files into {folders.display_path(run_dir)}")
             return ready, parts, _merge(parts, ready.values, run_dir, fetched, listener)
 
 
@@ -121,7 +121,9 @@ def files(session: Session, run: RunId) -> Listing:
     def take(data: bytes) -> None:
         answer.extend(data)
         if len(answer) > MOST_LIST:
-            raise DeployError(f"its list of files is longer than {amount(MOST_LIST)}", "pack them there, with tar say")
+            raise DeployError(
+                f"its list of files is longer than {amount(MOST_LIST)}", "pack the files there, for example with tar"
+            )
 
     done = session.receive(argv, take)
     if done.code:
@@ -181,7 +183,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         tell(host, total, total)
     except DeployError as failed:
         words = stderr.strip().rpartition("\n")[2] or failed.message.removeprefix(f"{host}: ")
-        hint = failed.hint or f"continue it: {command_of('fetch', hosts=host, run=run)}"
+        hint = failed.hint or f"to continue: {command_of('fetch', hosts=host, run=run)}"
         fault = DeployError(f"{host}: its copy of {run} is incomplete: {words}", hint)
     finally:
         unpacker.close()
@@ -206,7 +208,7 @@ def _merge(
         if differing:
             where = folders.display_path(run_dir / "hosts" / node_of(host))
             differ = f"{several(differing, 'file')} {'differs' if differing == 1 else 'differ'}"
-            listener.warn(f"{host}: {differ} from another host's of the same name: see {where}")
+            listener.warn(f"{host}: {differ} from another host's file with the same name: see {where}")
         faults[host] = part.fault
     return Results(faults)
 
@@ -220,7 +222,7 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     if left := sorted(filter(order.left.get, order.left), key=lambda folder: -order.left[folder]):
         size, only = amount(sum(order.left.values())), shlex.quote(glob.escape(left[0]))
         words.append(
-            f"{size} that can be downloaded again stays there ({', '.join(left[:3])}): {FLAG.only} {only} brings it"
+            f"{size} that can be downloaded again stays there ({', '.join(left[:3])}): {FLAG.only} {only} copies it"
         )
     listener.note(f"{host}: {'; '.join(words)}")
     for name in part.left_out.named:
@@ -230,5 +232,6 @@ def _tell(host: str, part: _Part, order: _Order, came: frozenset[str], listener:
     gone = sorted(order.selection.wanted.keys() - came) if not (part.fault or part.left_out.count) else []
     if gone:
         listener.warn(
-            f"{host}: {several(len(gone), 'file')} did not arrive, {gone[0]!r} first: removed, or not readable there"
+            f"{host}: {several(len(gone), 'file')} did not arrive, the first is {gone[0]!r}: "
+            "it was removed, or is not readable there"
         )

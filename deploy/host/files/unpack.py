@@ -95,7 +95,7 @@ class Unpacker:
         """End the stream. Raises DeployError if the archive is not complete."""
         self.close()
         if not self._over:
-            raise DeployError("it ends in the middle")
+            raise DeployError("the archive is cut off")
 
     def close(self) -> None:
         """Remove a file that is not complete. A second call does nothing."""
@@ -124,10 +124,10 @@ class Unpacker:
         size = member.size
         if member.type in _EXTRA:
             if not 0 <= size <= _MOST_EXTRA:
-                raise DeployError(f"a name in it is {size} bytes long")
+                raise DeployError(f"it holds a name that is {size} bytes long")
             self._extra, self._extra_type = bytearray(), member.type
         elif member.type in _UNASKED:
-            raise DeployError("it has holes or headers that we did not ask for")
+            raise DeployError("it has holes or headers that Muster did not ask for")
         else:
             size = self._begin(member)
         self._left, self._padding = size, -size % BLOCK
@@ -161,7 +161,7 @@ class Unpacker:
         elif is_folder:
             os.close(open_folder(self._root, parts, 0o700))
         elif member.type not in _FILES:
-            leads = f" to {member.linkname[:200]!r}: scp copies what is there" if member.issym() else ""
+            leads = f" to {member.linkname[:200]!r}: use scp to copy what it points to" if member.issym() else ""
             self.left_out.add(name, f"is {_KINDS.get(member.type, 'not a regular file')}{leads}")
         else:
             folder = open_folder(self._root, parts[:-1], 0o700)

@@ -39,11 +39,11 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
             _show(by_host, console)
             return DONE
         for kind, name in leftovers.unknown(by_host, wanted):
-            raise UsageError(f"{flag_of(kind)} {name}: no host has that", "muster clean lists what they have")
+            raise UsageError(f"{flag_of(kind)} {name}: no host has it", "muster clean lists what they have")
         choices = {host: leftovers.chosen(things, wanted) for host, things in by_host.items()}
         for host, (_, used) in choices.items():
             for thing in used:
-                console.note(f"{host}: {thing.kind} {thing.name} stays: a container has it")
+                console.note(f"{host}: {thing.kind} {thing.name} stays: a container uses it")
         goes = {host: free for host, (free, _) in choices.items() if free}
         if not goes:
             console.note("nothing to remove")
@@ -76,9 +76,7 @@ def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
             console.note(f"{host}: {'   '.join(_cells(thing))}")
     count = sum(map(len, goes.values()))
     size = sum(thing.bytes or 0 for things in goes.values() for thing in things)
-    return console.ask(
-        f"Remove {several(count, 'thing')}, {amount(size)}?", f"to remove what is listed, add {FLAG.yes}"
-    )
+    return console.ask(f"Remove {several(count, 'item')}, {amount(size)}?", f"to remove what is listed, add {FLAG.yes}")
 
 
 def _remove(session: Session, things: Sequence[Leftover]) -> dict[str, str]:
@@ -119,7 +117,7 @@ def _tell(removed: Results[dict[str, str]], goes: Mapping[str, Sequence[Leftover
             failed += [f"{host}: {what}"] if end == "failed" else []
         size = sum(thing.bytes or 0 for thing in goes[host] if ends.get(f"{thing.kind} {thing.name}") == "removed")
         shared = any(what.startswith("images ") for what, end in ends.items() if end == "removed")
-        console.note(f"{host}: removed {amount(size)}{', of which images share layers' if shared else ''}")
+        console.note(f"{host}: removed {amount(size)}{', but images share layers' if shared else ''}")
     removed.all()
     if failed:
         raise DeployError(f"could not be removed: {', '.join(failed)}", "look at it on that host")
@@ -137,10 +135,13 @@ def _show(by_host: Mapping[str, Sequence[Leftover]], console: Console) -> None:
         console.table((), rows, values)
         total = amount(sum(thing.bytes or 0 for thing in things))
         shared = "; images share layers" if sum(thing.kind == "images" for thing in things) > 1 else ""
-        console.note(f"{host}: {several(len(things), 'thing')}, {total}{shared}" if things else f"{host}: nothing")
+        console.note(f"{host}: {several(len(things), 'item')}, {total}{shared}" if things else f"{host}: nothing")
         if others := [thing.name for thing in things if thing.kind == "elsewhere"]:
-            whose = f"{host}: of a host of another name: this one before, or one that shares the home"
-            console.note(f"{whose}; once nobody uses it, there: rm -rf ~/.muster/{others[0]}")
+            whose = (
+                f"{host}: left by a host with another name: an earlier name of this host, or a host that shares "
+                "its home folder"
+            )
+            console.note(f"{whose}; once nobody uses it, run there: rm -rf ~/.muster/{others[0]}")
 
 
 def _cells(thing: Leftover) -> tuple[str, ...]:

@@ -63,7 +63,7 @@ def _refuse_running(run: RunId, sessions: list[Session]) -> None:
     if running:
         hosts = as_typed(sessions)
         raise UsageError(
-            f"{run} still runs on {', '.join(running)}: nothing was deleted",
+            f"{run} is still running on {', '.join(running)}: nothing was deleted",
             f"stop it first: {command_of('stop', hosts=hosts, run=run)}",
         )
 

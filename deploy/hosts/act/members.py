@@ -103,7 +103,7 @@ def join(options: Options, console: Console) -> int:
                 if not options.dry_run:
                     _wait_until_it_hears(session, run, "")
             if not options.dry_run:
-                how = "it takes a free place after the next checkpoint, or waits as a spare where none is free"
+                how = "it takes a free place after the next checkpoint, or waits as a spare if no place is free"
                 console.line(f"{host} has joined {run}: {how}", {"kind": "joined", "host": host, "run": run})
     return DONE
 
@@ -111,14 +111,14 @@ def join(options: Options, console: Console) -> int:
 def refuse_unnamed(options: Options, task: str) -> None:
     """Raise UsageError if the command line has no hosts: those of the file or the record would be the whole run."""
     if not options.hosts.strip():
-        raise UsageError(f"{task}: no hosts", f"name the host: muster {task} --hosts gpu-b --run ID")
+        raise UsageError(f"{task}: no hosts", f"say which host: muster {task} --hosts gpu-b --run ID")
 
 
 def refuse_leave(run: str, asked: Host, node: Container | None) -> None:
     """Raise UsageError if a host has no running node of the run, or if the run needs all of its nodes. Pure."""
     host = asked.name
     if node is None:
-        raise UsageError(f"{host} has no node of {run}", "muster status shows who has")
+        raise UsageError(f"{host} has no node of {run}", "muster status shows which hosts have one")
     if not node.least:
         hint = "muster stop ends the whole run with a checkpoint; the next one: muster deploy --min-nodes N"
         raise UsageError(f"{host} cannot leave {run}: without --min-nodes it needs all of its nodes", hint)
@@ -134,9 +134,11 @@ def refuse_join(run: str, asked: Host, node: Container) -> Container:
     host = asked.name
     if not node.least:
         hint = f"muster stop, then {command_of('deploy', resume=run)}; with {FLAG.min_nodes} N hosts may leave and join"
-        raise UsageError(f"{host} cannot join {run}: it runs without {FLAG.min_nodes}", hint)
+        raise UsageError(f"{host} cannot join {run}: the run was started without {FLAG.min_nodes}", hint)
     if node.code is None:
-        raise UsageError(f"{host} is in {run} already: its node runs", command_of("status", hosts=asked.destination))
+        raise UsageError(
+            f"{host} is in {run} already: its node is running", command_of("status", hosts=asked.destination)
+        )
     return node
 
 
@@ -176,13 +178,13 @@ def _ask_to_leave(session: Session, run: str) -> Answer:
         return Answer("", ())
     why = last_line(done.err, f"code {done.code}")
     host = session.name
-    raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "does it run? muster status")
+    raise DeployError(f"{host}: its node does not say whether it may leave: {why}", "is it running? muster status")
 
 
 def _instead(asked: Host, run: str, needed: bool) -> str:
     if needed:
-        return f"bring back one that was lost or has left; or end the whole run: muster stop --run {run}"
-    return f"try again, or see how it goes: {command_of('status', hosts=asked.destination)}"
+        return f"bring back a host that was lost or has left; or end the whole run: muster stop --run {run}"
+    return f"try again, or check it with: {command_of('status', hosts=asked.destination)}"
 
 
 def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, console: Console) -> None:
@@ -203,13 +205,13 @@ def _bring_back(session: Session, run: RunId, node: Container, dry_run: bool, co
 
 def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
     """Wait until the node reports an epoch other than `known`, its last one. Otherwise kill it; raises DeployError."""
-    host, why = session.name, f"it has not heard from the others for {in_seconds(_HEARS_S)}"
+    host, why = session.name, f"it has not heard from the other nodes for {in_seconds(_HEARS_S)}"
 
     def hears_or_is_over() -> bool:
         nonlocal why
         now = _node_on(session, run)
         if now is None or now.code is not None or now.status == "restarting":
-            why = "its container is gone" if now is None else f"its node {ended_how(now.last_code)}"
+            why = "its container no longer exists" if now is None else f"its node {ended_how(now.last_code)}"
             return True
         if (epoch := _epoch(session, run, now.node)) == known or not has_heard(epoch):
             return False

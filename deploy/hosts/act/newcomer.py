@@ -53,7 +53,7 @@ def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     known = record_of_run.own(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = "run it on the machine where `muster deploy` was typed"
-        raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)
+        raise UsageError(f"{host.name} is new to {run}, but this machine has no record of that run", hint)
     others = [each for each in known["hosts"] if each != host.destination]
     named = {"hosts": ",".join([*others, host.destination]), "cluster": known.get("cluster", "")}
     options = replace(again(known.get("again", "")), dry_run=dry_run, **named)
@@ -79,10 +79,10 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
     members = which_run.runs_of(hosts.containers_by_host).get(run, {})
     running = [session for session in hosts.sessions[:-1] if (node := members.get(session.name)) and node.code is None]
     if not running:
-        raise DeployError(f"no node of {run} runs on the hosts that answer", f"muster deploy --resume {run}")
+        raise DeployError(f"no node of {run} is running on the hosts that answer", f"muster deploy --resume {run}")
     first = members[running[0].name]
     if not first.least:
-        raise UsageError(f"{run} runs without --min-nodes: no host can join it", "muster stop, then --resume")
+        raise UsageError(f"{run} was started without --min-nodes: no host can join it", "muster stop, then --resume")
     template = template_of(running[0].run(("docker", "inspect", "--format", "{{json .Config}}", first.name)).out)
     refuse_other_arguments(run, template.words, recorded)
     name = node_of(new.name)
@@ -196,6 +196,6 @@ def _container(
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(
-            f"{host.name} would have {has} ranks, and each node of {run} has {needed[:20]!r}", f"--gpus {needed[:20]}"
+            f"{host.name} would have {has} ranks, but each node of {run} has {needed[:20]!r}", f"--gpus {needed[:20]}"
         )
     return replace(made, environment=planned(template, str(made.node), way.source, port, place, made))

@@ -81,7 +81,7 @@ def refuse_other_arguments(run: str, theirs: Sequence[str], recorded: Sequence[s
     if recorded is None or list(theirs) != list(recorded):
         ours = "nothing" if recorded is None else shlex.join(recorded)
         raise UsageError(
-            f"{run}: its node runs {shlex.join(theirs)[:200]!r}, and this machine has recorded {ours[:200]!r}",
+            f"{run}: its node runs {shlex.join(theirs)[:200]!r}, but this machine has recorded {ours[:200]!r}",
             "run it on the machine where `muster deploy` was typed; never trust a host that runs something else",
         )
 
@@ -102,7 +102,10 @@ def refuse_file(job: Job) -> None:
 
 
 def _refuse(option: str) -> NoReturn:
-    raise UsageError(f"a run with {flag_of(option)} cannot take a new host yet", "hosts of the run may leave and join")
+    raise UsageError(
+        f"a run with {flag_of(option)} cannot take a new host yet",
+        "hosts that already belong to the run may leave and join",
+    )
 
 
 def template_of(answer: str) -> Template:
@@ -113,7 +116,7 @@ def template_of(answer: str) -> Template:
     command = config["Cmd"]
     if "trainer.node.agent" in command:
         raise UsageError(
-            "an older Muster has started the run", "join it with that one, or resume the run with this one"
+            "an older Muster has started the run", "join with that version, or resume the run with this one"
         )
     if RANKS not in variables or NODE_PROGRAMS not in command:
         raise BadAnswer("a node's container", f"{RANKS} and {NODE_PROGRAMS}", None)

@@ -107,7 +107,7 @@ def _end(run: RunId, members: Sequence[Session], now: bool, interrupts: Interrup
                 host_nodes.signal(members, run, "SIGKILL").all()
             if time.monotonic() > deadline:
                 raise DeployError(
-                    f"{run}: still running {in_seconds(patience_s)} after the stop on {', '.join(running)}",
+                    f"{run}: still running on {', '.join(running)}, {in_seconds(patience_s)} after the request to stop",
                     f"kill it: {command_of('stop', hosts=hosts, run=run, now=True)}",
                 )
             time.sleep(_LOOK_EVERY_S)

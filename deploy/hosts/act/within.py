@@ -71,7 +71,7 @@ def shell(options: Options, words: Sequence[str]) -> int:
     """Open a shell, or `words` with a terminal, next to a rank (default: rank 0); returns its exit code."""
     cluster = known_cluster(options)
     if not sys.stdout.isatty():
-        raise UsageError("no terminal is here", "without one: muster exec --hosts a,b -- COMMAND")
+        raise UsageError("there is no terminal here", "without one: muster exec --hosts a,b -- COMMAND")
     with places(cluster, options.run, options.rank or "0") as (place, *_):
         program = commands.node_program("within", "--terminal", "--", *words)
         return place.session.converse(("docker", "exec", "--interactive", place.container, *program))
@@ -95,7 +95,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         }
         if not living:
             what = f"rank {rank} of {chosen}" if rank else chosen
-            raise DeployError(f"{what}: no container of it runs on these hosts", "muster status")
+            raise DeployError(f"{what}: it has no running container on these hosts", "muster status")
         yield [Place(sessions[host], member.name) for host, member in living.items()]
 
 

@@ -151,7 +151,7 @@ def follow_until_done(
 
     def left() -> str:
         why = state.ranks.waiting
-        return f"the run waits on its hosts ({why}) and starts there" if why else CONTINUES
+        return f"the run waits on its hosts ({why}), and will start there" if why else CONTINUES
 
     interrupts.leave_by_ctrl_c(f"muster attach {backend.where}", f"muster stop {backend.where}", left)
     try:

@@ -111,7 +111,7 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     ended = f"{run} ended ({verdict}) {duration(max(0.0, now - (t or 0.0)))} ago" if known else f"{run} has ended"
     if not hosts:
         hint = f"its report: {folders.display_path(folder)}"
-        return Ended(f"{ended}; these hosts have nothing of it", hint, RunId(run), hosts, here)
+        return Ended(f"{ended}; these hosts keep nothing of it", hint, RunId(run), hosts, here)
     logs, fetch = (command_of(task, hosts=",".join(hosts), run=run) for task in ("logs", "fetch"))
     return Ended(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",

@@ -40,7 +40,7 @@ def fetch(options: Options, console: Console) -> Path:
         faults = gather.gather(members, run, options.only, run_dir, console)
         page.write(run_dir)
         if (run_dir / _WORK).is_dir():
-            console.note(f"what its script wrote is in {folders.display_path(run_dir / _WORK)}")
+            console.note(f"the script's files are in {folders.display_path(run_dir / _WORK)}")
         all_faults(opened, answers, *faults)
         return run_dir
 
@@ -48,6 +48,6 @@ def fetch(options: Options, console: Console) -> Path:
 def _choose(run: str, runs: Sequence[RunId], console: Console) -> RunId:
     """The run that was named, the only one, or the newest one deployed from this folder. Raises UsageError."""
     if not run and len(runs) != 1 and (newest := recorded.newest_of(runs)):
-        console.note(f"{newest}: the newest run of this folder; {FLAG.run} ID fetches another")
+        console.note(f"{newest} is the newest run of this folder; {FLAG.run} ID fetches another one")
         return newest
     return which_run.choose_run({each: {} for each in runs}, run)

@@ -134,7 +134,9 @@ def _refuse_since(options: Options) -> None:
 def refuse_pattern(pattern: str) -> None:
     """Raise UsageError for a --grep value that `grep -E` could not take as one pattern."""
     if len(pattern) > _MOST_PATTERN or "\n" in pattern or not is_text(pattern):
-        raise UsageError(f"--grep: not one line of at most {_MOST_PATTERN} characters", "--grep 'nan|inf'")
+        raise UsageError(
+            f"--grep: the pattern must be one line of at most {_MOST_PATTERN} characters", "--grep 'nan|inf'"
+        )
 
 
 @contextmanager

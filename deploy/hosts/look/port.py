@@ -91,9 +91,8 @@ def _running(place: Place, console: Console) -> Iterator[tuple[int, str]]:
                 last, seen = line, _URL.search(line)
         if not seen:
             raise DeployError(
-                f"{place.session.name}: TensorBoard did not start: {last or 'it said nothing'}",
-                "is it among the run's packages? without it there, here: "
-                "muster fetch, then tensorboard --logdir runs/ID",
+                f"{place.session.name}: TensorBoard did not start: {last or 'it printed nothing'}",
+                "is it among the run's packages? if not, use it here: muster fetch, then tensorboard --logdir runs/ID",
             )
         inside.set_wait(None)
         threading.Thread(target=_drain, args=(lines,), daemon=True, name="muster-tensorboard").start()
@@ -110,7 +109,7 @@ def _serve(place: Place, listening: socket.socket, remote: int, path: str, conso
     """Accept local connections until Ctrl-C, or until the container has ended. Raises DeployError."""
     open_now, here = threading.Semaphore(_MOST_AT_ONCE), listening.getsockname()[1]
     console.line(f"http://127.0.0.1:{here}{path}", {"kind": "port", "port": here, "host": place.session.name})
-    console.note(f"port {remote} beside {place.container} on {place.session.name}; Ctrl-C ends this")
+    console.note(f"port {remote} of {place.container} on {place.session.name}; press Ctrl-C to end this")
     warned = []
 
     def tell(words: str) -> None:

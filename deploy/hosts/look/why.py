@@ -33,7 +33,7 @@ from ..start import observe
 from . import ended
 
 _LOOK_S = 30.0
-_NONE = "{}: no rank of it runs at this moment"
+_NONE = "{}: none of its ranks is running now"
 # Steps count as current for this many seconds; and the most bytes read from the end of each file.
 _LAST_S, _LAST_BYTES = 60.0, 1 << 17
 
@@ -79,12 +79,13 @@ def why_here(options: Options, console: Console) -> int:
             )
             ranks += _parse(done.stdout)
         except subprocess.TimeoutExpired:
-            what, hint = f"{node}: its node cannot say: no answer for {in_seconds(_LOOK_S)}", "does its disk answer?"
+            what, hint = f"{node}: its node cannot report: no answer for {in_seconds(_LOOK_S)}", "does its disk answer?"
             console.error(DeployError(what, f"{hint} ls {run_dir}"))
             code = FAILED
     if not (ranks or code):
         raise DeployError(
-            _NONE.format(run_dir.name), f"whether it starts, or has ended: muster attach --run {run_dir.name}"
+            _NONE.format(run_dir.name),
+            f"to see whether it is starting, or has ended: muster attach --run {run_dir.name}",
         )
     if ranks:
         _show(ranks, options.stacks, console, _slow(run_dir, ranks))
@@ -97,7 +98,7 @@ def _is_over(run: RunId, nodes: Mapping[str, Container], hosts: str, console: Co
     if over:
         ends = ", ".join(f"{host} {ended_how(node.code or 0)}" for host, node in nodes.items())
         attach = command_of("attach", hosts=hosts, run=run)
-        _tell_over(run, f"{run} has ended: {ends}", f"how it ended: {attach}", console)
+        _tell_over(run, f"{run} has ended: {ends}", f"to see how it ended: {attach}", console)
     return over
 
 
@@ -110,7 +111,7 @@ def _ask(session: Session, run: str) -> list[RankDoing]:
     done = host_nodes.ask(session, run, "why", _LOOK_S)
     if done.code:
         words = last_line(done.err, "no answer")
-        raise DeployError(f"{session.name}: its node cannot say: {words}", "does it run? muster status")
+        raise DeployError(f"{session.name}: its node cannot report: {words}", "is it running? muster status")
     return _parse(done.out)
 
 
@@ -145,7 +146,7 @@ def _show(ranks: Sequence[RankDoing], stacks: bool, console: Console, holds_up: 
     elif holds_up:
         console.text(holds_up)
     elif any(map(hang.is_unlooked, ranks)):
-        console.text("what these ranks do is not known, and none is to blame: they are not observed")
+        console.text("Muster does not know what these ranks are doing, because it does not observe them")
 
 
 def _progress(rank: RankDoing) -> list[str]:

@@ -59,14 +59,14 @@ def look(hosts: ReachedHosts, console: Console) -> None:
     if cannot := _cannot(hosts.cluster):
         typed = typed_hosts(host for host in hosts.cluster.hosts if host.name in bare)
         raise UsageError(
-            f"{cannot}: {names} has no container engine, and a run of processes cannot have that",
+            f"{cannot}: {names} has no container engine, and a run of plain processes does not support this",
             f"leave it out; or, where you are root: {command_of('bootstrap', hosts=typed)}",
         )
-    console.note(f"{names}: bare: no container engine, so the run's nodes are processes of the login")
+    console.note(f"{names}: no container engine, so the run's nodes are plain processes of your login")
     if hosts.job.data:
-        console.note(f"{names}: the data is at other paths there, which your script finds in {DATA}")
+        console.note(f"{names}: the data has other paths there, which your script finds in the variable {DATA}")
     if elsewhere := [host for host in bare if hosts.facts[host].home == "/workspace"]:
-        console.note(f"{', '.join(elsewhere)}: the home cannot be written to: Muster's files are below /workspace")
+        console.note(f"{', '.join(elsewhere)}: the home folder is not writable: Muster's files go below /workspace")
     console.data({"kind": "bare", "hosts": bare})
 
 
@@ -121,7 +121,7 @@ def begin(hosts: Shipment) -> Making | None:
         name, fact = session.name, hosts.facts[session.name]
         if fact.room is not None and fact.room < need:
             raise DeployError(
-                f"{name}: {amount(fact.room)} are free where {base} would be: it needs {amount(need)}",
+                f"{name}: {amount(fact.room)} are free for {base}, which needs {amount(need)}",
                 bringing.OTHER_DISK.format(name),
             )
         who = (fact.user, (fact.uid, fact.gid))

@@ -75,8 +75,8 @@ class _Bringer:
             reasons = (f"this machine: {here}" if here else "", f"{host}: {self._own.hidden(failed)}" if failed else "")
             raise DeployError(
                 f"{host}: it has {has}; Python {uv.PYTHON} cannot be installed: {'; '.join(filter(None, reasons))}",
-                f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or name a mirror of uv's here: "
-                "export UV_PYTHON_INSTALL_MIRROR=URL",
+                f"on {host}: apt-get update && apt-get install python3 (3.11 or later); or set a mirror for uv "
+                "here: export UV_PYTHON_INSTALL_MIRROR=URL",
             )
         audit.note(session, audit.Action.INSTALLED, f"Python {uv.PYTHON}")
 
@@ -101,7 +101,7 @@ class _Bringer:
 
 def _bring_nothing(session: Session) -> str:
     raise DeployError(
-        f"{session.name}: no container engine there: the run's nodes would be processes, by a 60 kB program "
-        "that is not there yet, and a dry run sends nothing",
-        f"{command_of('preflight', hosts=session.host.destination)} sends it; or leave out {FLAG.dry_run}",
+        f"{session.name}: no container engine there: the run's nodes would be plain processes, started by a 60 "
+        "kB program that is not there yet, and a dry run sends nothing",
+        f"{command_of('preflight', hosts=session.host.destination)} sends that program; or leave out {FLAG.dry_run}",
     )

@@ -290,7 +290,7 @@ def ids_of(facts: HostFacts, job: Job) -> tuple[int, int]:
     if facts.uid or facts.bare:
         return facts.uid, facts.gid
     if job.user is None:
-        raise ValueError("the login is root, and no uid was chosen for the run")
+        raise ValueError("you log in as root, and no uid was chosen for the run")
     return job.user, job.user
 
 

@@ -33,7 +33,7 @@ def grouped(
         listed = ", ".join(f"{host} {count}" for host, count in ranks.items())
         raise DeployError(
             f"{FLAG.min_nodes} {work.least}: the hosts have different numbers of ranks: {listed}",
-            f"give each as many: {FLAG.nproc} {min(ranks.values(), key=int)}",
+            f"give each host the same number: {FLAG.nproc} {min(ranks.values(), key=int)}",
         )
     where = {str(node.node): (address, *work.ports) for node, address in zip(nodes, addresses, strict=True)}
     spares = [str(node.node) for node in nodes if node.host in waiting]

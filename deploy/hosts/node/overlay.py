@@ -43,7 +43,7 @@ _ANSWER = record(
         "nodes": whole(1000),
     },
 )
-_FIX = "a Dockerfile of yours: RUN apt-get update && apt-get install -y wireguard-go wireguard-tools iproute2"
+_FIX = "in your Dockerfile: RUN apt-get update && apt-get install -y wireguard-go wireguard-tools iproute2"
 
 
 def look(sessions: Sequence[Session]) -> dict[str, Networks]:
@@ -222,7 +222,7 @@ class _Talk:
         self._inside.set_wait(_ANSWER_S)
         line = next(self._lines, None)
         if line is None:
-            raise DeployError(f"{self._host}: the end of the overlay is gone", f"docker logs {self._container}")
+            raise DeployError(f"{self._host}: its end of the overlay network is gone", f"docker logs {self._container}")
         answer = read(line)
         if "error" in answer:
             words = f"{self._host}: the overlay: {answer['error']}"

@@ -76,13 +76,11 @@ def asked(cluster: Cluster, token: str) -> Cluster:
     if not cluster.job.overlay:
         return cluster
     if len(cluster.hosts) < 2:
-        raise UsageError(f"{FLAG.overlay}: one host needs no network", "leave it out")
+        raise UsageError(f"{FLAG.overlay}: a single host needs no network", "leave it out")
     if len(cluster.hosts) > _MOST_HOSTS:
         raise UsageError(f"{FLAG.overlay}: more than {_MOST_HOSTS} hosts", "use fewer hosts")
     if named := next((host.name for host in cluster.hosts if host.interface), ""):
-        raise UsageError(
-            f"{FLAG.overlay}: {named} has an interface of its own in cluster.toml", "leave out one of the two"
-        )
+        raise UsageError(f"{FLAG.overlay}: {named} has its own interface in cluster.toml", "leave out one of the two")
     interface = interface_of(token)
     return replace(cluster, hosts=tuple(replace(host, interface=interface) for host in cluster.hosts))
 
@@ -102,7 +100,9 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
     busy = frozenset[int]().union(*(look.udp for look in looks.values()))
     port = next((port for port in PORTS if port not in busy), 0)
     if not port:
-        raise DeployError(f"UDP ports {PORTS.start} to {PORTS.stop - 1} are all in use on some host", "end one of them")
+        raise DeployError(
+            f"on some host, all UDP ports from {PORTS.start} to {PORTS.stop - 1} are in use", "end one of them"
+        )
     network = free_network(token, {route for look in looks.values() for route in look.routes})
     addresses = dict(zip(looks, map(str, network.hosts()), strict=False))
     uses = {(host, address.interface) for host, fact in facts.items() for address in fact.addresses}
@@ -110,7 +110,7 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
         ((looks[host].mtus.get(name, 1500), f"{host}: {name}") for host, name in uses), default=(1500, "")
     )
     if least < _LEAST_MTU:
-        raise DeployError(f"{where} takes packets of only {least} bytes", "on that host: ip link")
+        raise DeployError(f"{where} accepts packets of only {least} bytes", "on that host: ip link")
     mtu = min(_MOST_MTU, least - _OVERHEAD)
     return Overlay(interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, ways(facts))
 
@@ -206,7 +206,7 @@ def relays(hosts: Sequence[str], met: frozenset[Pair], port: int) -> dict[Pair, 
         if between:
             chosen[pair] = min(between, key=lambda host: load[host])
     if lost := [" with ".join(sorted(pair, key=list(hosts).index)) for pair in apart if pair not in chosen]:
-        words = f"{FLAG.overlay}: no UDP packet passes from host to host: {listed(lost)}"
+        words = f"{FLAG.overlay}: no UDP packet passes between hosts: {listed(lost)}"
         raise DeployError(
             f"{words}; and no other host reaches both ends",
             f"allow UDP {port} between them, or between each of them and one other host",

@@ -26,7 +26,9 @@ from . import container, sent_folders
 from .container import NodeContainer
 from .shipment import Shipment
 
-LEFT_BY_AN_INSTALL = "nothing was started; downloads stay on the hosts for the next time, half an install does not"
+LEFT_BY_AN_INSTALL = (
+    "nothing was started; downloads stay on the hosts for the next time, an incomplete installation does not"
+)
 
 
 def asked(cluster: Cluster, code: FolderLook | None, console: Console) -> Requirements | None:
@@ -46,7 +48,7 @@ def bring(
     """
     if not shipment.requirements:
         return None
-    assert shipment.folder is not None, "requirements are those of a folder"
+    assert shipment.folder is not None, "requirements come from a folder"
     places = _places(shipment, pushed)
     installed = packages_shown.bring(places, shipment.requirements, console, shipment.folder, foreseen=foreseen)
     if installed.size:
@@ -62,7 +64,7 @@ def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console)
     for place in _places(shipment, pushed):
         is_bare = shipment.facts[place.name].bare
         argv = [] if is_bare else [*commands.install_container(place.box(), "PACKAGES", "DIGEST")]
-        text = f"{place.name}: install the packages of {needs.path}, if it lacks them"
+        text = f"{place.name}: install the packages of {needs.path}, if they are missing"
         text += f"\n    {shlex.join(argv[:-1])} ..." * bool(argv)
         row = {"kind": "would install", "host": place.name, "requirements": needs.path, "argv": argv}
         console.line(text, row)

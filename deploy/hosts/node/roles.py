@@ -38,7 +38,7 @@ def node_containers(
         for name in role.hosts:
             fact = facts[places[name]]
             if role.port in fact.listening:
-                what = f"{name}: port {role.port} of {role.name} is taken: something listens there"
+                what = f"{name}: port {role.port} of {role.name} is taken: another program listens there"
                 raise DeployError(what, f"give the role another port, in [[role]] or {FLAG.role}")
             where.append(roles.Where(node_of(name), addresses[places[name]], port, len(fact.gpus)))
     known, made = roles.variables(acted, where, work.share_key), dict[str, NodeContainer]()

@@ -100,5 +100,5 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
             return False
         if document:
             words = last_line(done.err, "it needs others")
-            raise DeployError(f"{session.name}: its node waits for its secrets, but did not take these: {words}")
+            raise DeployError(f"{session.name}: its node waits for its secrets, but did not accept these: {words}")
     return done.code != NOBODY_WAITS

@@ -60,8 +60,8 @@ from .new_run import DeployRequest, NewRun
 from .places import Places, foreseen, those_with_gpus, with_choice
 
 _OWN_FILES = (
-    "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
-    "a folder with it, or --mount one that the hosts share"
+    "--restarts: no folder is sent, so the script runs in the image's own folder, which the hosts do not share: "
+    "send a folder with the script, or --mount one that the hosts share"
 )
 
 
@@ -107,7 +107,7 @@ class _OnHosts(Start[NewRun]):
             options = replace(options, grace=f"{cluster.job.grace:g}s")
         for variable, value in environment.asked_style(options.style).items():
             options = replace(options, style="", env=(*options.env, f"{variable}={value}"))
-        self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has a node on each host")
+        self._command.refuse_nodes(len(cluster.hosts), "leave out --nnodes: the run has one node on each host")
         deploy_push.refuse_mixed(cluster)
         # A number of ranks given on the command line or in cluster.toml asks for torchrun.
         bare = self._command.bare and cluster.job.processes == "auto"
@@ -229,7 +229,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     for session in request.sessions:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
-                console.note(f"{session.name}: would make {mount.source}, if it is missing")
+                console.note(f"{session.name}: would make {mount.source} if it is missing")
     choices = foreseen(asked, on_all(asked, observe.gpus_of).all())
     for host, choice in choices.items():
         if choice.taken:
@@ -241,7 +241,9 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
     if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
-        console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
+        console.note(
+            "the hosts share several networks: the deploy measures them, and uses the interfaces of the best one"
+        )
     pushes = deploy_push.foresee(request, request.code(), console)
     containers = sent_folders.give(containers, pushes)
     if request.requirements:
@@ -272,7 +274,7 @@ def _work(options: Options, cluster: Cluster) -> Work:
     variables = environment_of(options)
     restarts = value_of(options, "restarts")
     if restarts is not None and environment.MAX_RESTARTS_NAME in variables:
-        raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: --restarts is given too", "leave out one of them")
+        raise UsageError(f"--env {environment.MAX_RESTARTS_NAME}: you gave --restarts as well", "leave out one of them")
     spares, arbiter = len(cluster.job.spares), bool(cluster.job.arbiter)
     nodes = len(cluster.hosts) - spares - arbiter
     least = environment.asked_least(cluster.job.min_nodes, nodes, arguments, bool(script), spares > 0, arbiter)

@@ -29,7 +29,7 @@ from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
 from .places import GpusTaken, Places, planned
 
-_NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
+_NOTHING_LEFT = "the nodes that had started were removed; nothing of the run is left on any host"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +179,7 @@ class NewRun(HostsBackend):
 
     def _open(self, overlay: Overlay, pushed: Mapping[str, Pushed]) -> None:
         """Make the network that preflight then tests. The hosts need the image first: it has the network tools."""
-        self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
+        self._interrupts.at("setting up the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
         made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
         ends = {node.host: node.overlay for node in made if node.overlay}
@@ -202,7 +202,7 @@ class NewRun(HostsBackend):
 
     def undo(self) -> None:
         """Remove what this start made on any host, and nothing else; warn about hosts where that failed."""
-        self._console.note("removing what this start made")
+        self._console.note("removing what this start created")
         if left := nodes.undo(self._request.sessions, self._containers, self._console.warn):
             self._interrupts.left = left
 

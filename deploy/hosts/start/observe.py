@@ -68,7 +68,7 @@ def _look(session: Session) -> str:
 def _require_engine(answer: str) -> str:
     """The answer of a host, when other hosts have an engine. Raises DockerFault if this host has none."""
     if host_facts.is_bare(answer):
-        raise docker_faults.unanswered("docker: not found: others of these hosts have an engine")
+        raise docker_faults.unanswered("docker: not found, but other hosts of this run have an engine")
     return answer
 
 
@@ -104,7 +104,7 @@ def routes(sessions: Iterable[Session], peers: dict[str, str]) -> Results[Route]
         route = host_facts.parse_route(answer)
         if route is None:
             words = answer[:_MOST_TEXT] if answer and not answer.startswith("[") else "no route"
-            raise DeployError(f"`ip route get {peer}` shows no way: {words}", f"on that host: ip route get {peer}")
+            raise DeployError(f"`ip route get {peer}` shows no route: {words}", f"on that host: ip route get {peer}")
         return route
 
     return on_all(sessions, ask)
@@ -142,8 +142,8 @@ def refuse_missing(sessions: Iterable[Session], job: Job) -> None:
         missing = session.run(commands.script("missing", *sources)).out.split("\n")
         if absent := [path for path in sources if path in missing]:
             empty = f"--mount {absent[0]}:{targets[absent[0]]}:create"
-            hint = f"copy it there; or, for a folder to write into, {empty} makes an empty one"
-            raise DeployError(f"cannot mount {', '.join(absent)}: no such folder", hint)
+            hint = f"copy the folder there; or, to write into an empty one, use {empty}"
+            raise DeployError(f"cannot mount {', '.join(absent)}: there is no such folder", hint)
 
     on_all([session for session in sessions if container.mounts(session.host, job)], ask).all()
 

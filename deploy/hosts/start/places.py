@@ -35,7 +35,7 @@ class GpusTaken(DeployError):
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
             f"{host}: {choice.taken}",
-            f"`muster gpus` shows who has them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N",
+            f"`muster gpus` shows who uses them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N free ones",
         )
         self.passing = choice.passing
 

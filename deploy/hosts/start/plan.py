@@ -65,7 +65,7 @@ def platform(facts: Mapping[str, HostFacts]) -> str:
         alike = ",".join(host for host, machine in machines.items() if machine == most)
         raise DeployError(
             f"the hosts have different architectures: {listed}; one image cannot run on both",
-            f"use hosts of one architecture: --hosts {alike}",
+            f"use hosts with the same architecture: --hosts {alike}",
         )
     return push_plan.platform(next(iter(machines.values()))) if machines else ""
 
@@ -107,14 +107,14 @@ def steps(containers: Sequence[NodeContainer], pushes: Mapping[str, PushPlan]) -
                 planned.append(Step(container.host, f"send the {what} to {folder.place}", folder.lacking))
     for container in containers:
         if container.overlay:
-            what, reason = f"make the network's end of {container.node}", "--overlay: before preflight tries the links"
+            what, reason = f"make the network's end for {container.node}", "--overlay: before preflight tries the links"
             planned.append(Step(container.host, what, reason, container.overlay.argv))
     for index, container in enumerate(containers):
-        reason = "first: the others meet on it" if index == 0 else f"meets {containers[0].node}"
+        reason = "first, because the other nodes meet on it" if index == 0 else f"meets {containers[0].node}"
         planned.append(Step(container.host, f"start {container.node} as {container.name}", reason, container.argv))
     for container in containers:
         if container.witness:
-            what, reason = f"start the witness of {container.node}", "for --on-end, however the run ends"
+            what, reason = f"start the witness of {container.node}", "for --on-end, whatever the run's verdict"
             planned.append(Step(container.host, what, reason, container.witness.argv))
     return tuple(planned)
 

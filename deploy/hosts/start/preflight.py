@@ -41,7 +41,7 @@ from . import meeting, observe, plan, probe_ends, probes, rehearsal
 from .presence import ImagePresence, presence_of
 
 NO_CONTAINER = ("docker-refused", "image-missing", "probe-died")
-NOT_YET = "not all hosts have the run's image or environment yet; `muster deploy` brings it, and rehearses then"
+NOT_YET = "not all hosts have the run's image or environment yet; `muster deploy` sends it and then rehearses"
 INSIDE = "in the image, with the run's options"
 OUTSIDE = "on the hosts themselves"
 
@@ -128,7 +128,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
         return answers, verdict
     probe_ends.remove_unstarted(hosts.only(closed).sessions)
     warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
-    shut = f"{subject(list(closed), 'gives', 'give')} no connection to a container"
+    shut = f"{subject(list(closed), 'allows', 'allow')} no connection to a container"
     presence = replace(presence, everywhere=False, shut=shut)
     return _looked(replace(hosts, findings=(*hosts.findings, *warnings)), presence, options)
 
@@ -243,8 +243,8 @@ def since_rehearsal(second: Verdict) -> Verdict:
     if first is None or not ROWS[first.cause].silent:
         return second
     text = (
-        f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
-        "limit of bytes, of connections or of time"
+        f"{first.text}; they answered before the rehearsal: the link is slow and the rehearsal has filled its "
+        "queue, or there is a limit on bytes, connections or time"
     )
     look = "tc -s qdisc; sudo iptables -vnL | grep -i -e quota -e limit"
     fix = f"on {' and '.join(first.hosts)}: {look}; else: {first.fix}"

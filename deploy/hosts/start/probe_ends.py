@@ -42,8 +42,8 @@ def hosts_without_connection(answers: Answers) -> dict[str, str]:
 def no_connection(host: str, words: str, facts: HostFacts) -> Finding:
     """A warning: a run starts on this host, but nothing that connects to its containers works."""
     way = f" ({facts.engine_at})" if facts.engine_at else ""
-    text = f"its engine gives no connection to a container: {words}; something between client and engine{way} "
-    text += "passes on no upgrade of a connection. A run starts there, without a rehearsal; "
+    text = f"its engine allows no connection to a container: {words}; something between client and engine{way} "
+    text += "does not forward the upgrade of a connection. A run starts there, without a rehearsal; "
     text += f"`muster exec`, `muster shell`, `muster why`, secrets, packages and {FLAG.overlay} do not work"
     fix = docker_faults.hint(words, host)
     return find("docker-refused", host, text, fix, WARNING)
@@ -75,9 +75,10 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
         stack = _stack(session, hosts, image)
         if 0 <= stack < resources.STACK_LEAST:
             text = (
-                f"{host}: {refusals.how('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
+                f"{host}: {refusals.how('the probe', code)}: {last}; the stack limit of a process there is "
+                f"{binary(stack)}"
             )
-            faults[host] = ("process-limits", f"{text} (ulimit -s), and Python needs more\n{resources.stack_fix(host)}")
+            faults[host] = ("process-limits", f"{text} (ulimit -s), but Python needs more\n{resources.stack_fix(host)}")
     return replace(answers, faults=faults)
 
 
@@ -96,11 +97,11 @@ def with_causes(answers: Answers, python: str) -> Answers:
     """Set a more exact cause for a host whose login shell began no probe, or that lacks the Python."""
 
     def cause_of(cause: str, words: str) -> tuple[str, str]:
-        if "its login shell did not begin" in words:
+        if "its login shell did not start" in words:
             return "ssh-slow", words
         code, last = refusals.ended(words) or (0, "")
         if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's message, in its own language
-            return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
+            return "no-python", f"there is no {python}\nchoose the Python that has your torch: {FLAG.python} PATH"
         return cause, words
 
     return replace(answers, faults={host: cause_of(*fault) for host, fault in answers.faults.items()})
@@ -112,6 +113,6 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     for session in sessions:
         name = session.name
         if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
-            words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
+            words = f"its engine created a container but did not start it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
     return replace(answers, faults=faults)

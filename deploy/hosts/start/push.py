@@ -37,7 +37,7 @@ from ..node import bare, packages, sent_folders
 from ..node.shipment import Shipment
 from . import observe, plan
 
-LEFT_BY_A_PUSH = "nothing was started; complete layers stay on the hosts for the next push"
+LEFT_BY_A_PUSH = "nothing was started; the layers that arrived complete stay on the hosts for the next push"
 
 
 def push(options: Options, console: Console) -> int:
@@ -126,7 +126,7 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
             hosts, size = [*by_host], max(by_host.values())
             way, seconds = " -> ".join((HERE, *hosts)), rates.seconds(hosts, size)
             lasts = f", {duration(seconds)} at the rate of the last push" if seconds is not None else ""
-            console.line(f"{way}, in the order in which they answer: {amount(size)} of {what} at most{lasts}", {
+            console.line(f"{way}, in the order in which they answer: at most {amount(size)} of {what}{lasts}", {
                 "kind": "would pass on", "hosts": hosts, "bytes": size, "seconds": seconds,
             })  # fmt: skip
 
@@ -168,7 +168,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
     if credentials := folder_look.exposed_credentials(dockerfile, choice_of(hosts.cluster)):
         names = ", ".join(credential.path for credential in credentials)
         console.warn(
-            f"{dockerfile}: COPY may put credentials into the image on all hosts: {names} not in .dockerignore"
+            f"{dockerfile}: COPY may put credentials into the image on all hosts: .dockerignore does not list {names}"
         )
     tag = f"muster-{slug(dockerfile.resolve().parent.name)}-base:latest"
     command = engine_images.build_command(dockerfile, tag, platform)
@@ -190,7 +190,7 @@ def _official(own: str, facts: Mapping[str, HostFacts], console: Console) -> str
         host: official.Machine(fact.architecture, fact.driver, fact.capabilities) for host, fact in facts.items()
     }
     image, why = official.choose(machines)
-    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image names another; no machine has {own})")
+    console.note(f"image: pytorch/pytorch:{image.tag}, {why} (--image chooses another; no machine has {own})")
     console.data({"kind": "image", "image": image.reference, "tag": image.tag, "why": why})
     return image.reference
 

@@ -51,15 +51,16 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
         folder = options.folder or ("" if options.script else resumable.folder_of(run_dir))
         return replace(continued, script=script, folder=folder), run
     if "arguments" in own and options.script:
-        raise UsageError(f"--resume {run}: it is not the run of a script", "leave out the script")
+        raise UsageError(f"--resume {run}: this run has no script", "leave out the script")
     if "arguments" in own:
         return replace(continued, args=shlex.join([*own["arguments"], *trainer_words(options)])), run
     if not (options.script or options.args):  # another machine started it
         if not run_dir.exists():
             resumable.refuse_unknown(run)
         raise UsageError(
-            f"--resume {run}: this machine has not recorded what it ran, and Muster never runs what others recorded",
-            f"say it yourself: muster deploy --resume {run} {script_option()} ..., or --args",
+            f"--resume {run}: this machine did not record what the run started, and Muster never runs what "
+            "others recorded",
+            f"give the script yourself: muster deploy --resume {run} {script_option()} ..., or --args",
         )
     return continued, run
 
@@ -107,7 +108,7 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
     if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
             _refuse_fileless(run, own, hosts)
-        warn(f"{run}: these hosts have no files of it; the script starts with the folder that you send")
+        warn(f"{run}: these hosts have none of its files; the script starts with the folder that you send")
     return max(2, len(own.get("starts", ())) + 1)
 
 
@@ -133,7 +134,7 @@ def refuse_going(run: str, hosts: ReachedHosts) -> None:
         attach = command_of(
             "attach", hosts=typed_hosts(each for each in hosts.cluster.hosts if each.name in nodes), run=run
         )
-        raise DeployError(f"{run}: it still runs on {', '.join(running)}", f"follow it: {attach}")
+        raise DeployError(f"{run}: it is still running on {', '.join(running)}", f"follow it: {attach}")
 
 
 def resume_fields(options: Options) -> dict[str, str]:
@@ -180,7 +181,7 @@ def with_resume_hint(
     result = replace(result, hosts_left=tuple(left) if lost else ())
     first = f"{result.hint}; " if result.hint and not its_own else ""
     if script:
-        return replace(result, hint=f"{first}{_room(result)}continue with what it wrote: {command}")
+        return replace(result, hint=f"{first}{_room(result)}continue with the files that it wrote: {command}")
     if lost and hosts[:1] != reachable[:1] and not (copied and reachable):
         return replace(result, hint=f"its checkpoints are on {hosts[0]}; when that host is back: {command}")
     return replace(result, hint=f"{first}resume from its last checkpoint: {command}")
@@ -190,7 +191,9 @@ def _room(result: Result) -> str:
     """The step to take before the next start if a disk was full: otherwise it would fill up again."""
     if result.cause != Cause.DISK_FULL or not result.node:
         return ""
-    return f"first free room on {result.node} (`df -h ~` there; `{command_of('clean', hosts=result.node)}`), then "
+    return (
+        f"first free some space on {result.node} (`df -h ~` there; `{command_of('clean', hosts=result.node)}`), then "
+    )
 
 
 def with_host_paths(text: str, run: str, first: str, own: str = "") -> str:

@@ -34,20 +34,23 @@ def cast(texts: Sequence[str], hosts: Sequence[str]) -> tuple[Role, ...]:
     """
     roles = [read(text) for text in texts]
     if len(roles) > MOST_ROLES:
-        raise UsageError(f"{len(roles)} roles: at most {MOST_ROLES}", "a role may have several nodes")
+        raise UsageError(f"{len(roles)} roles: at most {MOST_ROLES}", "one role can have several nodes")
     by_name = {role.name: role for role in roles}
     of_nodes = {f"{name}-" for name in by_name}
     if len(rest := [role.name for role in roles if not role.nodes]) > 1:
-        raise UsageError(f"roles {', '.join(rest)}: only one can have the hosts that are left", "say how many each has")
+        raise UsageError(
+            f"roles {', '.join(rest)}: only one role can take the hosts that are left",
+            "say how many hosts each role takes",
+        )
     for role in roles:
         if by_name[role.name] is not role or role.name.rstrip("0123456789") in of_nodes:
-            what = f"role {role.name}: two roles, or one and a node of the other, have this name"
+            what = f"role {role.name}: two roles, or a role and a node of another role, have this name"
             raise UsageError(what, "give each a name of its own")
         if unknown := [name for name in role.after if name not in by_name]:
             raise UsageError(f"role {role.name}: after: there is no role {unknown[0]}", hint_of(unknown[0], by_name))
     if len(ends := [role.name for role in roles if role.ends]) > 1:
         hint = f"leave out `ends` of {ends[0]} ({MAIN} is a script that is typed beside roles: it ends the run)"
-        raise UsageError(f"roles {', '.join(ends)}: only one role ends the run", hint)
+        raise UsageError(f"roles {', '.join(ends)}: only one role may end the run", hint)
     placed = {role.name: role for role in _placed(roles, hosts)}
     return tuple(placed[name] for name in _in_order(roles))
 
@@ -66,7 +69,7 @@ def _placed(roles: Sequence[Role], hosts: Sequence[str]) -> list[Role]:
             raise UsageError(f"{host}: two roles name this host", "a host has one role: add a host")
     if (need := sum(role.nodes for role in sized)) != len(hosts):
         what = f"the roles need {several(need, 'host')}, and the run has {len(hosts)}"
-        raise UsageError(what, "a host has one role: add or leave out hosts, or say another number of nodes")
+        raise UsageError(what, "a host has one role: add or leave out hosts, or change the number of nodes")
     free = (host for host in hosts if host not in named)
     return [replace(role, hosts=role.hosts or tuple(islice(free, role.nodes))) for role in sized]
 
@@ -78,7 +81,7 @@ def _in_order(roles: Sequence[Role]) -> tuple[str, ...]:
     except CycleError as fault:
         circle = fault.args[1][::-1]
         hint = f"take {circle[1]} out of `after` of {circle[0]}"
-        raise UsageError(f"roles that start in a circle: {' after '.join(circle)}", hint) from fault
+        raise UsageError(f"these roles wait for each other in a circle: {' after '.join(circle)}", hint) from fault
 
 
 def first_of(roles: Sequence[Role]) -> Role:

@@ -81,7 +81,7 @@ def read(text: str) -> Role:
     for setting in settings:
         key, equals, value = setting.partition("=")
         if key in given:
-            raise UsageError(f"{flag}: {key} is there twice", "leave one of them out")
+            raise UsageError(f"{flag}: {key} is given twice", "leave one of them out")
         given[key] = values.or_number(re.sub(r"\\(.)", r"\1", value)) if equals else True
     try:
         return of_table(Table(flag, given))
@@ -92,7 +92,7 @@ def read(text: str) -> Role:
 def of_table(table: Table) -> Role:
     """Read a table [[role]]. Raises UsageError with the path of the key."""
     if other := next((key for key in table.names if key in _OTHERWISE), ""):
-        table.refuse("a role has no such setting", _OTHERWISE[other], other)
+        table.refuse("roles have no such setting", _OTHERWISE[other], other)
     # The class attributes are the defaults of the fields.
     given: dict[str, Any] = {key: table.get(key, getattr(Role, key, ""), *about) for key, about in _SETTINGS.items()}
     role = Role(**given)
@@ -101,7 +101,7 @@ def of_table(table: Table) -> Role:
         table.refuse("a role needs a name and a command", 'name = "reward" and command = "python reward.py"')
     kind, port, _ = how_ready(role.ready) or NO_SIGN
     if kind in ("port", "url") and not (port or role.port):
-        table.refuse("it names no port, and the role has none", "give the role one: port = 8000", "ready")
+        table.refuse("it names no port, and the role has no port either", "give the role one: port = 8000", "ready")
     return role
 
 
@@ -131,12 +131,12 @@ def _names(value: Any) -> tuple[str, ...] | None:
 _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
     "name": (
         values.matching(_NAME),
-        "a name for a role: lowercase letters, digits and -, at most 31, a letter first; role, run and first are in "
-        "Muster's own variables",
+        "a name for a role: lowercase letters, digits and -, at most 31, a letter first; not role, run or "
+        "first, which Muster's own variables use",
     ),
     "command": (
         lambda value: value if isinstance(value, str) and value.isprintable() and value.strip() else None,
-        "one line of text, as it is typed: several lines go into a script of the folder",
+        "one line of text, as you would type it; put several lines into a script in the folder",
     ),
     "nodes": (
         lambda value: 0 if value == REST else values.whole(1, _MOST_NODES)(value),
@@ -163,7 +163,7 @@ _SETTINGS: dict[str, tuple[Callable[[Any], Any], str]] = {
 _OTHERWISE = {
     **dict.fromkeys(
         ("image", "packages", "requirements", "dockerfile"),
-        "all roles have the run's image and packages: put there what any of them needs",
+        "all roles share the run's image and packages: put in what any role needs",
     ),
     **dict.fromkeys(("env", "environment", "variables"), 'in its command: "env NAME=VALUE python serve.py"'),
     **dict.fromkeys(("wait_for", "waits_for", "depends_on", "needs"), 'after = ["name of a role"]'),

@@ -38,7 +38,8 @@ def check(answers: Answers) -> Iterator[Finding]:
         if host in far
     ]
     symptom = (
-        "one node silently trains alone and ends with 0; the others print `Failed to recv, got 0 bytes`; or all train, "
+        "one node silently trains alone and ends with code 0; the others print `Failed to recv, got 0 bytes`; "
+        "or all train, "
         "and the agents hang at the end"
     )
     yield find(
@@ -47,5 +48,5 @@ def check(answers: Answers) -> Iterator[Finding]:
         f"clocks differ: {listed(shown)}",
         level=FAULT if late else WARNING,
         evidence=shown,
-        symptom=symptom if late else "training works; times in logs of different hosts do not fit together",
+        symptom=symptom if late else "training works, but the times in the logs of different hosts do not match",
     )

@@ -64,7 +64,7 @@ def check(answers: Answers) -> Iterator[Finding]:
             continue
         gpus = facts.get("gpus") or {}
         if gpus.get("amd") and not gpus.get("devices"):
-            text = "its GPUs are of AMD, and Muster plans none of those: its ranks compute on the CPU"
+            text = "it has AMD GPUs, which Muster does not support: its ranks compute on the CPU"
             yield find("gpu-missing", host, text, "hosts with NVIDIA GPUs", WARNING)
         if without_cuda(facts):
             if nccl or rows[host]:
@@ -89,7 +89,7 @@ def _rocm(host: str, version: str, nccl: bool) -> Finding:
     return find(
         "torch-without-cuda",
         host,
-        f"torch is built for ROCm {version}, and Muster plans no GPU of AMD",
+        f"torch is built for ROCm {version}, but Muster does not support AMD GPUs",
         "hosts with NVIDIA GPUs, and an image whose torch has CUDA",
         FAULT if nccl else WARNING,
     )
@@ -112,14 +112,14 @@ def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     first = last_line(error, "")
 
     if "timeout" in (error, (driver or {}).get("error")):
-        yield find("gpu-silent", host, "the GPUs' driver does not answer", level=UNKNOWN)
+        yield find("gpu-silent", host, "the GPU driver does not answer", level=UNKNOWN)
     elif LOST.search(error):
         yield find("gpu-lost", host, first)
     elif error and error != NOT_FOUND and DRIVER.search(error):
         finding = find("gpu-driver", host, first, RELOAD.format(host=host))
         yield finding if OF_DRIVER.search(error) else unsure(finding)
     elif message.get("devices") and code != 0 and error and error != NOT_FOUND:
-        fix = f"on {host}: nvidia-smi, and the same in a container"
+        fix = f"on {host}: run nvidia-smi, then run it in a container"
         finding = find("gpu-runtime", (host,), "GPUs that a container may not use", fix)
         yield unsure(finding, f"{host}: nvidia-smi says: {first}")
     elif message.get("devices") and code != 0:
@@ -134,7 +134,7 @@ def _driver(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
             yield find(
                 "gpu-persistence",
                 host,
-                f"the driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off",
+                f"the GPU driver takes {in_seconds(message['seconds'])} to wake up: persistence mode is off",
                 level=WARNING,
             )
 
@@ -145,40 +145,43 @@ def _cuda(host: str, facts: Facts, rows: list[Gpu]) -> Iterator[Finding]:
     seen = (f"cuInit: {code}",) if code else ()
     if code == FABRIC or (code != 0 and any(gpu["fabric.state"] in ("In Progress", "Not Started") for gpu in rows)):
         yield find(
-            "fabric-manager", host, "the NVSwitch fabric is not ready: nvidia-fabricmanager does not run", evidence=seen
+            "fabric-manager",
+            host,
+            "the NVSwitch fabric is not ready: nvidia-fabricmanager is not running",
+            evidence=seen,
         )
     elif code == NO_DEVICE:
         hidden = facts["environment"].get("CUDA_VISIBLE_DEVICES")
         why = "the container gets none of them" if hidden is None else f"CUDA_VISIBLE_DEVICES is {hidden!r}"
         if any(gpu["mig.mode.current"] == "Enabled" for gpu in rows):
-            why = "they are split (MIG), and the container has no instance"
-        yield find("gpu-hidden", host, f"has {len(rows)} GPUs, CUDA sees none: {why}", evidence=seen)
+            why = "they are split (MIG), and the container got no instance"
+        yield find("gpu-hidden", host, f"has {len(rows)} GPUs, but CUDA sees none: {why}", evidence=seen)
     elif code == NO_COMPAT or driver_too_old(facts):
         yield find(
             "driver-old",
             host,
             f"driver {rows[0]['driver_version']} is too old for torch with CUDA {cuda_wanted(facts)}",
-            f"on {host}: driver {least_driver(facts)} or newer; or an image with an older CUDA",
+            f"on {host}: install driver {least_driver(facts)} or newer; or use an image with an older CUDA",
             evidence=(*seen, *cuda_of_driver(facts)),
         )
     elif code:
         yield find(
             "gpu-driver",
             host,
-            f"the GPUs' driver does not start: cuInit ends with {code}",
+            f"the GPU driver does not start: cuInit returns {code}",
             RELOAD.format(host=host),
             evidence=seen,
         )
     else:
         named, count = facts["environment"].get("CUDA_VISIBLE_DEVICES", ""), (facts.get("cuda") or {}).get("count")
         if count and count < len(named.split(",")):
-            parts = "a process gets one part of a GPU (MIG)" if named.startswith("MIG-") else ""
-            why = parts or "it stops at a number that does not exist"
+            parts = "a process gets only one part of a GPU (MIG)" if named.startswith("MIG-") else ""
+            why = parts or "CUDA stops at a number that does not exist"
             yield find(
                 "gpu-hidden",
                 host,
-                f"CUDA_VISIBLE_DEVICES={named}, and CUDA sees {count}: {why}",
-                "name one of them for each run" if parts else "correct CUDA_VISIBLE_DEVICES, or unset it",
+                f"CUDA_VISIBLE_DEVICES is {named}, and CUDA sees {count}: {why}",
+                "choose one of them for each run" if parts else "correct CUDA_VISIBLE_DEVICES, or unset it",
                 WARNING,
                 symptom="`invalid device ordinal`, or fewer ranks",
             )
@@ -193,7 +196,7 @@ def _own_findings(host: str, gpu: Gpu) -> Iterator[Finding]:
         yield find("gpu-lost", host, f"GPU {gpu['index']} is lost")
     elif "[GPU requires reset]" in cells:
         reset = f"on {host}: sudo nvidia-smi -r -i {gpu['index']}, or reboot"
-        yield find("gpu-faulty", host, f"GPU {gpu['index']} waits for a reset", reset)
+        yield find("gpu-faulty", host, f"GPU {gpu['index']} needs a reset", reset)
 
 
 def _together(findings: Sequence[tuple[str, Finding]]) -> Iterator[Finding]:
@@ -213,20 +216,20 @@ def _busy(host: str, gpu: Gpu) -> Iterator[Finding]:
         yield find(
             "gpu-prohibited",
             host,
-            f"GPU {gpu['index']} may not compute",
+            f"GPU {gpu['index']} is not allowed to compute",
             f"on {host}: sudo nvidia-smi -i {gpu['index']} -c 0",
             evidence=("compute_mode: Prohibited",),
         )
     elif used > BUSY_MIB:
         full = alone or total - used < FREE_MIB
         why = f"has {gpu_memory(used)} of {gpu_memory(total)} in use"
-        why = "belongs to one other process (Exclusive_Process)" if alone else why
+        why = "is held by another process alone (Exclusive_Process)" if alone else why
         symptom = "`devices are busy or unavailable`" if alone else "CUDA out of memory at the start"
         yield find(
             "gpu-busy",
             host,
             f"GPU {gpu['index']} {why}",
-            f"{command_of('gpus', hosts=host)} shows by whom",
+            f"{command_of('gpus', hosts=host)} shows who uses it",
             FAULT if full else WARNING,
             symptom=symptom,
         )
@@ -241,7 +244,7 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
         return
     seen = tuple(f"{name}: {gpu[name]}" for name in MEMORY if gpu[name] not in ("", "0", "No", "[N/A]"))
     what = "could not replace bad memory" if failed else f"has {errors} uncorrected memory errors"
-    what = what if failed or errors else "waits for a reset to replace bad memory"
+    what = what if failed or errors else "needs a reset to replace bad memory"
     fix = f"on {host}: replace it" if failed else f"on {host}: sudo nvidia-smi -r -i {gpu['index']}"
     yield find(
         "gpu-faulty",
@@ -256,7 +259,9 @@ def _memory(host: str, gpu: Gpu) -> Iterator[Finding]:
 
 def _shared(host: str, rows: list[Gpu], processes: int) -> Iterator[Finding]:
     if 0 < len(rows) < processes:
-        yield find("gpus-shared", host, f"{processes} ranks, {len(rows)} GPUs", f"processes = {len(rows)} for {host}")
+        yield find(
+            "gpus-shared", host, f"{processes} ranks for {len(rows)} GPUs", f"processes = {len(rows)} for {host}"
+        )
 
 
 def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
@@ -272,7 +277,7 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
             yield find(
                 "gpu-slow",
                 host,
-                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, others of its kind have {widest[gpu['name']]}",
+                f"GPU {gpu['index']} has {_lanes(gpu)} PCIe lanes, other GPUs of its kind have {widest[gpu['name']]}",
                 f"on {host}: lspci -vv; reseat it",
                 WARNING,
             )
@@ -281,7 +286,7 @@ def _slow(rows: Mapping[str, list[Gpu]]) -> Iterator[Finding]:
             yield find(
                 "gpu-slow",
                 host,
-                f"GPU {listed(hot)} slows itself down: too hot, or too little power",
+                f"GPU {listed(hot)} throttles itself: too hot, or too little power",
                 f"on {host}: nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER",
                 WARNING,
             )
@@ -313,7 +318,10 @@ def _alike(rows: dict[str, list[Gpu]], nccl: bool) -> Iterator[Finding]:
     else:
         odd = odd_ones(kinds)
         theirs = listed(foremost(shown, odd, 4))
-        text = f"GPUs differ: {theirs}: the slowest sets each step's time, the smallest memory the batch"
+        text = (
+            f"the GPUs differ: {theirs}: the slowest one limits the speed of each step, the smallest memory "
+            "limits the batch"
+        )
         yield find("gpus-differ", odd, text, level=WARNING, evidence=shown)
 
 
@@ -364,7 +372,7 @@ def _arch(host: str, facts: Facts, capabilities: Sequence[str]) -> Iterator[Find
         yield find(
             "gpu-arch",
             host,
-            f"torch with CUDA {cuda_wanted(facts)} has no code for GPUs of compute capability {', '.join(odd)}",
+            f"torch with CUDA {cuda_wanted(facts)} has no code for GPUs with compute capability {', '.join(odd)}",
             level=FAULT if official else WARNING,
         )
 

@@ -48,7 +48,7 @@ def architectures(facts: Mapping[str, HostFacts]) -> Iterator[Finding]:
             "architecture-differs",
             odd,
             f"the hosts have different architectures: {', '.join(f'{h} {m}' for h, m in machines.items())}",
-            "use hosts of one architecture: one image cannot run on both",
+            "use hosts with the same architecture: one image cannot run on both",
         )
 
 
@@ -67,14 +67,14 @@ def differing(
     """
     if odd := odd_images(layers):
         have = "has" if len(odd) == 1 else "have"
-        text = f"{image} is not the same image everywhere: {', '.join(odd)} {have} other layers"
-        text += "".join(f"; `import torch` fails in that of {host}: {words}" for host, words in without.items())
-        text += "; `muster deploy` does not train in it, and sends another" if without else ""
+        text = f"{image} is not the same image on all hosts: {', '.join(odd)} {have} other layers"
+        text += "".join(f"; `import torch` fails in the image on {host}: {words}" for host, words in without.items())
+        text += "; `muster deploy` does not use that one, and sends another" if without else ""
         yield find(
             "image-differs",
             odd,
             text,
-            f"`muster deploy` sends one image to all, and so does {command_of('push', hosts=','.join(hosts))}",
+            f"`muster deploy` sends one image to all hosts, and so does {command_of('push', hosts=','.join(hosts))}",
             WARNING,
         )
 
@@ -84,7 +84,8 @@ def other_base(image: str, hosts: Sequence[str]) -> Finding:
     return find(
         "image-differs",
         tuple(hosts),
-        f"{image}: all hosts have it, and this machine has another under that name, which a deploy sends",
+        f"{image}: all hosts have this image, but this machine has another one under the same name, which a "
+        "deploy would send",
         level=WARNING,
         symptom="",
     )
@@ -104,19 +105,22 @@ def networks(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Findi
             if not facts.addresses:
                 yield _jail(host, cards)
                 continue
-            text = f"its engine has a network of its own: with --network host a container sees {listed(cards)}"
+            text = f"its container engine has its own network: with --network host, a container sees {listed(cards)}"
             text += f", and not the host's {listed(sorted({entry.interface for entry in facts.addresses}))}"
             yield find(
                 "bridge-network",
                 host,
                 text,
-                f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has such a network)",
+                f"on {host}: sudo systemctl restart docker; docker context ls (a rootless engine has its own network)",
             )
 
 
 def _jail(host: str, cards: Sequence[str]) -> Finding:
     """Return the finding for a host whose logins have no network, but whose engine has one."""
-    text = "a login there is in a network namespace without any network: it sees no card, its engine "
+    text = (
+        "a login there is in a network namespace without any network: the login sees no network card, the "
+        "container engine "
+    )
     text += f"sees {listed(cards)}"
     return find(
         "ssh-shell",
@@ -136,38 +140,47 @@ def homes(every: Mapping[str, HostFacts]) -> Iterator[Finding]:
             fix = f"on {host}: ls -ld {quote(place)}; mount | grep -w ro"
             if "read-only file system" in facts.closed_why.lower():
                 fix = (
-                    f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel closes a disk with errors)"
+                    f"on {host}: findmnt -T {quote(place)}; sudo dmesg | tail   (the kernel makes a disk with "
+                    "errors read-only)"
                 )
-            yield find("home-readonly", host, f"{place} cannot be written to, or is not a folder{why}", fix)
+            yield find("home-readonly", host, f"{place} is not writable, or is not a folder{why}", fix)
         if facts.claims_closed:
             fix = f"on {host}: sudo chown root /var/tmp; sudo chmod 1777 /var/tmp"
             if "read-only file system" in facts.claims_closed.lower():
-                fix = f"on {host}: {_writable('/var/tmp')}   (sudo dmesg | tail: the kernel closes a disk with errors)"
-            yield find("folder-readonly", host, f"a run cannot say there which GPUs it has: {facts.claims_closed}", fix)
+                fix = (
+                    f"on {host}: {_writable('/var/tmp')}   (sudo dmesg | tail: the kernel makes a disk with "
+                    "errors read-only)"
+                )
+            yield find(
+                "folder-readonly", host, f"a run cannot record there which GPUs it uses: {facts.claims_closed}", fix
+            )
         if facts.claims_full:
             yield find(
                 "disk-full",
                 host,
-                "/var/tmp is full: a run cannot say there which GPUs it has",
+                "/var/tmp is full: a run cannot record there which GPUs it uses",
                 f"on {host}: df -h /var/tmp; sudo du -xh /var/tmp | sort -h | tail",
-                symptom="`No space left on device`: no start",
+                symptom="`No space left on device`: the run does not start",
             )
         if facts.no_timer:
             yield find(
                 "process-limits",
                 host,
                 f"a login there cannot wait for a lock: {facts.no_timer}",
-                f"on {host}: ulimit -i must not be 0: look for it in ~/.bashrc, and for sigpending in /etc/security",
+                f"on {host}: ulimit -i must not be 0: look for ulimit in ~/.bashrc, and for sigpending in "
+                "/etc/security",
             )
         if facts.home_writable and facts.inodes is not None and facts.inodes < _INODES_LEAST:
             yield find(
                 "inodes-full",
                 host,
-                f"only {facts.inodes} more files fit into {ours}: few inodes are left",
-                f"on {host}: df -i {ours}; {command_of('clean', hosts=host)} shows what may go",
+                f"only {facts.inodes} more files fit into {ours}, because few inodes are left",
+                f"on {host}: df -i {ours}; {command_of('clean', hosts=host)} shows what can be removed",
             )
         if facts.lacks:
-            yield find("command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts call there")
+            yield find(
+                "command-missing", host, f"it has no {listed(facts.lacks)}, which Muster's scripts on hosts need"
+            )
         if not facts.iproute:
             yield _no_ip(host, facts)
         if facts.home_writable and facts.room is not None and facts.room < resources.DISK_LEAST:
@@ -186,9 +199,9 @@ def _no_ip(host: str, facts: HostFacts) -> Finding:
     return find(
         "no-iproute2",
         host,
-        f"its `ip` command{which} lists no addresses: {facts.iproute_words or 'it said nothing'}",
+        f"its `ip` command{which} lists no addresses: {facts.iproute_words or 'it printed nothing'}",
         f"on {host}: {'sudo ' * bool(facts.uid)}apt-get install iproute2 (or: dnf install iproute); type -a ip: "
-        "iproute2's has to come first",
+        "the one from iproute2 must come first",
     )
 
 
@@ -206,15 +219,15 @@ def mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> Iterator[
             if "r" not in may:
                 opened = f"sudo chmod -R o+rX {source}"
                 first = f"{_writable(source)} && " if "o" in may and not mount.read_only else ""
-                closed = f", and on a disk that is read-only, after {_writable(source)}" if mount.read_only else ""
+                closed = f", and if the disk is read-only, after {_writable(source)}" if mount.read_only else ""
                 yield find(
                     "mount-closed",
                     host,
-                    f"uid {number}, which the run has there, cannot read {mount.source}",
-                    f"on {host}: {first}{opened}   (its parent folders must be open as well{closed})",
+                    f"the run's uid there, {number}, cannot read {mount.source}",
+                    f"on {host}: {first}{opened}   (the run must be able to enter its parent folders as well{closed})",
                 )
             elif "w" not in may and not mount.read_only:
-                text = f"uid {number}, which the run has there, cannot write to {mount.source}"
+                text = f"the run's uid there, {number}, cannot write to {mount.source}"
                 owned = f"sudo chown -R {number} {source}; if the run only reads it, mount it with :ro"
                 fix = f"on {host}: {owned}"
                 if "o" in may:
@@ -255,7 +268,8 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
             "mount-differs",
             tuple(odd),
             f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}",
-            f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)",
+            f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount "
+            "the folder that holds it)",
             grave,
             evidence=shown,
         )

@@ -47,12 +47,12 @@ def leases(every: Mapping[str, HostFacts], answers: Answers) -> Iterator[Finding
         for entry in facts.addresses:
             if entry.ends_s is None or entry.ends_s >= _LEASE_LEAST_S or entry.address not in used:
                 continue
-            text = f"{entry.interface} loses its address {entry.address} in {in_seconds(entry.ends_s)}, unless "
+            text = f"the address {entry.address} of {entry.interface} expires in {in_seconds(entry.ends_s)}, unless "
             text += "its DHCP client (or a router, for IPv6) renews it"
-            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft has to grow again); "
+            fix = f"on {host}: ip addr show {entry.interface}   (valid_lft must grow again); "
             fix += f"systemctl status NetworkManager systemd-networkd; or sudo dhclient {entry.interface}"
             yield find(
-                "interface-no-address", host, text, fix, WARNING, symptom="all nodes hang when the address is gone"
+                "interface-no-address", host, text, fix, WARNING, symptom="all nodes hang once the address has expired"
             )
 
 
@@ -63,9 +63,9 @@ def _unlisted(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "interface-missing",
                 host,
-                "where training runs, no network card can be listed, not even the loopback",
+                "where training runs, nothing can list the network cards, not even the loopback",
                 f"on {host}: docker info | grep -i -A3 security; let the engine's seccomp profile allow AF_NETLINK",
-                evidence=("getifaddrs fails there: something forbids sockets of netlink",),
+                evidence=("getifaddrs fails there: something forbids netlink sockets",),
                 symptom="gloo's `rv != -1 ... Operation not permitted`, or NCCL's `no socket interface found`",
             )
 
@@ -132,7 +132,7 @@ def _behind(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "bridge-network",
                 (host,),
-                f"{host} is behind address translation: its address is {mine}, but its peers see {strange[0]}",
+                f"{host} is behind address translation (NAT): its address is {mine}, but its peers see {strange[0]}",
             )
 
 
@@ -152,7 +152,7 @@ def _twice(answers: Answers) -> Iterator[Finding]:
                 yield find(
                     "machine-twice",
                     tuple(hosts),
-                    f"{listed(hosts)} are one machine: the same boot, the same network, the address {address}",
+                    f"{listed(hosts)} are the same machine: the same boot id, the same network, the address {address}",
                 )
                 continue
             # On its own bridge network, Docker derives a container's hardware address (02:42:...) from its IP address.
@@ -185,14 +185,14 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
         for name, peers in wrong.items():
             card = facts["interfaces"][name]
             own = next((f"{address}/{bits}" for address, bits in card["addresses"]), "no address")
-            what = "a tunnel" if card.get("tunnel") else "a network of containers or virtual machines"
+            what = "a tunnel" if card.get("tunnel") else "a network for containers or virtual machines"
             address = answers.picks[peers[0]].address
             yield find(
                 "address-overlap",
                 (host,),
-                f"{host} sends what is for {listed(peers)} to {name} ({own}), {what}",
+                f"{host} sends packets for {listed(peers)} to {name} ({own}), {what}",
                 f"on {host}: ip route get {address}; give {name} another network, or remove its route",
-                evidence=(f"on {host}: the route to {address} has the source {ways[address]}, of {name}",),
+                evidence=(f"on {host}: the route to {address} has the source {ways[address]}, an address of {name}",),
                 cells=tuple(cell for peer in peers for cell in ((host, peer), (peer, host))),
             )
 
@@ -210,7 +210,7 @@ def _slow(answers: Answers) -> Iterator[Finding]:
                 yield find(
                     "interface-slow",
                     (host,),
-                    f"{host} would use its slow interface",
+                    f"{host} would use its slower interface",
                     remedies.use_interface(answers, host, name),
                     WARNING,
                     evidence=(speeds,),
@@ -226,7 +226,7 @@ def _unaddressed(answers: Answers) -> Iterator[Finding]:
         speeds = tuple(
             f"{h}: {name}, {answers.facts[h]['interfaces'][name]['speed']} Mbit/s" for h, name in idle.items()
         )
-        text = f"{listed(hosts)} have a faster interface without an address, which nothing uses: {listed(speeds)}"
+        text = f"{listed(hosts)} have a faster interface that nothing uses, because it has no address: {listed(speeds)}"
         yield find("interface-slow", hosts, text, "; ".join(adds), WARNING, evidence=speeds)
 
 
@@ -257,10 +257,10 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "interface-down",
                 (host,),
-                f"{host} has its loopback interface {off[0]} down, so it cannot even reach itself",
+                f"on {host}, the loopback interface {off[0]} is down, so the host cannot even reach itself",
                 f"on {host}: sudo ip link set {off[0]} up",
                 FAULT if _calls_itself(answers, host) else WARNING,
-                symptom="`The client socket has timed out` on the host of the rendezvous itself",
+                symptom="`The client socket has timed out` on the rendezvous host itself",
             )
         # If the peers cannot reach its ports either, its firewall closes them to all, which another check reports.
         reached = any(link.ok for peer in answers.facts if peer != host for link in answers.between(peer, host, "data"))
@@ -269,7 +269,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "loopback-silent",
                 (host,),
-                f"{host} does not reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
+                f"{host} cannot reach itself: {silent[0].address} {WORDS.get(silent[0].outcome, silent[0].outcome)}",
                 f"on {host}: {remedies.let_itself()}   (see: ip addr show lo)",
                 FAULT if _calls_itself(answers, host) else WARNING,
                 evidence=[link.describe() for link in silent],
@@ -295,11 +295,11 @@ def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:
         if len(hosts) > 1 and near:
             name = answers.picks[hosts[-1]].interface
             fix = f"on {hosts[-1]}: sudo ip link set dev {name} address {_another(hosts[-1])}"
-            fix += "   (a virtual machine: clone it with a new address)"
+            fix += "   (if it is a virtual machine: clone it with a new address)"
             yield find(
                 "duplicate-mac",
                 hosts,
-                f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to either",
+                f"{listed(hosts)} have the same hardware address {card}: the switch sends packets to one or the other",
                 fix,
             )
 

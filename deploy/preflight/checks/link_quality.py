@@ -64,7 +64,9 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     grave = grave and (stops or not all(_fast(answers, ends) for ends in bad))
     shown = [f"{first} and {other}: {lost:.0%}" for (first, other), lost in pairs.items() if lost >= LOSS_WARN]
     fix = remedies.with_interface(
-        answers, pair if single else hosts, "ip -s link; ethtool -S IF | grep -i err; then cable and switch"
+        answers,
+        pair if single else hosts,
+        "ip -s link; ethtool -S IF | grep -i err; then check the cable and the switch",
     )
     yield find(
         "link-loss",
@@ -92,13 +94,13 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         if answered > targets.MOST_ANSWERED * calls or lost >= LOSS_WARN or closed:
             continue
         text = (
-            f"{answered} of {calls} calls from {ends[0]} to {ends[1]} were answered, and open connections lose nothing:"
-            " one of several ways between them is dead, or something limits connections"
+            f"only {answered} of {calls} connections from {ends[0]} to {ends[1]} were answered, but open "
+            "connections lose nothing: one of several paths between them is dead, or something limits connections"
         )
         fix = remedies.with_interface(
             answers, ends, "cat /proc/net/bonding/*; ip -d link show IF; sudo nft list ruleset | grep -i limit"
         )
-        shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} calls",)
+        shown = (f"{ends[0]} -> {ends[1]}: {answered} of {calls} connections",)
         # A run opens fewer connections at the same time: a rehearsal must show whether they pass.
         yield find(
             "link-loss",
@@ -107,7 +109,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
             fix,
             UNKNOWN,
             evidence=shown,
-            symptom="the rendezvous passes at times; then a rank waits until its timeout",
+            symptom="the rendezvous sometimes succeeds; then a rank waits until its timeout",
             link=ends,
             cells=(ends,),
         )
@@ -171,7 +173,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     yield find(
         "link-delay",
         hosts,
-        f"{listed(hosts)}: a call takes {worst:.0f} ms to be answered",
+        f"{listed(hosts)}: an answer takes {worst:.0f} ms",
         level=FAULT if far else WARNING,
         evidence=shown,
         symptom="steps many times slower, or a timeout" if far else "short steps several times slower",
@@ -223,7 +225,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     worst = min(slow.values())
     bad = [ends for ends, rate in slow.items() if rate <= 3 * worst]
     hosts = reachability.shared_hosts(answers, bad)
-    shown = [f"{first} and {other}: {rate_words(rate)} both ways" for (first, other), rate in slow.items()]
+    shown = [f"{first} and {other}: {rate_words(rate)} in both directions" for (first, other), rate in slow.items()]
     fix = remedies.with_interface(answers, hosts, "ethtool IF | grep -i -e speed -e duplex; is it the right interface?")
     # A slow direction in which the run sends little delays no step.
     waits = any(
@@ -232,7 +234,7 @@ def _rate(answers: Answers) -> Iterator[Finding]:
     yield find(
         "link-slow",
         hosts,
-        f"{listed(hosts)}: a payload passes at {rate_words(worst)}",
+        f"{listed(hosts)}: a payload passes at only {rate_words(worst)}",
         fix,
         FAULT if waits and worst < SLOW_MBIT else WARNING,
         evidence=shown,

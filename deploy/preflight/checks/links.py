@@ -85,10 +85,10 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     elif aimless:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.facts):
-        text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
+        text = f"{listed(hosts)} cannot reach each other at all" + (": no host answers ARP requests" if mute else "")
         hosts = closing or reachability.with_rules(answers, hosts) or hosts
     elif mute:
-        hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
+        hosts, text = mute, f"ARP requests between {listed(mute)} and the others get no answer: no packet passes"
     else:
         them = "it" if len(hosts) == 1 else "them"
         text = f"{subject(hosts, 'reaches', 'reach')} no other host, and no host reaches {them}"
@@ -96,9 +96,9 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     text += "" if aimless else _outside(answers, answers.hosts_with_facts)
     if cause == "host-unreachable" and (translated := reachability.translated_addresses(answers, lost)):
         at = listed([f"{host} at {address}" for host, address in translated.items()])
-        text += f"; this machine reaches {at}, which it does not have itself: maybe no network connects the hosts"
+        text += f"; this machine reaches {at}, which the host itself does not have: maybe no network connects the hosts"
         names = typed(",".join(answers.hosts))
-        fix = f"muster deploy --overlay --hosts {names}, or a network that connects them; else: {fix}"
+        fix = f"muster deploy --overlay --hosts {names}, or connect the hosts by a network; else: {fix}"
     return find(
         cause,
         hosts,
@@ -117,16 +117,24 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
     if cause == "interface-down":
         return remedies.on(hosts, lambda host: _up(answers, host))
     if cause == "arp-unanswered":
-        return f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
+        return (
+            f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then check the cable and the VLAN of the switch port"
+        )
     if cause == "no-route":
         ways = _routes(answers, tuple(pair for pair in pairs(known) if pair[0] in hosts))
-        outside = f"on {listed(hosts)}: ip -br addr; ip route; its address lies outside of the network of the others"
+        outside = f"on {listed(hosts)}: ip -br addr; ip route; its address is outside the network of the others"
         return ways or outside
     if _outside(answers, hosts):
-        return f"on {listed(hosts)}: ip -br link; ip route; then the cable, the switch, or the cloud's security group"
+        return (
+            f"on {listed(hosts)}: ip -br link; ip route; then check the cable, the switch, or the cloud's "
+            "security group"
+        )
     network = remedies.network_of(answers, next((host for host in known if host not in lost), hosts[0]))
     fix = remedies.on(hosts, lambda host: _opened(answers, host, network))
-    return f"{fix}   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
+    return (
+        f"{fix}   (if its own firewall drops the packets; else ip -br addr; ip route; then check the switch, or "
+        "the cloud's security group)"
+    )
 
 
 def _outcomes(links: Iterable[Link], end: int) -> dict[str, set[str]]:
@@ -159,7 +167,7 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             and str(link.port) not in busy
         ]
         if wrong:
-            who = wrong[0].host or "something that is not our probe"
+            who = wrong[0].host or "something that is not preflight's probe"
             cells = ends_of(wrong)
             callers = tuple(dict.fromkeys(source for source, _ in cells))
             # With only two hosts, it is open which one is at fault: the caller's calls may be redirected, or the called
@@ -171,8 +179,8 @@ def _strangers(answers: Answers) -> Iterator[Finding]:
             yield find(
                 "wrong-machine",
                 hosts,
-                f"{who} answers at {target}'s address {wrong[0].address}, as {listed(callers)} calls it",
-                f"find it, on {wrong[0].source}: {look}; is it a proxy, or a second host?",
+                f"{who} answers at {target}'s address {wrong[0].address} when {listed(callers)} connects to it",
+                f"find what answers, on {wrong[0].source}: {look}; is it a proxy, or a second host?",
                 FAULT if needed else WARNING,
                 evidence=_evidence(wrong),
                 cells=cells,
@@ -222,7 +230,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
         yield find(
             "other-network",
             (host,),
-            f"{host} would use {pick.address} ({pick.how}), not reached by its peers; {good} ({name}) works",
+            f"{host} would use {pick.address} ({pick.how}), which its peers cannot reach; {good} ({name}) works",
             remedies.use_interface(answers, host, name),
             level,
             evidence=_evidence(links),
@@ -298,7 +306,7 @@ def _text(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str, ho
         back = " and the other way round" if len(blame.cells) > 1 else ""
         is_how = "without a route" if how == "no-route" else how
         text = f"{ports} from {first} to {other} is {is_how}{back}"
-        text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by either of them or between them"
+        text += "" if how == "no-route" or len(blame.hosts) < 2 else ", by one of them or between them"
     elif blame.outgoing or how == "no-route":
         text = f"{subject(blame.hosts, *VERBS[how])} {ports} to {targets}"
     elif len(blame.hosts) > 1 and len(blame.hosts) == len(answers.facts):
@@ -315,13 +323,13 @@ def _of_a_neighbour(answers: Answers, blame: Blame, how: str, sources: str, targ
     if how == "card":
         strange = next((link for link in links if link.card), None)
         where = f" ({strange.address} is {strange.card} there)" if strange else ""
-        return f"{sources} has a wrong hardware address for {targets}{where}: its packets do not arrive"
+        return f"{sources} has a wrong hardware address for {targets}{where}: the packets do not arrive"
     by = next((link.by for link in links if link.by), "")
     if blame.link and len(blame.cells) > 1 and not by:
-        return f"{listed(blame.link)} do not answer each other's ARP: no packet passes between them"
-    who = f"the gateway {by}, by which {sources} sends to {targets}," if by else targets
+        return f"{listed(blame.link)} do not answer each other's ARP requests: no packet passes between them"
+    who = f"the gateway {by}, through which {sources} sends to {targets}," if by else targets
     not_ = "do not" if not by and " and " in targets else "does not"
-    return f"{who} {not_} answer ARP{'' if by else f' from {sources}'}"
+    return f"{who} {not_} answer ARP requests{'' if by else f' from {sources}'}"
 
 
 def _needed(answers: Answers, pair: Pair, what: str, cell: Cell) -> bool:
@@ -344,10 +352,11 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     if how == "no-route":
         if ways := _routes(answers, blame.cells):
             return ways
-        return f"on {source}: ip route get {address}; add the route, or name the interface that has one"
+        return f"on {source}: ip route get {address}; add the route, or set the interface that has one"
     if how == "arp":
         return (
-            f"on {source}: ip route get {address}; ip neigh show {address}; on {target}: ip addr; then the switch port"
+            f"on {source}: ip route get {address}; ip neigh show {address}; on {target}: ip addr; then check "
+            "the switch port"
         )
     if how == "card":
         return f"on {source}: sudo ip neigh del {address} dev {answers.picks[source].interface or 'eth0'}"
@@ -361,7 +370,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
     out = remedies.let_out(remedies.interface_of(answers, source), target_network)
     if both:
         inward = remedies.let_in(remedies.interface_of(answers, target), network, ports)
-        return f"on {target}: {inward}; or on {source}: {out}; or what is between them"
+        return f"on {target}: {inward}; or on {source}: {out}; or mend what is between them"
     if blame.outgoing:
         return f"on {listed(blame.hosts)}: {out}   (see: sudo iptables -S OUTPUT)"
 
@@ -369,7 +378,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         more = f"; {remedies.let_itself()}" if reachability.closed_to_itself(answers, host, "self") else ""
         return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
 
-    remark = f"with ufw: sudo ufw allow from {network}; or the same in its cloud security group"
+    remark = f"with ufw: sudo ufw allow from {network}; or allow it in the host's cloud security group"
     return f"{remedies.on(blame.hosts, let_in)}   ({remark})"
 
 

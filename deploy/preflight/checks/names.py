@@ -51,7 +51,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
             yield find(
                 problem,
                 host,
-                f"its own name {name} did not resolve in the {in_seconds(RESOLVE_S, 0)} that we wait",
+                f"its own name {name} did not resolve within {in_seconds(RESOLVE_S, 0)}",
                 _own_fix(answers, host, name, problem),
                 UNKNOWN,
                 symptom="a slow start, or `Name or service not known`",
@@ -66,7 +66,7 @@ def _own(answers: Answers) -> Iterator[Finding]:
                 WARNING if _harmless(answers, host, problem) else FAULT,
                 (
                     f"on {host}: getent ahosts {name} -> {shown}",
-                    f"so it would be reached at {pick.address}: {pick.how}",
+                    f"so its peers would use {pick.address}: {pick.how}",
                 ),
             )
 
@@ -88,7 +88,7 @@ def _is_askable(name: str) -> bool:
 
 def _not_askable(host: str, name: str) -> Finding:
     """Return the finding for such a name: torchrun looks up its host's full name at its start, and Python raises."""
-    limits = f"it takes 1 to {MOST_LABEL} characters between two dots"
+    limits = f"it accepts 1 to {MOST_LABEL} characters between two dots"
     return find(
         "name-unresolvable",
         host,
@@ -109,10 +109,10 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
     return find(
         "name-unresolvable",
         host,
-        f"the look-up of its own name {name} has no answer after {in_seconds(RESOLVE_S, 0)}",
+        f"the lookup of its own name {name} got no answer within {in_seconds(RESOLVE_S, 0)}",
         f"{_own_fix(answers, host, name, 'name-unresolvable')}; on {host}: cat /etc/resolv.conf",
         WARNING,
-        symptom="each start waits for it",
+        symptom="each start waits for this lookup",
     )
 
 
@@ -126,7 +126,7 @@ def _localhost(answers: Answers) -> Iterator[Finding]:
         yield find(
             "loopback-silent",
             host,
-            f"nothing can listen on localhost: that is {shown}",
+            f"nothing can listen on localhost, which resolves to {shown}",
             level=WARNING,
             evidence=(f"on {host}: getent ahosts localhost -> {shown}",),
             symptom="a script or a library that asks for localhost fails",
@@ -175,7 +175,7 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
             "endpoint-unresolvable",
             blind,
             f"{listed(blind)} cannot resolve the endpoint's name {name}",
-            f"give the endpoint as an IP: {_option(answers)}",
+            f"give the endpoint as an IP address: {_option(answers)}",
             evidence=(f"{blind[0]}: {name}: {why}",),
         )
         return
@@ -190,7 +190,7 @@ def _endpoint(answers: Answers) -> Iterator[Finding]:
             "endpoint-loopback",
             hosts,
             f"on {listed(hosts)} the endpoint {name} is the host itself: each would wait, or train, alone",
-            f"give an address of {master} that all reach: {_option(answers)}",
+            f"give an address of {master} that all hosts can reach: {_option(answers)}",
         )
         return
     if answers.request.by_c10d:
@@ -209,7 +209,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
         yield find(
             "endpoint-twice",
             tuple(host for host in owners if host != master),
-            f"{listed(owners)} all take themselves for the endpoint {name}: each would host a rendezvous of its own",
+            f"{listed(owners)} all take themselves for the endpoint {name}: each would host its own rendezvous",
         )
     if owners:
         return
@@ -264,7 +264,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
         yield find(
             "name-loopback",
             (first,),
-            f"{first} calls itself {name} and would be rank 0: its peers would look for it on themselves",
+            f"{first} calls itself {name} and would be rank 0: its peers would look for rank 0 on themselves",
             fix,
             symptom="all nodes hang after rendezvous",
         )
@@ -283,7 +283,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
         yield find(
             "peer-name-unresolvable",
             blind,
-            f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} gives itself",
+            f"{listed(blind)} cannot resolve {name}, the name that rank 0 on {first} announces",
             fix,
         )
     if wrong:

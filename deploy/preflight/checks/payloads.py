@@ -102,7 +102,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     between = f"{common[0]} and its peers" if len(common) == 1 else listed(every)
     reset = any(link.outcome in ("reset", "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
-    text = f"between {between} a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
+    text = f"between {between}, a connection stops half-way" + (f", after {binary(least)}" if reset and least else "")
     fix = remedies.with_interface(
         answers, hosts, "sudo ethtool -K IF tso off gro off   (and sudo iptables -vnL: quota, connbytes)"
     )
@@ -126,8 +126,8 @@ def _mute(answers: Answers) -> Iterator[Finding]:
     for ends in dict.fromkeys(tuple(sorted(cell)) for cell in cells):
         mine = tuple(cell for cell in cells if set(cell) == set(ends))
         text = (
-            f"{listed(ends)}: each call connects, and nothing that is sent then arrives: something takes the packets "
-            "after the handshake (an inspecting firewall, a queue whose program has ended)"
+            f"{listed(ends)}: each connection opens, but nothing sent after that arrives: something drops the "
+            "packets that follow the handshake (an inspecting firewall, a queue whose program has ended)"
         )
         evidence = [link.describe() for link in links if link.ends in mine][:4]
         hosts = (ends[0], ends[-1])

@@ -31,7 +31,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield find(
             "port-forbidden",
             host,
-            f"users may listen only on ports from {from_port} on, and the nodes meet on port {port}",
+            f"users may listen only on ports from {from_port} up, but the nodes meet on port {port}",
             evidence=(
                 f"bind to {port} on {host}: permission denied; net.ipv4.ip_unprivileged_port_start = {from_port}",
             ),
@@ -42,14 +42,14 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield find(
             "port-busy",
             host,
-            f"another preflight of Muster's has port {port}, and did not end",
-            f"muster preflight once the other one has ended; or another port: {FLAG.port} {port + 1}",
+            f"another muster preflight uses port {port}, and did not end",
+            f"run muster preflight once the other one has ended; or use another port: {FLAG.port} {port + 1}",
             UNKNOWN,
             evidence=(
-                f"what listens on port {port} of {host} answers as a probe: "
-                f"{failed['holder'] or 'of whom is not seen'}",
+                f"the program on port {port} of {host} answers like a preflight probe: "
+                f"{failed['holder'] or 'nothing shows whose it is'}",
             ),
-            symptom="nothing: a run may find the port free",
+            symptom="nothing: the port may be free when a run starts",
         )
     elif failed:
         seen = port in answers.facts[host].get("listening", (port,))
@@ -71,7 +71,7 @@ def _closed(host: str, port: int, error: str) -> Finding:
     """Return the finding for a port on which the probe cannot listen, although it is not in use."""
     cause = "port-forbidden" if error == "forbidden" else "port-busy"
     fix = f"on {host}: sysctl net.ipv4.ip_unprivileged_port_start; docker info shows its security options"
-    text, symptom = f"the probe cannot listen on port {port}: {error}", "the first node ends at its start"
+    text, symptom = f"the probe cannot listen on port {port}: {error}", "the first node ends as soon as it starts"
     return unsure(find(cause, host, text, fix, symptom=symptom))
 
 
@@ -93,7 +93,7 @@ def _of_other_runs(answers: Answers) -> Iterator[Finding]:
             "leftovers",
             name,
             f"there {'are' if len(rows) > 1 else 'is'} {many} of {run}: {shown}",
-            f"{end}, if nobody needs it",
+            f"{end}   (if nobody needs it)",
             WARNING,
         )
 
@@ -112,8 +112,8 @@ def _between(answers: Answers) -> Iterator[Finding]:
                 "port-busy",
                 host,
                 f"port {port} of {FLAG.min_nodes} is in use",
-                f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or deploy again",
-                symptom="a node that the others do not reach on these ports counts as lost",
+                f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who uses it; end that process, or deploy again",
+                symptom="a node that the others cannot reach on these ports counts as lost",
             )
         links = [
             link
@@ -138,10 +138,10 @@ def _between(answers: Answers) -> Iterator[Finding]:
 
 def _free(host: str, port: int, who: str) -> str:
     """Return the fix for a busy port: kill the process that has it, or find that process if it is not known."""
-    other = f"another port: {FLAG.port} {port + 1}"
+    other = f"use another port: {FLAG.port} {port + 1}"
     pid = re.search(r"\(pid (\d+)\)$", who)
     if not pid:
-        return f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who; end that process, or {other}"
+        return f"on {host}: sudo ss -ltnp 'sport = :{port}' shows who uses it; end that process, or {other}"
     return f"on {host}: sudo kill {pid[1]}   (if nobody needs it); or {other}"
 
 
@@ -158,7 +158,7 @@ def _range(answers: Answers) -> Iterator[Finding]:
             level = grave if count < FEWEST * ranks and needed else WARNING
             text = f"only {count} ports ({low}-{high}) for all connections"
             if taken := high - low + 1 - count:
-                text += f": {taken} others are reserved, or programs listen on them"
+                text += f": {taken} others are reserved, or a program listens on them"
             reserved = " net.ipv4.ip_local_reserved_ports=" if answers.facts[host].get("reserved") else ""
             yield find("few-ports", host, text, f"on {host}: {WIDEN}{reserved}", level)
 
@@ -183,7 +183,7 @@ def _used_up(answers: Answers) -> Iterator[Finding]:
         yield find(
             "local-ports-used",
             (host,),
-            f"{host} has no local port left ({low}-{high}) for a call to {peers}: other connections hold them",
+            f"{host} has no local port left ({low}-{high}) to connect to {peers}: other connections use them all",
             f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}",
             evidence=list(dict.fromkeys(link.describe() for link in links))[:3],
             cells=ends_of(link for link in links if link.outward),

@@ -112,7 +112,7 @@ def check(answers: Answers) -> Iterator[Finding]:
 def _library(host: str, facts: Facts) -> Iterator[Finding]:
     """Yield a finding if the image lacks the library for RDMA devices: NCCL then silently uses sockets."""
     if facts.get("container") and facts.get("verbs") in (-1, 0):
-        lacking = "libibverbs" if facts["verbs"] == -1 else "a provider of libibverbs for the host's cards"
+        lacking = "libibverbs" if facts["verbs"] == -1 else "a libibverbs provider for the host's cards"
         yield find(
             "rdma-library", host, f"it has RDMA, but the image lacks {lacking}: NCCL will use sockets", level=WARNING
         )
@@ -127,7 +127,7 @@ def _memlock(host: str, answers: Answers) -> Iterator[Finding]:
         yield find(
             "memlock",
             host,
-            f"RDMA needs locked memory, but only {binary(locked)} are allowed",
+            f"RDMA needs locked memory, but only {binary(locked)} of it are allowed",
             "docker run --ulimit memlock=-1",
         )
 
@@ -181,7 +181,7 @@ def _alike(usable: dict[str, list[Port]]) -> Iterator[Finding]:
             "rdma-differs",
             odd,
             f"{subject(odd, 'has', 'have')} a different link layer from the others",
-            "choose the same network on all by NCCL_IB_HCA",
+            "use NCCL_IB_HCA to choose the same network on all hosts",
             evidence=shown,
         )
     elif len(set(power.values())) > 1:
@@ -229,7 +229,7 @@ def _types(usable: dict[str, list[Port]], answers: Answers) -> Iterator[Finding]
         yield find(
             "rdma-gid",
             odd,
-            f"NCCL_IB_GID_INDEX means another kind of address on {listed(odd)}",
+            f"NCCL_IB_GID_INDEX selects another kind of address on {listed(odd)}",
             "unset NCCL_IB_GID_INDEX (NCCL 2.21 and later choose it themselves), or set it for each host",
             evidence=shown,
         )

@@ -38,8 +38,8 @@ FILES_FIRST, FILES_OTHER = 22, 18
 
 _SHM_BY_HAND = "docker run --shm-size 16g (or --ipc host)"
 _SHM_OF_PROVIDER = (
-    "DataLoader(num_workers=0), or smaller batches; where NCCL names /dev/shm: --env NCCL_SHM_DISABLE=1; "
-    "or a larger one of the box's provider"
+    "DataLoader(num_workers=0), or smaller batches; if NCCL's error names /dev/shm: --env NCCL_SHM_DISABLE=1; "
+    "or ask the box's provider for a larger one"
 )
 _NO_THREAD = "`can't start new thread`"
 
@@ -68,7 +68,7 @@ def _temporary(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:
         yield find(
             "folder-readonly",
             host,
-            f"no folder for temporary files can be written to ({', '.join(tried)})",
+            f"no folder for temporary files is writable ({', '.join(tried)})",
             symptom="`No usable temporary directory found`",
         )
 
@@ -81,10 +81,10 @@ def _shm(host: str, has: Facts, request: PreflightRequest) -> Iterator[Finding]:
     least, more = SHM_NCCL if request.by_nccl else SHM_LEAST, ""
     if has.get("bare"):
         # Only the machine's provider can change it. One rank per host needs little shared memory, even with NCCL.
-        fix, least, more = _SHM_OF_PROVIDER, SHM_LEAST, ": data loaders die of a bus error (num_workers=0 needs none)"
+        fix, least, more = _SHM_OF_PROVIDER, SHM_LEAST, ": data loaders die with a bus error (num_workers=0 needs none)"
     free = min(room["free"], room["total"])
     if not room.get("writable", True):
-        yield find("shm-small", host, "/dev/shm cannot be written to", fix)
+        yield find("shm-small", host, "/dev/shm is not writable", fix)
     elif free <= least:
         yield find("shm-small", host, f"/dev/shm has {binary(free)} free of {binary(room['total'])}{more}", fix)
     elif free < SHM_GOOD:
@@ -114,7 +114,7 @@ def _memory(host: str, memory: dict[str, int], processes: int) -> Iterator[Findi
     least = MEMORY_LEAST * processes
     if free and free < max(least, MEMORY_GOOD):
         level = FAULT if free < least else WARNING
-        yield find("memory-low", host, f"{binary(free)} of memory free", fix, level)
+        yield find("memory-low", host, f"only {binary(free)} of memory free", fix, level)
 
 
 def _pace(host: str, has: Facts) -> Iterator[Finding]:
@@ -125,15 +125,15 @@ def _pace(host: str, has: Facts) -> Iterator[Finding]:
     if share >= PACE_GOOD or (busy and share >= PACE_LEAST):
         return
     took = f"a loop that needs {in_seconds(used, 2)} of CPU took {in_seconds(seconds, 2)}"
-    seen = f"{took} on {host}; its load is {load:.1f}"
+    seen = f"{took} on {host}; the load of the host is {load:.1f}"
     if busy:
-        fix = f"on {host}: top   (other programs have its cores)"
+        fix = f"on {host}: top   (other programs use its cores)"
     else:
-        fix = f"on {host}: systemd-cgtop; a CPU quota of a control group above the containers' holds them back"
+        fix = f"on {host}: systemd-cgtop; a CPU quota on a control group above the containers limits them"
     yield find(
         "cpu-low",
         host,
-        f"its processes get {max(1, round(100 * share))} % of a core",
+        f"its processes get only {max(1, round(100 * share))} % of a core",
         fix,
         FAULT if share < PACE_LEAST and not busy else WARNING,
         evidence=(seen,),
@@ -149,7 +149,7 @@ def _limits(host: str, has: Facts, files: int) -> Iterator[Finding]:
     soft = _soft(has, "nofile")
     if 0 <= soft < FILES_GOOD:
         level = WARNING if soft >= files else "fault"
-        yield find("open-files", host, f"only {soft} open files allowed", level=level)
+        yield find("open-files", host, f"only {soft} open files are allowed", level=level)
     yield from _quotas(host, has)
     yield from _threads(host, has)
     count, most = (*has.get("conntrack", ()), 0, 0)[:2]
@@ -169,19 +169,19 @@ def _threads(host: str, has: Facts) -> Iterator[Finding]:
     stack, (started, wanted) = _soft(has, "stack"), has.get("threads", (1, 1))
     short, level = f"only {started} of {wanted} threads start", FAULT if started < wanted else WARNING
     if stack > STACK_MOST:
-        text = f"a process may have {binary(stack)} of stack (ulimit -s), and each thread asks for as much"
-        text += f": {short}" if started < wanted else "; they start now, and need not where memory is short"
+        text = f"the stack limit is {binary(stack)} (ulimit -s), and each thread asks for that much"
+        text += f": {short}" if started < wanted else "; threads start now, but may not when memory is short"
         fix = stack_fix(host)
     elif started < wanted:
         user, group = _soft(has, "nproc"), has.get("pids", -1)
         limits = [f"{user} for its user (ulimit -u)"] * (user >= 0) + [f"{group} in its container"] * (group >= 0)
-        text = f"{short}; the limits of processes and threads: {listed(limits) or 'none that shows there'}"
-        fix = f"a higher `pids` under [job] of cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
+        text = f"{short}; the limits on processes and threads: {listed(limits) or 'none is visible there'}"
+        fix = f"raise `pids` under [job] in cluster.toml; on {host}: ulimit -u; systemctl show docker -p TasksMax"
         if has.get("denied"):
             yield find(
                 "docker-refused",
                 host,
-                f"{short}: a rule of the engine forbids them (seccomp), and no limit",
+                f"{short}: a rule of the engine (seccomp) forbids them; no limit does",
                 SECCOMP_FIX.format(host=host),
                 symptom=_NO_THREAD,
                 group="resources",
@@ -216,7 +216,7 @@ def _quotas(host: str, has: Facts) -> Iterator[Finding]:
         yield find(
             "process-limits",
             host,
-            f"the system ends a process after {seconds} s of CPU (ulimit -t)",
+            f"the system ends a process after {seconds} s of CPU time (ulimit -t)",
             "docker run --ulimit cpu=-1",
             level,
             symptom="exit code -24 (SIGXCPU)",

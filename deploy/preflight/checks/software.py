@@ -83,7 +83,7 @@ def _refused(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator[
             yield find(
                 "settings-differ",
                 bad,
-                f"{name} is {seen[bad[0]]} on {listed(bad)}, and torch knows only {words}",
+                f"{name} is {seen[bad[0]]} on {listed(bad)}, but torch knows only {words}",
                 f"unset {name} on {listed(bad)}: environment in cluster.toml, or the image's",
                 WARNING if "GLOO" in name and nccl else FAULT,
                 symptom=f"`{printed}`",
@@ -105,7 +105,7 @@ def _settings(settings: Mapping[str, Mapping[str, str]], nccl: bool) -> Iterator
 def _alike(name: str, odd: Sequence[str], common: str) -> str:
     """Return the fix that gives a variable the same value on all hosts."""
     if common:
-        return f"set {name} = {common} for {listed(odd)}, as the others have it: environment in cluster.toml"
+        return f"set {name} = {common} for {listed(odd)}, as on the other hosts: environment in cluster.toml"
     return f"unset {name} on {listed(odd)}: environment in cluster.toml, or the image's"
 
 

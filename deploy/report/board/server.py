@@ -65,7 +65,9 @@ class Server(TCPServer):
         try:
             super().__init__((HERE, port), _Request)
         except OSError as fault:
-            raise UsageError(f"--port {port}: {fault.strerror}", "muster board takes a free one by itself") from fault
+            raise UsageError(
+                f"--port {port}: {fault.strerror}", "without --port, muster board takes a free one"
+            ) from fault
 
     @property
     def url(self) -> str:

@@ -34,7 +34,7 @@ MOST_READ = 16 << 20
 MOST = 1e100
 STILL_READ = "its long files are still being read"
 _MISSING = ": missing"
-_TOO_SLOW = "reading all takes too much time, so the head and the story lack the last ones"
+_TOO_SLOW = "reading all of them takes too long, so the head and the story lack the last ones"
 # An event counts as this many bytes in addition to those read; the time that the budget allows for them is ten times
 # what an event usually takes.
 _EVENT = 50
@@ -159,12 +159,12 @@ class RunReader:
     def notes(self) -> list[str]:
         """Sentences about what is left out."""
         unread = [
-            f"{where}: {why or several(count, 'line') + ' cannot be read, left out'}"
+            f"{where}: {why or several(count, 'line') + ' cannot be read and are left out'}"
             for (where, why), count in self._unread.items()
         ]
         return [
             *unread,
-            *(f"{Path(name).name}: its last line is torn, left out" for name in self._follower.unfinished()),
+            *(f"{Path(name).name}: its last line is incomplete and left out" for name in self._follower.unfinished()),
         ]
 
 

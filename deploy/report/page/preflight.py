@@ -79,7 +79,10 @@ def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
         return words.milliseconds(fastest[pair]) if pair in fastest else "ok", "ok", ""
 
     port = answers.request.port
-    note = f"Rows call, columns are called, at port {port} and the data ports; ms of the fastest data port."
+    note = (
+        f"Each row's host connects to each column's host, on port {port} and the data ports; ms of the fastest "
+        "data port."
+    )
     return _grid(answers, cell, note) if known else {}
 
 
@@ -96,7 +99,7 @@ def heat(answers: Answers) -> dict[str, Any]:
         slow = max(0.0, min(1.0, 1 - rate / middle)) if middle else 0.0
         return f"{words.figure(rate)} Mbit/s", "rate", f"{slow:.2f}"
 
-    note = f"One TCP connection, row to column, each pair on its own; the median is {words.figure(middle)} Mbit/s."
+    note = f"One TCP connection from row to column, one pair at a time; the median is {words.figure(middle)} Mbit/s."
     return _grid(answers, cell, f"{note} The stronger the colour, the slower.")
 
 

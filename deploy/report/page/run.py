@@ -33,7 +33,7 @@ UNSEEN_NAMES = {
     "steps": "Steps",
     "data": "Waiting for data",
     "skipped": "Skipped steps",
-    "all": "Nothing was seen",
+    "all": "Nothing observed",
 }
 
 

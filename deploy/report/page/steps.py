@@ -14,8 +14,8 @@ from .data import StepTime
 
 # The fields of a StepTime, with their names in the live view.
 NAMES = {"data": "data", "compute": "compute", "wait": "waiting"}
-WAIT_UNKNOWN = "How long a rank waits for the others is not known: the time is part of what it computes."
-WAITING = "Waiting is the time of communication: who is slow waits least, and the others wait for it."
+WAIT_UNKNOWN = "Muster cannot tell how long a rank waits for the others: that time counts as computing."
+WAITING = "Waiting is the time spent in communication: the slow rank waits least, and the others wait for it."
 NOBODY = "No rank is slow: each works about as long as the others."
 BARS, SENTENCES = 64, 3
 FEWEST_STEPS, FEWEST_REPORTS = 20, 3

@@ -62,7 +62,7 @@ def ask_link(runs: Path) -> None:
     """Ask before runs are written through a link that may have come with a cloned folder. Raises UsageError."""
     if runs.is_symlink() and (real := outside(runs, runs.parent)):
         consent.require(
-            runs.parent, [Wish("runs", f"are written to {real}, where the link {runs.name} leads")], runs.name
+            runs.parent, [Wish("runs", f"are written to {real}, to which the link {runs.name} points")], runs.name
         )
 
 

@@ -125,7 +125,7 @@ def wait_for(path: Path, most_s: float, say: Callable[[str], None]) -> Iterator[
             text = f"{path}: {keeper(path)} has kept it locked for {in_seconds(most_s)}"
             raise DeployError(text, "wait until that process ends, or end it")
         if not named:
-            say(f"waits for {keeper(path)}, which has {path}")
+            say(f"waiting for {keeper(path)}, which has locked {path}")
             named = True
         time.sleep(_POLL_S)
     try:

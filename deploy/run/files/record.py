@@ -142,7 +142,7 @@ def make_folder(runs: Path, arguments: Sequence[str], now: float, taken: Collect
         folder = runs / (name if attempt == 1 else f"{name}-{attempt}")
         if folder.name not in taken and _made(folder):
             return folder
-    raise DeployError(f"{runs}: a thousand runs named {name}")
+    raise DeployError(f"{runs}: there are a thousand runs named {name}")
 
 
 def new_folder(name: str, words: Sequence[str], script: bool, taken: Collection[str] = (), mark: str = "") -> Path:
@@ -318,7 +318,7 @@ def run_dirs(runs: Path, named: str = "*") -> list[Path]:
     Raises DeployError if this user may not read the folder.
     """
     if os.path.isdir(runs) and not os.access(runs, os.R_OK | os.X_OK):
-        raise DeployError(f"{runs}: it is not yours to read", f"ls -ld {runs}")
+        raise DeployError(f"{runs}: you may not read this folder", f"ls -ld {runs}")
     folders = (path for path in runs.glob(named) if run_ids([path.name]) and os.path.isdir(path))
     return [
         each for each in folders if not each.is_symlink() and any(os.path.exists(each / name) for name in _RUN_FILES)
@@ -341,7 +341,7 @@ def folder_of(run: RunId) -> Path:
     backend = backend_of(read_json(folder / "record.json")) or HOSTS
     if backend != HOSTS or folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         raise DeployError(
-            f"{folder}: it has the name of a run on the hosts, but is not that run's folder",
+            f"{folder}: this folder has the name of a run on the hosts, but belongs to another run",
             f"move it aside: mv {folder} {folder}-here",
         )
     return folder

@@ -102,7 +102,7 @@ def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
     instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
         f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {folders.RUNS}",
-        f"leave it out to start a new one{instead}",
+        f"leave it out to start a new run{instead}",
     )
 
 
@@ -114,8 +114,8 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
     names = begun[::-1][:_MOST_NAMED] or difflib.get_close_matches(wanted, known, _MOST_NAMED, 0.6)
     near = [known[name] for name in names]
     meant = f"did you mean {described(near, flag)}? " if near else ""
-    newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
-    listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    newest = f"the newest runs here: {described(here[::-1], flag)}; " if here and not near else ""
+    listed = f"`muster runs` lists the runs of this folder, `{again.command_of('runs', hosts='a,b')}` those on hosts"
     raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
 
 
@@ -155,7 +155,7 @@ def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
     if other := other_than(run_dir, words, folder):
         raise UsageError(
             f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
-            f"choose another name; or, on purpose, instead of {FLAG.run}: {FLAG.resume} {run_dir.name}",
+            f"choose another name; or, to continue that run, use {FLAG.resume} {run_dir.name} instead of {FLAG.run}",
         )
 
 
@@ -175,20 +175,20 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
         raise UsageError(f"{flag}: no such folder", "`muster runs` lists the runs of this folder")
     if path.parent.resolve() != folders.RUNS.resolve():
         if script:
-            what = f"{flag}: not a run of this folder; {name_of(script)} knows its own checkpoints"
-            raise UsageError(what, "put the path of that checkpoint after the script, as an option of its own")
+            what = f"{flag}: not a run of this folder; if you mean a checkpoint, {name_of(script)} loads its own"
+            raise UsageError(what, "put the checkpoint's path after the script, as one of the script's own options")
         return Choice(None, (*arguments, "--resume", str(path)))
     record.refuse_newer(path)
     refuse_elsewhere(path)
     known = record.own(path)
     of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
     if script and not of_script:
-        raise UsageError(f"{path.name}: not the run of a script", f"leave out {FLAG.script}")
+        raise UsageError(f"{path.name}: this run has no script", f"leave out {FLAG.script}")
     if not (of_script or record.has_checkpoint(path)):
         raise UsageError(f"{flag}: no checkpoint in that run yet", "`muster up` starts a new one")
     if "arguments" not in known:
         raise UsageError(
-            f"{path}: this machine has not recorded its arguments, and Muster never runs what others recorded",
+            f"{path}: this machine did not record its arguments, and Muster never runs what others recorded",
             f"give them yourself: muster up {FLAG.args} ... {FLAG.resume} {path / 'checkpoints'}",
         )
     # A new option of the trainer overrides the recorded one.

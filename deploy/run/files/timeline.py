@@ -19,7 +19,7 @@ from . import own_files
 
 _NAME = "timeline.jsonl"
 _MOST_STORY = 20_000  # lines
-_CUT = f"{_NAME} is longer than what is read of it ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
+_CUT = f"{_NAME} is longer than what Muster reads ({_MOST_STORY:,} lines, 4 MB): its beginning is left out"
 _TROUBLE_FIELDS = {
     "node": text(200, r"[\w.:-]*"),
     "rank": optional(whole(1 << 16)),

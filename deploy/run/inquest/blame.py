@@ -104,19 +104,19 @@ def blame(began: Mapping[int, str], ends: Sequence[End]) -> Finding | None:
     # The rank that notices a different size may itself be the odd one; a rank that still ran is not to blame for it.
     if odd := next((end for end in victims if re.search(MISMATCH_WORDS, end.error, re.IGNORECASE)), None):
         text = f"the ranks do not agree on a collective: {odd.who} {odd.how} ({odd.error.strip()})"
-        text = f"{text}; could not tell which of them is wrong"
+        text = f"{text}; Muster could not tell which of them is wrong"
         return Finding(Cause.MISMATCH, text)
     if len(still) == 1:
         ((rank, node),) = still.items()
         who = f"{node} (rank {rank})"
         if "reset by peer" in first.error:
-            text = f"lost its connection to {who}: that end, or something between them, reset it"
+            text = f"lost its connection to {who}: that host, or something between them, reset it"
             text = f"{first.who} {text} ({first.error})"
             return Finding(Cause.CUT_OFF, text, first.node, first.rank)
-        text = f"did not answer: it hangs, or cannot be reached; {lost} gave up on it ({first.error})"
+        text = f"did not answer: it hangs or cannot be reached; {lost} gave up on it ({first.error})"
         return Finding(Cause.NOT_KNOWN, f"{who} {text}", node, rank)
     if still:
-        text = f"could not tell which rank stopped answering: {lost} gave up ({first.error})"
-        return Finding(Cause.NOT_KNOWN, f"{text}, {ranks_in_words(still)} still ran")
-    text = f"could not tell which rank failed: each lost another one; the first was {first.who} ({first.error})"
+        text = f"Muster could not tell which rank stopped answering: {lost} gave up ({first.error})"
+        return Finding(Cause.NOT_KNOWN, f"{text}, {ranks_in_words(still)} kept running")
+    text = f"Muster could not tell which rank failed: each lost another one; the first was {first.who} ({first.error})"
     return Finding(Cause.NOT_KNOWN, text)

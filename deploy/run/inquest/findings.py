@@ -22,12 +22,12 @@ _ENDS_SETTLE_S, _SIZES_SETTLE_S = 1.5, 4.5
 _UNKNOWN_AFTER_S = 8.0
 # For each trouble of a node: its cause, and the words that describe it and tell what to do.
 _TROUBLES = {
-    "paused": (Cause.STOPPED, " is paused: its container is frozen until somebody runs `docker unpause` there"),
-    "gone": (Cause.NODE_LOST, ": its container is gone; somebody removed it"),
+    "paused": (Cause.STOPPED, " is paused: its container stays frozen until somebody runs `docker unpause` there"),
+    "gone": (Cause.NODE_LOST, ": its container no longer exists; somebody removed it"),
     "closed": (
         Cause.SET_UP,
-        ": the rights of the run's folder there were taken away, and the node cannot write into it; "
-        "`ls -ld ~/.muster/runs/*` there shows them, `chmod u+rwx` gives them back",
+        ": somebody took away the permissions of the run's folder there, and the node cannot write into it; `ls "
+        "-ld ~/.muster/runs/*` there shows them, `chmod u+rwx` restores them",
     ),
 }
 # The exit codes of a rank that SIGINT or SIGTERM asked to end: the signal itself, or a shell's code for it.
@@ -88,7 +88,7 @@ def _sizes(evidence: Evidence, now: float) -> Finding | None:
     odd = len(groups) > 1 and len(groups[0][1]) < len(groups[1][1])
     culprit = groups[0][1][0] if odd else None
     node = "" if culprit is None else evidence.ranks.began[culprit]
-    tail = "" if odd else "; could not tell which of them is wrong"
+    tail = "" if odd else "; Muster could not tell which of them is wrong"
     return Finding(Cause.MISMATCH, text + tail, node, culprit, t=since)
 
 
@@ -145,7 +145,7 @@ def _stopped(evidence: Evidence) -> list[Finding]:
         how = {
             "stopped": "is stopped by a signal (SIGSTOP); `kill -CONT` resumes it",
             "traced": f"is stopped by a debugger ({doing.tracer}); it resumes when the debugger detaches",
-            "frozen": "is frozen: somebody froze its cgroup (freezer); it resumes once that is thawed",
+            "frozen": "is frozen: somebody froze its cgroup (freezer); it resumes once the cgroup is thawed",
             "disk": f"waits for a disk that does not answer{at}: {doing.disk}; no signal ends such a wait",
         }.get(doing.doing)
         if how:
@@ -168,7 +168,7 @@ def _stuck(evidence: Evidence, now: float) -> list[Finding]:
     t = min(evidence.ranks.still[rank].since for rank in living)
     if alone := [rank for rank, of in sorted(evidence.ranks.alone.items()) if of.waits and rank in living]:
         of, node = evidence.ranks.alone[alone[0]], living[alone[0]]
-        who = f"rank {alone[0]} ({node}) waits where no other joins it: {of.why}"
+        who = f"rank {alone[0]} ({node}) waits where no other rank joins it: {of.why}"
         text = f"no rank has made a step: {who}. {of.hint}"
         # If all of them wait like this, lasting.py reports it.
         return [Finding(Cause.ALONE, text, node, alone[0], t=t)] if len(alone) < len(living) else []

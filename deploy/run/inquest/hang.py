@@ -27,7 +27,7 @@ _STUCK_WORDS = {
     "traced": "is stopped by a debugger",
     "frozen": "is frozen with its cgroup",
     "disk": "waits for a disk that does not answer",
-    "locked": "is in native code that holds the Python interpreter",
+    "locked": "is in native code that holds the Python interpreter lock",
     "data": "waits for its DataLoader",
     "lock": "waits for a lock, or for a process of its own",
     "script": "is stuck",
@@ -35,7 +35,7 @@ _STUCK_WORDS = {
     "polls": "is stuck: it polls with short pauses",
     "replaced": "runs another program",
     "ended": "has ended",
-    "unseen": "is stuck and answers no look",
+    "unseen": "is stuck and does not answer when Muster looks",
     "unobserved": f"is not observed ({FLAG.no_observe})",
 }
 # The words for a rank that moves.
@@ -113,11 +113,11 @@ def judge_stuck(ranks: Iterable[RankDoing]) -> tuple[str, bool]:
     if len(places) > 1:
         return f"the ranks wait for each other in different places: {parts}", True
     place = next(iter(places), "")
-    where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that can be seen"
+    where = f"{_what(waiting[0])}, {place}" if waiting else "nothing that Muster can see"
     if waiting and waiting[0].op == "init_process_group":
-        look = "does the script name an address (tcp://...) or rank of its own? env:// has both; else look at the links"
-        return f"all ranks wait in {where}: none is missing; {look}", False
-    return f"all ranks wait in {where}: none is missing, so look at the links between them", False
+        look = "does the script set its own address (tcp://...) or rank? env:// has both; otherwise check the links"
+        return f"all ranks wait in {where}, and none is missing; {look}", False
+    return f"all ranks wait in {where}, and none is missing, so check the links between them", False
 
 
 def missing(ranks: Sequence[RankDoing]) -> str:
@@ -151,9 +151,9 @@ def _missing(rank: RankDoing) -> str:
     who, since = f"rank {rank.rank}" + f" ({rank.node})" * bool(rank.node), f"for {in_seconds(rank.since_s)}"
     if rank.error:
         return f"{who} failed with {rank.error}, and has not ended {since}: its process waits for its other threads"
-    program = f", {rank.program}, in place of the script" if rank.program else ""
+    program = f", {rank.program}, instead of the script" if rank.program else ""
     program += f" ({rank.tracer})" if rank.tracer else f": {rank.disk}," if rank.disk else ""
-    after = f", after a thread of it failed with {rank.thread_error}" if rank.thread_error else ""
+    after = f", after one of its threads failed with {rank.thread_error}" if rank.thread_error else ""
     return f"{who} {_STUCK_WORDS.get(rank.doing, rank.doing)}{program}{place} {since}{after}"
 
 
@@ -168,7 +168,7 @@ def _waiters(waiting: Sequence[RankDoing]) -> str:
 def _by_place(ranks: Sequence[RankDoing]) -> Mapping[str, list[RankDoing]]:
     by_place: dict[str, list[RankDoing]] = defaultdict(list)
     for rank in ranks:
-        by_place[rank.place or "a place that is not known"].append(rank)
+        by_place[rank.place or "an unknown place"].append(rank)
     return by_place
 
 

@@ -42,7 +42,7 @@ def trained_alone(evidence: Evidence, now: float) -> list[Finding]:
     who, waits = ranks_in_words(loners), all(each.waits for each in loners.values())
     if waits and not all_told:
         return []  # a rank that has joined no group yet may still join them
-    does = "wait for others where none of them comes" if waits else "train alone so far, and such a run ends as failed"
+    does = "wait for others that never come" if waits else "train alone so far; a run that does so ends as failed"
     text = f"{who} {does}: {of.why}{hint}"
     return [Finding(Cause.ALONE, text, t=min(of.t for of in loners.values()), lasting=True)]
 
@@ -50,7 +50,13 @@ def trained_alone(evidence: Evidence, now: float) -> list[Finding]:
 def _halted(evidence: Evidence) -> list[Finding]:
     """Nodes where a process that only watches the ranks is stopped: their ranks may train, but nothing reports it."""
     return [
-        Finding(Cause.STOPPED, f"{node}: {words}; its ranks may keep training, unheard", node, t=t, lasting=True)
+        Finding(
+            Cause.STOPPED,
+            f"{node}: {words}; its ranks may still be training, but Muster does not hear from them",
+            node,
+            t=t,
+            lasting=True,
+        )
         for node, (words, t) in evidence.nodes.halted.items()
     ]
 
@@ -65,12 +71,14 @@ def _corrupt(evidence: Evidence) -> list[Finding]:
         counts = Counter(of.values())
         odd = sorted(rank for rank, digest in of.items() if counts[digest] < max(counts.values()))
         if len(odd) != 1:
-            text = f"the replicas have different weights at step {step}; could not tell whose are right: {dict(of)}"
+            text = (
+                f"the replicas have different weights at step {step}; Muster could not tell whose are right: {dict(of)}"
+            )
             return [Finding(Cause.CORRUPT_WEIGHTS, text, lasting=True)]
         node = evidence.ranks.began[odd[0]]
         text = (
-            f"{node} (rank {odd[0]}) has different weights from the other replicas at step {step}: they were changed "
-            "outside training, by a fault of its memory or by code that runs on this rank alone"
+            f"{node} (rank {odd[0]}) has different weights from the other replicas at step {step}: something "
+            "other than training changed them: a memory fault, or code that runs only on this rank"
         )
         return [Finding(Cause.CORRUPT_WEIGHTS, text, node, odd[0], lasting=True)]
     return []

@@ -59,15 +59,15 @@ def cut_off(evidence: Evidence, now: float) -> list[Finding]:
     unseen = [end for end in count if evidence.nodes.troubles.get(end, ("",))[0] == "unseen"]
     if len(unseen) == 1:
         others = sorted(count.keys() - {unseen[0]})
-        text = f"{unseen[0]} is lost: neither {', '.join(others)} nor SSH gets an answer from it"
+        text = f"{unseen[0]} is lost: it answers neither {', '.join(others)} nor SSH"
         return [Finding(Cause.NODE_LOST, text, unseen[0], evidence.ranks.only_rank(unseen[0]), t=since)]
     if most == len(pairs) > 1:
         others = sorted(end for end, _ in rest)
-        text = f"{node} is cut off from {' and '.join(others)}: what they send each other is not acknowledged"
+        text = f"{node} is cut off from {' and '.join(others)}: nothing that they send each other is acknowledged"
         return [Finding(Cause.CUT_OFF, f"{text}; SSH reaches it", node, evidence.ranks.only_rank(node), t=since)]
     findings = []
     for (side, other), t in sorted(pairs.items(), key=lambda item: item[1]):
-        text = f"{side} and {other} are cut off from each other: what one sends the other does not acknowledge"
+        text = f"{side} and {other} are cut off from each other: neither acknowledges what the other sends"
         findings.append(Finding(Cause.CUT_OFF, text, side, other=other, t=t))
     return findings
 
@@ -100,7 +100,7 @@ def _silence(evidence: Evidence, silent_s: Sequence[float], lost: Sequence[str])
         longer = " or longer" if max(silent_s) - min(silent_s) > _TOGETHER_S else ""
         return f"they have not answered for {since}{longer}"
     if evidence.nodes.troubles[lost[0]][0] == "lifeless":
-        return f"its Docker engine does not answer, its node has written nothing for {since}"
+        return f"its Docker engine does not answer, and its node has written nothing for {since}"
     return f"it has not answered for {since}"
 
 

@@ -123,7 +123,7 @@ def _throttled(evidence: Evidence) -> list[Finding]:
 
 
 def _limit(held: Throttled) -> str:
-    return f"its limit of {held.cpus:g} CPUs held it back in {held.percent:.0f} % of the kernel's periods"
+    return f"its limit of {held.cpus:g} CPUs throttled it in {held.percent:.0f} % of the kernel's periods"
 
 
 def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list[Finding]:
@@ -137,7 +137,7 @@ def _slow_link(evidence: Evidence, wait_ms: float, steps: int, t: float) -> list
         return []
     senders, receivers = Counter(way[0] for way in ways), Counter(way[1] for way in ways)
     (sender, sent), (receiver, received) = senders.most_common(1)[0], receivers.most_common(1)[0]
-    tail = f"what is sent over it piles up, and all ranks wait {wait_ms:.0f} ms of each of the last {steps} steps"
+    tail = f"data queues up on it, and all ranks wait {wait_ms:.0f} ms of each of the last {steps} steps"
     if len(ways) not in (sent, received):
         return []
     node, which = (sender, f"of {sender}") if sent == len(ways) else (receiver, f"to {receiver}")

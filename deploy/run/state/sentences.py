@@ -23,7 +23,7 @@ def sentence_of(event: Event) -> tuple[str, bool] | None:
         case "checkpoint_damaged":
             return f"skipped a damaged checkpoint: {message}", True
         case "own_library":
-            return f"`import muster` gives the script its own {event['path']}, not Muster's library", False
+            return f"`import muster` loads the script's own {event['path']}, not Muster's library", False
         case "shared":
             what = f"{several(event['files'], 'file')} ({amount(event['bytes'])})"
             return f"copying {what} from {event['source']} to {event['node']}", False
@@ -55,9 +55,9 @@ def _of_role(event: Event) -> tuple[str, bool] | None:
 def _put_aside(event: Event) -> tuple[str, bool]:
     """What happened to the files of earlier starts, when a start begins from scratch."""
     files = several(event["files"], "file") if event["files"] else "files"
-    what, why = f"{files} ({amount(event['bytes'])}) of earlier starts on {event['node']}", event.get("message", "")
+    what, why = f"{files} ({amount(event['bytes'])}) from earlier starts on {event['node']}", event.get("message", "")
     if not event["place"]:
-        return f"{what} are not put aside, and this start may write over them: {why}", True
+        return f"{what} could not be put aside, and this start may overwrite them: {why}", True
     return f"{what} are kept in {event['place']}/" + f" ({why})" * bool(why), False
 
 
@@ -75,11 +75,11 @@ def _outside(event: Event) -> tuple[str, bool]:
     more = f" and {several(event['files'] - 1, 'other file')}" if event["files"] > 1 else ""
     wrote = f"{event['node']}: the script wrote {first}{more} ({amount(event['bytes'])})"
     if first.startswith(f"{CACHE}/"):
-        return f"{wrote} among the downloads of all runs: a fetch leaves it there (muster docs clean-up)", True
+        return f"{wrote} among the shared downloads, which a fetch does not copy (muster docs clean-up)", True
     if first.startswith(RUNS_IN_CONTAINER.removesuffix("s")):
-        return f"{wrote} beside its folder: at a restart no other host gets it", False
+        return f"{wrote} outside its folder: at a restart, no other host gets it", False
     keep = shlex.quote(first.rpartition("/")[0] or "/")
-    return f"{wrote} where nothing is kept: it goes with the container; `--keep {keep}` keeps it", True
+    return f"{wrote} where nothing is kept: it is lost with the container; `--keep {keep}` keeps it", True
 
 
 def regroup_words(event: Event, script: bool = False, step: int = 0, apart: Mapping[str, str] | None = None) -> str:
@@ -120,7 +120,7 @@ def well_words(node: NodeState, who: str, trouble: str, since_s: float) -> str:
     if trouble == "paused":
         return f"{who} is no longer paused, after {in_seconds(since_s)}"
     if trouble == "closed":
-        return f"{who} may write into the run's folder again"
+        return f"{who} can write into the run's folder again"
     return f"{who} answers again"
 
 

@@ -96,7 +96,7 @@ class Story(list[Happening]):
         kind = event.get("kind", "")
         if kind == "moves":
             if finding and finding.cause in _MAY_MOVE_AGAIN and finding.rank in (None, event["rank"]):
-                self._tell(event, f"rank {event['rank']} moves again", moves=True)
+                self._tell(event, f"rank {event['rank']} makes progress again", moves=True)
         elif kind == "ended":
             self._on_ended(event, t, run)
         else:
@@ -198,7 +198,7 @@ class Story(list[Happening]):
 
     def _on_left(self, event: Event, run: Evidence) -> None:
         rank, node = event["rank"], run.ranks.ends[event["rank"]].node
-        text = f"{node} (rank {rank}) left with code 0; the others still run"
+        text = f"{node} (rank {rank}) left with code 0; the others are still running"
         self._tell(event, text, True, trouble=Finding(Cause.LEFT_EARLY, text, node, rank))
 
     def _on_members(self, event: Event, run: Evidence) -> None:
@@ -236,16 +236,16 @@ class Story(list[Happening]):
     def _on_continues(self, event: Event, run: Evidence) -> None:
         step, before, is_first = int(event["step"]), int(event["before"]), int(event["rank"]) == 0
         if not event["known"] and not run.ranks.repeats:
-            text = "the script does not report its resume step"
+            text = "the script does not report from which step it resumes"
             if event.get("empty"):
-                text = "the script's optimizer is empty: it starts over, or continues with its weights alone"
+                text = "the script's optimizer is empty: it starts over, or continues with only its weights"
             self._tell(event, f"{text}, so repeated steps are counted twice", bool(event.get("empty")))
         if is_first and event.get("anew"):
             why = "it loaded no checkpoint, and its optimizer is empty"
             text = f"the script starts over from the beginning: {why}; steps 1 to {before} are repeated"
             self._tell(event, f"{text} ({FLAG.restart_with} adds words to the script when it starts again)", True)
         elif is_first and event.get("another"):
-            self._tell(event, f"after step {before}, another program of the script trains: its steps begin at 1")
+            self._tell(event, f"after step {before}, another program of the script trains: its steps start at 1")
         elif is_first and event["known"]:
             repeated = f", so steps {step + 1} to {before} are repeated" if step < before else ""
             self._tell(event, f"the script continues after step {step}{repeated}")
@@ -270,8 +270,10 @@ class Story(list[Happening]):
         if paths and paths not in self._conflicts:  # nodes on one machine share a folder, and hosts often have the same
             self._conflicts.add(paths)
             more = f" and {event['count'] - len(paths)} more" if event["count"] > len(paths) else ""
-            changed = f"{event['node']}: the run has changed {', '.join(paths)}{more}"
-            self._tell(event, f"{changed}: its own stay, and what was sent is not used", grave=True)
+            changed = f"{event['node']}: the run had changed {', '.join(paths)}{more}"
+            self._tell(
+                event, f"{changed}: it keeps its own versions, and the ones that you sent are not used", grave=True
+            )
 
     def _on_telemetry(self, event: Event, run: Evidence) -> None:
         """Tell, once for each reason, that a GPU is throttled."""
@@ -289,7 +291,7 @@ class Story(list[Happening]):
         # Report the first one, and then each time that the count has grown tenfold.
         if len(str(self.unread)) > len(str(before)) or not before:
             many = f"{self.unread:,} lines so far" if self.unread > 1 else "a line"
-            self._tell(event, f"{event['where']}: {event['why'] or f'skipped lines that cannot be read: {many}'}")
+            self._tell(event, f"{event['where']}: {event['why'] or f'skipped lines that Muster cannot read: {many}'}")
 
 
 def _end_of_node(node: NodeState, ranks: Ranks) -> Finding:

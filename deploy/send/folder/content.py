@@ -82,8 +82,8 @@ def read_entry(top: Path | str, path: str) -> Entry | None:
 
 def unreadable(path: Path, fault: OSError) -> DeployError:
     """The error for a path of the folder."""
-    why = fault.strerror or "it became shorter while it was read"
-    return DeployError(f"cannot read {path}: {why}", "make it readable, or take it out of what is sent")
+    why = fault.strerror or "it became shorter while Muster read it"
+    return DeployError(f"cannot read {path}: {why}", "make it readable, or exclude it from what is sent")
 
 
 def paths_below(top: Path, path: str = "") -> Iterator[str]:

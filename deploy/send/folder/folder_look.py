@@ -108,7 +108,7 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     in it, DeployError if a file cannot be read or the files are larger than `choice` allows.
     """
     if not folder.is_dir():
-        raise UsageError(f"no such folder: {folder}", "name the folder that holds your script")
+        raise UsageError(f"no such folder: {folder}", "choose the folder that holds your script")
     selected = selection.select(folder, choice.include)
     chosen, odd = _entries(folder, selected.paths)
     if sum(entry.size for entry in chosen) > choice.most:  # before everything is read
@@ -120,7 +120,7 @@ def look_at(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     # With a .dockerignore, the file itself is always sent, as Docker's own rules do.
     if not any(not entry.isdir() and entry.path != ".dockerignore" for entry in chosen):
         rule = f": look at its {selected.rule}" if selected.rule else ""
-        raise UsageError(f"nothing to send in {folder}{rule}", "name the folder that holds your script: --folder")
+        raise UsageError(f"nothing to send in {folder}{rule}", "choose the folder that holds your script: --folder")
     about_files = (*_large(folder, chosen), *_pointers(folder, chosen))
     notes = [*selected.notes, *about_files, *_settings(folder, choice, credentials), *odd]
     return Look(chosen, credentials, notes, selected.rule, selected.new)
@@ -133,10 +133,12 @@ def look_at_data(folder: Path, choice: Choice = NO_CHOICE) -> Look:
     """
     entries, odd = _entries(folder, sorted(content.paths_below(folder)))
     if all(entry.isdir() for entry in entries):
-        raise UsageError(f"{folder}: there is no file in this data", "name the folder that has it")
+        raise UsageError(f"{folder}: this data folder has no files", "choose the folder that has the data")
     credentials = left_out.find(folder, _by_path(entries), choice)
     if secret := next((file for file in credentials if file.never), None):
-        raise UsageError(f"{folder / secret.path}: it is in data that is sent: {secret.why}", "keep it elsewhere")
+        raise UsageError(
+            f"{folder / secret.path}: this file is in data that would be sent: {secret.why}", "keep it elsewhere"
+        )
     return Look(entries, credentials, odd)
 
 
@@ -187,7 +189,8 @@ def exposed_credentials(dockerfile: Path, choice: Choice = NO_CHOICE) -> list[Le
     for file in exposed:
         if file.never:
             raise UsageError(
-                f"{folder / file.path}: the build could copy it into the image: {file.why}", "list it in .dockerignore"
+                f"{folder / file.path}: the build could copy this file into the image: {file.why}",
+                "list it in .dockerignore",
             )
     return exposed
 
@@ -209,7 +212,9 @@ def _large(folder: Path, entries: Sequence[Entry]) -> list[str]:
         return []
     named = listed(f"{entry.path} ({amount(entry.size)})" for entry in large)
     where = next((name for name in (".dockerignore", ".gitignore") if (folder / name).exists()), ".gitignore")
-    return [f"sends large files: {named}; what the hosts have already: --mount /data:/data, and list it in {where}"]
+    return [
+        f"sends large files: {named}; for data that the hosts have already: --mount /data:/data, and list it in {where}"
+    ]
 
 
 def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
@@ -221,7 +226,9 @@ def _pointers(folder: Path, entries: Sequence[Entry]) -> list[str]:
         lacking = [
             path for path in small if uses and plain_file.read(folder / path, _MOST_RULES_BYTES).startswith(_POINTER)
         ]
-        return [f"only their Git LFS pointers are here: {listed(lacking)}: git lfs pull"] if lacking else []
+        return (
+            [f"only the Git LFS pointers of these files are here: {listed(lacking)}: git lfs pull"] if lacking else []
+        )
     return []
 
 
@@ -232,8 +239,8 @@ def _check_size(folder: Path, entries: Sequence[Entry], most: int) -> None:
         named = ", ".join(f"{entry.path} ({amount(entry.size)})" for entry in largest[:3])
         raise DeployError(
             f"{folder} holds {amount(total)}, too much to send as code (at most {amount(most)}); the largest: {named}",
-            f"list what is not code in {folder / '.gitignore'}, and name data by itself: --data data:/data; "
-            f"or send it all: --folder-limit {total // 10**9 + 1}g",
+            f"list what is not code in {folder / '.gitignore'}, and send data separately: --data data:/data; or "
+            f"send everything: --folder-limit {total // 10**9 + 1}g",
         )
 
 

@@ -170,8 +170,8 @@ def outgoing_folder(look: FolderLook) -> Outgoing:
     now = look.memory.now(entries)
     if data and data.digest not in ("", now.digest):
         raise UsageError(
-            f"{look.folder}: the digest of this data is {now.digest}, and cluster.toml names {data.digest}",
-            "take the folder that is meant; or, if it may change, the digest out of the file",
+            f"{look.folder}: the digest of this data is {now.digest}, but cluster.toml has {data.digest}",
+            "use the right folder; or, if the data may change, remove the digest from the file",
         )
     what = f" of {data.target}" if data else " of your folder"
     return Outgoing(data.target if data else WORKSPACE, look.folder, entries, now, what=what, look=look)
@@ -258,5 +258,5 @@ def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError
         before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
         text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"
         how = f"`df -h ~` there; `{command_of('clean', hosts=host)}` shows what Muster keeps"
-        return DeployError(f"{text}; nothing of it stays", f"free room on {host} ({how}), then push again")
-    return DeployError(f"{folders.at}: the host did not take the folder: {last_line(err)}", "push again")
+        return DeployError(f"{text}; nothing of it stays there", f"free some space on {host} ({how}), then push again")
+    return DeployError(f"{folders.at}: the host did not accept the folder: {last_line(err)}", "push again")

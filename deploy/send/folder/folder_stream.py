@@ -115,7 +115,7 @@ def _content(path: str, entry: Entry, at: int, most: int) -> bytes:
     except OSError as fault:
         raise content.unreadable(Path(path), fault) from fault
     if len(data) < size or content.stamp_of(status) not in entry.stamp:
-        raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there")
+        raise DeployError(f"{path} has changed while it was sent", "push again when nothing writes there any more")
     return data + bytes(min(most, _padded(entry.size) - at) - size)
 
 

@@ -146,7 +146,7 @@ class Walk:
             repository = git.find(folder)
         except Unread as why:
             where = folder if folder == self.folder else folder.relative_to(self.folder)
-            self.unread.append(f"the git repository of {where} is not read: {why}")
+            self.unread.append(f"Muster does not read the git repository of {where}: {why}")
             return None
         # A .git that git does not accept: the repository around it has already been taken.
         return repository if not repository or folder == self.folder or repository.top == folder else None
@@ -182,12 +182,12 @@ class Walk:
         self._repositories += 1
         if self._repositories > _MOST_REPOSITORIES:
             raise DeployError(
-                f"{self.folder} has more than {_MOST_REPOSITORIES} git repositories", "name one of them: --folder"
+                f"{self.folder} has more than {_MOST_REPOSITORIES} git repositories", "choose one of them: --folder"
             )
         try:
             paths, size = git_files.tracked(repository, self._most)
         except (OSError, ValueError) as fault:
-            self.unread.append(f"the git index of {repository.top} is not read: {fault}")
+            self.unread.append(f"Muster does not read the git index of {repository.top}: {fault}")
             return frozenset()
         self._most -= size
         return frozenset(path.removesuffix("/") for path in paths if path.startswith(below))
@@ -203,8 +203,8 @@ class Clock:
         """Raise DeployError if the time is used up."""
         if time.thread_time() > self._end:
             raise DeployError(
-                f"{self._folder}: its names and the rules of its {RULES} take more than {in_seconds(_MOST_S)}",
-                "name the folder that holds your script: --folder",
+                f"{self._folder}: reading its names and the rules of its {RULES} takes more than {in_seconds(_MOST_S)}",
+                "choose the folder that holds your script: --folder",
             )
 
 
@@ -254,7 +254,7 @@ def read_rules(path: Path, folder: Path, errors: str = "strict") -> str | None:
         return None
     except (OSError, UnicodeDecodeError) as fault:
         why = fault.strerror if isinstance(fault, OSError) else fault
-        raise DeployError(f"cannot read {path}: {why}", "remove it, or name another --folder") from fault
+        raise DeployError(f"cannot read {path}: {why}", "remove it, or choose another --folder") from fault
 
 
 def is_usual(path: str) -> bool:

@@ -132,7 +132,7 @@ def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
     """Where git keeps the data of this work tree, and the data of all work trees. Raises OSError, Unread."""
     if real.is_dir():
         if os.path.lexists(real / "commondir"):
-            raise Unread("its `commondir` leads to another one")
+            raise Unread("its `commondir` points to another repository")
         return real, real
     text = _text(real)
     if not text.startswith("gitdir: "):
@@ -147,7 +147,7 @@ def _parts(top: Path, entry: Path, real: Path, deep: int) -> tuple[Path, Path]:
         around = find(top.parent, deep + 1) if deep < _MOST_WITHIN else None
         if around and any(folder.is_relative_to(place / "modules") for place in (around.folder, around.common)):
             return folder, folder
-    raise Unread("its .git leads to a folder that is not of this one")
+    raise Unread("its .git points to a folder that does not belong to it")
 
 
 def _line(path: Path, repository: Repository) -> str:

@@ -58,7 +58,7 @@ class Objects:
         kinds = _paths(self._ask(["ls-files", "--stage", "-z"], most=MOST_NAMES))
         within = [path for path, kind in kinds.items() if kind == _GITLINK]
         if len(within) > _MOST_WITHIN:
-            raise ValueError(f"it has more than {_MOST_WITHIN} repositories in it")
+            raise ValueError(f"it contains more than {_MOST_WITHIN} repositories")
         assert self._repository
         _check_opened(self._repository.top, kinds)
         if within:  # git would look into each of these with its own settings, so this index drops them
@@ -138,7 +138,7 @@ def tracked(repository: Repository, most: int) -> tuple[frozenset[str], int]:
         try:
             return frozenset(_paths(own._ask(["ls-files", "--stage", "-z"], most=MOST_NAMES))), size
         except subprocess.SubprocessError as fault:
-            raise ValueError("git is not here, or cannot read it") from fault
+            raise ValueError("git is not installed here, or cannot read it") from fault
 
 
 def _paths(answer: bytes) -> dict[str, str]:
@@ -157,7 +157,7 @@ def _plain(path: bytes) -> str:
     if path[:1] in b"./" or b"/." in path or b"//" in path or len(path) > _LONGEST:
         parts = text.lower().removesuffix("/").split("/")
         if len(path) > _LONGEST or not {"", ".", "..", ".git"}.isdisjoint(parts):
-            raise ValueError(f"no path of a folder: {text[:100]!r}")
+            raise ValueError(f"not a path in a folder: {text[:100]!r}")
     return text
 
 
@@ -224,7 +224,7 @@ def _environment(place: Path) -> dict[str, str]:
 def _check(folder: Path, deep: int = 0) -> None:
     """Raise OSError if a folder of objects has anything but files and folders, or refers to another such folder."""
     if os.path.lexists(folder / "info/alternates") and not deep:
-        raise OSError("its objects are elsewhere too (objects/info/alternates)")
+        raise OSError("some of its objects are elsewhere (objects/info/alternates)")
     for entry in os.scandir(folder):
         if entry.is_dir(follow_symlinks=False):
             if deep < 3:
@@ -241,7 +241,7 @@ def _check_opened(top: Path, kinds: Mapping[str, str]) -> None:
                 raise OSError(f"{folder}/{name} is not a plain file")
     for path, kind in kinds.items():
         if kind != _GITLINK and _mode(f"{top}/{path}") == stat.S_IFDIR and _mode(f"{top}/{path}/.git"):
-            raise OSError(f"{path} is a repository, and was a file")
+            raise OSError(f"{path} is now a repository, but was a file")
 
 
 def _mode(path: str) -> int:

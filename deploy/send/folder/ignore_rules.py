@@ -120,7 +120,7 @@ def _bounded(patterns: Iterator[Pattern], where: str) -> list[Pattern]:
     for pattern in patterns:
         wild += not pattern.is_plain or pattern.takes_back
         if wild > MOST_PATTERNS:
-            raise DeployError(f"{where}: more than {MOST_PATTERNS} lines with wildcards or `!`", "name folders instead")
+            raise DeployError(f"{where}: more than {MOST_PATTERNS} lines with wildcards or `!`", "list folders instead")
         made.append(pattern)
     return made
 

@@ -48,7 +48,7 @@ def describe(left_out: Sequence[LeftOut]) -> str:
     free = next((file.path for file in left_out if not file.never), "")
     how = f"; {include_of(free)} sends it" if free else ""
     settings = any(PurePosixPath(file.path).name == ".env" and not file.never for file in left_out)
-    handed = "--env-file gives the variables of a .env to the ranks, --secret NAME or NAME=FILE one value"
+    handed = "--env-file gives the ranks the variables of a .env, --secret NAME or NAME=FILE a single value"
     handed = handed if settings else "--secret NAME or NAME=FILE gives the ranks a value"
     return f"not sent: {', '.join(words)}{how}; {handed}"
 
@@ -67,8 +67,8 @@ def find(folder: Path, entries: Mapping[str, Entry], choice: Choice) -> list[Lef
         if path not in entries:
             meant = near_file(folder, path, "")
             good = meant and not credentials.place_of(meant)
-            hint = include_of(meant) if good else f"name a path as seen from {folder.resolve()}"
-            raise UsageError(f"--include {path}: Muster would send nothing of that name", hint)
+            hint = include_of(meant) if good else f"give a path relative to {folder.resolve()}"
+            raise UsageError(f"--include {path}: there is nothing with that name to send", hint)
     files = [(name, status) for name, path in choice.sources.items() if (status := _status(path))]
     sources = {(status.st_dev, status.st_ino): name for name, status in files}
     left_out = dict[str, LeftOut]()
@@ -102,7 +102,7 @@ def _judged(
     if entry.issym():
         return None
     if entry.isreg() and sources and (secret := _source(folder / path, sources)):
-        return LeftOut(path, f"the secret {secret} is taken from it", never=True)
+        return LeftOut(path, f"it holds the secret {secret}", never=True)
     if (place := credentials.place_of(path)) and not is_below(path, choice.include):
         if not any(is_below(asked, (place,)) for asked in choice.include):
             return LeftOut(place)

@@ -94,7 +94,7 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         package = libraries.OF_MODULES.get(top, top)
         if needs in _LISTS and (extra := _extra_of(folder / "pyproject.toml", package)):
             how = f"--requirements FILE, with the line -e .[{extra}] in it"
-            return f"pyproject.toml has it in the extra {extra}, which is not installed: {how}"
+            return f"pyproject.toml lists it in the extra {extra}, which is not installed: {how}"
         if how := not_installed(folder, needs, package) or _around(_files_of(module), folder, _is_code):
             return how
         package = package if top in libraries.OF_MODULES else f"the package that has {top}"
@@ -102,7 +102,7 @@ def _of_module(module: str, folder: Path, needs: str) -> str:
         return f"add {package} to {place}"
     path = f"{root}{module.replace('.', '/')}"
     if _has(folder, path):
-        return f"the folder has {root}{top}, and Python does not look there: -e PYTHONPATH={root.rstrip('/') or '.'}"
+        return f"the folder has {root}{top}, but Python does not look there: -e PYTHONPATH={root.rstrip('/') or '.'}"
     meant = near_file(folder, f"{path}.py", ".py")
     missing = f"{root}{top} has no {path.removeprefix(f'{root}{top}/')}.py"
     name = meant.removeprefix(root).removesuffix(".py").replace("/", ".")
@@ -114,8 +114,8 @@ def not_installed(folder: Path, needs: str, package: str) -> str:
     # A lock file also lists packages that the project does not ask for itself, in another format.
     asks = needs.replace("uv.lock", "pyproject.toml")
     line = _line_of(folder / asks, package) if needs else ""
-    how = f"--requirements {shlex.quote(needs)} installs it, or says why"
-    return f"{needs} names {line}, and it is not installed: {how}" if line else ""
+    how = f"--requirements {shlex.quote(needs)} installs it, or says why it cannot"
+    return f"{needs} lists {line}, but it is not installed: {how}" if line else ""
 
 
 def _around(paths: Iterable[str], folder: Path, is_it: Callable[[Path], bool]) -> str:
@@ -169,7 +169,7 @@ def _of_variable(words: str, folder: Path, choice: Choice) -> str:
         has = wanted[0] in read_env_file(path)
     except UsageError:
         return ""
-    return f"{wanted[0]} is in .env, which stayed here: --env-file .env gives its variables to the ranks" if has else ""
+    return f"{wanted[0]} is in .env, which was not sent: --env-file .env gives it to the ranks" if has else ""
 
 
 def of_download(folder: Path, choice: Choice) -> str:
@@ -179,9 +179,11 @@ def of_download(folder: Path, choice: Choice) -> str:
         ignored = selection.select(folder, choice.include).ignored
     data = [name for name in ignored if not credentials.place_of(name) and (folder / name).is_dir()][:_FILES]
     if data:
-        stays = f"if {', '.join(data)} has it, which stayed here"
+        stays = f"if it is in {', '.join(data)}, which was not sent"
         return f"its host cannot reach that address; {stays}: {include_of(*sorted(choice.include), *data)}"
-    return "its host cannot reach that address: download it here once, into the folder, or --mount /data:/data"
+    return (
+        "its host cannot reach that address: download the files here once, into the folder, or use --mount /data:/data"
+    )
 
 
 def of_hosts(words: str, options: str) -> str:

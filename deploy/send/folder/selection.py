@@ -52,7 +52,7 @@ class Selection:
             (files, "--secret-file NAME=FILE gives one to the ranks"),
         ):
             if names:
-                notes.append(f"not sent, because {self.rule} names it: {listed(names, _SHOWN + 1)}; {how}")
+                notes.append(f"not sent, because {self.rule} excludes it: {listed(names, _SHOWN + 1)}; {how}")
         for path in self.hollow:
             notes.append(f"{path} is an empty submodule: git submodule update --init {shlex.quote(path)}")
         return (*notes, *self.unread)
@@ -112,7 +112,7 @@ def _refuse_link(folder: Path, asked: str) -> None:
     """Raise UsageError for a path that leads through a link, or out of the folder."""
     top, above = folder.resolve(), PurePosixPath(asked).parent
     if asked.startswith("/") or ".." in PurePosixPath(asked).parts:
-        raise UsageError(f"--include {asked}: it is outside {top}", "name a path as seen from the folder")
+        raise UsageError(f"--include {asked}: it is outside {top}", "give a path relative to the folder")
     if os.path.realpath(top / above) != str(top / above):
         real = os.path.realpath(top / asked)
         hint = beyond_link(folder, asked) or include_of(os.path.relpath(real, top))
@@ -130,18 +130,18 @@ def beyond_link(folder: Path, path: str) -> str:
     far = os.readlink(folder / link).startswith("/")  # absolute: hosts may have a disk mounted there
     above = str(real) if far else os.path.commonpath((top, real.parent))
     if _is_private(above):
-        return f"{link} leads out of the folder: copy what is there into it"
+        return f"{link} is a link out of the folder: copy its target into the folder"
     if far:  # the text comes from whoever made the link, and a user will type it
         place = shlex.quote(f"{real}:{real}")
-        return f"{link} leads out of the folder: --mount {place} if the hosts have that, or --data {place}"
-    return f"{link} leads out of the folder: {_with_both(top, above)}"
+        return f"{link} is a link out of the folder: --mount {place} if the hosts have its target, or --data {place}"
+    return f"{link} is a link out of the folder: {_with_both(top, above)}"
 
 
 def outside(top: Path, path: Path) -> str:
     """How to bring to the hosts what lies outside the folder `top`."""
     above = os.path.commonpath((top, path))
     how = "copy it into it" if _is_private(above) else _with_both(top, above)
-    return f"{os.path.relpath(path, top)} lies outside the folder that is sent: {how}"
+    return f"{os.path.relpath(path, top)} is outside the folder that Muster sends: {how}"
 
 
 def _is_private(above: str) -> bool:
@@ -151,7 +151,7 @@ def _is_private(above: str) -> bool:
 
 def _with_both(top: Path, above: str) -> str:
     inner = shlex.quote(f"cd {shlex.quote(os.path.relpath(top, above))} && ...")
-    return f"--folder {shlex.quote(os.path.relpath(above))} bash -c {inner} sends it, too"
+    return f"--folder {shlex.quote(os.path.relpath(above))} bash -c {inner} sends it too"
 
 
 def link_out(folder: Path, path: str) -> str:

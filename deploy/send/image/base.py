@@ -56,10 +56,12 @@ def find_base(sessions: Sequence[Session], name: str, pulls: Pulls | None) -> Re
 
 def _cannot_pull(name: str, pull: Pull) -> DeployError:
     host = pull.session.name
-    text = f"{name} is neither on this machine nor on {host}, which cannot pull it: {last_line(pull.fault)}"
+    text = f"{name} is not on this machine, and not on {host}, which cannot pull it: {last_line(pull.fault)}"
     if is_refusal(pull.fault):
         registry = registry_of(name)
-        return DeployError(text, f"docker login {registry}, then docker pull {name}, both here: hosts get it from here")
+        return DeployError(
+            text, f"here: docker login {registry}, then docker pull {name}; the hosts then get it from here"
+        )
     return DeployError(text, _where_from(name))
 
 
@@ -72,7 +74,7 @@ def _platform(sessions: Sequence[Session]) -> str:
 
 def _where_from(name: str) -> str:
     if name.startswith("muster-trainer:"):
-        return f"build it in Muster's checkout: {make_image(name)}; or name another"
+        return f"build it in Muster's checkout: {make_image(name)}; or choose another"
     return f"build it here, or pull it: docker pull {name}"
 
 

@@ -78,7 +78,7 @@ def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
     if strange := [host for host, machine in machines.items() if machine.architecture not in ("x86_64", "amd64")]:
         raise DeployError(
             f"{', '.join(strange)}: there is no official PyTorch image for {machines[strange[0]].architecture}",
-            "name one that has torch: --image nvcr.io/nvidia/pytorch:YY.MM-py3, or --dockerfile FILE",
+            "choose an image that has torch: --image nvcr.io/nvidia/pytorch:YY.MM-py3, or --dockerfile FILE",
         )
     drivers = [machine.driver for machine in machines.values() if machine.driver]
     gpus = sorted({gpu for machine in machines.values() for gpu in machine.gpus})
@@ -90,8 +90,8 @@ def choose(machines: Mapping[str, Machine]) -> tuple[Official, str]:
             return image, f"for {_words(drivers, gpus)}"
     each = "; ".join(f"{host}: {_words([m.driver] * bool(m.driver), m.gpus)}" for host, m in machines.items())
     raise DeployError(
-        f"no official PyTorch image has code for all these GPUs and works with these drivers: {each}",
-        f"driver {'.'.join(map(str, IMAGES[0].driver))} or newer takes GPUs from 7.5 on; or: --image NAME",
+        f"no official PyTorch image has code for all these GPUs and works with all these drivers: {each}",
+        f"driver {'.'.join(map(str, IMAGES[0].driver))} or newer works with GPUs from 7.5 up; or: --image NAME",
     )
 
 

@@ -105,7 +105,7 @@ class Pull:
                 break
             if not had:
                 name = registry.registry_of(reference)
-                self._note(f"{self.session.name}: a token of your login at {name}, to pull this image alone")
+                self._note(f"{self.session.name}: gets a token of your login at {name}, which can only pull this image")
         return self.worked
 
     def _pull(self, reference: str, token: str) -> str:

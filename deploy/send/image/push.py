@@ -186,7 +186,7 @@ def foresee(
     folders = _known_folders(sessions, beside)
     bases = find_base(sessions, base, None)
     if not bases.values:
-        outgoing, pull = _outgoing(None, beside), f"the hosts would first pull {base}: each, or one for all"
+        outgoing, pull = _outgoing(None, beside), f"the hosts would first pull {base}: each host, or one for all"
         seen = folders.result().all()
 
         def plan_pull(session: Session) -> PushPlan:
@@ -293,7 +293,7 @@ def _ready(session: Session, context: _PushContext, bases: Results[Base], looks:
     # Compare the settings too: their variables decide which code runs, and one host would decide that for all.
     if (own := bases.values.get(host)) and own.content != context.base.content:
         raise DeployError(
-            f"{host} has another {context.base.name} than {next(iter(bases.values))}",
+            f"{host} has a different {context.base.name} from {next(iter(bases.values))}",
             "name the base by its digest (name@sha256:...), so that all hosts pull the same",
         )
     if host in looks.faults:
@@ -362,7 +362,7 @@ def _deliver(
     """Send the image and let the host prove it; if that fails, send all layers. `held`: what another host keeps."""
     sources = Counter[str]()
     old, carry = replaced(context.image, store), road.deliver if held else road.send
-    every = PushPlan(context.image.layers, False, "all layers: those of the host did not give this image")
+    every = PushPlan(context.image.layers, False, "all layers, because those on the host did not make this image")
     for attempt in (plan,) if held else (plan, every):
         if attempt.present:
             done = _try(session, context.image, old, context.proofs)

@@ -44,7 +44,9 @@ def check(text: str, where: str) -> None:
     """Raise UsageError for an address that parsers could read differently, or that no file may refer to."""
     match = _PLAIN.fullmatch(text)
     if not match or int(match["port"] or 0) > 65535 or not text.isascii() or len(text) > 2000:
-        raise UsageError(f"{without_logins(where)}: an address that is not plain", "https://HOST/PATH, in ASCII")
+        raise UsageError(
+            f"{without_logins(where)}: this address is not a plain one", "write it as https://HOST/PATH, in ASCII"
+        )
     check_host(match["host"], where)
 
 

@@ -78,7 +78,7 @@ class Base:
         """The versions of packages that only the base provides (the local part tells the build). Raises DeployError."""
         versions = {package.name: package.version for package in self.packages if FROM_BASE.fullmatch(package.name)}
         if "torch" not in versions:
-            raise DeployError("the base has no torch: name an image that has it", "--image pytorch/pytorch:TAG")
+            raise DeployError("the base image has no torch: choose an image that has it", "--image pytorch/pytorch:TAG")
         return versions
 
     @property

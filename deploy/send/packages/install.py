@@ -252,7 +252,7 @@ class _Work:
             return once(own, "index")
         except resolve.OtherTorch as fault:
             if own.indexes:
-                fault.hint = "name PyTorch's own index for CPUs beside yours: pip config set global.extra-index-url"
+                fault.hint = "add PyTorch's own index for CPUs to yours: pip config set global.extra-index-url"
                 raise
             tell(f"{fault.words}: asking PyTorch's own index")
             try:
@@ -311,7 +311,7 @@ class _Work:
         made = array(_BUILT)(answer.get("built"), f"{place.name}: its builds")
         by_key = {row["key"]: row for row in made}
         if missing := [source for source in todo if source.key not in by_key]:
-            raise DeployError(f"{place.name}: it built nothing of {sources.shown(missing[0])}")
+            raise DeployError(f"{place.name}: it built nothing from {sources.shown(missing[0])}")
         if odd := [need for row in made for need in row["requires"] if not sources.is_need(need)]:
             raise DeployError(f"{place.name}: a package that it built needs {odd[0][:200]!r}, which nobody can install")
         self._built[place.name] |= by_key
@@ -351,7 +351,7 @@ class _Work:
             answer = self._do(place, order, own, digest)
         except Unreached:
             sent = self._wheels(lock, own)
-            self._asked.tell(place.name, "it reaches no index: its packages are sent from here")
+            self._asked.tell(place.name, "it cannot reach an index: its packages are sent from here")
             answer = self._do(place, order, {**own, **sent}, digest, offline=True)
         self._scratch.pop(place.name, None)
         installed: dict[str, Any] = _INSTALLED(answer, f"{place.name}: its packages")
@@ -444,7 +444,7 @@ def hint(words: str) -> str:
     if "does not satisfy python" in low or "requires-python" in low:
         return f"{OTHER_PYTHON}; or without the packages: --requirements no"
     if docker_faults.disk_is_full(words):
-        return "on that host: df -h ~; docker system df, where it is; `muster clean` shows what Muster keeps there"
+        return "on that host: df -h ~; if it has Docker: docker system df; `muster clean` shows what Muster keeps there"
     if any(word in low for word in ("gcc", "compiler", "cc1", "nvcc", "cuda_home", "g++")):
-        return "it needs a compiler: name an image that has one (--image pytorch/pytorch:...-devel)"
-    return "correct the file; --requirements no leaves the packages out"
+        return "it needs a compiler: choose an image that has one (--image pytorch/pytorch:...-devel)"
+    return "correct the file; or leave the packages out: --requirements no"

@@ -13,7 +13,7 @@ from ...core.fields import array, record, text
 from .inside.tools import normal
 from .store import MOST_LINES, NAME
 
-HINT = "pip config list names the index; requirements may name another"
+HINT = "pip config list shows the index; a requirements file may set another one"
 
 
 def _address(value: object, what: str) -> str:

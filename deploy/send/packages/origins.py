@@ -76,7 +76,7 @@ class Origins:
         """Take an index, or a page of links. Raises UsageError."""
         self.check(text, here, where)
         if not addresses.is_web(text):
-            raise UsageError(f"{where}: no folder is searched for wheels", "name each wheel: ./FOLDER/NAME.whl")
+            raise UsageError(f"{where}: Muster searches no folder for wheels", "list each wheel: ./FOLDER/NAME.whl")
         self.indexes[text] = None
         _bound(self.indexes, MOST_SOURCES, "indexes", where)
 
@@ -85,10 +85,10 @@ class Origins:
         addresses.check(text, where)
         address, _, more = text.partition("#")
         if "--hash" in where and not pins:
-            raise UsageError(f"{without_logins(where)}: no sha256", "pin it with --hash=sha256:...")
+            raise UsageError(f"{without_logins(where)}: it has no sha256", "pin it with --hash=sha256:...")
         if not urlsplit(address).path.endswith(_ARCHIVES) or "subdirectory=" in more:
             hint = "its path ends with .whl or .tar.gz; of a subdirectory: build a wheel of it, and name that"
-            raise UsageError(f"{without_logins(where)}: no archive of a package", hint)
+            raise UsageError(f"{without_logins(where)}: this is not a package archive", hint)
         own = {*pins, *_HASH.findall(more), *self.remote.get(address, ())}
         self.remote[address] = tuple(sorted(own))
         _bound(self.remote, MOST_SOURCES, "archives elsewhere", where)
@@ -136,13 +136,13 @@ class Origins:
         known = address.scheme in ("https", "ssh") and _HOST.fullmatch(address.netloc)
         if not known or not host or host.startswith("-") or address.netloc.startswith("-") or ".." in address.path:
             hint = "NAME @ git+https://HOST/PATH or git+ssh://USER@HOST/PATH; of this folder: ./PATH"
-            raise UsageError(f"{where}: no source that Muster can fetch", hint)
+            raise UsageError(f"{where}: Muster cannot fetch this kind of source", hint)
         addresses.check_host(address.hostname or "", where)
 
     def file(self, text: str, here: str, where: str) -> str:
         """The path of a file that another one refers to (`-r more.txt`). Raises UsageError if it is not sent."""
         if _SCHEME.match(text):
-            raise UsageError(f"{where}: Muster reads only files of the folder", "save it in the folder")
+            raise UsageError(f"{where}: Muster only reads files in the folder", "save it in the folder")
         path = self.check_inside(text, here, where)
         if path not in self.sent:
             raise UsageError(f"{where}: no such file in {self.folder.resolve()}, or it is not sent")
@@ -164,7 +164,7 @@ class Origins:
         """The file at that path. Raises OSError, or UsageError for a link to a file that is not sent."""
         real = plain_file.inside(self.folder / path, self.folder)
         if real.relative_to(self._top).as_posix() not in self.sent:
-            raise UsageError(f"{path}: it is a link to {real}, which is not sent", "name that file itself")
+            raise UsageError(f"{path}: it is a link to {real}, which is not sent", "list that file itself")
         return real
 
     def _address(self, text: str, here: str, where: str, editable: bool, pins: Collection[str]) -> str:
@@ -201,7 +201,7 @@ class Origins:
             pass
         except OSError as fault:
             raise UsageError(
-                f"{where}: it is outside the folder that is sent ({top}): {fault.strerror}", "name a path of the folder"
+                f"{where}: it is outside the folder that is sent ({top}): {fault.strerror}", "give a path in the folder"
             ) from fault
         self._inside.add(normal)
         return normal
@@ -212,10 +212,10 @@ class Origins:
         if " @ file:" in where and ".toml" not in file:
             # Written by conda: the path where conda built the package, which no longer exists. sed keeps only the name,
             # so any version will do.
-            gone = "a path of the machine that built it, which does not exist now"
+            gone = "a path on the machine that built it, which does not exist any more"
             return f"{gone}: sed -i 's/ @ file:.*//' {file}; or with versions: pip list --format=freeze > {file}"
         if posixpath.isabs(text) or text.startswith("~"):
-            return f"copy it into the folder, and name it there: ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
+            return f"copy it into the folder, and list it as ./{posixpath.basename(text.rstrip('/')) or 'PATH'}"
         above = posixpath.normpath(posixpath.join(self.folder.as_posix(), *[".."] * text.count("..")))
         seen = posixpath.relpath(self._top.as_posix(), posixpath.realpath(above))
         both = f"--folder {shlex.quote(above)} --requirements {shlex.quote(f'{seen}/{file}')}"
@@ -241,12 +241,14 @@ def _path_of(text: str, where: str) -> str:
     if not match:
         return text.partition("#")[0]
     if match[1].lower() != "file":
-        raise UsageError(f"{where}: no source that Muster knows: {match[1]}:", "an address of https, or ./PATH")
+        raise UsageError(
+            f"{where}: Muster does not know this kind of source: {match[1]}:", "use an https address, or ./PATH"
+        )
     rest = text[match.end() :].partition("#")[0].partition("?")[0]
     if rest.startswith("//"):
         host, slash, path = rest[2:].partition("/")
         if host not in ("", "localhost"):
-            raise UsageError(f"{where}: it is on another machine: {host}", "name a path of the folder: ./PATH")
+            raise UsageError(f"{where}: it is on another machine: {host}", "give a path in the folder: ./PATH")
         rest = slash + path
     return unquote(rest)
 

@@ -74,11 +74,11 @@ def read(origins: Origins, path: str) -> tuple[str, dict[str, bytes]]:
     project = posixpath.join(here, "pyproject.toml")
     if is_lock and project not in origins.sent:
         raise UsageError(
-            f"{path}: there is no pyproject.toml beside it", "uv.lock belongs to a project: uv init makes one"
+            f"{path}: there is no pyproject.toml next to it", "uv.lock belongs to a project: uv init creates one"
         )
     if not is_lock and not has_needs(origins, project):
         raise UsageError(
-            f"{path}: it has no [project] with dependencies", "name a requirements.txt: --requirements FILE"
+            f"{path}: it has no [project] with dependencies", "give a requirements.txt: --requirements FILE"
         )
     files = {name: _text(origins.read(name, MOST), name) for name in dict.fromkeys((path, project))}
     table = _toml(files[project], project)
@@ -109,7 +109,7 @@ def _project(origins: Origins, table: Mapping[str, Any], here: str, path: str, i
         _source(origins, inner, here, where, is_locked)
         alone = {"path", "git", "url"} & set(inner) and count[name] == 1
         if not is_locked and not alone and inner.get("index") not in known and not FROM_BASE.fullmatch(normal(name)):
-            raise UsageError(f"{where} is none that uv resolves with here", "lock it first: uv lock")
+            raise UsageError(f"{where} is not supported when uv resolves the packages", "lock it first: uv lock")
     for text in texts(_table(tool, "workspace").values()):
         if posixpath.isabs(text) or ".." in text.split("/") or text.startswith("~"):
             raise UsageError(
@@ -157,7 +157,7 @@ def _refuse_stale(origins: Origins, lock: Mapping[str, Any], here: str, path: st
         for text in texts([of_project(origins, project, "project").get("dependencies")]):
             name, *extras = map(normal, _NAMES.findall(_REST.split(text, maxsplit=1)[0]) or [text])
             if not locked.issuperset((name, extra) for extra in ("", *extras)):
-                raise UsageError(f"{path}: it was made before {project} asked for {text[:200]}", "uv lock")
+                raise UsageError(f"{path}: it was written before {project} asked for {text[:200]}", "uv lock")
 
 
 def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> None:
@@ -178,7 +178,7 @@ def _lock(origins: Origins, table: Mapping[str, Any], here: str, path: str) -> N
         if isinstance(text := source.get("git"), str):
             address, _, commit = text.partition("#")
             if not re.fullmatch(r"[0-9a-f]{7,64}", commit):
-                raise UsageError(f"{where}: its git source names no commit", "uv lock")
+                raise UsageError(f"{where}: its git source has no commit", "uv lock")
             address, _, query = address.partition("?")
             inside = parse_qs(query).get("subdirectory", [""])[0]
             origins.repository(f"git+{address}@{commit}{f'#subdirectory={inside}' if inside else ''}", where)
@@ -202,7 +202,9 @@ def limits_of(text: str, path: str) -> list[list[str]]:
     limits = [[" ".join(need.split()) for need in texts([tool.get(name)])] for name in _NEEDS[:2]]
     for need in (need for needs in limits for need in needs):
         if not NEED.fullmatch(need):
-            raise UsageError(f"{path}: {need[:200]} is none that uv resolves with here", "lock it first: uv lock")
+            raise UsageError(
+                f"{path}: {need[:200]} is not supported when uv resolves the packages", "lock it first: uv lock"
+            )
     return [[need for need in needs if not FROM_BASE.fullmatch(read_name(need))] for needs in limits]
 
 

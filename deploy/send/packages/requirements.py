@@ -35,7 +35,9 @@ NO = "no"
 DEFAULT_FILES = ("uv.lock", "requirements.txt", "pyproject.toml")
 # Files that list packages but that Muster does not read, and how to get those packages into a run.
 _NOT_READ = {
-    **dict.fromkeys(("pyproject.toml", "setup.py"), "a requirements.txt with the line `-e .` installs what it names"),
+    **dict.fromkeys(
+        ("pyproject.toml", "setup.py"), "a requirements.txt with the line `-e .` installs what the file lists"
+    ),
     **dict.fromkeys(("environment.yml", "environment.yaml"), "list what pip can install in a requirements.txt"),
     "Pipfile": "pipenv requirements > requirements.txt",
 }
@@ -174,12 +176,13 @@ def _read_all(origins: Origins, first: str) -> dict[str, bytes]:
         path, deep, where = waiting.pop()
         if len(named) > _MOST_FILES or deep > _DEEPEST:
             raise UsageError(
-                f"{where}: more than {_MOST_FILES} files, or {_DEEPEST} that name each other", "put them into one file"
+                f"{where}: more than {_MOST_FILES} files, or a chain of {_DEEPEST} that include each other",
+                "put them into one file",
             )
         content = _decode_lines(origins.read(path, _MOST), path)
         rows, size = content.decode().split("\n"), size + len(content)
         if size > _MOST_IN_ALL:
-            raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "put less into the files")
+            raise UsageError(f"{where}: more than {amount(_MOST_IN_ALL)} in all", "shorten the files")
         more = []
         for number, line in _numbered(rows):
             where = f"{path}:{number}: {without_logins(line)}"
@@ -217,7 +220,7 @@ def _take(origins: Origins, line: str, here: str, where: str) -> tuple[str, str]
     elif not line.startswith("-"):
         line = origins.requirement(line, here, where)
     elif not _PLAIN.fullmatch(line):
-        raise UsageError(f"{where}: an option that Muster does not know in such a file", "take it out of the file")
+        raise UsageError(f"{where}: Muster does not know this option in a requirements file", "take it out of the file")
     return "", line
 
 
@@ -288,8 +291,8 @@ def _without(path: str, content: bytes, variables: dict[str, str]) -> bytes:
             text[number - 1] = ""
         else:
             raise UsageError(
-                f"{path}:{number}: {without_logins(line)}: a password that hosts would get in a file",
-                "name an index with it, or put the password into pip's settings: pip config",
+                f"{path}:{number}: {without_logins(line)}: the hosts would get this password in a file",
+                "give an index this password, or put it into pip's settings: pip config",
             )
     return "\n".join(text).encode()
 
@@ -302,9 +305,7 @@ def _decode_lines(content: bytes, path: str) -> bytes:
     """
     text = _decoded(content, path).replace("\r\n", "\n").replace("\r", "\n")
     if text.count("\n") > _MOST_WITH_EMPTY:
-        raise UsageError(
-            f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "put less into the file"
-        )
+        raise UsageError(f"{path}:{_MOST_WITH_EMPTY + 1}: more than {_MOST_WITH_EMPTY:,} lines", "shorten the file")
     written = []
     begun, waiting, count = "", 0, 0
     for number, line in enumerate(text.split("\n"), 1):
@@ -319,7 +320,7 @@ def _decode_lines(content: bytes, path: str) -> bytes:
         count += bool(whole)
         if count > _MOST_LINES or len(whole) > _LONGEST:
             most = f"{_MOST_LINES:,} lines, or one of more than {_LONGEST:,} characters"
-            raise UsageError(f"{path}:{number - waiting}: more than {most}", "put less into the file")
+            raise UsageError(f"{path}:{number - waiting}: more than {most}", "shorten the file")
         if variable := _VARIABLE.search(whole):
             raise UsageError(
                 f"{path}:{number - waiting}: {variable[0]}: Muster puts no variable of this shell into the file",

@@ -249,7 +249,7 @@ class Resolving:
         """A package that only a build can describe: `NAME==VERSION`. Raises UsageError."""
         name, _, version = what.partition("==")
         if not _ or not re.fullmatch(r"[\w.-]+", name):
-            raise UsageError(f"{what[:300]}: only a build knows what it needs", "name a package of an index")
+            raise UsageError(f"{what[:300]}: only a build shows what it needs", "list a package from an index")
         offered = find_offers([what], self._uv, self._base, self._scratch)
         source = next((offer.source for offer in offered), offers.File())
         line = self._checked(f"{normal(name)}=={version} --hash=sha256:{source.sha256}")
@@ -294,7 +294,7 @@ class Resolving:
             at = re.search(r"/([0-9a-f]{64})/[^/]+$", line.partition(" --hash")[0])
             wheel = by_digest.get(at[1]) if at else None
             if not wheel:
-                raise UsageError(f"{line[:300]}: it leads to a file that nobody was asked about", "pip config list")
+                raise UsageError(f"{line[:300]}: it points to a file that you were not asked about", "pip config list")
             version = wheel.file.split("-")[1]
             rows.append(self._checked(f"{normal(wheel.name)}=={version} --hash=sha256:{wheel.sha256}"))
         return rows
@@ -400,14 +400,14 @@ def pinned(line: str, pins: dict[str, set[str]]) -> str:
     if not allowed and "" not in pins:
         return line
     if not allowed:
-        raise UsageError(f"{head}: your file says --require-hashes, and pins no hash of it", "pin it, with its sha256")
+        raise UsageError(f"{head}: your file says --require-hashes, but pins no hash for it", "pin it, with its sha256")
     fit = [digest for digest in digests if digest in allowed]
     if not any(digest.startswith("sha256:") for digest in allowed):
-        raise UsageError(f"{head}: your file pins no sha256 of it, and the index names no other hash", "pin its sha256")
+        raise UsageError(f"{head}: your file pins no sha256 for it, the index gives no other hash", "pin its sha256")
     if not fit:
         raise UsageError(
-            f"{head}: the index has it with hashes that your file does not pin: it serves another file under that name",
-            "ask who runs the index; an old pin is written anew by: uv pip compile --generate-hashes",
+            f"{head}: the index offers it with hashes that your file does not pin: that name is another file there",
+            "ask the operator of the index; to renew an old pin: uv pip compile --generate-hashes",
         )
     return " --hash=".join([head, *fit])
 

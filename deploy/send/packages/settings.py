@@ -78,7 +78,7 @@ class Settings:
             raise DeployError(
                 f"{what[:100]}: its index leads to {without_logins(address)[:300]}: a source at such an address is "
                 "not fetched",
-                "pip config list names the index; requirements may name another",
+                "pip config list shows the index; a requirements file may set another one",
             )
 
     def hidden(self, text: str) -> str:

@@ -124,8 +124,8 @@ def own(folder: Path) -> Path:
         facts = path.stat()
         if facts.st_uid not in (os.getuid(), 0) or facts.st_mode & stat.S_IWOTH or _is_group_writable(facts):
             raise DeployError(
-                f"{path}: another user may write there, and would choose what hosts install",
-                f"chmod go-w {path}; or name a cache folder of your own: XDG_CACHE_HOME",
+                f"{path}: another user can write there, and could choose what hosts install",
+                f"chmod go-w {path}; or set your own cache folder: XDG_CACHE_HOME",
             )
     for part in folder.glob(f"*{PART}"):
         with suppress(OSError):  # another command may remove it, too

@@ -118,8 +118,8 @@ def program(folder: Path, machine: str = "") -> str:
             more = ("--only-binary", ":all:", "--platform", _TAGS[machine]) if machine else ()
             if fault := _fetch(Path(part, "uv"), more):
                 raise DeployError(
-                    f"this machine: pip gets no uv {VERSION} from an index: {fault}",
-                    "pip config list; or bring its wheel: "
+                    f"this machine: pip cannot get uv {VERSION} from an index: {fault}",
+                    "check pip config list; or install its wheel: "
                     f"{shlex.join(('pip', 'install', *more, '--target', str(home)))} uv-{VERSION}-*.whl",
                 )
             if not fetched.is_file():  # another command may have fetched it first

@@ -87,7 +87,9 @@ class Cargo:
         part, at = self._places[piece.digest]
         data = part.read(at, piece.size)
         if hashlib.sha256(data).hexdigest() != piece.digest:
-            raise DeployError("what is sent has changed meanwhile", "push again when nothing writes there")
+            raise DeployError(
+                "the files have changed while they were sent", "push again when nothing writes there any more"
+            )
         return data
 
 

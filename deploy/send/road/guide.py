@@ -36,12 +36,12 @@ _ASKED_S = 1.5
 _MOST_WORDS, _MOST_LINES = 200, 100_000
 _CODE = digits(255)
 _REASONS = {
-    "unreached": "does not reach {source}",
+    "unreached": "cannot reach {source}",
     "cut": "got no more from {source}",
     "wrong": "got other bytes from {source} than it asked for",
     "silent": f"got nothing from {{source}} for {in_seconds(routes.SILENT_S)}",
     "slow": "waited for {source}, which is slow",
-    "shut": "cannot ask {source}, which opens no port",
+    "shut": "cannot ask {source}, which cannot open a port",
 }
 
 
@@ -262,7 +262,7 @@ class Guide:
             delivery.fail(DeployError(f"{host}: not all of it arrived{detail}", "push again: it continues from there"))
         else:
             delivery.is_cut = False
-            delivery.fail(NoRoad(f"{host}: nothing can be passed on there{detail}", "push again"))
+            delivery.fail(NoRoad(f"{host}: it cannot pass anything on{detail}", "push again"))
         delivery.serves = False
         for other in [*self._deliveries]:
             if other.source is delivery:

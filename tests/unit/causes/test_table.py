@@ -200,7 +200,7 @@ def test_a_fix_for_this_machine_names_no_host(monkeypatch):
         preflight.preflight(1, "auto", None, False, lambda words: None)
     for hosts in (preflight.ONE_HOST, "master", "master,worker-1"):
         assert command_of("stop", hosts=hosts, run="r") == "muster stop --run r"
-        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus shows who has its GPUs"
+        assert find("gpu-busy", hosts.split(","), "x").fix == "muster gpus shows who uses its GPUs"
     assert row_of("disk-full").hint_here() == "df -h /var/lib/docker; docker system df"
 
 

@@ -77,5 +77,5 @@ def test_a_terminal_gets_headings_and_tables_laid_out():
 
 def test_missing_pages_are_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "_ABOVE", tmp_path)
-    with pytest.raises(DeployError, match="not beside the program"):
+    with pytest.raises(DeployError, match="not installed with the program"):
         said()

@@ -171,7 +171,7 @@ def test_an_empty_value_is_refused_and_not_treated_as_missing(line, why, capsys)
 @pytest.mark.parametrize("words", [["down", "a", ""], ["stop", ""], ["exec", "", "--", "true"], ["report", ""]])
 def test_an_empty_word_is_refused_and_not_ignored(words, capsys):
     assert main.run(words) == USAGE
-    assert f"error: {words[0]} '': this word is empty" in capsys.readouterr().err
+    assert f"error: {words[0]} '': one argument is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_repeated_option_is_joined_or_refused(line, wanted, monkeypatch, capsy
         assert given(line.split(), monkeypatch) == wanted
     else:
         assert main.run(line.split()) == USAGE
-        assert f"{wanted} is there twice" in capsys.readouterr().err
+        assert f"{wanted} is given twice" in capsys.readouterr().err
 
 
 def test_fab_lists_all_commands(monkeypatch):
@@ -401,7 +401,9 @@ def test_output_that_nobody_reads_changes_no_exit_code(tmp_path, out):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize(("words", "first"), [("explain --json", "latest"), ("bootstrap a", "no terminal to ask on")])
+@pytest.mark.parametrize(
+    ("words", "first"), [("explain --json", "latest"), ("bootstrap a", "there is no terminal to ask you on")]
+)
 def test_with_closed_streams_a_command_behaves_as_without_a_terminal(words, first, tmp_path):
     """Cron and service managers start commands this way: earlier, that ended with a traceback."""
     done = subprocess.run(

@@ -141,24 +141,24 @@ def to_stop(going_on=()):
 
 def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs):
     first, second = (started(runs, name, record.HOSTS, t, hosts=["a"]) for name, t in (("r1", 1.0), ("r2", 2.0)))
-    with pytest.raises(UsageError, match=r"which run\? of r2 and r1 no end is known here") as fault:
+    with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r2 and r1 ") as fault:
         to_stop()
     assert "--run r2" in fault.value.hint
     (second / "outcome.json").write_text("{}")
     assert to_stop() == "r1"
     assert where.to_stop(Options(run="latest"), Console(), list).run == "r2"
     started(runs, "r3", "processes", 3.0)
-    with pytest.raises(UsageError, match=r"which run\? of r3 and r1 no end"):
+    with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r3 and r1 have not"):
         to_stop(["r3"])
     (first / "outcome.json").write_text("{}")
     assert to_stop(["r3"]) == "r3"
     assert to_stop() == "r3", "it says that the latest has ended"
     started(runs, "r4", record.SLURM, 4.0, hosts=["login"], shared="/home/me")
     assert to_stop() == "r4"
-    with pytest.raises(UsageError, match=r"which run\? of r3 and r4 no end"):
+    with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r3 and r4 have not"):
         to_stop(["r3"])
     started(runs, "r5", record.SLURM, 5.0, hosts=["login"], shared="/home/me")
-    with pytest.raises(UsageError, match=r"which run\? of r5 and r4 no end"):
+    with pytest.raises(UsageError, match=r"which run\? as far as this machine knows, r5 and r4 have not"):
         to_stop()
 
 
@@ -167,7 +167,9 @@ def test_a_command_without_slurm_support_says_so_and_asks_no_host_of_an_older_ru
     started(runs, "r1", record.HOSTS, 1.0, hosts=["one.invalid"])
     started(runs, "r2", record.SLURM, 2.0, hosts=["login.invalid"], shared="/home/me", job="12")
     assert run(words.split()) == USAGE
-    assert "error: r2: it runs on Slurm: status, logs, attach, stop and fetch know it" in capsys.readouterr().err
+    assert (
+        "error: r2: it runs on Slurm: status, logs, attach, stop and fetch can do this there" in capsys.readouterr().err
+    )
 
 
 def test_down_that_cannot_delete_a_job_names_its_local_copy(runs, capsys):
@@ -213,7 +215,7 @@ def test_a_mistyped_run_taken_for_a_host_is_reported_as_both(runs, capsys, monke
     assert run(["attach", "mispelt.invalid"]) != DONE
     words = capsys.readouterr().err
     assert "the name mispelt.invalid does not resolve" in words
-    assert "if a run is meant: `muster runs` lists those of this folder" in words
+    assert "if a run is meant: `muster runs` lists the runs of this folder" in words
     assert run(["attach", "--hosts", "mispelt.invalid"]) != DONE
     assert "a run is meant" not in capsys.readouterr().err
     assert run(["preflight", "mispelt.invalid"]) != DONE

@@ -59,6 +59,6 @@ def test_a_hosts_signals_are_named_by_linux_numbers_on_any_system(monkeypatch):
 def test_only_a_format_of_a_newer_muster_is_refused():
     for number in (None, 0, 1, RUN_FOLDER, "9"):
         refuse_newer("runs/a", number, RUN_FOLDER)
-    with pytest.raises(UsageError, match=f"^runs/a has format 9: .* reads up to format {RUN_FOLDER}$") as fault:
+    with pytest.raises(UsageError, match=f"^runs/a has format 9: .* only reads formats up to {RUN_FOLDER}$") as fault:
         refuse_newer("runs/a", 9, RUN_FOLDER)
     assert fault.value.hint.startswith("update Muster here")

@@ -39,7 +39,7 @@ def test_a_compressed_file_is_read_in_small_pieces_however_large_it_unpacks():
 
 @pytest.mark.parametrize("data", [bz2.compress(OOM.encode()), lzma.compress(OOM.encode()), OOM.encode("utf-16")])
 def test_output_that_is_no_text_is_refused_and_not_reported_as_without_error(data):
-    with pytest.raises(OSError, match="give its text"):
+    with pytest.raises(OSError, match="pipe its text"):
         explained(data)
 
 

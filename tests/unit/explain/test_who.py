@@ -118,7 +118,7 @@ ENDED = "Failures:\n[1]:\n  host : localhost\n  rank : 1 (local_rank: 1)\n  exit
     (LOST_PEER + ENDED + ROOT, "look at rank 1,"),
     ("world_size=4\n" + LOST_PEER + ROOT, "look at ranks 1-3,"),
     ("[rank2]: an error-free line\n" + LOST_PEER + ROOT, "look at rank 2,"),
-    (LOST_PEER + ROOT, "look at the ranks beside rank 0,"),
+    (LOST_PEER + ROOT, "look at the ranks other than rank 0,"),
 ], ids=["the launcher ended it", "the world", "its other lines", "nothing names it"])  # fmt: skip
 def test_a_rank_that_lost_a_peer_is_not_first_and_the_silent_ranks_are_named(text, look):
     explained = explain({"out": text})

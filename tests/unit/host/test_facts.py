@@ -214,7 +214,7 @@ def test_a_read_only_file_system_is_reported_as_read_only(tmp_path):
     facts = host_facts.parse(answer(*rows), time.time())
     assert (facts.closed, facts.closed_why) == (f"{tmp_path}/.muster", "Read-only file system")
     (told,) = host_checks.homes({"b": facts})
-    assert told.text.endswith(".muster cannot be written to, or is not a folder: Read-only file system")
+    assert told.text.endswith(".muster is not writable, or is not a folder: Read-only file system")
     assert f"findmnt -T {tmp_path}/.muster" in told.fix
 
 

@@ -42,5 +42,7 @@ def test_a_link_that_a_fetch_leaves_out_is_named_with_its_target(tmp_path):
     unpacker.feed(packed.getvalue())
     unpacker.end()
     os.close(root)
-    assert unpacker.left_out.named == [r"'./work/data' is a link to '/mnt/big\x1b[2J': scp copies what is there"]
+    assert unpacker.left_out.named == [
+        r"'./work/data' is a link to '/mnt/big\x1b[2J': use scp to copy what it points to"
+    ]
     assert not list(tmp_path.iterdir())

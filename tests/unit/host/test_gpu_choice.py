@@ -76,7 +76,7 @@ def test_a_gpu_with_memory_in_use_by_an_unseen_process_is_not_free():
     used = gpus.parse(["gpu 0, GPU-0, 40210, 46068, 0, L40S"])
     assert (
         choose(1, used, MINE).taken
-        == "0 free GPUs of 1, and 1 asked for: somebody who cannot be seen from there has GPU 0"
+        == "0 free GPUs of 1, and 1 asked for: a process that is not visible from there has GPU 0"
     )
 
 
@@ -147,7 +147,7 @@ def test_no_gpus_are_given_if_the_free_ones_cannot_be_determined():
         choose(1, broken, MINE)
     with pytest.raises(DeployError, match="the engine does not say"):
         choose(1, host("given-error no answer"), MINE)
-    with pytest.raises(DeployError, match="nvidia-smi does not say who computes"):
+    with pytest.raises(DeployError, match="nvidia-smi does not say which processes compute"):
         choose((0,), host("app-error Unknown Error"), MINE)
 
 

@@ -51,7 +51,7 @@ def test_values_that_a_driver_does_not_report_are_unknown():
 
 
 def test_a_gpu_in_use_by_an_unseen_process_is_not_free():
-    assert held_by("unseen") == ["somebody who cannot be seen from here"]
+    assert held_by("unseen") == ["somebody who is not visible from here"]
     assert held_by("held")[-1] == "free"
 
 
@@ -115,7 +115,7 @@ def test_an_nvidia_device_without_nvidia_smi_is_an_error():
 
 def test_whoever_was_given_a_gpu_is_shown_before_computing_on_it():
     assert held_by("claimed") == [
-        "given to run r1 (carol)",
-        "given to the deploy of train.py (alice@laptop)",
+        "reserved for run r1 (carol)",
+        "reserved for the deploy of train.py (alice@laptop)",
         "free",
     ]

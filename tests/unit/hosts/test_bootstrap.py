@@ -38,7 +38,7 @@ def commands(machine):
 
 def test_a_host_that_has_everything_is_left_alone():
     assert bootstrap.decide(READY) == bootstrap.Plan()
-    assert bootstrap_run.plan_lines({"a": bootstrap.Plan()}) == ["a: has all it needs"]
+    assert bootstrap_run.plan_lines({"a": bootstrap.Plan()}) == ["a: has everything it needs"]
 
 
 def test_a_login_with_a_rootless_engine_is_told_how_to_use_the_hosts_own():
@@ -96,7 +96,7 @@ def test_a_gpu_host_gets_the_toolkit_if_packaged_and_the_engine_is_restarted():
 def test_a_missing_toolkit_package_is_reported_and_the_engine_is_installed_anyway():
     plan = bootstrap.decide(replace(BARE, gpu=True, driver=True))
     assert any("docker.io" in step.argv for step in plan.steps)
-    assert "no package nvidia-container-toolkit" in plan.by_hand[0]
+    assert "do not have the package nvidia-container-toolkit" in plan.by_hand[0]
 
 
 def test_running_containers_are_not_stopped_for_the_toolkit():

@@ -16,6 +16,6 @@ def test_a_list_has_columns_and_shows_the_beginning_of_a_folders_digest():
     assert out.file.getvalue().splitlines() == [
         "gpu-a   runs      r1              unknown age   unknown size",
         "gpu-a   folders   d3d3d3d3d3d3…   3 min 00 s    25 kB          in use",
-        "gpu-a: 2 things, 25 kB",
+        "gpu-a: 2 items, 25 kB",
         "gpu-b: nothing",
     ]

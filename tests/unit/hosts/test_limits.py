@@ -48,6 +48,6 @@ def test_a_crash_is_explained_by_a_small_stack_only_if_the_stack_is_small(code, 
     assert (verdict.cause, verdict.first.level, verdict.hosts) == (cause, "could not tell", ("b",))
     assert session.asked == (code == 139)
     if cause == "process-limits":
-        assert "a process there may have 24 KiB of stack (ulimit -s)" in verdict.first.text
+        assert "the stack limit of a process there is 24 KiB (ulimit -s)" in verdict.first.text
         assert "default-ulimits" in verdict.fix
         assert verdict.first.or_else == ("another crash of Python or of a library",)

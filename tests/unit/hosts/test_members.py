@@ -75,7 +75,7 @@ def test_a_host_whose_node_has_ended_may_join(code):
 @pytest.mark.parametrize(
     ("node", "why"),
     [
-        (container(least=0, code=0), "it runs without --min-nodes"),
+        (container(least=0, code=0), "the run was started without --min-nodes"),
         (container(), "b is in run already"),
     ],
 )

@@ -52,7 +52,7 @@ def locked(monkeypatch, tmp_path):
 
 def test_a_run_that_was_resumed_meanwhile_is_left_alone(locked):
     """Two terminals resume one run: the second one would have removed the nodes of the first."""
-    with pytest.raises(DeployError, match="r1: it still runs on a") as fault:
+    with pytest.raises(DeployError, match="r1: it is still running on a") as fault:
         locked((RUNS,), resumed=True)
     assert "muster attach --hosts a --run r1" in fault.value.hint
     locked((replace(RUNS, status="exited", code=1),), resumed=True)

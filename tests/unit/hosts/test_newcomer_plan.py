@@ -110,7 +110,7 @@ def test_a_newcomer_takes_only_the_runs_own_variables_from_a_host():
 @pytest.mark.parametrize("recorded", [None, (), ("--steps", "8")])
 def test_a_node_with_arguments_other_than_the_recorded_ones_is_refused(recorded):
     newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), ["--steps", "9"])
-    with pytest.raises(UsageError, match="its node runs '--steps 9', and this machine has recorded"):
+    with pytest.raises(UsageError, match="its node runs '--steps 9', but this machine has recorded"):
         newcomer_plan.refuse_other_arguments("r", ("--steps", "9"), recorded)
 
 

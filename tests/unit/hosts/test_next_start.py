@@ -20,7 +20,7 @@ HOSTS = (Host("gpu-a", "10.0.0.1", None, "me"), Host("gpu-b", "10.0.0.2", 2222, 
 @pytest.mark.parametrize(
     ("lost", "words"),
     [
-        ("gpu-b", "continue with what it wrote: muster deploy --hosts me@10.0.0.1 --resume r1"),
+        ("gpu-b", "continue with the files that it wrote: muster deploy --hosts me@10.0.0.1 --resume r1"),
         ("", "muster deploy --hosts me@10.0.0.1,me@10.0.0.2:2222 --resume r1"),
     ],
 )

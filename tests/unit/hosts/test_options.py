@@ -55,12 +55,12 @@ def test_variables_are_given_one_by_one_or_with_commas_and_a_value_may_contain_c
 def test_two_folders_mounted_at_one_path_are_refused(tmp_path, monkeypatch):
     (tmp_path / "train.py").touch()
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+    with pytest.raises(UsageError, match="--mount: two folders have the same target, /data"):
         deploy.deploy(asked(script="train.py", mount=("/a:/data", "/b:/data/")), Recorder(lambda event: None))
     (tmp_path / "cluster.toml").write_text(
         '[[hosts]]\nname = "a"\nmounts = ["/a:/data", "/b:/data"]\n[[hosts]]\nname = "b"\n'
     )
-    with pytest.raises(UsageError, match="--mount: two folders would be /data"):
+    with pytest.raises(UsageError, match="--mount: two folders have the same target, /data"):
         deploy.deploy(replace(asked(script="train.py"), hosts=""), Recorder(lambda event: None))
 
 
@@ -106,7 +106,7 @@ def test_a_secret_file_keeps_its_bytes_and_a_binary_one_is_refused_by_name(tmp_p
 
 @pytest.mark.parametrize("given", [f"HF_TOKEN={VALUE}", f"A={VALUE}\nB=" + "x" * 300])
 def test_a_variable_given_as_an_env_file_is_refused_without_its_value(given):
-    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: it takes a file") as refused:
+    with pytest.raises(UsageError, match=r"--env-file [A-Z_]+=\.\.\.: this option takes a file") as refused:
         load_cluster(asked(env_file=(given,)))
     assert VALUE not in refused.value.message + refused.value.hint
 

@@ -72,7 +72,7 @@ def test_the_port_is_free_on_every_host_and_the_mtu_fits_the_smallest():
 
 def test_a_network_with_a_very_small_mtu_is_refused_by_name():
     short = replace(OPEN, mtus={"eth0": 600})
-    with pytest.raises(DeployError, match="b: eth0 takes packets of only 600 bytes"):
+    with pytest.raises(DeployError, match="b: eth0 accepts packets of only 600 bytes"):
         planned(TOKEN, {"a": OPEN, "b": short}, {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24")})
 
 
@@ -141,9 +141,9 @@ WANTED = Cluster((Host("a", "a"), Host("b", "b")), Job(overlay=True))
 
 
 def test_a_single_host_or_a_host_with_its_own_interface_is_refused():
-    with pytest.raises(UsageError, match="one host"):
+    with pytest.raises(UsageError, match="a single host"):
         overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"),)), TOKEN)
-    with pytest.raises(UsageError, match="b has an interface"):
+    with pytest.raises(UsageError, match="b has its own interface"):
         overlay_plan.asked(replace(WANTED, hosts=(Host("a", "a"), Host("b", "b", interface="eth1"))), TOKEN)
 
 

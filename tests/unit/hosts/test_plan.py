@@ -82,7 +82,7 @@ def test_the_plan_is_printed_step_by_step_without_secrets():
         "a: send the folder to /f/abc (1 new or changed path)",
         "b: push app:latest (9 of 10 layers are there)",
         "    docker load --quiet",
-        "a: start a as muster-r1 (first: the others meet on it)",
+        "a: start a as muster-r1 (first, because the other nodes meet on it)",
         f"    {shlex.join(docker.argv)}",
         "b: start b as muster-r1 (meets a)",
         f"    {shlex.join(docker.argv)}",

@@ -36,7 +36,7 @@ def test_a_taken_local_port_is_reported_with_a_command_that_uses_another_one(the
 
 @pytest.mark.parametrize(
     ("backend", "hint"),
-    [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` says its address")],
+    [("processes", "open 127.0.0.1:6006"), ("docker", "`muster exec --run r1 -- hostname -i` prints its address")],
 )
 def test_for_a_local_run_it_says_where_the_port_already_is(backend, hint, tmp_path, monkeypatch, capsys):
     """A container's port is not a port of this machine; once, `7000:6006` was shown as an address."""

@@ -54,10 +54,10 @@ def test_preflight_looks_from_outside_and_warns_with_the_way_to_the_engine(sessi
     (told,) = verdict.findings
     assert (verdict.ok, told.cause, told.level, told.hosts) == (True, "docker-refused", WARNING, ("b",))
     assert "unable to upgrade to tcp, received 400" in told.text
-    assert "(DOCKER_HOST=unix:///run/front.sock) passes on no upgrade" in told.text
+    assert "(DOCKER_HOST=unix:///run/front.sock) does not forward the upgrade" in told.text
     assert "`muster exec`, `muster shell`" in told.text
     assert told.fix.startswith("on b: docker context ls; echo $DOCKER_HOST ")
-    assert verdict.where == "b gives no connection to a container"
+    assert verdict.where == "b allows no connection to a container"
     assert [bool(session.ran) for session in sessions] == [False, True, False], "what docker run made there is left"
 
 

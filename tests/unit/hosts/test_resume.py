@@ -80,8 +80,8 @@ def test_the_hint_says_to_free_a_full_disk_before_resuming(tmp_path):
     record.write_record(run_dir, {"id": "r", "hosts": ["a", "b"], "script": True, **resume_fields(Options())})
     full = Result("failed", hint="logs/rank-1.log has all", node="b", rank=1, cause=Cause.DISK_FULL)
     hint = with_resume_hint(full, run_dir, True).hint
-    assert hint.index("free room on b") < hint.index("--resume r")
-    assert "free room" not in with_resume_hint(dataclasses.replace(full, cause=Cause.KILLED), run_dir, True).hint
+    assert hint.index("free some space on b") < hint.index("--resume r")
+    assert "free some space" not in with_resume_hint(dataclasses.replace(full, cause=Cause.KILLED), run_dir, True).hint
 
 
 def test_a_users_script_gets_no_such_hint(tmp_path):
@@ -154,7 +154,7 @@ def test_a_local_run_is_not_resumed_on_hosts(runs):
 
 
 def test_a_resume_is_refused_if_no_host_has_files_of_the_run(runs):
-    for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest here: --resume r1 (other.py)")):
+    for run, words in (("r0", "deploy --hosts a --resume r0"), ("r9", "the newest runs here: --resume r1 (other.py)")):
         with pytest.raises(UsageError) as refused:
             resume.next_start(run, reached(b=FACTS), True, pytest.fail)
         assert refused.value.code == USAGE
@@ -169,14 +169,14 @@ def test_a_resume_is_refused_if_no_host_has_files_of_the_run(runs):
     assert refused.value.hint.startswith("leave out --resume")
     told = []
     assert resume.next_start("r0", reached(b=FACTS), False, told.append) == 2
-    assert "no files of it" in told[0], "--run once more may begin on new hosts"
+    assert "none of its files" in told[0], "--run once more may begin on new hosts"
     known = dataclasses.replace(FACTS, runs=frozenset({"r9"}))
     assert resume.next_start("r9", reached(b=known), True, pytest.fail) == 2, "another machine started it"
 
 
 def test_the_hint_for_a_running_run_follows_it_with_its_hosts_as_typed(runs):
     going = Container("r0", "b", 0, 1, "muster-r0", "running", None, 29500)
-    with pytest.raises(DeployError, match="it still runs on b") as refused:
+    with pytest.raises(DeployError, match="it is still running on b") as refused:
         resume.next_start("r0", reached(b=dataclasses.replace(FACTS, containers=(going,))), True, pytest.fail)
     assert refused.value.hint == "follow it: muster attach --hosts me@b:2222 --run r0"
 
@@ -198,7 +198,7 @@ def test_a_run_of_the_trainer_resumes_with_the_recorded_and_the_new_arguments(ru
     for asked in ("t", "latest"):
         found, run = resume.run_to_continue(Options("a", resume=asked, args="--steps 9"))
         assert (run, found.args, found.resume) == ("t", "--recipe digits --steps 9", "")
-    with pytest.raises(UsageError, match="not the run of a script"):
+    with pytest.raises(UsageError, match="this run has no script"):
         resume.run_to_continue(Options("a", resume="t", script="train.py"))
 
 

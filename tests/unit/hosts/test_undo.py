@@ -19,6 +19,6 @@ def test_a_lost_host_is_named_with_the_command_that_removes_what_is_left():
     made = [SimpleNamespace(host=name, start="7f-0", folder="/r1", fresh=True, run="r1") for name in hosts]
     said = []
     left = nodes.undo(sessions, made, said.append)
-    assert left == "something may be left on me@d:2222: muster down --hosts me@d:2222 --run r1"
+    assert left == "something may be left on me@d:2222; to remove it: muster down --hosts me@d:2222 --run r1"
     assert said == ["d: connection lost", left]
     assert nodes.undo(sessions[:1], made, said.append) == ""

@@ -53,7 +53,7 @@ def test_a_silent_local_node_is_reported_and_the_others_are_shown(tmp_path, monk
     assert why.why_here(Options(run="r1"), Console()) == 1
     out, err = capsys.readouterr()
     assert "train.py:7" in out
-    assert "a: its node cannot say: no answer for 3 s" in err
+    assert "a: its node cannot report: no answer for 3 s" in err
 
 
 def steps_of(folder, rank, node, own_ms, wait_ms, t):

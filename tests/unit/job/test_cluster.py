@@ -229,18 +229,18 @@ def test_a_list_of_texts_is_read_like_the_hosts_option(write, allowed):
         ("[[hosts]]\nname = 'a'\n[job]\nprocesses = 0", "cluster.toml: job.processes: 0 is not", ""),
         (
             "[[hosts]]\nname = 'a'\n[job]\nimage = 'a'\ndockerfile = 'b'",
-            "cluster.toml: job.dockerfile: not with image: both name the image",
+            "cluster.toml: job.dockerfile: cannot be used with image: both say which image to use",
             "",
         ),
         (
             "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\nargs = '--lr 1'",
-            "cluster.toml: job.args: not with script: they are options of Muster's own trainer",
-            "put the script's options after it",
+            "cluster.toml: job.args: cannot be used with script: it holds options for Muster's own trainer",
+            "put the script's own options after the script",
         ),
         (
             "[[hosts]]\nname = 'a'\n[job]\nscript = 'train.py'\n[[role]]\nname = 'b'\nnodes = 1\ncommand = 'x'",
-            "cluster.toml: job: there are roles too",
-            "a script is one role",
+            "cluster.toml: job: the file has roles too",
+            "a script is a role of its own",
         ),
         ("[[hosts]]\nname = 'a'\n[job]\nfolder = 'nowhere'", "cluster.toml: job.folder: there is no folder", ""),
         ("[[hosts]]\nname = 'a'\n[job]\ndockerfile = 'none'", "cluster.toml: job.dockerfile: there is no file", ""),
@@ -282,7 +282,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, data, says):
 
 def test_one_machine_under_two_names_is_refused_and_both_are_named():
     hosts = hosts_of_flag("gpu-a,gpu-b")
-    with pytest.raises(UsageError, match=r"gpu-a and gpu-b are one host: NODE7:22"):
+    with pytest.raises(UsageError, match=r"gpu-a and gpu-b are the same host: NODE7:22"):
         refuse_twins(hosts, {"gpu-a": ("node7", 22, ""), "gpu-b": ("NODE7", 22, "")})
 
 

@@ -68,8 +68,8 @@ def test_a_file_names_data_relative_to_its_folder_and_typed_data_replaces_it(wri
 @pytest.mark.parametrize(
     ("table", "words"),
     [
-        ('folder = "x"', "belong together"),
-        ('target = "/x"', "belong together"),
+        ('folder = "x"', "a folder needs a target"),
+        ('target = "/x"', "a folder needs a target"),
         ('folder = "x"\ntarget = "x"', r"data\[0\].target"),
         ('folder = "x"\ntarget = "/muster/code"', r"data\[0\].target"),
         ('folder = "x"\ntarget = "/x:y"', r"data\[0\].target"),

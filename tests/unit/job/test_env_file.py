@@ -73,8 +73,9 @@ def test_a_file_that_holds_no_variables_is_refused(tmp_path, data):
 
 @pytest.mark.holds("reader-budget")
 @pytest.mark.parametrize(("text", "said"), [
-    ("A=word\n" + "A=${A}${A}\n" * 60, "characters"), ("A=" + "${" * 100_000, "line 1 names more than"),
-    ("A=" + "${B:-" * 100_000, "line 1 names more than"), ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
+    ("A=word\n" + "A=${A}${A}\n" * 60, "characters"), ("A=" + "${" * 100_000, "line 1 refers to more than"),
+    ("A=" + "${B:-" * 100_000, "line 1 refers to more than"),
+    ("".join(f"V{n + 1}=${{V{n}}}\n" for n in range(9_000)), ""),
     ("A\n" * 200_000, "variables"),
 ])  # fmt: skip
 def test_values_that_refer_to_each_other_cost_little_time(tmp_path, text, said):

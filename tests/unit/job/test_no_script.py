@@ -46,7 +46,7 @@ def test_without_a_script_nothing_starts_and_the_likely_script_is_named(typed, w
         (typed.folder / name).write_text("")
     done = typed(*COMMANDS[where])
     assert (done.returncode, done.stdout) == (2, "")
-    assert "no script is named" in done.stderr
+    assert "the script is missing" in done.stderr
     assert f"did you mean `muster {shlex.join(COMMANDS[where])} train.py`? (model.py lies beside it)" in done.stderr
     assert f'`muster {shlex.join(COMMANDS[where])} --args="--recipe digits"`' in done.stderr
     assert not (typed.folder / "runs").exists()
@@ -58,7 +58,7 @@ def test_without_a_script_nothing_starts_and_the_likely_script_is_named(typed, w
         (["src/main.py", "src/net.py"], " src/main.py`"),
         (["run.sh"], " bash run.sh`"),
         (["my train.py"], " 'my train.py'`"),
-        (["-x.py", ".hidden.py", "__init__.py"], "has none: type it in the folder of your script"),
+        (["-x.py", ".hidden.py", "__init__.py"], "has no script: run this command in your script's folder"),
     ],
 )
 def test_the_script_is_named_as_the_user_would_type_it(typed, files, named):
@@ -78,10 +78,10 @@ def test_the_script_is_looked_for_in_the_named_folder(typed):
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (".", ".: a folder, and ranks start a script", "did you mean train.py?"),
-        ("src/", "src/: a folder, and ranks start a script", "did you mean src/net.py?"),
-        ("python -u src", "src: a folder, and ranks start a script", "did you mean src/net.py?"),
-        ("..", "..: it is outside", "--folder .. sends it: name a script in it"),
+        (".", ".: this is a folder, but ranks can only start a script", "did you mean train.py?"),
+        ("src/", "src/: this is a folder, but ranks can only start a script", "did you mean src/net.py?"),
+        ("python -u src", "src: this is a folder, but ranks can only start a script", "did you mean src/net.py?"),
+        ("..", "..: it is outside", "--folder .. sends that folder: name a script in it"),
     ],
 )
 def test_for_a_folder_in_place_of_a_script_the_likely_script_is_named(typed, words, what, hint):

@@ -38,8 +38,8 @@ def test_a_resume_repeats_an_option_as_it_was_typed_or_not_at_all(each):
 @pytest.mark.parametrize(
     ("typed", "words"),
     [
-        ({"env": ("HOME=1",), "secret": ("HOME",)}, "--env HOME: it is also a secret"),
-        ({"on_end": "a\nb"}, "a command has one line"),
+        ({"env": ("HOME=1",), "secret": ("HOME",)}, "--env HOME: this variable is also given as a secret"),
+        ({"on_end": "a\nb"}, "the command must fit on one line"),
     ],
 )
 def test_settings_that_no_run_can_have_are_refused_for_every_backend(typed, words):

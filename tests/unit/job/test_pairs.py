@@ -44,7 +44,7 @@ def test_each_rule_names_options_of_the_command_and_says_what_to_type(task, name
     monkeypatch.setattr("deploy.job.together.rules_of", lambda task: [(name, rule)])
     with pytest.raises(UsageError) as refused:
         refuse_pairs(task, asked(name, rule))
-    what, _, why = refused.value.message.partition(": not with")
+    what, _, why = refused.value.message.partition(" cannot be used with")
     assert what.split()[0] == flag_of(name)
     assert why.endswith(f": {rule.why}")
     assert refused.value.hint
@@ -55,7 +55,7 @@ def test_each_rule_names_options_of_the_command_and_says_what_to_type(task, name
 @pytest.mark.parametrize(("task", "name", "rule"), [each for each in RULES if not each.values[2].needs])
 def test_a_command_refuses_conflicting_options_before_it_does_anything(task, name, rule, capsys):
     assert main.run([task, *words_of(asked(name, rule))]) == USAGE
-    assert ": not with" in capsys.readouterr().err
+    assert " cannot be used with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -64,19 +64,19 @@ def test_a_single_option_is_refused_only_for_an_option_that_it_needs(task):
         options = replace(Options(), **{name: getattr(asked(name, Rule("", "")), name)})
         needs = [rule for own, rule in rules_of(task) if own == name and all(term.absent for term in rule.terms)]
         if needs:
-            with pytest.raises(UsageError, match=f"^{flag_of(name)}: not without"):
+            with pytest.raises(UsageError, match=f"^{flag_of(name)} cannot be used without"):
                 refuse_pairs(task, options)
         else:
             refuse_pairs(task, options)
 
 
 def test_a_conflict_with_the_file_names_its_key_and_its_keys_may_lack_what_they_need():
-    with pytest.raises(UsageError, match=r"^--wait: not with `min_nodes` of cluster\.toml") as refused:
+    with pytest.raises(UsageError, match=r"^--wait cannot be used with `min_nodes` of cluster\.toml") as refused:
         refuse_pairs("deploy", Options(wait=True), Job(min_nodes="2"))
     assert refused.value.hint == "leave out --wait, or leave out `min_nodes` of cluster.toml"
     refuse_pairs("deploy", Options(args="--steps 1"), Job(restart_with="--resume", requirements="no"))
     refuse_pairs("deploy", Options(spare="b"), Job(min_nodes="2"))
-    with pytest.raises(UsageError, match="--spare: not without --min-nodes"):
+    with pytest.raises(UsageError, match="--spare cannot be used without --min-nodes"):
         refuse_pairs("deploy", Options(spare="b"), Job())
 
 
@@ -91,7 +91,7 @@ def test_a_conflict_with_the_file_names_its_key_and_its_keys_may_lack_what_they_
 )
 def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allowed, line, name, other):
     (tmp_path / "cluster.toml").write_text(f'hosts = ["a"]\n[job]\n{line}\n')
-    with pytest.raises(UsageError, match=f"cluster.toml: job.{name}: not with {other}: ") as refused:
+    with pytest.raises(UsageError, match=f"cluster.toml: job.{name}: cannot be used with {other}: ") as refused:
         load_cluster(Options(cluster=str(tmp_path / "cluster.toml")))
     assert refused.value.hint
     assert {name, other} <= KEYS.keys()
@@ -100,7 +100,7 @@ def test_two_keys_of_a_file_exclude_each_other_as_the_options_do(tmp_path, allow
 # Lines of cluster.toml that prevent a start, by the words of the refusal.
 UNFIT = {
     "environment: PET_NNODES": "environment = { PET_NNODES = 3 }",
-    "job.overlay: not with min_nodes": "min_nodes = 2\noverlay = true",
+    "job.overlay: cannot be used with min_nodes": "min_nodes = 2\noverlay = true",
     "job.folder: there is no folder": 'folder = "gone"',
     ".env: line 1 is not NAME=VALUE": 'env_file = ".env"',
 }

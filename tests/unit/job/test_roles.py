@@ -81,10 +81,10 @@ def test_a_role_in_a_table_is_read_like_one_in_an_option(tmp_path):
         ("role=1:x.py", "Muster's own variables"),
         ("run=1:x.py", "Muster's own variables"),
         ("a=1,volume=/:x.py", "unknown key"),
-        ("a=1,name=b:x.py", "name is there twice"),
-        ("a=1,command=b:x.py", "command is there twice"),
+        ("a=1,name=b:x.py", "name is given twice"),
+        ("a=1,command=b:x.py", "command is given twice"),
         ("a=1,port=70000:x.py", "port"),
-        ("a=1,ready=port:x.py", "the role has none"),
+        ("a=1,ready=port:x.py", "the role has no port either"),
         ("a=1,port=80,ready=http\\://10.0.0.1/x:x.py", "of the role's own node"),
         ("a=1,port=80,ready=http\\://localhost@evil/x:x.py", "of the role's own node"),
         ("a=1,port=80,ready=http\\://localhost.evil.org/x:x.py", "of the role's own node"),
@@ -140,8 +140,8 @@ def test_hosts_go_to_roles_in_order_and_named_hosts_to_their_role():
 @pytest.mark.parametrize(
     ("texts", "what"),
     [
-        (["a=1:x.py", "a=1:y.py"], "two roles, or one and a node"),
-        (["a=2:x.py", "a-0=1:y.py"], "role a-0: two roles, or one and a node"),
+        (["a=1:x.py", "a=1:y.py"], "two roles, or a role and a node"),
+        (["a=2:x.py", "a-0=1:y.py"], "role a-0: two roles, or a role and a node"),
         (["a=3:x.py"], "need 3 hosts"),
         (["a=1:x.py"], "need 1 host, and the run has 2"),
         (["a=h1:x.py", "b=h1:y.py"], "two roles name this host"),
@@ -150,7 +150,7 @@ def test_hosts_go_to_roles_in_order_and_named_hosts_to_their_role():
         (["a=1,after=c:x.py", "b=1:y.py"], "there is no role c"),
         (["a=1,after=b:x.py", "b=1,after=a:y.py"], "in a circle: a after b after a"),
         (["a=1,after=a:x.py", "b=1:y.py"], "in a circle: a after a"),
-        (["a=1,ends:x.py", "b=1,ends:y.py"], "roles a, b: only one role ends the run"),
+        (["a=1,ends:x.py", "b=1,ends:y.py"], "roles a, b: only one role may end the run"),
         (["a=rest:x.py", "b=rest:y.py"], "only one"),
         ([f"a{number}=1:x.py" for number in range(65)], "at most 64"),
     ],
@@ -175,7 +175,7 @@ def test_a_script_next_to_a_role_that_ends_the_run_is_refused_with_what_to_leave
 @pytest.mark.parametrize(
     ("line", "hint"),
     [
-        ("image = 'x'", "all roles have the run's image"),
+        ("image = 'x'", "all roles share the run's image"),
         ("env = {A = '1'}", "env NAME=VALUE python serve.py"),
         ("wait_for = 'b'", "after ="),
         ("restarts = 3", "did you mean `restart`?"),

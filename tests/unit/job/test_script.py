@@ -188,7 +188,7 @@ def test_a_command_for_each_node_is_read_as_a_script_command(tmp_path):
     given = script.once_a_node("main.py --rank {node_rank}", "")
     assert script.read(given, tmp_path).words == (script.PER_NODE, "main.py", "--rank", "{node_rank}")
     assert script.once_a_node("", "train.py") == "train.py"
-    with pytest.raises(UsageError, match="--each: no command"):
+    with pytest.raises(UsageError, match="--each: the command is missing"):
         script.once_a_node(" ", "")
 
 
@@ -197,7 +197,7 @@ def test_a_command_for_each_node_is_read_as_a_script_command(tmp_path):
     [("noderank", "node_rank"), ("rank", "ranks"), ("nnodes", "nodes"), ("master_addr", "master"), ("PORT", "port")],
 )
 def test_a_misspelled_placeholder_is_refused_with_the_nearest_name(name, meant):
-    with pytest.raises(UsageError, match=f"{{{name}}}: no such name") as refused:
+    with pytest.raises(UsageError, match=f"there is nothing called {{{name}}}") as refused:
         script.once_a_node(f"spawn.py --rank {{{name}}}", "")
     assert f"did you mean {{{meant}}}?" in refused.value.hint
 
@@ -238,10 +238,10 @@ def test_for_another_launcher_the_hint_keeps_its_number_of_ranks_and_variables(r
 def test_a_local_run_is_not_promised_to_continue_without_its_terminal(read, monkeypatch):
     monkeypatch.setattr(script, "COMMAND", "up")
     monkeypatch.setattr(script, "BEFORE", ["up", "--nproc", "2"])
-    with pytest.raises(UsageError, match="a run here ends with its terminal") as refused:
+    with pytest.raises(UsageError, match="a run on this machine ends with its terminal") as refused:
         read("setsid python train.py")
     assert refused.value.hint == "nohup muster up --nproc 2 -- python train.py"
-    with pytest.raises(UsageError, match=r"a run keeps what it prints$"):
+    with pytest.raises(UsageError, match=r"Muster keeps what a run prints$"):
         read("nohup python train.py >log &")
 
 
@@ -304,7 +304,7 @@ def test_a_script_above_the_folder_that_is_sent_is_refused_with_the_folder_that_
     with pytest.raises(UsageError, match="outside") as refused:
         script_file.refuse_outside("../train.py", Path())
     assert refused.value.hint.startswith("--folder .. ")
-    assert refused.value.hint.endswith("the script is train.py")
+    assert refused.value.hint.endswith("the script is then train.py")
     for inside in ("../data/a.py", "..a/b.py", str(tmp_path / "data/a.py")):
         script_file.refuse_outside(inside, Path())
 
@@ -384,7 +384,7 @@ def test_a_script_that_submits_to_slurm_is_noted_before_it_starts(tmp_path, name
 
 
 def test_an_sbatch_command_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="sbatch: Muster writes a cluster") as refused:
+    with pytest.raises(UsageError, match="sbatch: Muster writes the Slurm job") as refused:
         script.read("sbatch job.sh", tmp_path, "--")
     assert "job.sh" not in refused.value.hint
 

@@ -92,11 +92,11 @@ def test_the_user_is_asked_about_variables_that_engines_read_but_not_the_scripts
     """A run's variables stay in its containers, but these decide which devices a container gets."""
     given = {"NVIDIA_VISIBLE_DEVICES": "all", "LR": "0.1"}
     assert lines_of(replace(Job(), environment=given), folder=tmp_path) == [
-        "variable NVIDIA_VISIBLE_DEVICES=all: the hosts' engines read it"
+        "variable NVIDIA_VISIBLE_DEVICES=all, which the container engines on the hosts read"
     ]
     assert lines_of(Job(), Host("a", "a", environment=given), folder=tmp_path) == [
         "host a at a",
-        "variable NVIDIA_VISIBLE_DEVICES=all on a: its engine reads it",
+        "variable NVIDIA_VISIBLE_DEVICES=all on a, which its container engine reads",
     ]
 
 
@@ -106,11 +106,11 @@ def test_the_user_is_asked_about_sent_files_and_variables_and_include_stays_in_t
     (tmp_path / "key.pem").write_text("x")
     job = replace(Job(), include=("key.pem",), env_file=(tmp_path / ".env",))
     assert lines_of(job, folder=tmp_path) == [
-        "include key.pem is sent, even where it is a credential",
+        "include key.pem is sent, even if it is a credential",
         f"variables of {tmp_path}/.env, with PASSED of this shell",
     ]
     (tmp_path / "out.pem").symlink_to("/etc/hostname")
-    with pytest.raises(UsageError, match=r"out\.pem leads out of the folder, to /etc/hostname"):
+    with pytest.raises(UsageError, match=r"out\.pem is a link out of the folder, to /etc/hostname"):
         lines_of(replace(job, include=("out.pem",)), folder=tmp_path)
 
 
@@ -125,5 +125,5 @@ def test_a_folder_that_another_user_can_change_asks_for_its_free_settings_too(tm
         "gpus 2",
         "args --lr 1",
         "gpus 1 on a",
-        "owner mallory: this folder is that user's, who can change it at any moment",
+        "owner mallory: this folder belongs to that user, who can change it at any moment",
     ]

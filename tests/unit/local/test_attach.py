@@ -49,7 +49,7 @@ def test_an_end_that_was_not_recorded_is_not_invented(run_dir, capsys):
     (run_dir / "outcome/master-agent.json").unlink()
     code, out, err = typed(capsys, "attach")
     assert (code, out) == (1, "")
-    assert "how it ended is not known" in err
+    assert "nobody knows how it ended" in err
     assert "hint: continue it: muster resume r1" in err
     assert typed(capsys, "status")[1].split()[:2] == ["r1", "unfinished"]
 
@@ -57,7 +57,7 @@ def test_an_end_that_was_not_recorded_is_not_invented(run_dir, capsys):
 def test_a_fetch_says_where_the_files_are(run_dir, capsys):
     code, out, err = typed(capsys, "fetch")
     assert (code, out.strip()) == (0, os.path.join("runs", "r1"))
-    assert "what its script wrote is in runs/r1/work" in err
+    assert "the script's files are in runs/r1/work" in err
     assert (run_dir / "report.html").is_file()
 
 
@@ -98,7 +98,7 @@ def test_a_run_that_another_user_recorded_is_shown_and_not_continued(run_dir, ca
     (run_dir / "outcome/master-agent.json").unlink()
     code, _, err = typed(capsys, "attach")
     assert code == 1
-    assert "no command of yours has started it" in err
+    assert "you did not start this run" in err
     assert "muster down --run r1 --delete" in err
 
 

@@ -34,7 +34,7 @@ def test_the_run_is_deleted_with_all_its_files_and_the_amount_is_reported(runs, 
 
 def test_a_run_that_still_runs_is_not_deleted(runs):
     lock = locks.hold_run(runs / "r1")
-    with pytest.raises(UsageError, match="still runs"):
+    with pytest.raises(UsageError, match="is still running"):
         delete.delete("r1", Console())
     lock.release()
     assert (runs / "r1/work/ckpt.pt").exists()
@@ -69,4 +69,4 @@ def test_a_name_that_is_no_run_here_is_refused(runs, tmp_path, name):
 @pytest.mark.parametrize("where", [(), ("--hosts", "nowhere.invalid")])
 def test_a_delete_without_a_run_is_refused(runs, where, capsys):
     assert main.run(["down", "--delete", *where]) == 2
-    assert "--delete: not without --run: nothing was deleted" in capsys.readouterr().err
+    assert "--delete cannot be used without --run: nothing was deleted" in capsys.readouterr().err

@@ -26,6 +26,6 @@ def test_if_the_system_kills_the_join_the_hint_says_what_it_needs(tmp_path, monk
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)
     monkeypatch.setattr(script, "python", lambda: str(program))
-    with pytest.raises(DeployError, match="not written: what joins it was killed by SIGKILL") as fault:
+    with pytest.raises(DeployError, match="not written: the program that joins it was killed by SIGKILL") as fault:
         one_file.gather(tmp_path, "state.pt", lambda _: None)
     assert "memory" in fault.value.hint

@@ -79,7 +79,7 @@ def started(tmp_path, *words, **variables):
         (["head"], {}, "MUSTER_HEAD_ADDRESSES is not set: there is no role head with a port"),
         (["worker", "train.py"], {}, "not `head [COMMAND]`, nor `worker`"),
         ([], {}, "not `head [COMMAND]`, nor `worker`"),
-        (["head", "nosuch"], HEAD, "nosuch: no program of this host"),
+        (["head", "nosuch"], HEAD, "nosuch: this host has no such program"),
     ],
 )
 def test_a_call_that_cannot_work_is_refused_before_ray_starts(tmp_path, words, variables, what):
@@ -119,7 +119,7 @@ def test_a_home_that_cannot_hold_the_token_is_named(tmp_path, monkeypatch, capsy
     monkeypatch.setenv("HOME", str(tmp_path / "file"))
     with pytest.raises(SystemExit):
         ray._keep_token("5e5a")
-    assert "cannot be kept there: [Errno 20] Not a directory" in capsys.readouterr().err
+    assert "cannot be stored there: [Errno 20] Not a directory" in capsys.readouterr().err
     monkeypatch.setenv("HOME", str(tmp_path / "new/home"))
     ray._keep_token("5e5a")
     assert (tmp_path / "new/home/.ray/auth_token").read_text() == "5e5a"
@@ -130,7 +130,7 @@ def test_without_the_ray_package_the_error_names_the_requirement_to_add(tmp_path
     given = {"PATH": os.environ["PATH"], "PYTHONPATH": str(HOME), "HOME": str(tmp_path)}
     done = subprocess.run(command, env=given, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert "no package ray" in done.stderr
-    assert "ray[default] in the requirements.txt" in done.stderr
+    assert "add a line ray[default] to the folder's requirements.txt" in done.stderr
 
 
 def test_a_worker_that_cannot_reach_the_head_says_where_and_why(capsys):

@@ -187,7 +187,7 @@ def test_if_every_checkpoint_is_damaged_training_does_not_silently_start_over(tm
     with pytest.raises(CheckpointError, match="each checkpoint there is damaged") as refused:
         build(tmp_path)
     assert "step-00000004" in refused.value.message
-    assert "remove the folder, to begin at step 0" in refused.value.hint
+    assert "remove the folder to begin at step 0" in refused.value.hint
 
 
 def test_a_loop_that_finishes_early_has_a_checkpoint_of_its_last_step(tmp_path):
@@ -218,7 +218,7 @@ def test_a_script_may_log_a_step_and_a_time_of_its_own(tmp_path):
 def test_other_data_or_other_parts_are_refused_and_named(tmp_path):
     train(tmp_path, 4)
     _, training = build(tmp_path)
-    with pytest.raises(CheckpointError, match="had 50 samples then and has 40 now"):
+    with pytest.raises(CheckpointError, match="had 50 samples when it was saved and has 40 now"):
         next(training.batches(data(40), batch=8, steps=9))
     with pytest.raises(CheckpointError, match="has no ema"):
         build(tmp_path, ema=nn.Linear(1, 1))
@@ -270,7 +270,7 @@ def test_arguments_that_cannot_work_are_refused_with_the_reason(tmp_path, monkey
         next(training.batches(Counted(), batch=8, steps=1))
     with pytest.raises(Refused, match="got a DataLoader"):
         next(training.batches(DataLoader(data()), batch=8, steps=1))
-    with pytest.raises(Refused, match="micro_batches=9, and a rank has 8 samples"):
+    with pytest.raises(Refused, match="micro_batches=9, but a rank has only 8 samples"):
         next(training.batches(data(), batch=8, steps=1, micro_batches=9))
     with pytest.raises(TrainError, match=r"function.*builtin_function_or_method"):
         list(muster.Training(tmp_path / "other", part=Lambda()).batches(data(), batch=8, steps=1))

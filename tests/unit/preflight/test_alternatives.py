@@ -79,8 +79,8 @@ def test_an_engine_that_cannot_be_used_is_reported_in_its_clients_words(words, l
     ("slug", "text", "sure"),
     [
         ("ssh-key", "b:22 accepts none of your keys for u: offered id_ed25519", False),
-        ("ssh-key", "b:22 takes no keys from u, only password", True),
-        ("ssh-shell", "b:22 lets u in, but the command that Muster sent did not begin: it said 'no'", False),
+        ("ssh-key", "b:22 accepts no keys from u, only password", True),
+        ("ssh-shell", "b:22 lets u in, but the command that Muster sent did not start: it said 'no'", False),
         ("ssh-host-key-changed", "THE HOST KEY HAS CHANGED", True),
         ("probe-died", "`sh` sent nothing for 30 s", False),
     ],
@@ -92,7 +92,7 @@ def test_a_fault_for_which_the_server_gives_no_reason_is_not_sure(slug, text, su
 def test_failed_calls_are_reported_with_hosts_ports_counts_and_what_still_answers():
     seen = answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("c", "b", "data") else "ok")
     sentence = confidence.seen_in_words(seen, {("c", "b")})
-    assert sentence.startswith("calls from c to b on ports ")
+    assert sentence.startswith("connections from c to b on ports ")
     assert "get no answer (" in sentence
     assert "port 29500 there answers" in sentence
     assert confidence.seen_in_words(seen, {("a", "b")}) == ""
@@ -101,14 +101,14 @@ def test_failed_calls_are_reported_with_hosts_ports_counts_and_what_still_answer
 def test_a_call_that_the_callers_own_kernel_forbids_is_blamed_on_the_caller():
     verdict = judge(answers(outcome=lambda s, t, k: "forbidden" if s == "c" else "ok"))
     assert (verdict.hosts, verdict.first.level) == (("c",), UNKNOWN)
-    assert "forbidden by the caller's own system" in verdict.first.text
+    assert "forbidden by the calling host's own system" in verdict.first.text
 
 
 def test_a_report_says_first_what_was_seen_and_then_what_it_may_be():
     verdict = judge(answers(outcome=lambda s, t, k: "dropped" if (s, t, k) == ("b", "a", "meet") else "ok"))
     lines = list(preflight_text.lines_of(verdict, "gloo"))
     cause = next(line for line in lines if line.startswith("cause"))
-    assert cause.startswith("cause   calls from b to a on port 29500 get no answer")
+    assert cause.startswith("cause   connections from b to a on port 29500 get no answer")
     assert any("not sure, it may also be: a firewall" in line for line in lines)
 
 

@@ -81,7 +81,7 @@ def test_a_column_that_a_driver_does_not_know_is_empty_and_the_others_are_read()
 
 
 @pytest.mark.parametrize(
-    ("named", "why"), [("0,7", "a number that does not exist"), ("MIG-8a0b,MIG-9c1d", "one part of a GPU")]
+    ("named", "why"), [("0,7", "a number that does not exist"), ("MIG-8a0b,MIG-9c1d", "only one part of a GPU")]
 )
 def test_the_reason_why_cuda_sees_fewer_gpus_than_are_named_is_reported(named, why):
     odd = gpu_hosts.changed(gpu_hosts.sections("rtx"), "environment", "*", f"CUDA_VISIBLE_DEVICES={named}")

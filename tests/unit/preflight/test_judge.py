@@ -79,8 +79,8 @@ def test_a_fault_of_many_hosts_fits_on_a_screen_and_the_finding_keeps_all_hosts(
     )
     clocks = judge(answers(clocks={host: (60.0 * n, 0.001) for n, host in enumerate(hosts)}))
     assert (loops.cause, loops.hosts) == ("name-loopback", hosts)
-    assert "; and the same of h8, h9, h10 and 49 more" in loops.first.text
-    assert loops.fix.endswith("; and so on h8, h9, h10 and 49 more")
+    assert "; and the same for h8, h9, h10 and 49 more" in loops.first.text
+    assert loops.fix.endswith("; and the same on h8, h9, h10 and 49 more")
     for verdict in (loops, twins, clocks):
         told = list(preflight_text.lines_of(verdict, "gloo"))
         assert len(told) < 50
@@ -372,8 +372,8 @@ def test_little_cpu_on_a_host_that_is_not_busy_is_blamed_on_a_limit(pace, fault,
 @pytest.mark.parametrize(
     ("limits", "fault", "warnings", "words"),
     [
-        ({"stack": [64 << 30, -1], "threads": [0, 16]}, "process-limits", 0, "64.0 GiB of stack (ulimit -s)"),
-        ({"stack": [64 << 30, -1], "threads": [16, 16]}, "", 1, "they start now"),
+        ({"stack": [64 << 30, -1], "threads": [0, 16]}, "process-limits", 0, "the stack limit is 64.0 GiB (ulimit -s)"),
+        ({"stack": [64 << 30, -1], "threads": [16, 16]}, "", 1, "threads start now"),
         ({"threads": [3, 16], "nproc": [40, 40], "pids": -1}, "process-limits", 0, "threads: 40 for its user"),
         ({"threads": [3, 16], "nproc": [-1, -1], "pids": 64}, "process-limits", 0, "threads: 64 in its container"),
         ({"stack": [-1, -1], "threads": [16, 16]}, "", 0, ""),
@@ -465,7 +465,7 @@ def test_failed_calls_that_no_finding_explains_are_listed_next_to_the_cause():
     late = answers(outcome=lambda s, t, k: "late" if (s, t, k) == ("c", "b", "data") else "ok")
     assert judge(late).unexplained == (), "nothing is wrong: there is nothing to explain"
     of_another = find("port-busy", ("a",), "a's port is taken", fix="end it")
-    assert judge(late, [of_another]).unexplained == ("c -> b 10.0.0.2:40000 no answer in 2.2 s, one later",)
+    assert judge(late, [of_another]).unexplained == ("c -> b 10.0.0.2:40000 no answer in 2.2 s, but one later",)
     assert judge(late, [find("port-busy", ("b",), "b's port is taken", fix="end it")]).unexplained == ()
     of_a_pair = find("data-ports-dropped", ("a", "b"), "a never reaches b", fix="open", cells=(("a", "b"),))
     assert judge(late, [of_a_pair]).unexplained, "its hosts are in it, and their other calls are not"

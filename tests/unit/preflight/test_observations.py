@@ -120,7 +120,7 @@ def test_a_route_into_a_container_network_explains_the_failed_calls():
     seen = dataclasses.replace(seen, listens={**seen.listens, **ways})
     verdict = judge(seen)
     assert (verdict.cause, verdict.hosts, verdict.faults[1:]) == ("address-overlap", ("b",), [])
-    assert verdict.first.explains == "explains 4 of 4 pairs of hosts with failed calls"
+    assert verdict.first.explains == "explains 4 of 4 pairs of hosts with failed connections"
     well = dataclasses.replace(seen, links=answers(change=change).links)
     assert judge(well).ok
 
@@ -286,7 +286,7 @@ def test_a_host_without_a_route_to_its_caller_is_at_fault():
     seen = answers(PreflightRequest(), outcome=lambda s, t, k: outcomes.get((s, t), "ok"))
     verdict = judge(seen)
     assert (verdict.cause, verdict.hosts) == ("no-route", ("b",))
-    assert verdict.first.explains == "explains 2 of 2 pairs of hosts with failed calls"
+    assert verdict.first.explains == "explains 2 of 2 pairs of hosts with failed connections"
 
 
 @pytest.mark.parametrize(("grown", "cause"), [([DROPS], "all-ports-dropped"), ([], "host-unreachable")])
@@ -362,7 +362,7 @@ def test_if_each_call_connects_and_no_data_arrives_something_drops_the_packets()
 
     verdict = mute(0)
     assert (verdict.cause, verdict.hosts) == ("connection-cut", TWO)
-    assert "each call connects, and nothing that is sent then arrives" in verdict.first.text
+    assert "open, but nothing sent after that arrives" in verdict.first.text
     assert mute(60).cause != "connection-cut", "something arrives: packets are lost"
 
 
@@ -375,7 +375,7 @@ def test_if_half_of_many_calls_are_answered_one_of_two_paths_is_dead(answered, n
     verdict = judge(seen)
     assert (verdict.cause == "link-loss") == named
     assert not named or is_left_to_rehearsal(verdict.first, seen), "the few calls of a run may pass"
-    assert ("9 of 16 calls from b to a were answered" in verdict.first.text) == named
+    assert ("9 of 16 connections from b to a were answered" in verdict.first.text) == named
     if not named:
         assert verdict.cause == "data-ports-dropped"
 
@@ -420,14 +420,14 @@ def test_an_engine_in_another_network_than_the_login_is_reported_for_its_host():
     every = {host: dataclasses.replace(FACTS, network="net:[1]", addresses=addresses) for host in TWO}
     (finding,) = host_checks.networks(every, seen)
     assert (finding.cause, finding.hosts) == ("bridge-network", ("b",))
-    assert "a network of its own: with --network host a container sees eth0" in finding.text
+    assert "its own network: with --network host, a container sees eth0" in finding.text
 
 
 def test_a_login_without_a_network_is_at_fault_if_its_engine_has_one():
     seen = answers(change={"a": {"namespace": "net:[1]"}, "b": {"namespace": "net:[2]"}})
     (finding,) = host_checks.networks({"b": dataclasses.replace(FACTS, network="net:[1]", addresses=())}, seen)
     assert (finding.cause, finding.hosts) == ("ssh-shell", ("b",))
-    assert "a network namespace without any network: it sees no card, its engine sees eth0" in finding.text
+    assert "the login sees no network card, the container engine sees eth0" in finding.text
 
 
 def test_different_images_under_one_name_are_a_warning():
@@ -437,9 +437,8 @@ def test_different_images_under_one_name_are_a_warning():
     assert "import" not in finding.text
     (finding,) = host_checks.differing("lab:1", held, TWO, {"b": "RuntimeError: no habana"})
     assert (finding.cause, finding.level) == ("image-differs", WARNING)
-    assert (
-        "; `import torch` fails in that of b: RuntimeError: no habana; `muster deploy` does not train" in finding.text
-    )
+    words = "; `import torch` fails in the image on b: RuntimeError: no habana; `muster deploy` does not use that one"
+    assert words in finding.text
 
 
 @pytest.mark.parametrize(
@@ -498,8 +497,8 @@ def test_a_host_that_is_silent_only_since_the_rehearsal_is_not_a_sure_fault():
     sure = judge(seen)
     (late, *_) = hosts_preflight.since_rehearsal(sure).findings
     assert (sure.cause, late.cause, late.level) == ("host-unreachable", "host-unreachable", UNKNOWN)
-    assert "before the rehearsal they answered" in late.text
-    assert "limit of bytes" in late.text
+    assert "they answered before the rehearsal" in late.text
+    assert "limit on bytes" in late.text
 
 
 @pytest.mark.parametrize(("lasts", "address", "told"), [
@@ -515,4 +514,4 @@ def test_an_address_whose_lease_ends_soon_is_a_warning(lasts, address, told):
         ("interface-no-address", WARNING, ("b",))
     ]
     if told:
-        assert f"b: eth0 loses its address 10.0.0.2 in {lasts} s" in findings[0].text
+        assert f"b: the address 10.0.0.2 of eth0 expires in {lasts} s" in findings[0].text

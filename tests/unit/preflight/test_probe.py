@@ -301,7 +301,7 @@ def test_a_port_held_by_another_preflight_is_no_fault_but_a_strangers_is(probe, 
         finding = judge(answers).first
         with LocalProbe("there", [sys.executable]) as third:
             other = judge(examine([third], PreflightRequest(port=stranger.getsockname()[1]))).first
-    assert (finding.cause, finding.level, "another preflight" in finding.text) == ("port-busy", UNKNOWN, True)
+    assert (finding.cause, finding.level, "another muster preflight" in finding.text) == ("port-busy", UNKNOWN, True)
     assert "kill" not in finding.fix
     assert (other.cause, other.level) == ("port-busy", FAULT)
 

@@ -30,7 +30,7 @@ def first(findings, how, control=DROPS):
 def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much_it_explains():
     said = first([finding("data-ports-dropped")], "dropped")
     assert (said.cause, said.level) == ("data-ports-dropped", FAULT)
-    assert said.explains == "explains 1 of 1 pairs of hosts with failed calls"
+    assert said.explains == "explains 1 of 1 pairs of hosts with failed connections"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_cause_that_explains_what_failed_is_sure_and_says_how_much_it_explains
 def test_without_a_second_piece_of_evidence_a_cause_is_only_likely(control):
     said = first([finding("data-ports-dropped")], "dropped", control)
     assert (said.cause, said.level) == ("data-ports-dropped", UNKNOWN)
-    assert said.text.startswith("calls from c to b on ports ")
+    assert said.text.startswith("connections from c to b on ports ")
     assert "get no answer" in said.text.partition("; this looks like: ")[0]
     assert said.text.endswith("; this looks like: words of data-ports-dropped")
     assert said.or_else
@@ -56,8 +56,8 @@ def test_if_two_causes_explain_equally_none_is_sure_and_both_are_named():
     assert (said.cause, said.level, said.odd) == ("not-known", UNKNOWN, ("data-ports-dropped", "link-loss"))
     assert said.fix == "fix of data-ports-dropped; or fix of link-loss"
     assert "words of link-loss" in said.text
-    assert "alike" in said.explains
-    assert said.text.startswith("calls from c to b on ports ")
+    assert "equally well" in said.explains
+    assert said.text.startswith("connections from c to b on ports ")
 
 
 def test_a_cause_that_would_make_calls_fail_differently_is_no_rival():

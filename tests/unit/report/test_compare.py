@@ -54,7 +54,7 @@ def test_the_text_has_a_line_for_each_curve_and_difference(tmp_path):
     lines = compare.lines(compare.compare([watched_run(tmp_path / "a"), watched_run(tmp_path / "b")]))
     assert lines[0].split() == ["a", "b"]
     assert any(line.startswith("loss        a   0.100 ") for line in lines)
-    assert any("nothing differs" in line for line in lines)
+    assert any("the runs have the same command" in line for line in lines)
 
 
 def test_control_characters_in_a_runs_text_are_escaped(tmp_path):

@@ -134,14 +134,16 @@ def test_a_killed_node_is_not_taken_to_have_written_nothing() -> None:
     state.apply({"kind": "began", "t": 1.0, "rank": 0, "node": "a", "attempt": 0, "world": 1, "pid": 1})
     state.nodes.remains["b"] = {"files": 0, "bytes": 0}
     assert may_have_written(state)
-    assert lines.left_line(state, "runs/x", "muster fetch").endswith("what it wrote: muster fetch")
+    assert lines.left_line(state, "runs/x", "muster fetch").endswith("the files that it wrote: muster fetch")
     state.nodes.remains["b"] = {"files": 2, "bytes": 9}
-    assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; more may be on a: muster fetch"
+    assert lines.left_line(state, "runs/x", "muster fetch") == "2 files, 9 B on b; there may be more on a: muster fetch"
     state.nodes.remains = {node: {"files": 0, "bytes": 0} for node in "ab"}
     assert not may_have_written(state)
-    assert "no training step was seen, and it wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
+    assert "and the script wrote no files" in lines.left_line(state, "runs/x", "muster fetch")
     state.apply({"kind": "step", "t": 5.0, "rank": 0, "node": "a", "step": 3})
-    assert lines.left_line(state, "runs/x", "muster fetch").endswith("; it wrote no files into its folder or its home")
+    assert lines.left_line(state, "runs/x", "muster fetch").endswith(
+        "; the script wrote no files into its folder or its home"
+    )
 
 
 def test_the_last_line_says_which_downloads_stay_and_how_to_fetch_them() -> None:
@@ -151,15 +153,17 @@ def test_the_last_line_says_which_downloads_stay_and_how_to_fetch_them() -> None
         kept = {"kind": "kept", "t": 1.0, "rank": 0, "node": node, "files": files, "bytes": 7 * files}
         state.apply({**kept, "top": "home", "downloads": 20_000_000_000, "place": place})
     line = lines.left_line(state, "runs/x", "muster fetch")
-    assert line == f"1 file, 7 B on a: muster fetch; 40.0 GB of downloads stay on a, b: add --only {place}"
+    assert (
+        line == f"1 file, 7 B on a: muster fetch; 40.0 GB of downloads stay on a, b: to copy them, add --only {place}"
+    )
     assert lines.left_line(state, "runs/x", "") == "1 file, 7 B in runs/x/home; logs in runs/x/"
 
 
 def test_the_story_reports_files_written_where_nothing_is_kept() -> None:
     for path, told in (
-        ("/data/a b/best.pt", "goes with the container; `--keep '/data/a b'` keeps it"),
-        ("/muster/cache/torch/best.pt", "among the downloads of all runs"),
-        ("/muster/run/out/best.pt", "at a restart no other host gets it"),
+        ("/data/a b/best.pt", "is lost with the container; `--keep '/data/a b'` keeps it"),
+        ("/muster/cache/torch/best.pt", "among the shared downloads"),
+        ("/muster/run/out/best.pt", "at a restart, no other host gets it"),
     ):
         state = State(("a",), script=True)
         event = {"kind": "outside", "t": 1.0, "rank": 0, "node": "a", "paths": [path], "files": 2, "bytes": 7}

@@ -15,7 +15,7 @@ from deploy.run.outcome import Result
 from deploy.run.progress import State
 from deploy.send.folder.credentials import NO_CHOICE
 
-RUN, RESUME = "r-1", "continue with what it wrote: muster deploy --resume r-1"
+RUN, RESUME = "r-1", "continue with the files that it wrote: muster deploy --resume r-1"
 CHECKPOINT = "work/logs/train/epoch_005.ckpt"
 MISSES = f"train.py ended with 1: FileNotFoundError: Checkpoint file not found: b:~/.muster/runs/{RUN}/{CHECKPOINT}"
 HERE = frozenset[str]()
@@ -46,9 +46,9 @@ def hint(folder, message, names=("a", "b"), there=None, fetch="muster fetch", ca
 
 def test_the_hint_says_that_only_the_host_of_rank_0_has_the_file_and_what_helps(folder):
     text = hint(folder, MISSES, there={"a": frozenset({CHECKPOINT}), "b": HERE})
-    assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder while a run lasts")
+    assert text.startswith("a has logs/train/epoch_005.ckpt, and b does not: hosts share no folder during a run")
     assert "--mount" in text
-    assert "rank 0 alone" in text
+    assert "only rank 0 read it" in text
     assert text.endswith(RESUME)  # the next start copies the file to every host
 
 
@@ -217,13 +217,13 @@ def test_a_download_that_a_host_cannot_reach_is_reported_and_local_data_is_named
 def test_if_there_is_no_local_data_the_hint_is_to_download_it_here_once(folder):
     (folder / ".gitignore").unlink()
     text = hint(folder, "train.py ended with 1: urllib.error.URLError: <urlopen error [Errno -3] Temporary failure>")
-    assert "download it here once" in text
+    assert "download the files here once" in text
 
 
 def test_for_a_port_in_use_the_hint_is_to_take_master_port(folder):
     busy = "failed to listen on any local network address. port: 58472, useIpv6: false, code: -98, name: EADDRINUSE"
     text = hint(folder, f"main.py ended with code 1: torch.distributed.DistNetworkError: The server socket has {busy}")
-    assert text.startswith("if a line of the script names that port, let it take MASTER_PORT")
+    assert text.startswith("if the script sets that port itself, let it use MASTER_PORT")
     assert text.endswith(RESUME)
 
 
@@ -241,7 +241,7 @@ def test_a_script_that_wants_a_gpu_per_rank_is_to_be_started_as_plain_python(fol
         (
             "AssertionError",
             'assert timm.__version__ == "0.3.2"  # version',
-            "what does not hold: assert timm.__version__ ==",
+            "this assertion failed: assert timm.__version__ ==",
         ),
         ("AssertionError: batch", "assert size > 0, 'batch'", RESUME),
         (
@@ -258,7 +258,7 @@ def test_a_script_that_wants_a_gpu_per_rank_is_to_be_started_as_plain_python(fol
         (
             "ValueError: DistributedDataParallel device_ids and output_device arguments only work with single-device",
             "raise err_type(err_msg)",
-            "on CPUs DistributedDataParallel takes no device_ids",
+            "on CPUs, DistributedDataParallel accepts no device_ids",
         ),
         (
             "ValueError: not enough values to unpack (expected 2, got 0)",
@@ -278,9 +278,9 @@ def test_an_exception_with_too_little_text_is_explained_in_the_hint(folder, erro
 @pytest.mark.parametrize("said", ["run.sh: line 14: accelerate: command not found", "sh: 1: accelerate: not found"])
 def test_a_program_missing_in_a_shell_script_is_named_with_how_to_install_it(folder, said):
     words = f"bash ended with code 127 without an exception\n    {said}"
-    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no accelerate: put its package")
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("the run has no program accelerate: add its package")
     (folder / "requirements.txt").write_text("torch\naccelerate==0.28.0\n")
-    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("requirements.txt names accelerate, and it is not")
+    assert hint(folder, words, cause=Cause.LEFT_EARLY).startswith("requirements.txt lists accelerate, but it is not")
     assert hint(folder, words) == RESUME
 
 
@@ -297,7 +297,7 @@ def test_the_hint_names_a_command_that_shows_the_failed_ranks_log(folder, monkey
 @pytest.mark.parametrize(("word", "ours"), [("--hosts", True), ("-H", True), ("--lr", False)])
 def test_for_a_muster_option_after_the_script_the_hint_says_where_it_belongs(folder, word, ours):
     text = hint(folder, f"train.py ended with code 2: train.py: error: unrecognized arguments: {word} a")
-    assert text.startswith(f"if {word} is for Muster, it comes before the script") == ours
+    assert text.startswith(f"if {word} is meant for Muster, put it before the script") == ours
 
 
 @pytest.mark.parametrize(("options", "needs"), [("--requirements lists/gpu.txt", "lists/gpu.txt"), ("", "uv.lock")])

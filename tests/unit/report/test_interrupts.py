@@ -77,7 +77,7 @@ def test_on_a_terminal_ctrl_c_waits_for_a_second_one_and_then_leaves(followed, m
     with pytest.raises(Detached):
         interrupts.requests()
     assert console.asked == 0
-    assert console.lines == ["the run continues; Ctrl-C again within 2 s to stop it"]
+    assert console.lines == ["the run continues; press Ctrl-C again within 2 s to stop it"]
     interrupts.tell_way_back()
     assert "muster attach --run r" in console.lines[1]
 

@@ -336,8 +336,8 @@ def test_torn_lines_are_reported_and_the_rest_is_shown(tmp_path):
         with (tmp_path / name).open("a") as file:
             file.write('{"t": 1780000030.1, "step": 605, "lo')
     shown = Page(run.build(tmp_path))
-    assert "metrics.jsonl: its last line is torn, left out" in shown.text
-    assert "rank-0.jsonl: its last line is torn, left out" in shown.text
+    assert "metrics.jsonl: its last line is incomplete and left out" in shown.text
+    assert "rank-0.jsonl: its last line is incomplete and left out" in shown.text
     assert series_of(shown, "training")[-1] == [600, 0.0312]
 
 
@@ -427,13 +427,13 @@ def test_a_long_run_has_its_verdict_and_its_checkpoint(tmp_path, monkeypatch):
     assert "✕ Failed" in shown.text
     assert shown.pairs["Checkpoint"].startswith("at step 600")
     monkeypatch.setattr(Budget, "is_over", True)
-    assert "events: reading all takes too much time" in Page(run.build(tmp_path)).text
+    assert "events: reading all of them takes too long" in Page(run.build(tmp_path)).text
 
 
 def test_an_event_that_raises_is_left_out_with_a_note(tmp_path, monkeypatch):
     sample(tmp_path)
     monkeypatch.setattr(Ranks, "_on_plan", lambda ranks, event, t: event["nothing"])
-    assert "an event `plan`: 2 lines cannot be read, left out" in Page(run.build(tmp_path)).text
+    assert "an event `plan`: 2 lines cannot be read and are left out" in Page(run.build(tmp_path)).text
 
 
 def test_an_event_without_a_rank_belongs_to_the_rank_of_its_file(tmp_path):

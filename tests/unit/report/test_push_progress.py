@@ -42,7 +42,7 @@ def test_the_machine_that_reads_the_base_comes_first_and_a_second_push_starts_ov
     at(5.0)
     transfers.note_progress("a", 0, 1_000_000)
     at(5.5)
-    assert dict(transfers.rows(10))["a"] == "1.0 MB to go"
+    assert dict(transfers.rows(10))["a"] == "1.0 MB to send"
     at(6.0)
     transfers.note_progress("a", 500_000, 1_000_000)
     at(6.0)

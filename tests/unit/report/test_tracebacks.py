@@ -127,8 +127,8 @@ def test_the_rank_option_accepts_ranks_as_messages_name_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "line"),
     [
-        ("7", "(--rank 7: the run has 2 ranks, counted from 0)"),
-        ("2-3", "(--rank 2: the run has 2 ranks, counted from 0)"),
+        ("7", "(--rank 7: the run has 2 ranks, numbered from 0)"),
+        ("2-3", "(--rank 2: the run has 2 ranks, numbered from 0)"),
         ("1,7", ""),
         ("all", ""),
         ("", ""),

@@ -24,17 +24,17 @@ def test_the_rank_that_still_ran_is_blamed_and_its_victims_are_listed_by_number(
     four, five = (blame(ranks(count + 1), [victim(rank, 10.0) for rank in range(count)]) for count in (4, 5))
     assert (four.node, four.rank) == ("n4", 4)
     assert four.message == (
-        f"n4 (rank 4) did not answer: it hangs, or cannot be reached; ranks 0-3 gave up on it ({LOST})"
+        f"n4 (rank 4) did not answer: it hangs or cannot be reached; ranks 0-3 gave up on it ({LOST})"
     )
     assert "ranks 0-4 gave up" in five.message
     assert "rank 0 gave up on it" in blame(ranks(2), [victim(0, 10.0)]).message
-    assert "ranks 1-2 still ran" in blame(ranks(3), [victim(0, 10.0)]).message
+    assert "ranks 1-2 kept running" in blame(ranks(3), [victim(0, 10.0)]).message
 
 
 def test_a_reset_connection_blames_the_far_end_or_something_between():
     found = blame(ranks(2), [victim(0, 10.0, "recv: Connection reset by peer")])
     assert (found.cause, found.node, found.rank) == (Cause.CUT_OFF, "n0", 0)
-    assert "lost its connection to n1 (rank 1): that end, or something between them, reset it" in found.message
+    assert "lost its connection to n1 (rank 1): that host, or something between them, reset it" in found.message
 
 
 def test_a_rank_that_left_with_code_0_is_blamed_only_if_it_left_before_the_others_lost_it():

@@ -134,7 +134,7 @@ def test_if_nodes_give_up_before_any_rank_began_the_one_that_still_runs_is_named
     gave_up = [exited(name, 1, restarts=0) for name in NAMES[:2]]
     result = judge(run_of(*all_up(), *gave_up), 0.0, 20.0)
     assert result is not None
-    assert result.message == "master ended with code 1 before any rank began; worker-2 still runs"
+    assert result.message == "master ended with code 1 before any rank started; worker-2 still runs"
 
 
 def test_a_node_that_refused_points_to_its_log() -> None:
@@ -209,7 +209,10 @@ def test_a_clock_that_is_set_back_does_not_lengthen_a_stop() -> None:
         assert watch.step(now) is None
     result = watch.step(6_400.0 + stop_patience_s(0.0))
     assert result is not None
-    assert (result.message, backend.kills) == ("killed: still running 30 s after the stop; there is no checkpoint", 1)
+    assert (result.message, backend.kills) == (
+        "killed: it was still running 30 s after the request to stop; there is no checkpoint",
+        1,
+    )
 
 
 @pytest.mark.parametrize("steps", [0, 200])
@@ -294,7 +297,7 @@ def test_if_every_rank_lost_another_none_is_blamed() -> None:
     result = judge(run_of(*all_up(), *began(), *ends, exited("worker-1", 1)), 0.0, 14.0)
     assert result is not None
     assert (result.node, result.rank) == ("", None)
-    assert result.message.startswith("could not tell which rank failed")
+    assert result.message.startswith("Muster could not tell which rank failed")
 
 
 def test_a_rank_that_left_early_is_reported_and_blamed_if_the_others_fail() -> None:
@@ -354,7 +357,7 @@ def test_a_stop_by_a_signal_on_one_host_alone_is_reported_with_the_host() -> Non
     }
     state = run_of(*all_up(), stopped, *(exited(name, 75) for name in NAMES))
     state.ranks.script = True
-    assert "by a signal on worker-1; no other node reports one" in final(state).message
+    assert "by a signal on worker-1; no other node reports a signal" in final(state).message
 
 
 def test_a_script_that_reached_its_time_limit_was_not_ended_by_a_signal() -> None:
@@ -519,7 +522,7 @@ def test_a_follower_reads_a_sample_of_very_many_steps_and_every_other_event(run_
     assert [event["what"] for event in events if event["kind"] == "unseen"] == ["loss"]
     assert 20 < len([event for event in events if event["kind"] == "step"]) < 400
     (left_out,) = (event for event in events if event["kind"] == "unread")
-    assert re.fullmatch(r"has \d+ kB: a line of every \d+ is shown", left_out["why"])
+    assert re.fullmatch(r"has \d+ kB: only one line in \d+ is shown", left_out["why"])
     append(run_dir / "ranks/rank-0.jsonl", json.dumps({**STEP, "t": 9000, "rank": 0}) + "\n")
     assert [event["t"] for event in follower.read()] == [9000]
 
@@ -621,7 +624,7 @@ def test_an_empty_optimizer_is_reported_if_the_script_loaded_something() -> None
     state.apply({**placed(50, 50, False), "empty": True})
     (line,) = state.story
     assert line.grave
-    assert "its weights alone, so repeated steps are counted twice" in line.text
+    assert "only its weights, so repeated steps are counted twice" in line.text
 
 
 def test_files_that_a_node_gets_before_an_attempt_are_reported() -> None:
@@ -672,7 +675,7 @@ def test_a_killed_container_is_reported_before_those_that_end_because_of_it() ->
     removed.apply(node("worker-1", 1.0, "running", None))
     removed.apply(node("worker-1", 2.0, "exited", 137, 0, "gone"))
     removed.inquire(2.5)
-    assert ["gone" in line.text for line in removed.story] == [True], "removed, not killed"
+    assert ["no longer exists" in line.text for line in removed.story] == [True], "removed, not killed"
 
 
 def test_a_follower_of_a_resumed_run_reads_nothing_of_its_earlier_starts(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_half_of_an_even_number_of_hosts_continues_with_an_arbiter():
         ("3", 3, [], False, "none of 3 nodes could be lost"),
         ("1", 2, [], False, "cannot tell whether the other is lost"),
         ("2", 5, [], False, "fewer than a majority"),
-        ("2", 3, ["--mesh", "dp_shard=-1"], False, "its part of the model"),
-        ("2", 3, ["--mesh=dp_shard=-1"], False, "its part of the model"),
+        ("2", 3, ["--mesh", "dp_shard=-1"], False, "a lost node's part of the model"),
+        ("2", 3, ["--mesh=dp_shard=-1"], False, "a lost node's part of the model"),
     ],
 )
 def test_a_run_that_could_not_continue_is_refused_with_the_reason(text, nodes, arguments, script, why):

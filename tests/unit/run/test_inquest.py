@@ -167,7 +167,7 @@ def test_a_host_with_only_a_silent_engine_is_no_suspect_but_a_silent_host_is() -
 
 
 def test_a_lifeless_node_with_a_silent_engine_is_lost_with_a_message_of_its_own() -> None:
-    silence = "n1 (rank 1) is lost: its Docker engine does not answer, its node has written nothing for 29 s"
+    silence = "n1 (rank 1) is lost: its Docker engine does not answer, and its node has written nothing for 29 s"
     lifeless, victim = node("n1", "lifeless", 121.0), ended(2, 1, 101.0, GONE, True)
     assert first(lifeless, victim).message == f"{silence}, and rank 2 lost it"
     earlier = ended(2, 1, 90.0, GONE, True)
@@ -286,7 +286,7 @@ def test_the_first_of_two_faults_in_time_is_the_verdict() -> None:
 @pytest.mark.parametrize(("t", "rank"), [(99.0, 1), (101.0, None)])
 def test_a_rank_stopped_after_another_lost_its_peer_is_not_the_cause(t: float, rank: int | None) -> None:
     """If it was stopped earlier, by somebody, it is what the others lost."""
-    stop = ended(1, -15, t, how="was ended by the stop (SIGTERM)", cause="ended-from-outside")
+    stop = ended(1, -15, t, how="was ended by the request to stop (SIGTERM)", cause="ended-from-outside")
     lost = [ended(number, 1, 100.0, error=GONE, victim=True) for number in (0, 2)]
     state = run_of(stop, *lost)
     assert [finding.rank for finding in inquest.findings(state, 130.0)] == ([] if rank is None else [rank])
@@ -428,7 +428,7 @@ def test_a_replica_whose_weights_change_is_the_odd_one_once_all_were_alike() -> 
     assert not inquest.findings(run_of(*weights(1, "a1", "a1", "a2"), *weights(2, "b2", "b2", "c3")), 130.0)
     of_all = first(*weights(1, "a1", "a1", "a1"), *weights(2, "b2", "c3", "d4"))
     assert (of_all.cause, of_all.rank) == (Cause.CORRUPT_WEIGHTS, None)
-    assert "different weights at step 2; could not tell whose are right" in of_all.message
+    assert "different weights at step 2; Muster could not tell whose are right" in of_all.message
 
 
 def test_a_clock_jump_is_reported_and_a_late_report_is_not_a_jump() -> None:
@@ -495,7 +495,9 @@ def test_a_killed_node_is_the_cause_and_not_a_rank_that_our_stop_ended_later() -
     state = run_of({**node("n1"), "state": "exited", "code": -9})
     result = judge(state, 0.0, 103.0)
     assert result is not None
-    state.apply(ended(0, -15, 104.0, GONE, how="was ended by the stop (SIGTERM)", cause="ended-from-outside"))
+    state.apply(
+        ended(0, -15, 104.0, GONE, how="was ended by the request to stop (SIGTERM)", cause="ended-from-outside")
+    )
     state.inquire(105.0)
     whole = concluded(result, state.case.finding)
     assert (whole.node, whole.cause, whole.message) == ("n1", Cause.KILLED, "n1 was killed by SIGKILL")
@@ -565,7 +567,7 @@ def test_ranks_that_wait_where_no_other_comes_are_reported_immediately_if_all_do
     why = "run.sh:1: torchrun --standalone train.py: it meets at localhost:0"
     waiting = [{**alone(number, 100.0, why), "waits": True} for number in range(3)]
     (finding,) = [each for each in inquest.findings(run_of(*waiting), 100.5) if each.cause == Cause.ALONE]
-    assert finding.message.startswith(f"ranks 0-2 wait for others where none of them comes: {why}")
+    assert finding.message.startswith(f"ranks 0-2 wait for others that never come: {why}")
     assert finding.lasting
     # A rank that has reported nothing may still be about to join them.
     assert [each for each in inquest.findings(run_of(*waiting[:2]), 200.0) if each.cause == Cause.ALONE] == []
@@ -576,14 +578,14 @@ def test_a_rank_that_joins_under_the_wrong_number_explains_a_hang_at_the_start()
     lone = {**alone(1, 100.0, "train.py:7: it joins as rank 0, its LOCAL_RANK"), "waits": True}
     finding = first(lone, *(stuck(number, **waits) for number in range(3)))
     assert finding.message == (
-        "no rank has made a step: rank 1 (n1) waits where no other joins it: train.py:7: it joins as rank 0, its "
+        "no rank has made a step: rank 1 (n1) waits where no other rank joins it: train.py:7: it joins as rank 0, its "
         "LOCAL_RANK. Trainer(num_nodes=3)"
     )
     assert (finding.cause, finding.node, finding.rank) == (Cause.ALONE, "n1", 1)
     # If all of them wait alone, this is reported once.
     all_lone = [{**lone, "rank": number, "node": f"n{number}"} for number in range(3)]
     (only,) = inquest.findings(run_of(*all_lone, *(stuck(number, "lock") for number in range(3))), 130.0)
-    assert only.message.startswith("ranks 0-2 wait for others where none of them comes")
+    assert only.message.startswith("ranks 0-2 wait for others that never come")
 
 
 def test_a_rank_that_fails_later_still_explains_the_restart() -> None:

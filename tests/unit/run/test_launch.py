@@ -164,7 +164,7 @@ def test_make_up_that_is_interrupted_before_the_run_starts_leaves_no_folder(
     made: list[MemoryBackend], console: Console, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
 ) -> None:
     monkeypatch.setattr(MemoryBackend, "ctrl_c", verb)
-    with pytest.raises(KeyboardInterrupt, match="nothing of it is left"):
+    with pytest.raises(KeyboardInterrupt, match="nothing of the run is left"):
         up.up(up.Options(backend="memory"), console)
     assert made[0].verbs == [*UNDONE[verb], "clean"]
     assert not (tmp_path / "runs").exists()

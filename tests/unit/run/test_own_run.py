@@ -55,7 +55,7 @@ def hang_then_raise():
 
 def test_a_rank_that_muster_ended_for_a_restart_is_not_the_cause():
     shown = explain({"worker-1": KILL + LOST.format(1), "master": f"[rank0]: {ERROR}\n"})
-    assert shown.cause == "killed", "this is what the logs alone say"
+    assert shown.cause == "killed", "this is what the logs alone suggest"
     explained = of_run(shown, hang_then_raise())
     assert (explained.cause, explained.first) == ("exception", "rank 0 on master")
     assert ERROR in explained.what
@@ -69,7 +69,7 @@ def test_a_run_that_continues_after_a_kill_is_explained_by_its_story():
     explained = of_run(shown, OwnRun("x", {}, story(KILLED, "the script starts again (restart 1)")))
     assert (explained.cause, explained.first) == ("killed", "rank 1 on worker-1")
     assert "the kernel was not out of memory" in explained.what
-    assert "no end of it is recorded" in explained.what
+    assert "no end of the run is recorded" in explained.what
     assert "host-memory" not in explained.maybe
     assert explained.next == "muster why --run x"
     assert not explained.contradicted, "both say killed"
@@ -79,9 +79,9 @@ def test_a_run_that_was_stopped_on_request_names_the_rank_that_was_stuck_before(
     shown = explain({"rack-1": "torchrun: W1 Received 15 death signal, shutting down workers\n"})
     still = "no rank has made a step: rank 2 (rack-3) is stuck in train.py:54 main() for 7 s"
     told = Happening(1000.0, still, True, Finding(Cause.LOCKED_UP, still, "rack-3", 2))
-    explained = of_run(shown, OwnRun("x", failed("killed at once, as asked", "ended-from-outside"), (told,)))
+    explained = of_run(shown, OwnRun("x", failed("killed immediately, as requested", "ended-from-outside"), (told,)))
     assert (explained.cause, explained.first) == ("stopped", "rank 2 on rack-3")
-    assert "killed at once, as asked" in explained.what
+    assert "killed immediately, as requested" in explained.what
     assert still in explained.what
 
 
@@ -96,7 +96,7 @@ def test_an_end_without_an_exception_has_the_verdicts_cause_unless_the_ranks_log
 
 
 def test_a_rank_ended_by_the_stop_itself_is_not_what_happened_before_the_stop():
-    by_stop = "master (rank 0) was ended by the stop (SIGTERM) at step 73"
+    by_stop = "master (rank 0) was ended by the request to stop (SIGTERM) at step 73"
     ended = Happening(1010.0, by_stop, False, Finding(Cause.ENDED, by_stop, "master", 0))
     outcome = {"verdict": "stopped", "message": "hang.py was asked to stop"}
     explained = of_run(explain({"a": ""}), OwnRun("x", outcome, (*story(STILL), ended)))
@@ -181,7 +181,7 @@ def test_the_evidence_is_the_last_log_line_with_the_text_of_the_verdict(run_fold
     out = capsys.readouterr().out
     assert f"evidence  rank-0:4 (rank 0): [rank0]: {ERROR}" in out
     assert out.count("timeline  ") == 4
-    assert "but       the logs alone say killed" in out
+    assert "but       the logs alone suggest killed" in out
 
 
 def test_a_run_whose_logs_are_gone_is_still_explained(run_folder, capsys):

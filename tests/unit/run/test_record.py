@@ -305,7 +305,7 @@ def test_runs_that_the_user_may_not_enter_do_not_hide_the_users_own() -> None:
                 closed.stat()
             assert [facts.id for facts in ends.listing(runs, ())] == [own.name]
             runs.chmod(0o000)
-            with pytest.raises(DeployError, match="not yours to read"):
+            with pytest.raises(DeployError, match="you may not read this folder"):
                 ends.listing(runs, ())
         finally:
             os.setresuid(0, 0, 0)

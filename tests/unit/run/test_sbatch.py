@@ -23,7 +23,7 @@ def test_slurm_signals_the_script_before_the_time_limit_and_output_is_appended()
 
 @pytest.mark.parametrize("limit", ["-t 1", "-t1", "--time=1:30", "--time 0:01:29", "--time=0-0:1", "-t 1 --time-min=1"])
 def test_a_time_limit_shorter_than_the_stop_before_it_is_refused(limit):
-    with pytest.raises(UsageError, match="asked to stop 90 s before its limit"):
+    with pytest.raises(UsageError, match="asks a job to stop 90 s before its limit"):
         batch_script(SlurmJob("t", 1, ("a",), options=("-p", "a100", *limit.split())))
 
 
@@ -36,7 +36,7 @@ def test_a_longer_time_limit_is_left_to_slurm(limit):
 
 def test_a_longer_grace_needs_a_longer_time_limit():
     job = SlurmJob("t", 1, ("a",), {"MUSTER_GRACE": "1800"}, ("--time=0:30:00",))
-    with pytest.raises(UsageError, match="asked to stop 1860 s before its limit"):
+    with pytest.raises(UsageError, match="asks a job to stop 1860 s before its limit"):
         batch_script(job)
 
 
@@ -55,14 +55,14 @@ def test_a_value_is_on_the_line_of_its_option_however_it_was_typed():
 @pytest.mark.parametrize("words", ["a100", "-p a100 b", "--mem=4g b", "--exclusive user", "-pa100 b"])
 def test_a_word_that_belongs_to_no_option_is_refused_by_name(words):
     stray = words.split()[-1]
-    with pytest.raises(UsageError, match=f"--slurm {stray}: it belongs to no option"):
+    with pytest.raises(UsageError, match=f"--slurm {stray}: this word belongs to no option"):
         sbatch_options.refuse("--slurm", words.split(), 0)
 
 
 @pytest.mark.parametrize("option", ["--nodes=2", "-N 2", "--ntasks-per-node=8", "--signal=TERM@9", "--requeue", "-o x"])
 def test_an_option_that_the_batch_script_sets_itself_is_refused_with_what_to_do(option):
     name = option.partition("=")[0].split()[0]
-    with pytest.raises(UsageError, match=f"--slurm {name}: not in a run of Muster") as refused:
+    with pytest.raises(UsageError, match=f"--slurm {name}: a Muster run does not allow this") as refused:
         sbatch_options.refuse("--slurm", ["--mem=4g", *option.split()], 0)
     assert refused.value.hint
 

@@ -23,7 +23,7 @@ def aside(files=0, size=10, place="earlier/1", **more):
     [
         ({"kind": "checkpoint_failed", "step": 7, "message": "disk full"}, "at step 7 failed: disk full", True),
         ({"kind": "checkpoint_damaged", "message": "step-7"}, "skipped a damaged checkpoint: step-7", True),
-        ({"kind": "own_library", "path": "work/muster"}, "gives the script its own work/muster, not Muster's", False),
+        ({"kind": "own_library", "path": "work/muster"}, "loads the script's own work/muster, not Muster's", False),
         (
             {"kind": "shared", "files": 2, "bytes": 10, "source": "a", "node": "b"},
             "copying 2 files (10 B) from a to b",
@@ -35,21 +35,25 @@ def aside(files=0, size=10, place="earlier/1", **more):
             False,
         ),
         ({"kind": "evaluated", "step": 9, "values": {"loss": 1.25}}, "step 9: held-out loss 1.25", False),
-        (aside(3), "3 files (10 B) of earlier starts on gpu-2 are kept in earlier/1/", False),
-        (aside(message="a link"), "files (10 B) of earlier starts on gpu-2 are kept in earlier/1/ (a link)", False),
-        (aside(place="", message="no room"), "are not put aside, and this start may write over them: no room", True),
+        (aside(3), "3 files (10 B) from earlier starts on gpu-2 are kept in earlier/1/", False),
+        (aside(message="a link"), "files (10 B) from earlier starts on gpu-2 are kept in earlier/1/ (a link)", False),
+        (
+            aside(place="", message="no room"),
+            "could not be put aside, and this start may overwrite them: no room",
+            True,
+        ),
         (of_role("ready"), "reward on gpu-2 is ready", False),
         (of_role("ready", node="reward-0"), "reward-0 is ready", False),
         (of_role("ready", node="reward"), "reward is ready", False),
         (of_role("ready", node="rewards-0"), "reward on rewards-0 is ready", False),
         (of_role("ended", again=True), "reward on gpu-2 has ended: it starts again (restart 1)", True),
         (of_role("ended", again=True, restarts=4, why="died"), "gpu-2 died: it starts again (restart 4)", True),
-        (outside("/opt/a/m.pt"), "wrote /opt/a/m.pt (10 B) where nothing is kept: it goes with the", True),
+        (outside("/opt/a/m.pt"), "wrote /opt/a/m.pt (10 B) where nothing is kept: it is lost with the", True),
         (outside("/opt/a b/m.pt"), "`--keep '/opt/a b'` keeps it", True),
         (outside("/m.pt", "/n.pt", files=3), "wrote /m.pt and 2 other files (10 B) where nothing is kept", True),
         (outside("/m.pt"), "`--keep /` keeps it", True),
-        (outside("/muster/run/x.pt"), "beside its folder: at a restart no other host gets it", False),
-        (outside("/muster/cache/x.pt"), "among the downloads of all runs: a fetch leaves it there", True),
+        (outside("/muster/run/x.pt"), "outside its folder: at a restart, no other host gets it", False),
+        (outside("/muster/cache/x.pt"), "among the shared downloads, which a fetch does not copy", True),
     ],
 )
 def test_an_event_is_one_sentence(event, words, grave):
@@ -102,7 +106,7 @@ def test_a_scripts_step_is_not_given_and_a_lost_node_that_still_runs_is_cut_off(
     ("trouble", "words"),
     [
         ("paused", "b is no longer paused, after 5 s"),
-        ("closed", "b may write into the run's folder again"),
+        ("closed", "b can write into the run's folder again"),
         ("unseen", "b answers again"),
     ],
 )

@@ -115,7 +115,7 @@ def test_an_event_that_cannot_be_read_is_reported_and_the_next_one_is_applied() 
     state = State(NAMES, script=True)
     (skipped,) = state.apply(event("stuck", 5.0, rank=0, doing=7), 6.0)
     assert (skipped["kind"], skipped["count"]) == ("unread", 1)
-    assert [line.text for line in state.story] == ["an event `stuck`: skipped lines that cannot be read: a line"]
+    assert [line.text for line in state.story] == ["an event `stuck`: skipped lines that Muster cannot read: a line"]
     state.apply(event("step", 7.0, rank=0, step=3), 7.0)
     assert state.step == 3
 

@@ -63,6 +63,8 @@ def test_sent_files_that_a_run_has_changed_are_named_once():
         return event("conflicts", 5.0, node=node, paths=list(paths), count=count or len(paths))
 
     told = lines(changed(), changed("train.py", "data.py"), changed("train.py", "data.py", node="b"))
-    assert told == ["a: the run has changed train.py, data.py: its own stay, and what was sent is not used"]
+    assert told == [
+        "a: the run had changed train.py, data.py: it keeps its own versions, and the ones that you sent are not used"
+    ]
     (many,) = lines(changed(*"12345", count=9))
     assert "1, 2, 3, 4, 5 and 4 more" in many

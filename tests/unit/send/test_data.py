@@ -115,7 +115,7 @@ def test_data_with_another_digest_than_cluster_toml_names_is_refused(sender):
     sender.digest = outgoing.content.digest
     sender.push()
     (sender.folder / "shards/0/0.bin").write_bytes(b"other")
-    with pytest.raises(UsageError, match=f"cluster.toml names {sender.digest}"):
+    with pytest.raises(UsageError, match=f"cluster.toml has {sender.digest}"):
         sender.push()
 
 
@@ -161,7 +161,7 @@ def test_damaged_data_on_a_host_is_noticed_and_sent_again(sender):
 
 def test_data_with_the_file_of_a_secret_is_refused(sender):
     choice = Choice(sources={"TOKEN": sender.folder / "shards/0/0.bin"})
-    with pytest.raises(UsageError, match="the secret TOKEN is taken from it"):
+    with pytest.raises(UsageError, match="it holds the secret TOKEN"):
         sender.look(choice)
 
 

@@ -142,7 +142,7 @@ def test_missing_git_lfs_files_are_named_before_a_script_reads_their_pointers(fo
     (folder / ".gitattributes").write_text(f"{rule}\n")
     (folder / "package/a.bin").write_text(content)
     notes = folder_look.look_at(folder).notes
-    assert ("only their Git LFS pointers are here: package/a.bin: git lfs pull" in notes) == lacks
+    assert ("only the Git LFS pointers of these files are here: package/a.bin: git lfs pull" in notes) == lacks
 
 
 def test_sockets_and_pipes_are_left_out(folder):

@@ -203,7 +203,7 @@ def test_a_host_without_a_valid_address_to_serve_at_is_not_asked_again(push, whe
     assert not first.serves
     assert second.source is None
     assert second.line.pieces == DIGESTS
-    assert push.notes == ["second cannot ask first, which opens no port: it gets the rest from this machine"]
+    assert push.notes == ["second cannot ask first, which cannot open a port: it gets the rest from this machine"]
 
 
 @pytest.mark.parametrize(("word", "has_no_road"), [("failed", True), ("gone", False)])

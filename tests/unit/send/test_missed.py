@@ -104,7 +104,7 @@ def test_a_hosts_message_never_makes_the_hint_send_a_credential(folder, path):
 
 
 def test_an_unknown_include_is_answered_with_a_similar_path_but_never_a_credential(folder):
-    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"name a path as seen from {folder}")):
+    for path, meant in (("data/vall.bin", "--include data/val.bin"), (".enf", f"give a path relative to {folder}")):
         with pytest.raises(UsageError) as refused:
             folder_look.look_at(folder, Choice(frozenset({path})))
         assert refused.value.hint == meant
@@ -144,7 +144,7 @@ def test_a_sent_module_that_is_not_found_is_answered_with_pythonpath_and_not_a_p
     (tmp_path / f"{root}models/net.py").write_text("x")
     for module in ("models.net", "models"):
         assert missed.hint(f"ModuleNotFoundError: No module named '{module}'", tmp_path, Choice()) == (
-            f"the folder has {root}models, and Python does not look there: -e PYTHONPATH={path}"
+            f"the folder has {root}models, but Python does not look there: -e PYTHONPATH={path}"
         )
 
 
@@ -186,7 +186,7 @@ def test_a_package_that_the_file_already_names_is_not_to_be_added(folder, needs,
     if needs == "uv.lock":
         (folder / "pyproject.toml").write_text('[project]\ndependencies = [\n  "wandb>=0.21.3",\n]\n')
     hint = missed.hint(f"ModuleNotFoundError: No module named '{module}'", folder, Choice(), needs)
-    assert hint.startswith(f"{needs} names {package}, and it is not installed")
+    assert hint.startswith(f"{needs} lists {package}, but it is not installed")
     assert f"--requirements {needs}" in hint
     other = missed.hint("ModuleNotFoundError: No module named 'flash'", folder, Choice(), needs)
     assert other.startswith("add the package that has flash")
@@ -200,7 +200,7 @@ def test_a_project_names_a_package_in_its_dependencies_and_not_in_a_group(folder
     project.write_text('[project]\ndependencies = ["numpy", "einops>=1"]\n[dependency-groups]\ndev = [\n"tqdm"\n]\n')
     words = "ModuleNotFoundError: No module named '{}'"
     told = missed.hint(words.format("einops"), folder, Choice(), needs)
-    assert told.startswith(f"{needs} names einops, and it is not installed")
+    assert told.startswith(f"{needs} lists einops, but it is not installed")
     told = missed.hint(words.format("tqdm"), folder, Choice(), needs)
     assert told.startswith("add the package that has tqdm to")
     assert "to part/uv.lock" not in told
@@ -229,7 +229,7 @@ def test_for_a_package_of_an_extra_the_hint_asks_for_the_extra(folder, needs):
     (folder / "pyproject.toml").write_text(f'[project]\nname = "a"\ndependencies = ["numpy"]\n{extras}')
     words = "ModuleNotFoundError: No module named '{}'"
     told = missed.hint(words.format("sklearn"), folder, Choice(), needs)
-    assert told.startswith("pyproject.toml has it in the extra train, which is not installed")
+    assert told.startswith("pyproject.toml lists it in the extra train, which is not installed")
     assert "-e .[train]" in told
     for module in ("einops", "tqdm"):
         assert "extra" not in missed.hint(words.format(module), folder, Choice(), needs)
@@ -261,9 +261,9 @@ def experiment(tmp_path, monkeypatch):
 def test_for_a_link_to_the_rest_of_the_repository_the_hint_sends_the_folder_around_both(experiment, words):
     """The option --include would be refused, and no package has the module."""
     assert missed.hint(words, experiment, Choice()) == (
-        "lib leads out of the folder: --folder ../.. bash -c "
+        "lib is a link out of the folder: --folder ../.. bash -c "
         + shlex.quote("cd 'egs/my set' && ...")
-        + " sends it, too"
+        + " sends it too"
     )
 
 
@@ -276,7 +276,7 @@ def test_a_folder_is_named_as_it_is_typed(experiment, monkeypatch):
 def test_the_hint_never_sends_a_home_folder(experiment, monkeypatch):
     monkeypatch.setenv("HOME", str(experiment.parents[1] / "me"))
     hint = missed.hint("ModuleNotFoundError: No module named 'lib'", experiment, Choice())
-    assert hint == "lib leads out of the folder: copy what is there into it"
+    assert hint == "lib is a link out of the folder: copy its target into the folder"
 
 
 def test_for_a_link_to_a_disk_the_hint_is_a_mount_or_data(experiment):
@@ -304,7 +304,10 @@ def test_for_a_link_to_a_home_or_its_keys_the_hint_never_sends_them(tmp_path, mo
     monkeypatch.setenv("HOME", str(tmp_path / "me"))
     (folder := tmp_path / "code").mkdir()
     (folder / "weights").symlink_to((tmp_path / place).resolve())
-    assert selection.beyond_link(folder, "weights") == "weights leads out of the folder: copy what is there into it"
+    assert (
+        selection.beyond_link(folder, "weights")
+        == "weights is a link out of the folder: copy its target into the folder"
+    )
 
 
 @pytest.mark.parametrize(
@@ -330,7 +333,7 @@ def test_for_files_around_the_folder_the_hint_sends_the_folder_above(tmp_path, m
     monkeypatch.chdir(folder)
     into = shlex.quote(f"cd {'trainer' if above == '..' else 'egs/trainer'} && ...")
     assert missed.hint(words, folder, Choice(), run="7") == (
-        f"{missing} lies outside the folder that is sent: --folder {above} bash -c {into} sends it, too"
+        f"{missing} is outside the folder that Muster sends: --folder {above} bash -c {into} sends it too"
     )
 
 
@@ -370,8 +373,8 @@ def test_a_git_folder_that_a_dockerignore_does_not_exclude_is_silently_not_sent(
 
 def test_a_deploy_reports_a_link_out_of_the_folder_before_it_starts(experiment):
     """A link to a disk is not reported, since hosts may have that disk as well."""
-    assert told_of(experiment).startswith("lib leads out of the folder")
-    assert told_of(experiment).count("leads out") == 1
+    assert told_of(experiment).startswith("lib is a link out of the folder")
+    assert told_of(experiment).count("is a link out") == 1
 
 
 @pytest.mark.parametrize("word", ["data/a.bin", "--train=data/a.bin", "data"])

@@ -96,15 +96,15 @@ def test_files_and_packages_that_a_file_names_are_read_too(tmp_path):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("x @ file://[::::", "an address that is not plain"),
-        ("--index-url https://[::1", "an address that is not plain"),
+        ("x @ file://[::::", "this address is not a plain one"),
+        ("--index-url https://[::1", "this address is not a plain one"),
         ("a @ git+https://[::1/x", "Invalid IPv6 URL"),
         ("-r ../outside.txt", "outside the folder"),
         ("-r missing.txt", "no such file"),
         ("-e ../sibling", "outside the folder"),
-        ("--find-links ./wheels", "no folder is searched"),
+        ("--find-links ./wheels", "Muster searches no folder"),
         ("./data", "no pyproject.toml or setup.py"),
-        ("name @ hg+https://example.org/a", "no source that Muster can fetch"),
+        ("name @ hg+https://example.org/a", "Muster cannot fetch this kind of source"),
     ],
 )
 def test_a_line_that_cannot_work_on_a_host_is_refused_with_its_number(tmp_path, line, told):
@@ -280,7 +280,11 @@ def test_a_lock_older_than_a_dependency_of_its_project_is_refused(tmp_path, more
     if not more and not of_part:
         assert read(folder, sent, "uv.lock").kind == "uv.lock"
         return
-    with pytest.raises(UsageError, match=r"uv\.lock: it was made before (part/)?pyproject.toml asked for") as refused:
+    with pytest.raises(
+        UsageError,
+        match=r"uv\.lock: it was written before (part/)?pyproject.toml asked "
+        r"for",
+    ) as refused:
         read(folder, sent, "uv.lock")
     assert refused.value.message.endswith(more or of_part)
     assert refused.value.hint == "uv lock"

@@ -48,7 +48,7 @@ def test_an_environment_without_pip_is_enough(tmp_path, monkeypatch):
 @pytest.mark.long
 def test_pips_error_is_quoted_and_no_partial_folder_is_left(tmp_path, links):
     shutil.rmtree(links)
-    with pytest.raises(DeployError, match=rf"this machine: pip gets no uv {uv.VERSION} .*No matching distribution"):
+    with pytest.raises(DeployError, match=rf"this machine: pip cannot get uv {uv.VERSION} .*No matching distribution"):
         uv.program(tmp_path)
     assert not list(tmp_path.glob("uv-*"))
 

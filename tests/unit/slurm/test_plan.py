@@ -49,7 +49,7 @@ def test_a_mount_is_written_for_slurms_containers_or_refused():
     for mount in ("/a:/b:create", "nonsense", "/a:/muster/x"):
         with pytest.raises(UsageError, match="--mount"):
             plan.check(asked(container="pyxis", image="i", mount=(mount,)))
-    with pytest.raises(UsageError, match="two folders would be /d"):
+    with pytest.raises(UsageError, match="two folders have the same target, /d"):
         plan.check(asked(container="pyxis", image="i", mount=("/a:/d", "/b:/d/")))
 
 

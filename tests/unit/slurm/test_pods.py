@@ -117,15 +117,15 @@ def test_musters_own_trainer_needs_no_folder_and_no_gpu(kind):
 @pytest.mark.parametrize(
     ("given", "what"),
     [
-        ({"to": "jobset", "image": ""}, "--to jobset: not without --image"),
+        ({"to": "jobset", "image": ""}, "--to jobset cannot be used without --image"),
         ({"to": "nomad"}, "neither sbatch, jobset nor trainjob"),
-        ({"to": "jobset", "slurm": "-t 1"}, "--slurm: not with --to jobset"),
-        ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup: not with --to trainjob"),
-        ({"to": "jobset", "max_hours": "2"}, "--max-hours: not with --to jobset"),
-        ({"secret": ("HF_TOKEN=hf",)}, "--secret: not without --to jobset or trainjob"),
+        ({"to": "jobset", "slurm": "-t 1"}, "--slurm cannot be used with --to jobset"),
+        ({"to": "trainjob", "setup": ("module load cuda",)}, "--setup cannot be used with --to trainjob"),
+        ({"to": "jobset", "max_hours": "2"}, "--max-hours cannot be used with --to jobset"),
+        ({"secret": ("HF_TOKEN=hf",)}, "--secret cannot be used without --to jobset or trainjob"),
         ({"to": "jobset", "secret": ("HF_TOKEN",)}, "not NAME=SECRET"),
         ({"to": "jobset", "script": "missing.py"}, "missing.py"),
-        ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders would be /d"),
+        ({"to": "jobset", "mount": ("/a:/d", "/b:/d")}, "two folders have the same target, /d"),
     ],
 )
 def test_options_that_a_manifest_cannot_express_are_refused_by_name(folder, capsys, given, what):
@@ -222,7 +222,7 @@ def test_a_role_gets_the_gpus_that_it_asks_for(kind, folder, capsys):
 def test_the_trainer_of_a_train_job_is_the_role_that_ends_the_run(folder, capsys):
     objects = read.objects(exported(capsys, to="trainjob", script="", role=ROLES))
     assert objects["TrainJob"]["spec"]["trainer"] == {"numNodes": 2, "numProcPerNode": 4}
-    with pytest.raises(UsageError, match="a TrainJob's 2 nodes train together"):
+    with pytest.raises(UsageError, match="the 2 nodes of a TrainJob train together"):
         exported(capsys, to="trainjob", script="", role=(*ROLES[:1], "main=2,separate,ends:python train.py"))
 
 
@@ -240,7 +240,7 @@ def test_roles_come_from_cluster_toml_and_slurm_has_none(folder, capsys):
     with consent.asking(consent.Door(Console, allow=True)):
         made = read.pods(exported(capsys, to="jobset", script="", run="rl"), {"MUSTER_ROLES_KEY": "k"})
         assert [name for name, *_ in made] == ["rl-reward-0-0.rl", "rl-trainer-0-0.rl"]
-        with pytest.raises(UsageError, match="--role: not without --to jobset or trainjob"):
+        with pytest.raises(UsageError, match="--role cannot be used without --to jobset or trainjob"):
             exported(capsys, script="")
 
 

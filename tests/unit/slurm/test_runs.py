@@ -17,9 +17,9 @@ from deploy.slurm import known, runs
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        (AWAY, "job 7 may go on: Slurm's controller does not answer"),
-        (GONE, "job 7 is over, and Slurm has forgotten it"),
-        (NO_FOLDER, "job 7 has no folder any more"),
+        (AWAY, "job 7 may still be running: Slurm's controller does not answer"),
+        (GONE, "job 7 has ended, and Slurm has forgotten it"),
+        (NO_FOLDER, "job 7 no longer has a folder"),
         ("COMPLETED", "job 7 completed"),
     ],
 )

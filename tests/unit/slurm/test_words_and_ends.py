@@ -64,13 +64,13 @@ def test_the_message_says_who_cancelled_a_job_and_whether_it_had_begun():
     job = Job("CANCELLED", hosts=(N1,))
     assert "not by this command" in job_end.end_of("7", job, state(), "").message
     assert "not by this command" not in job_end.end_of("7", job, state(), "", stop_asked=True).message
-    assert "before it began" not in job_end.end_of("7", job, state(began=False), "").message
-    assert "before it began" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
+    assert "before it started" not in job_end.end_of("7", job, state(began=False), "").message
+    assert "before it started" in job_end.end_of("7", Job("CANCELLED"), state(began=False), "").message
 
 
 @pytest.mark.parametrize("seen", [state(), state("stopped", began=False)])
 def test_a_job_that_ran_is_not_said_to_have_ended_before_it_began(seen):
-    assert "before it began" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
+    assert "before it started" not in job_end.end_of("7", Job("CANCELLED"), seen, "").message
 
 
 def test_a_stop_that_was_not_requested_here_names_the_time_limit():

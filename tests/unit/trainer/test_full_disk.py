@@ -184,8 +184,8 @@ def test_old_checkpoints_that_cannot_be_removed_end_nothing(tmp_path, monkeypatc
 
 def test_an_earlier_checkpoint_is_mentioned_only_if_it_is_there(tmp_path):
     """The message had called the previous checkpoint intact although somebody had emptied its folder."""
-    assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and no earlier one is there"
+    assert describe_earlier(tmp_path / "nowhere") == describe_earlier(tmp_path) == "and there is no earlier one"
     (tmp_path / "step-00000020").mkdir()
-    assert describe_earlier(tmp_path) == "and no earlier one is there", "it has no manifest"
+    assert describe_earlier(tmp_path) == "and there is no earlier one", "it has no manifest"
     (tmp_path / "step-00000020/manifest.json").write_text("{}")
-    assert describe_earlier(tmp_path) == "step-00000020 is there"
+    assert describe_earlier(tmp_path) == "step-00000020 exists"

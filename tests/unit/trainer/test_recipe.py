@@ -143,7 +143,7 @@ def test_defaults_that_are_no_plain_dict_are_refused(write, value):
     "more", ["if False:\n    DEFAULTS = {'steps': 9}", "DEFAULTS |= {'steps': 9}", "DEFAULTS['steps'] = 9"]
 )
 def test_defaults_that_are_set_twice_are_refused(write, more):
-    with pytest.raises(Refused, match=r"my\.py:[23]: DEFAULTS: set a second time"):
+    with pytest.raises(Refused, match=r"my\.py:[23]: DEFAULTS: set twice"):
         recipes.defaults(write(f"DEFAULTS = {{'steps': 7}}\n{more}\n"))
 
 

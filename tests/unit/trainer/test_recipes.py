@@ -144,8 +144,8 @@ def test_text_reads_a_folder_in_order_without_hidden_and_binary_files(tmp_path):
 @pytest.mark.parametrize(
     ("made", "message"),
     [
-        ("", "0 bytes of text, needs 2,580"),
-        ("hello", "5 bytes of text, needs 2,580"),
+        ("", "0 bytes of text, but it needs 2,580"),
+        ("hello", "5 bytes of text, but it needs 2,580"),
     ],
 )
 def test_text_refuses_a_folder_it_cannot_train_on(tmp_path, made, message):
@@ -194,7 +194,7 @@ def test_text_does_not_train_on_less_if_a_folder_cannot_be_listed(tmp_path, monk
 
 
 def test_digits_refuses_data_it_would_ignore(tmp_path):
-    with pytest.raises(Refused, match="brings its own data"):
+    with pytest.raises(Refused, match="it has its own data"):
         recipes.build_datasets(recipes.load("digits"), tmp_path)
 
 

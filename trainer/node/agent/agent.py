@@ -110,7 +110,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     try:
         secrets = handover.take(os.environ)
     except KeyboardInterrupt:
-        words = "stopped before its secrets came"
+        words = "stopped before its secrets arrived"
         return end.with_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
     part = None
     try:
@@ -155,7 +155,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         _tell_kept(of_script, diary, began)
         if agreed and agreed.has_left:  # the run has not ended, and this node may be started again
             agreed.linger()
-            print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
+            print(f"muster: {name} has left the run, which continues on {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
         silent = is_script and not (node.judged or node.released)
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
@@ -227,7 +227,7 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
         elsewhere = outside.look(began, folder) if contained else ()
         diary.tell_kept(variables.first_rank(), work.written(folder), elsewhere)
     except OSError as fault:
-        print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
+        print(f"{diary.node}: could not count the files that the script wrote: {fault}", file=sys.stderr)
 
 
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, began: float) -> Verdict | None:
@@ -282,8 +282,8 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
     why = training_alone.trained_alone(node.outcome, node.diary.lives, nodes, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
         if script_below := judge_below.not_known(node.outcome):
-            unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
-            hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
+            unknown = f"nobody knows how {script_below} ended below {what}: no part of Muster ran inside it"
+            hint = f"{unknown} (it may set its own PYTHONPATH); with `set -o pipefail` in {what}, its exit code counts"
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
     hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
@@ -295,7 +295,7 @@ def _idle(what: str, node: Node) -> str:
     alone = all(life.world < 2 for life in node.diary.lives)
     if alone or not variables.is_observed(os.environ) or not judge_below.nobody_trained(node.outcome):
         return ""
-    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
+    return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? see logs/"
 
 
 def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:
@@ -324,9 +324,11 @@ def torchrun_command(arguments: Sequence[str]) -> list[str]:
             command.refuse_missing(words[1:])
         words = [str(Path(__file__).resolve().parents[1] / "launch" / "launcher.py"), *words[1:]]
     if not words:
-        raise Refused("no script", "name it after --script: train.py --lr 3e-4")
+        raise Refused("no script", "give it after --script: train.py --lr 3e-4")
     if not words[0].startswith("-") and not os.path.isfile(words[0]):  # a Path has no slash at its end
-        raise Refused(f"no such script: {words[0]} (in {Path.cwd()})", "name it as seen from the folder that was sent")
+        raise Refused(
+            f"no such script: {words[0]} (in {Path.cwd()})", "give its path relative to the folder that was sent"
+        )
     # Hence the `--`: torchrun would take an argument of the script for an abbreviation of its own option, such as
     # `--run` for --run-path.
     kind = words[:1] if words[0] in ("-m", "--no-python") else []
@@ -376,7 +378,7 @@ def torchrun_environment(
         return made
     host, _, port = endpoint.rpartition(":")
     if not port.isdecimal():
-        raise Refused(f"no port in PET_RDZV_ENDPOINT={endpoint}", f"name one: {endpoint}:29500")
+        raise Refused(f"no port in PET_RDZV_ENDPOINT={endpoint}", f"give one: {endpoint}:29500")
     address = meeting.resolve(host.strip("[]"), _RESOLVE_SECONDS)
     made["PET_RDZV_ENDPOINT"] = meeting.endpoint(address, port)
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
@@ -385,12 +387,12 @@ def torchrun_environment(
     if not number and "is_host" in conf:  # a scaled worker of compose
         number = "".join(re.findall(r"\d+$", name))
     if number and not (number.isdecimal() and (not nodes.isdecimal() or int(number) < int(nodes))):
-        raise Refused(f"{name}: {number} is not one of {nodes} nodes", "number them from 0: PET_NODE_RANK")
+        raise Refused(f"{name}: there is no node {number} among {nodes} nodes", "number them from 0: PET_NODE_RANK")
     made |= {"PET_NODE_RANK": str(int(number))} if number else {}
     try:
         own = address if number and int(number) == 0 else meeting.this_end(address, int(port))
     except OSError as fault:
-        raise TrainError(f"{name} has no way to {address}: {fault.strerror}", "is its network up?") from fault
+        raise TrainError(f"{name} has no route to {address}: {fault.strerror}", "is its network up?") from fault
     if torch_names.plain(environment):
         made.pop("PET_NODE_RANK", None)
         own = f"node-{int(number):05d}" if number and int(number) else own

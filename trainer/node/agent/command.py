@@ -24,15 +24,15 @@ def refuse_missing(words: Sequence[str]) -> None:
     if shutil.which(name) or (Path(name).is_file() and "/" in name):
         return
     if Path(name).is_file():
-        hint = f"as a shell has it: {_typed(['./' + name, *words[1:]])}"
+        hint = f"write it as in a shell: {_typed(['./' + name, *words[1:]])}"
     elif Path(name).is_dir():
-        hint = "it is a folder: name the script in it"
+        hint = "it is a folder: give the script in it"
     elif file := next((each for each in (f"{name}.py", f"{name}.sh") if Path(each).is_file()), ""):
         hint = f"did you mean {_typed([file, *words[1:]])}?"
     elif rest := _inner(words[1:]):
-        hint = f"without it: {_typed(rest)}; or put its package among the run's packages"
+        hint = f"without it: {_typed(rest)}; or add its package to the run's packages"
     else:
-        hint = "put its package among the run's packages, or into the image"
+        hint = "add its package to the run's packages or to the image"
     raise Refused(f"no such program: {name}", hint)
 
 

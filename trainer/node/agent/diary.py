@@ -117,7 +117,7 @@ class Diary:
             return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
         by = _STOP_SIGNALS.get(life.code or 0)
         if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
-            return f"was ended by the stop ({by})", {"cause": "ended-from-outside"}
+            return f"was ended by the request to stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
         place = self._crash_place(life)
         in_it = f" in {place}" if place else ""
@@ -186,7 +186,7 @@ class Diary:
         of_host = self._memory.of_host()
         how, cause = f"lost its torchrun, which {ended_how(code, oom, of_host)}", ended_why(code, oom, of_host)
         if not self.lives:  # no rank exists whose event could tell it
-            print(f"{self.node} {how}, before any rank began", file=sys.stderr, flush=True)
+            print(f"{self.node} {how}, before any rank started", file=sys.stderr, flush=True)
         for life in self.lives:
             if life.code is None:
                 self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})

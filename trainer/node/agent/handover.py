@@ -69,7 +69,7 @@ def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
         while (secrets := _read(reading, due)) is None:
             if time.monotonic() > tell_at:
                 run, tell_at = environment.get("MUSTER_RUN_ID", "ID"), float("inf")
-                words = f"muster attach --hosts ... --run {run} gives them"
+                words = f"muster attach --hosts ... --run {run} provides them"
                 print(f"waits for its secrets ({', '.join(sorted(due))}): {words}", flush=True)
             time.sleep(_POLL_SECONDS)
     if tell_at == float("inf"):

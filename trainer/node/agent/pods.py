@@ -59,7 +59,7 @@ def _of_role(given: Mapping[str, str]) -> dict[str, str]:
     except (ValueError, KeyError, IndexError, StopIteration, TypeError, RecursionError) as fault:
         raise Refused(f"{ROLES} is not what muster export writes: {fault!r}", "export the run again") from fault
     if not given.get(KEY):
-        raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported text names")
+        raise TrainError(f"{KEY} is empty: the roles need a key", "create the Secret that the exported file names")
     # The pod listens at this address. The other pods use its name, since a pod that replaces it has another address.
     nodes[node][0] = meeting.resolve(str(name), _PATIENCE_SECONDS)
     return {ROLES: json.dumps({**plan, "key": given[KEY]}), "MUSTER_NODE": node}

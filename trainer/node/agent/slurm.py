@@ -45,7 +45,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     nodes = number(given, "SLURM_STEP_NUM_NODES", number(given, "SLURM_NNODES", 1))
     if "SLURM_STEP_ID" not in given and nodes > 1:
         raise Refused(
-            f"this is the batch script of a job with {nodes} nodes, and not a step of it",
+            f"this runs in the batch script of a job with {nodes} nodes, not in a step of the job",
             "put srun in front: srun --ntasks-per-node=1 muster agent -- train.py",
         )
     tasks = number(given, "SLURM_STEP_NUM_TASKS", nodes)
@@ -110,10 +110,12 @@ def hosts(text: str) -> list[str]:
         names += _named(part)
         if len(names) > _MOST_NODES:
             raise Refused(
-                f"a list of more than {_MOST_NODES} hosts: {text[:100]}", "name the hosts in PET_RDZV_ENDPOINT"
+                f"a list of more than {_MOST_NODES} hosts: {text[:100]}", "set PET_RDZV_ENDPOINT to one of the hosts"
             )
     if text.count("[") != text.count("]") or not names or not all(re.fullmatch(r"[\w.-]+", name) for name in names):
-        raise Refused(f"not a list of hosts: {text[:100]!r}", "set PET_RDZV_ENDPOINT and its like: contract.md")
+        raise Refused(
+            f"not a list of hosts: {text[:100]!r}", "set PET_RDZV_ENDPOINT and the other PET_ variables: contract.md"
+        )
     return names
 
 

@@ -51,7 +51,7 @@ def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:
     if after.cut:
         who = f"rank{'' if len(after.cut) == 1 else 's'} {', '.join(map(str, after.cut))}"
         were = "was" if len(after.cut) == 1 else "were"
-        parts.append(f"{who} {were} killed after {after.grace_s:g} s, still at work (--grace gives more time)")
+        parts.append(f"{who} {were} killed after {after.grace_s:g} s while still working (--grace gives more time)")
     if after.own_errors:
         rank, error = after.own_errors[0]
         parts.append(f"rank {rank} failed at it: {error[:_ERROR_MOST]}")
@@ -65,5 +65,5 @@ def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:
 def _wrote(after: AfterStop) -> str:
     newest = after.files[0][-_PATH_MOST:]
     more = f" and {len(after.files) - 1} more" if len(after.files) > 1 else ""
-    may_lack = ", which may not be whole" if after.cut else ""
+    may_lack = ", which may be incomplete" if after.cut else ""
     return f"wrote {newest}{more}{may_lack}"

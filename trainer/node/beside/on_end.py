@@ -164,7 +164,7 @@ def describe(ends: Sequence[Mapping[str, Any]], lost: Sequence[str]) -> dict[str
     word, message = str(first.get("verdict", "")), str(first.get("message", ""))
     codes = [code for end in ends for code in end.get("codes", (None,))]
     if not word or (word == "done" and (lost or any(codes))):
-        word, message = "failed", "a node ended without a word of its ranks"
+        word, message = "failed", "a node ended without a report from its ranks"
         if lost:
             word, message = "lost", f"{', '.join(lost)} does not answer"
         elif None in codes:
@@ -217,7 +217,7 @@ def _run(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str
             os.killpg(child.pid, signal.SIGKILL)
         reading.join(1.0)
     if code is None:
-        return f"the command was killed: it still ran after {COMMAND_S:.0f} s"
+        return f"the command was killed: it was still running after {COMMAND_S:.0f} s"
     return f"the command ended with code {code}" if code else ""
 
 
@@ -239,7 +239,7 @@ def _post(url: str, about: Mapping[str, Any]) -> str:
             return "" if reply.status < 300 else f"{url} answered {reply.status}"
     except urllib.error.HTTPError as fault:
         if 300 <= fault.code < 400:
-            return f"the server answered {fault.code}, and redirects: nothing was posted there; give the final URL"
+            return f"the server answered {fault.code}, a redirect: nothing was posted there; give the final URL"
         raise
 
 

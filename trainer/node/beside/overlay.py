@@ -171,7 +171,7 @@ class Overlay:
         while not control.exists():
             if self._children[0].poll() is not None or time.monotonic() > until:
                 words = _LOG.read_text(errors="replace").strip().splitlines()
-                raise Failed(f"wireguard-go made no interface: {words[-1] if words else 'it says nothing'}")
+                raise Failed(f"wireguard-go made no interface: {words[-1] if words else 'it printed nothing'}")
             time.sleep(_POLL_S)
 
     def _forget(self, question: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 FIRST_S, EVERY_S, SLOWEST_S = 1.0, 5.0, 60.0
 # An agent that stays stopped this long is woken.
 WOKEN_S = 30.0
-_WAKE_HINT = f"it is woken after {WOKEN_S:.0f} s, `kill -CONT` does it now"
+_WAKE_HINT = f"Muster resumes it after {WOKEN_S:.0f} s, `kill -CONT` resumes it now"
 # For a script's files: how long one look may take, how many times longer the pause after it is, and the last look.
 _LOOK_S, _LOOK_SHARE, _LAST_LOOK_S = 1.0, 20, 2.0
 _MOST_PACKAGES = 2000

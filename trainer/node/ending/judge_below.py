@@ -35,7 +35,7 @@ _MOST_BYTES = 1 << 16
 _READER_LEFT = 120
 # Helper processes of a library end later than their parent: a DataLoader's worker checks every 5 s whether it lives.
 _HELPERS_END_S = 8.0
-_WAIT_HINT = "let the script wait for it, in a shell with `wait`"
+_WAIT_HINT = "let the script wait for it; in a shell, use `wait`"
 # Words before the program by which a shell line checks how it ends; those after it are in _ASKS_LATER.
 _ASKS_BEFORE = re.compile(r"(?:^|[;&|(]|\bdo\b|\bthen\b)\s*(?:if|elif|while|until|!)\s")
 # A shell line that kills other processes.
@@ -249,7 +249,7 @@ def _with_code(known: Trained, code: object, timed: bool, on_purpose: bool) -> T
 def _fault(end: Mapping[str, Any]) -> str:
     """The error in the note that a process left; empty if it ended well."""
     if end["code"] is None:
-        return end["error"] or "it crashed as it ended"
+        return end["error"] or "it crashed while it ended"
     return "" if end["code"] in (DONE, _READER_LEFT) else end["error"] or f"it ended with code {end['code']}"
 
 

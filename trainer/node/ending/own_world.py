@@ -65,14 +65,16 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     cleared = next((at for at, line in lines if _CLEARS.search(line)), 0)
     if launcher and options:
         keep = "and let it keep its variables" if cleared else "there"
-        fix = f"leave {_list(options)} out {keep}: without, the launcher takes the run's own, from {_GIVEN}"
+        fix = f"leave out {_list(options)} {keep}: the launcher then uses the run's own values, from {_GIVEN}"
         return _show(name, _line_of(lines, command, options), _short(command)), fix
     if (launcher or "unseen" in note) and cleared:
-        fix = f"let the command keep its variables: {_GIVEN}, MUSTER_OUTCOME_DIR and PYTHONPATH say the run's place"
+        fix = (
+            f"let the command keep its variables: it needs {_GIVEN}, MUSTER_OUTCOME_DIR and PYTHONPATH to find the run"
+        )
         return _show(name, _at(lines, cleared), ""), fix
     setting = next((at for at, line in lines if _SETS.search(line)), 0)
     if setting:
-        return _show(name, _at(lines, setting), ""), "leave that out: MASTER_ADDR and MASTER_PORT of the run are set"
+        return _show(name, _at(lines, setting), ""), "leave that out: the run sets MASTER_ADDR and MASTER_PORT"
     if launcher or "unseen" in note:
         return _show(name, _line_of(lines, command, ()), _short(command)), ""
     return at, ""

@@ -52,10 +52,10 @@ _MISSED_BARE = re.compile(
 )
 # Errors that show how to mend the script, each with that remedy.
 _REMEDIES = {
-    "EOFError: EOF when reading a line": "nobody can answer a run: give it the answer as an option or a variable",
-    r"bdb\.BdbQuit": "nobody can answer a debugger of a run: take it out; `muster why` shows the line of each rank",
-    "RuntimeError: An attempt has been made to start a new process before": "each process that it starts reads its "
-    'file again: put what starts them below `if __name__ == "__main__":`',
+    "EOFError: EOF when reading a line": "nobody can type an answer in a run: give it as an option or a variable",
+    r"bdb\.BdbQuit": "nobody can type into a debugger in a run: remove it; `muster why` shows each rank's line",
+    "RuntimeError: An attempt has been made to start a new process before": "each process that the script starts reads "
+    'its file again: put the code that starts them below `if __name__ == "__main__":`',
 }
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 # The last message of argparse and click before they end a program with code 2, and of C and C++ before an abort.
@@ -85,8 +85,8 @@ def why_failed(
     log = f"logs/rank-{in_run(life.rank)}.log has all that it printed" if os.environ.get("MUSTER_RUN_DIR") else ""
     remedy = _remedy(last_words.error, own_library)
     if few := _TOO_FEW.search(message):
-        knows = f"the script formed a group of {few[1]}, and {life.world} ranks were started"
-        remedy = f"{knows}: it must know all hosts (Lightning: Trainer(num_nodes=...))"
+        knows = f"the script formed a group of {few[1]}, but {life.world} ranks were started"
+        remedy = f"{knows}: the script must know of all hosts (Lightning: Trainer(num_nodes=...))"
     hint = "; ".join(filter(None, (remedy, log)))
     return Verdict("failed", FAILED, life.rank, node, 0, message, hint, life.ended, cause)
 
@@ -94,10 +94,10 @@ def why_failed(
 def _remedy(error: str, own_library: str) -> str:
     """A remedy for an error that comes from how the script was started, or from its folder; empty if there is none."""
     if os.environ.get(bare.RANK) == "1" and _MISSED_BARE.search(error):
-        typed = "one rank that is typed as `python` has no variables of torchrun's"
-        return f"{typed}: --nproc 1 in front of it gives it them"
+        typed = "a single rank that you start as `python` gets no torchrun variables"
+        return f"{typed}: --nproc 1 in front of the script sets them"
     if own_library and _MUSTER.search(error):
-        return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
+        return f"`import muster` loaded the script's own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)
     if variable and (name := style.that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"

@@ -34,12 +34,12 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 _ADDRESS_HINT = (
-    "leave that out; a script that starts its own ranks: `python` before its name, or on several hosts --each, "
-    "which fills in {master} and {port}"
+    "leave that out; if the script starts its own ranks, put `python` before its name, or use --each on several "
+    "hosts, which fills in {master} and {port}"
 )
 _TORCH_HINT = (
-    "the script must call torch.distributed.init_process_group(), without an address, a rank or a world size of its "
-    "own, because torchrun's variables have them; `muster docs several-gpus` shows the lines"
+    "the script must call torch.distributed.init_process_group() without an address, a rank or a world size, "
+    "because torchrun's variables have them; `muster docs several-gpus` shows the lines"
 )
 
 
@@ -123,16 +123,16 @@ def _alone(
         waited, in_vain = own_world.waits(note, own, now)
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
             where, fix = own_world.blame(note, script)
-            why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
+            why = f"it meets at {note['meets']}, but the run's nodes meet at {note['given']}"
             if note.get("client") is True:
                 why, fix = (
-                    f"it sets {note['meets']} as where ranks meet, and no rank of torchrun listens there",
+                    f"it sets {note['meets']} as the place where ranks meet, but no torchrun rank listens there",
                     _ADDRESS_HINT,
                 )
             if "taken" in note:
-                why = f"it joins as rank {note['taken']}, its LOCAL_RANK, and so does a rank of another node"
+                why = f"it joins as rank {note['taken']}, which is its LOCAL_RANK, and so does a rank of another node"
             if "launch" in note:
-                fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
+                fix += "; if each node should train alone: --nnodes=1 there, and --separate"
             fix = fix.removeprefix("; ") or _TORCH_HINT
             return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
@@ -158,7 +158,7 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequ
     sizes = [note["size"] for note in noted if "size" in note]
     silent = any(note.get("stepped") for note in noted) and not any(note.get("sent") for note in noted)
     if silent and sizes and _world(lives) > 1 and not _otherwise(noted):
-        return f"its {max(sizes)} ranks formed a process group, and sent nothing through it"
+        return f"its {max(sizes)} ranks formed a process group, but sent nothing through it"
     return ""
 
 
@@ -182,20 +182,20 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
     stepped = any(note.get("stepped") for note in noted)
     largest = max((size for size, _ in groups), default=0)
     if not groups and stepped:
-        return f"its optimizer stepped, but no process group was formed ({world} ranks were to train together)"
+        return f"its optimizer stepped, but the ranks formed no process group ({world} ranks should train together)"
     if not groups:
         unseen = [note for note in noted if "unseen" in note]
         of_node = all("own" in note for note in unseen)
-        has = "is a world of this node's own" if of_node else "has none of the run's variables"
+        has = "is a world of this node alone" if of_node else "has none of the run's variables"
         joined = not unseen or any("joined" in note for note in noted)
-        return "" if joined else f"what works below it {has}, and joins no other node"
+        return "" if joined else f"the program that it started {has}, and joins no other node"
     if largest == 1 and not stepped and not any("launch" in note for note in noted):
         return ""
     own = [len(members) == size for (size, _), members in groups.items() if size == largest]
     if nodes > 1 and largest > 1 and all(own):
-        return f"all {largest} ranks of its process group were on this host, and {nodes} hosts were to train together"
+        return f"all {largest} ranks of its process group were on this host, but {nodes} hosts should train together"
     if largest < world:
-        return f"its largest process group was of {_count(largest)}, and {world} were to train together"
+        return f"its largest process group had {_count(largest)}, but {world} should train together"
     return ""
 
 
@@ -217,7 +217,7 @@ def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Seq
     loaded = {name for note in noted for name in note.get("loaded", ())}
     _, what = own_world.blame(_bringer(noted), script)
     if what:
-        return f"{what}; where each node shall train alone: --separate"
+        return f"{what}; if each node should train alone: --separate"
     if loaded & {"lightning", "pytorch_lightning", "lightning_fabric"}:
         how = f"num_nodes={_hosts(lives)}, devices={len(lives)}"
         what = f"Lightning joins the ranks with Trainer({how}, ...), or Fabric({how}, ...)"
@@ -228,7 +228,7 @@ def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Seq
         )
     else:
         what = _TORCH_HINT
-    return f"{what}; where each rank shall train alone: --separate"
+    return f"{what}; if each rank should train alone: --separate"
 
 
 def _otherwise(noted: Sequence[Mapping[str, Any]]) -> bool:

@@ -90,7 +90,7 @@ def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
         raise
     whole = {"files": len(sizes), "bytes": sum(sizes), "place": f"{EARLIER}/{goal.name}"}
     missed = len(files) - len(sizes)
-    return {**whole, "message": f"{missed} of them were written over meanwhile"} if missed else whole
+    return {**whole, "message": f"{missed} of them were overwritten in the meantime"} if missed else whole
 
 
 def _copied(run_folder: Path, goal: Path, files: Sequence[tuple[str, os.stat_result]]) -> Iterator[int]:

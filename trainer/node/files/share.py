@@ -128,7 +128,9 @@ class Sharing:
         try:
             for path in work.set_aside(self._folder, order["torn"]):
                 names = " and ".join(order["lost"])
-                print(f"muster: {path} lacks what {names} had of it: it is set aside now", file=sys.stderr, flush=True)
+                print(
+                    f"muster: {path} lacks the part that {names} had: it is set aside now", file=sys.stderr, flush=True
+                )
         except OSError as fault:
             return f"{self._node} cannot set {order['torn']} aside: {fault.strerror or fault}"
         for node, where, files in order["get"]:
@@ -139,7 +141,7 @@ class Sharing:
                 try:
                     receive(link, node, files, self._folder, order["old"])
                 except OSError as fault:
-                    return f"{self._node} cannot take in the files of {node}: {fault.strerror or fault}"
+                    return f"{self._node} cannot copy the files of {node}: {fault.strerror or fault}"
                 except (tarfile.TarError, EOFError) as fault:
                     raise LinkLost(f"{node} sent no whole file: {fault}") from fault
         return ""
@@ -155,7 +157,7 @@ def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: 
     with tarfile.open(fileobj=link, mode="r|", bufsize=_PIECE) as tar:  # type: ignore[call-overload]
         came = [*work.unpack(tar, folder, node, files, old)]
         if len(came) < len(files) or tar.getnames()[-1:] != [WHOLE]:
-            raise LinkLost(f"of {len(files)} files of {node} one lacks, or was written meanwhile")
+            raise LinkLost(f"one of {len(files)} files of {node} is missing, or was written in the meantime")
     return came
 
 
@@ -200,7 +202,7 @@ def _raise(fault: str) -> None:
     if fault:
         raise TrainError(
             f"the hosts could not share the script's files before its next attempt: {fault}",
-            "free some disk there; or mount a folder that the hosts share",
+            "free some disk space there; or mount a folder that the hosts share",
         )
 
 
@@ -261,7 +263,7 @@ class Door:
         while time.monotonic() < end and not ending.ended:
             with suppress(queue.Empty):
                 return self._joined.get(timeout=_LOOK_SECONDS)
-        raise LinkLost("a node did not come to share its files")
+        raise LinkLost("a node did not join to share its files")
 
     def _answer(self, connection: Any) -> None:
         # A caller that does not prove the key, or requests an unlisted file, gets nothing, not even an answer.

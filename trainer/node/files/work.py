@@ -99,8 +99,8 @@ def refuse_other(sent: Path, wanted: str, digests: Mapping[str, str] | None = No
     """
     if wanted and _content(sent, digests or {}) != wanted:
         raise Refused(
-            f"the folder on this host is not what was sent: a file in {sent} is damaged, or somebody changed it",
-            "remove it there (muster clean --folders), and deploy again: that sends all of it",
+            f"the folder on this host differs from what was sent: a file in {sent} is damaged, or somebody changed it",
+            "remove the folder there (muster clean --folders), and deploy again: that sends all of it",
         )
 
 

@@ -357,7 +357,7 @@ def _tracer(process: Path) -> str:
     """The process that traces this one. Inside a container, a tracer outside of it has the number 0."""
     pid = _status(process, "TracerPid")
     if pid == "0":
-        return "a process that cannot be seen from here"
+        return "a process that is not visible from here"
     name = ""
     with suppress(OSError):
         name = process.with_name(pid).joinpath("comm").read_text().strip()[:50]

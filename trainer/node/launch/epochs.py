@@ -44,7 +44,7 @@ _POLL_S, _REACH_S, _RESOLVE_S, _JOIN_S = 0.03, 1.0, 60.0, 600
 _OTHERS_S = 300.0
 # How often the nodes of a run that needs them all try to share files before that ends the run.
 _SHARE_ATTEMPTS = 5
-_SHARE_HINT = "can the hosts reach each other's ports? a folder that the hosts share needs none of this: --mount"
+_SHARE_HINT = "can the hosts reach each other's ports? with a folder that the hosts share (--mount), this is not needed"
 _NO_EPOCH = {"number": 0, "place": -1, "nodes": 0, "store": "", "share": "", "stayed": True, "lost": []}
 
 
@@ -125,7 +125,7 @@ class Epochs:
                     return generation
                 self._say(after=self._number)
             elif time.monotonic() > end and not self.loses_nodes:
-                come = f"{epoch.get('come', 0)} of {epoch['nodes'] or 'all'} nodes have come"
+                come = f"{epoch.get('come', 0)} of {epoch['nodes'] or 'all'} nodes have joined"
                 raise RendezvousTimeoutError(f"{come} within {self._join_s:g} s")
             time.sleep(_POLL_S)
 
@@ -137,7 +137,7 @@ class Epochs:
             meet = partial(self._first_of, before)
             self._sharing.attempt(epoch, self._address, meet, self._is_past)
         except LinkLost as fault:
-            print(f"muster: the nodes agree again before this start: {fault}", file=sys.stderr, flush=True)
+            print(f"muster: before this start, the nodes have to agree again: {fault}", file=sys.stderr, flush=True)
             if last:
                 raise TrainError(f"the hosts could not share the script's files: {fault}", _SHARE_HINT) from fault
             return False
@@ -149,7 +149,7 @@ class Epochs:
         self._say(after=before, store=self._where, share=here)
         while not (first := self._epoch()["share"]):
             if self._is_past():
-                raise LinkLost("other nodes take part by now")
+                raise LinkLost("other nodes train by now")
             time.sleep(_POLL_S)
         return str(first)
 
@@ -191,7 +191,7 @@ class Epochs:
     def waiting(self) -> bool:
         """Whether there is a newer epoch. Raises RendezvousConnectionError if the first node no longer answers."""
         if self._epoch().get("gone"):
-            raise RendezvousConnectionError("the first node of this run does not answer any more")
+            raise RendezvousConnectionError("the first node of this run no longer answers")
         return self._is_past()
 
     def _is_past(self) -> bool:

@@ -98,7 +98,10 @@ def stand_ins(here: Path, given: Mapping[str, str]) -> dict[str, str]:
             if not os.access(here / name, os.X_OK):  # a disk that is mounted noexec
                 return {}
     except OSError as fault:  # a full disk
-        print(f"muster: accelerate and deepspeed of a shell script do not get their place: {fault}", file=sys.stderr)
+        print(
+            f"muster: accelerate and deepspeed in a shell script are not told their place in the run: {fault}",
+            file=sys.stderr,
+        )
         return {}
     return {"PATH": os.pathsep.join([str(here), given.get("PATH", os.defpath)])}
 
@@ -159,7 +162,7 @@ def accelerate(command: Sequence[str], place: Place, gpus: bool) -> list[str]:
         # GPUs, it forms no process group unless an option selects the CPU.
         own += ["--multi_gpu" if gpus else "--cpu"]
     if place.ranks > 1 and not gpus:
-        print("muster: without GPUs Accelerate starts one rank on each node; torchrun starts more", file=sys.stderr)
+        print("muster: without GPUs, Accelerate starts one rank on each node; torchrun can start more", file=sys.stderr)
     return [*command[:2], *own, *command[2:]]
 
 

@@ -17,6 +17,6 @@ def import_torch() -> None:
         importlib.import_module("torch.distributed.run")
     except Exception as fault:
         message = f"torch cannot be imported here: {type(fault).__name__}: {fault}"
-        hint = f"install torch anew for `{sys.executable}`, or take an image whose torch is whole"
+        hint = f"reinstall torch for `{sys.executable}`, or use an image whose torch is complete"
         publish_before_training(TrainError(message, hint), variables.first_rank(), "agent")
         raise

@@ -55,7 +55,7 @@ class Leaving:
             self._answer("", epoch)
         elif now - self._since > _GIVE_UP_S:
             self._since = float("inf")
-            self._answer(f"the others did not agree on training without it within {_GIVE_UP_S:.0f} s", epoch)
+            self._answer(f"the other nodes did not agree within {_GIVE_UP_S:.0f} s to train without it", epoch)
 
     def _answer(self, why: str, epoch: Epoch, needed: bool = False) -> None:
         self._is_request = False

@@ -39,7 +39,7 @@ class Link:
             self._prove(key, opens)
         except OSError as fault:
             connection.close()
-            raise LinkLost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"the connection to a node ended: {fault}") from fault
         except BaseException:
             connection.close()
             raise
@@ -97,7 +97,7 @@ class Link:
         try:
             self._connection.sendall(data)
         except OSError as fault:
-            raise LinkLost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"the connection to a node ended: {fault}") from fault
         return len(data)
 
     def read(self, most: int) -> bytes:
@@ -107,13 +107,13 @@ class Link:
             while len(data) < most and (piece := self._connection.recv(min(most - len(data), 1 << 20))):
                 data += piece
         except OSError as fault:
-            raise LinkLost(f"a node went away: {fault}") from fault
+            raise LinkLost(f"the connection to a node ended: {fault}") from fault
         return bytes(data)
 
     def _exactly(self, count: int) -> bytes:
         data = self.read(count)
         if len(data) < count:
-            raise LinkLost("a node went away")
+            raise LinkLost("the connection to a node ended")
         return data
 
     def _prove(self, key: str, opens: bool) -> None:

@@ -30,7 +30,7 @@ def resolve(host: str, patience_seconds: float) -> str:
             if time.monotonic() > end:
                 raise TrainError(
                     f"the rendezvous host {host!r} has no address after {patience_seconds:.0f} s: {fault}",
-                    "is the master node running, and in the same network? an IP literal needs no names",
+                    "is the master node running, and in the same network? an IP address needs no name server",
                 ) from fault
             time.sleep(_POLL_SECONDS)
 

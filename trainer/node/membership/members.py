@@ -218,13 +218,13 @@ def refusal_to_leave(
 ) -> str:
     """Why a node must not leave the run; empty if it may. `able`: all nodes that may train, hosts and spares."""
     if name not in able:
-        return "it is the arbiter: it votes so that a host may be lost"
+        return "it is the arbiter, whose vote is needed so that a host may be lost"
     left = {each for each, view in views.items() if each != name and view.lives(now) and not view.leaves}
     trainers, votes = len(left.intersection(able)), len(left.intersection(voters))
     if trainers < least:
-        return f"{trainers} of {len(able)} nodes would be left, and --min-nodes is {least}"
+        return f"{trainers} of {len(able)} nodes would be left, but --min-nodes is {least}"
     if name in voters and votes * 2 <= len(voters):
-        return f"{votes} of {len(voters)} votes would be left, and more than half must agree on who trains"
+        return f"{votes} of {len(voters)} votes would be left, but more than half must agree on who trains"
     return ""
 
 

@@ -168,7 +168,7 @@ class Group:
         if now - self._alone_since > patience:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
             shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
-            return f"{self.name} sees {shown} nodes for {patience:.0f} s, and {but}: it stops training"
+            return f"{self.name} has seen only {shown} nodes for {patience:.0f} s, but {but}: it stops training"
         if self.arbitrates:
             return ""
         # Before torchrun's first note, no ranks run that could be behind; torchrun may take long to start.
@@ -180,7 +180,7 @@ class Group:
         self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
         patience = ENDS_S if runs else _STUCK_S
         if now - self._deaf_since > patience:
-            return f"{self.name} has not heard for {patience:.0f} s in which epoch the others train"
+            return f"{self.name} has not heard for {patience:.0f} s in which epoch the other nodes train"
         return ""
 
     def waits(self) -> bool:
@@ -331,7 +331,7 @@ class Group:
 
     def _refusal(self) -> str:
         if not self._epoch.number:
-            return "its ranks have not begun to train"
+            return "its ranks have not started to train"
         able, views = (*self.planned, *self.spares), dict(self._views)
         return refusal_to_leave(self.name, able, self._voters, self.least, views, time.monotonic())
 

@@ -34,7 +34,7 @@ def serve(address: str, port: int, key: str, answer: Answer) -> socket.socket:
     except OSError as fault:
         # End immediately: otherwise the other nodes would connect to a foreign program, and hang without an error.
         what = f"cannot listen on {meeting.endpoint(address, port)} for the other nodes: {fault.strerror}"
-        raise Refused(what, "choose another port, or start the run again: it takes other ones") from fault
+        raise Refused(what, "choose another port, or start the run again: it then uses other ports") from fault
 
     def reply(connection: socket.socket) -> None:
         with connection, suppress(OSError, ValueError, TypeError, OverflowError):

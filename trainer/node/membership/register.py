@@ -184,7 +184,7 @@ class Register:
         except SyncObjException as fault:
             raise TrainError(f"cannot listen on {where[own]} for the other nodes' register", "") from fault
         except Exception as fault:  # the disk is full, or the journal is damaged
-            hint = "free some disk there; if it is damaged, the others go on without this host"
+            hint = "free some disk space there; if the disk is damaged, the other nodes continue without this host"
             raise TrainError(f"{journal}: the nodes' register cannot be kept there: {fault}", hint) from fault
         self._closed = threading.Event()
         threading.Thread(target=self._tick, daemon=True, name="muster-register").start()

@@ -85,7 +85,9 @@ class Claims:
                 self._own = os.open(own, flags)
                 self._read_own()
         except OSError as fault:
-            raise NoClaim(f"our claim on this host cannot be opened: {fault.filename}: {fault.strerror}") from fault
+            raise NoClaim(
+                f"the run's claim on this host cannot be opened: {fault.filename}: {fault.strerror}"
+            ) from fault
         self._locked = _lock_to_write(self._lock)
         self._user = os.fstat(self._lock).st_uid
         self.beat()
@@ -109,7 +111,7 @@ class Claims:
                 os.pwrite(self._own, data, 0)
                 os.ftruncate(self._own, len(data))
         except OSError as fault:
-            raise NoClaim(f"our claim on this host cannot be written: {fault.strerror}") from fault
+            raise NoClaim(f"the run's claim on this host cannot be written: {fault.strerror}") from fault
         self._about, self._written = about, data
 
     def beat(self) -> None:

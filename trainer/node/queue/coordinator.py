@@ -52,7 +52,7 @@ class Coordinator:
             if not self._brief:
                 self._tell(why)
             return False
-        self._tell("its hosts are free: the rehearsal before the start")
+        self._tell("its hosts are free: rehearsing before the start")
         try:
             port = self._rehearse()
             self._commit()
@@ -95,7 +95,7 @@ class Coordinator:
         for place, answer in self._all({"do": "reach", "ports": ports}).items():
             for other, fault in answer.get("unreached", ()):
                 where = f"{self._names[other]} ({self._plan['addresses'][other]}:{ports[other]})"
-                raise Unfit(self._names[place], f"{self._names[place]} does not reach {where}: {fault}")
+                raise Unfit(self._names[place], f"{self._names[place]} cannot reach {where}: {fault}")
         port = self._free_port()
         self._all({"do": "prove", "port": port})
         end, waits = time.monotonic() + _PROOF_S, set(range(len(self._names)))

@@ -135,7 +135,7 @@ class Reservation:
     def _on_proved(self, _: Mapping[str, Any]) -> dict[str, Any]:
         """Whether the rehearsal is over, and what went wrong."""
         if self._proof is None:
-            return {"over": True, "error": "it was not asked to begin"}
+            return {"over": True, "error": "it was not asked to start"}
         if self._proof.poll() is None:
             return {"over": False}
         if not self._proof.returncode:

@@ -76,7 +76,7 @@ def _again(plan: Mapping[str, Any], claims: Claims, name: str, about: Mapping[st
     claims.write(state=RUNS, gpus=about["gpus"], why="")
     others = {uuid: other for other in claims.others() for uuid in other.gpus}
     if lost := [others[uuid].shown for uuid in about["gpus"] if uuid in others]:
-        words = f"{name} starts again, and its GPUs have gone to {lost[0]} meanwhile"
+        words = f"{name} starts again, but {lost[0]} has taken its GPUs in the meantime"
         raise Ends(Verdict("failed", FAILED, plan["rank"], name, 0, words))
 
 

@@ -91,7 +91,7 @@ class Part:
         for port in {self._own.service, self._port} - {0}:
             if not ready.port_answers(self._own.address, port):
                 what = f"port {port} is taken: something answers there already"
-                raise Refused(what, "give the role another port, or end what has it")
+                raise Refused(what, "give the role another port, or end the program that uses it")
         self._tell(RUNS)
 
     def look(self, lives: Sequence[Life], died: str = "") -> str:

@@ -87,7 +87,7 @@ def _file_is_there(path: str, began: float) -> str:
         return f"there is no file {path}"
     # Some file systems store times in whole seconds.
     is_new = stat.S_ISREG(status.st_mode) and status.st_mtime >= int(began)
-    return "" if is_new else f"{path} is from before it started, or is not a file"
+    return "" if is_new else f"{path} is older than this start, or is not a file"
 
 
 def _line_of(log: Path, text: str) -> Look:

@@ -43,7 +43,7 @@ def cut(model: nn.Module, tp: DeviceMesh, plan: Plan) -> nn.Module:
     names = [name for name, _ in model.named_modules()]
     for pattern, style in plan.items():
         if not isinstance(style, ParallelStyle):
-            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a ParallelStyle of torch", _PLAN_HINT)
+            raise Refused(f"tensor_plan: {pattern}: a {type(style).__name__}, not a torch ParallelStyle", _PLAN_HINT)
         if not any(fnmatchcase(name, pattern) for name in names):
             raise Refused(f"tensor_plan: {pattern}: the model has no such module", f"it has {', '.join(names[1:9])}")
     with warnings.catch_warnings():
@@ -95,7 +95,7 @@ def _agree(store: Store, attempt: Callable[[], object]) -> None:
         if lost_peer(error):
             raise
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
-        fault = f"could not be tried in fp32 on the CPU: {words.strip().splitlines()[0]}"
+        fault = f"could not be checked in fp32 on the CPU: {words.strip().splitlines()[0]}"
     if not _others_come(store, bool(fault)):
         raise Refused(
             f"tensor_plan: {fault.removeprefix('tensor_plan: ')} (on rank {dist.get_rank()} alone)", _PLAN_HINT
@@ -157,11 +157,11 @@ def _compare(whole: nn.Module | None, expected: list[float], parted: nn.Module, 
         if not apart <= worst:
             worst, culprit = apart, name
     if not abs(got - expected[0]) <= LIMIT * abs(expected[0]):
-        raise Refused(f"the sharded model's loss is {got:.6g}, the whole one's {expected[0]:.6g}")
+        raise Refused(f"the sharded model's loss is {got:.6g}, the whole model's loss is {expected[0]:.6g}")
     if lacks:
-        raise Refused(f"{lacks} has a gradient only in one of the two models")
+        raise Refused(f"{lacks} has a gradient in only one of the two models")
     if not worst <= LIMIT:
-        raise Refused(f"the gradient of {culprit} is {worst:.1e} apart from the whole model's")
+        raise Refused(f"the gradient of {culprit} differs by {worst:.1e} from the whole model's")
 
 
 def _whole_gradients(parted: nn.Module) -> Iterator[tuple[str, Tensor | None]]:

@@ -96,7 +96,7 @@
   const choose = () => {
     const { length } = ticked();
     compare.disabled = length < LEAST || length > MOST;
-    find(".chosen").textContent = length ? `${length} ticked; ${LEAST} to ${MOST} can be compared` : "";
+    find(".chosen").textContent = length ? `${length} selected; ${LEAST} to ${MOST} can be compared` : "";
   };
   compare.onclick = () => { location.href = `compare/?${new URLSearchParams(ticked().map((row) => ["run", row.id]))}`; };
   search.oninput = show;
@@ -105,7 +105,7 @@
   follow("runs.json", async (answer) => {
     const list = await answer.json();
     [rows, unread] = [list.rows, list.unread];
-    find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are being read` : "");
+    find(".folder").textContent = list.folder + (unread ? `: ${unread} older runs are still being read` : "");
     find(".faults").textContent = list.faults.join("\n");
     show();
   }, () => (unread ? 50 : 1000));

@@ -9,7 +9,7 @@ function follow(address, take, pause = () => 1000) {
         if (answer.status === 200) { await take(answer); mark = answer.headers.get("ETag"); }
         else if (answer.status !== 204) throw new Error();
         told.textContent = "";
-      } catch { told.textContent = "The board has ended: this is what it showed last."; }
+      } catch { told.textContent = "The board has ended: this page shows its last state."; }
     }
     setTimeout(look, pause());
   };

@@ -236,7 +236,7 @@ class Chart {
     };
     plot.tabIndex = 0;
     plot.setAttribute("role", "group");
-    plot.setAttribute("aria-label", `${this.title}: a chart. Arrows read values, + and - zoom, shift and arrows pan, l logarithm, s smoothing, t table, 0 all of it`);
+    plot.setAttribute("aria-label", `${this.title}: a chart. Arrows read values, + and - zoom, shift and arrows pan, l logarithm, s smoothing, t table, 0 show everything`);
     plot.addEventListener("pointerdown", (event) => {
       if (event.button) return;
       plot.setPointerCapture(event.pointerId);

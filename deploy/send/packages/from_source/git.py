@@ -59,7 +59,7 @@ def fetch(word: str) -> mmap.mmap:
         try:
             return _read(Objects(Path(name), Path(name) / "objects"), known, shown)
         except subprocess.SubprocessError as fault:
-            raise DeployError(f"{shown}: its files take more time, memory or room than a source has") from fault
+            raise DeployError(f"{shown}: its files need more time, memory or space than Muster allows") from fault
         except OSError as fault:
             raise DeployError(f"{shown}: it cannot be read: {fault.strerror}") from fault
 
@@ -95,8 +95,8 @@ def _read(objects: Objects, known: str, shown: str) -> mmap.mmap:
     sizes = objects.sizes(commit)
     if sum(sizes) > MOST or len(sizes) > MOST_FILES:
         raise DeployError(
-            f"{shown}: {amount(sum(sizes))} in {len(sizes)} files, more than a source has",
-            f"at most {amount(MOST)} and {MOST_FILES} files: build a wheel of it, and name that",
+            f"{shown}: {amount(sum(sizes))} in {len(sizes)} files, more than Muster allows",
+            f"at most {amount(MOST)} and {MOST_FILES} files: build a wheel of it, and list that",
         )
     # A tar file has a header for each file, and padding at its end.
     return objects.archive(commit, MOST + 2048 * MOST_FILES)

@@ -52,14 +52,14 @@ def fetch(url: str, sha256s: Sequence[str], settings: Settings) -> mmap.mmap:
             content, digest = _read(answer, shown)
     except urllib.error.HTTPError as fault:
         raise DeployError(
-            f"{shown[:300]}: the index answers {fault.code}", "pip config list names the index"
+            f"{shown[:300]}: the index answers with code {fault.code}", "pip config list shows the index"
         ) from fault
     except (OSError, ValueError, HTTPException) as fault:
         why = getattr(fault, "reason", fault)
         raise DeployError(f"{shown[:300]}: it cannot be fetched: {why}", "muster docs offline-and-proxies") from fault
     if sha256s and digest not in sha256s:
         raise DeployError(
-            f"{shown[:300]}: it does not have the hash that its index, or your file, names",
+            f"{shown[:300]}: it does not have the hash that its index or your file gives",
             "deploy again; ask who runs it",
         )
     return content
@@ -92,7 +92,7 @@ def _read(answer: object, shown: str) -> tuple[mmap.mmap, str]:
             digest.update(piece)
             size += len(piece)
             if size > MOST:
-                raise DeployError(f"{shown[:300]}: it is more than {amount(MOST)}", "name a version that has a wheel")
+                raise DeployError(f"{shown[:300]}: it is more than {amount(MOST)}", "choose a version that has a wheel")
             if time.monotonic() > end:
                 raise DeployError(f"{shown[:300]}: it takes more than {_LONGEST_S / 60:.0f} minutes", "try again later")
         file.flush()

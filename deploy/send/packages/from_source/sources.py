@@ -97,7 +97,8 @@ def _with_stub(row: str, path: str, local: Mapping[str, Path], far: Mapping[str,
         return row
     if not match or not own:
         raise UsageError(
-            f"{path}: {plain.strip()[:300]}: no requirement that Muster knows", "NAME==VERSION, or NAME @ https://..."
+            f"{path}: {plain.strip()[:300]}: not a requirement that Muster understands",
+            "NAME==VERSION, or NAME @ https://...",
         )
     name = match[2] or f"{own.name.split('-')[0]}{match[4] or ''} @ "
     return f"{match[1]}{name}{own.as_uri()}{match[5] or ''}"  # without hashes: those are of the package itself
@@ -115,8 +116,8 @@ def known_need(need: str, far: Mapping[str, Path], who: str) -> str:
     stub = _of_address(address.strip(), far)
     if not stub or not NEED.fullmatch(name.strip()) or not NEED.fullmatch(f"x;{marker}"):
         raise UsageError(
-            f"{who} needs {drop_logins(need)[:300]!r}, which nobody was asked about",
-            "if you trust it, name it in the requirements file too: NAME @ https://...",
+            f"{who} needs {drop_logins(need)[:300]!r}, which you were not asked about",
+            "if you trust it, list it in the requirements file too: NAME @ https://...",
         )
     return f"{name.strip()} @ {stub.as_uri()}{gap}{marker}"
 
@@ -137,7 +138,7 @@ def refuse_elsewhere(own: Sequence[Source], names: Sequence[str]) -> None:
         if unknown := [name for name in source.taken if normal(name) not in known]:
             raise UsageError(
                 f"{shown(source)}: its [tool.uv.sources] takes {unknown[0][:100]} from a place of its own",
-                "uv lock writes down where from; or name that package in the requirements file too",
+                "uv lock records the source; or list that package in the requirements file too",
             )
 
 

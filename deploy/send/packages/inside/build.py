@@ -78,7 +78,7 @@ class Building(Work):
         archive = self.scratch / source["tar"] if source.get("tar") else None
         pins = re.findall(r"--hash=sha256:([0-9a-f]{64})", source.get("line", ""))
         if archive and pins and digest(archive) not in pins:
-            raise Stop(FAILED, "its source does not have the hash of the lock")
+            raise Stop(FAILED, "its source does not have the hash in the lock")
         return archive
 
     def _kept_name(self, source: Fields, content: str) -> str:
@@ -178,7 +178,7 @@ class Building(Work):
             except Stop as fault:
                 if fault.code != NO_INDEX or not all(read_name(need) in self.base for need in asked):
                     raise Stop(fault.code, f"what its build needs cannot be installed: {fault.words}") from fault
-                tell(say="no index is reached: the build takes what the base has")
+                tell(say="no index can be reached: the build uses what the base has")
                 beside = True
         if beside:
             behind(packages)
@@ -186,12 +186,12 @@ class Building(Work):
 
     def _needs(self, asked: Any) -> list[str]:
         if not isinstance(asked, list) or len(asked) > _MOST_ASKED:
-            raise Stop(FAILED, f"its build asks for something other than a list of at most {_MOST_ASKED} requirements")
+            raise Stop(FAILED, f"its build does not ask for a list of at most {_MOST_ASKED} requirements")
         needs = [str(need).strip() for need in asked]
         for need in needs:
             if len(need) > 1000 or not NEED.fullmatch(need):
                 raise Stop(
-                    FAILED, f"its build asks for {need[:200]!r}: only names and versions, which an index has as wheels"
+                    FAILED, f"its build asks for {need[:200]!r}: give names and versions that an index has as wheels"
                 )
         return needs
 

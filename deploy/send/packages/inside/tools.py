@@ -105,7 +105,7 @@ def run(
     if code:
         text = last_words(list(lines)) or f"{Path(words[0]).name} ended with code {code}"
         if code == -signal.SIGKILL:
-            text = f"{text}\nit was killed: most likely it needed more memory than its container may use"
+            text = f"{text}\nit was killed: most likely, it needed more memory than its container may use"
         # An index that answers was reached, even if the answer is an error.
         raise Stop(NO_INDEX if not owner and LOST.search(text) and "HTTP status" not in text else FAILED, text)
 
@@ -162,7 +162,7 @@ class Disk:
             if free < least or (now.f_files and now.f_favail < now.f_files // 50):
                 self.words = "No space left on device: the last 1 GiB, or 5 %, stays free for others"
             elif taken > _MOST_TAKEN:
-                self.words = "No space left on device for this: since its beginning, 64 GiB of the disk have gone"
+                self.words = "No space left on device for this: since it began, the disk has lost 64 GiB"
             if self.words:
                 end_children(owner)
                 return

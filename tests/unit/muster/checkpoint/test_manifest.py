@@ -49,7 +49,7 @@ def test_a_written_manifest_reads_back_unchanged(tmp_path, manifest, number, siz
 )  # fmt: skip
 def test_a_field_of_the_wrong_type_is_refused_though_the_checksum_matches(tmp_path, odd):
     folder = written(tmp_path, {**json.loads(ONE.render()), **odd})
-    with pytest.raises(CheckpointError, match="damaged or not of this trainer"):
+    with pytest.raises(CheckpointError, match="damaged, or another trainer wrote it"):
         read_manifest(folder)
     assert manifest_or_none(folder) is None
 
@@ -61,14 +61,14 @@ def test_a_manifest_changed_after_writing_is_refused(tmp_path):
 
 
 def test_a_manifest_of_a_newer_muster_is_refused_as_newer(tmp_path):
-    with pytest.raises(NewerFormat, match="format 3: a newer Muster wrote it, and this one reads up to format 2"):
+    with pytest.raises(NewerFormat, match="format 3: a newer Muster wrote it, and this one only reads formats up to 2"):
         read_manifest(written(tmp_path, {**json.loads(ONE.render()), "format": 3}))
 
 
 @pytest.mark.parametrize("text", ["", "[]", "3", "{", "\x00", "[" * 60 + "]" * 60])
 def test_text_that_is_no_manifest_is_refused_with_a_message(tmp_path, text):
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged or not of this trainer"):
+    with pytest.raises(CheckpointError, match=r"manifest\.json is damaged, or another trainer wrote it"):
         read_manifest(tmp_path)
 
 

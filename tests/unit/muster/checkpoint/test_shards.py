@@ -42,5 +42,5 @@ def test_boxes_that_cover_a_tensor_give_all_of_it_and_any_part(tmp_path, boxes):
     ],
 )
 def test_boxes_with_a_gap_or_an_overlap_are_refused(tmp_path, boxes):
-    with pytest.raises(CheckpointError, match="no file has all of w"):
+    with pytest.raises(CheckpointError, match="w is incomplete in the files"):
         parts(tmp_path, *boxes).fetch({"w": ((0, 4), (0, 3))})

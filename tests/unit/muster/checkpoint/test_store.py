@@ -328,7 +328,7 @@ def test_locate_takes_a_step_a_checkpoints_folder_or_a_run(tmp_path):
     path, damaged = store.locate(tmp_path)
     assert (path, [each.path for each in damaged]) == (before, [newest])
     flip(before / "state.pt", 900)
-    with pytest.raises(CheckpointError, match=r"no usable checkpoint in it:\n.*step-00000002.*altered"):
+    with pytest.raises(CheckpointError, match=r"it has no usable checkpoint:\n.*step-00000002.*altered"):
         store.locate(tmp_path)
 
 
@@ -352,7 +352,7 @@ def foreign_manifest(folder):
     [
         (foreign_file, "a plain file, not a checkpoint"),
         (foreign_folder, "no manifest.json in it"),
-        (foreign_manifest, "damaged or not of this trainer"),
+        (foreign_manifest, "damaged, or another trainer wrote it"),
         (lambda folder: folder / "nowhere", "no such file or folder"),
         (lambda folder: write(folder / "checkpoints", 1).parents[1], "no manifest.json in it"),
     ],

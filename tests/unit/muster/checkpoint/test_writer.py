@@ -161,7 +161,7 @@ def test_a_paused_process_writes_no_checkpoint_where_others_have_continued(tmp_p
     other.submit(9, {"x": torch.ones(1)}, None, {})
     other.finish()
     paused.submit(2, {"x": torch.zeros(1)}, None, {})
-    with pytest.raises(TrainError, match="others continue"):
+    with pytest.raises(TrainError, match="other nodes continue"):
         paused.finish()
     newest, damaged = store.newest_usable(tmp_path)
     assert (newest.manifest.step, damaged) == (9, [])

@@ -269,7 +269,7 @@ def test_a_file_of_an_earlier_life_or_a_link_makes_no_role_ready(tmp_path, monke
     path = tmp_path / "out" / "ready"
     path.touch()
     os.utime(path, (now - 10, now - 10))
-    assert "before it started" in ask(now)
+    assert "older than this start" in ask(now)
     os.utime(path, (now + 1, now + 1))
     assert ask(now) == ""
     path.unlink()

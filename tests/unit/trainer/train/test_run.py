@@ -37,5 +37,7 @@ def test_a_place_where_no_run_folder_can_be_made_is_named_without_a_traceback(ru
     done = subprocess.run(command, cwd="/proc", env=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 1
     assert f"(rank 0): {what}: No such file or directory" in done.stderr
-    assert ("stand where you can write" in done.stderr) == (not run_dir), "runs/ is made where nobody names a folder"
+    assert ("go to a folder in which you can write" in done.stderr) == (not run_dir), (
+        "runs/ is made where nobody names a folder"
+    )
     assert "Traceback" not in done.stderr

@@ -22,8 +22,8 @@ def test_a_recipe_is_the_same_however_its_path_is_typed():
     ("config", "samples", "words"),
     [
         (replace(THEN, recipe="other/recipe.py"), 9, "recipe my/recipe.py wrote it"),
-        (replace(THEN, seed=4), 9, "has seed 3, this run has 4"),
-        (THEN, 10, "had 9 training samples then and has 10 now"),
+        (replace(THEN, seed=4), 9, "has seed 3, but this run has 4"),
+        (THEN, 10, "had 9 training samples when it was saved and has 10 now"),
     ],
 )
 def test_a_checkpoint_of_another_run_is_refused_with_the_difference(config, samples, words):

@@ -86,7 +86,9 @@ class Losses:
         if not first:
             if self._mixed and not groups and self._pending and len(self._pending["roots"]) > 1:
                 self._pending = None  # two losses, then two steps: it is unknown which loss belongs to which step
-                self._fail("several losses and several optimizers step together: whose is whose cannot be told")
+                self._fail(
+                    "several losses and several optimizers are used together: nothing shows which belong together"
+                )
             self._mixed = False
             return
         if bad:
@@ -160,18 +162,18 @@ def heard(torch: Any) -> bool:
 def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
     """Why the loss cannot be read from these roots; empty if it can."""
     if not plain:
-        return "backward is called with gradients or inputs of its own"
+        return "backward is called with explicit gradients or inputs"
     if other := next((name for name in _OTHER_SCALERS if name in sys.modules), ""):
-        return f"{other} scales losses by itself"
+        return f"{other} scales the losses itself"
     for root in many:
         if type(root) is not torch.Tensor:
-            return f"backward begins from a {type(root).__name__}"
+            return f"backward starts from a {type(root).__name__}"
         if root.numel() != 1 or root.is_complex():
-            return "backward begins from a tensor that is not a single real number"
+            return "backward starts from a tensor that is not a single real number"
         if root.device.type not in ("cpu", "cuda"):
-            return f"a loss on {root.device.type} is not read: that would wait for the device"
+            return f"Muster does not read a loss on {root.device.type}, because that would wait for the device"
     if heard(torch):
-        return "the script runs under a dispatch mode or a profiler of torch, which would hear of the reading"
+        return "the script runs under a torch dispatch mode or profiler, which would notice that Muster reads the loss"
     if any(root.device.type == "cuda" for root in many) and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph replays the steps"
     return ""

@@ -171,7 +171,7 @@ class Watcher:
     def scaler_stepped(self, optimizer: Any, passed_over: bool) -> None:
         """A GradScaler has stepped an optimizer, or skipped the step (`passed_over`)."""
         if any(group.get("fused") for group in optimizer.param_groups):
-            self.unseen("skipped", "a fused optimizer skips steps by itself: they are counted as steps")
+            self.unseen("skipped", "a fused optimizer skips steps by itself: Muster counts skipped steps as steps")
         self.steps.skipped += passed_over
         self.losses.unscaled(passed_over)
         if passed_over:
@@ -300,18 +300,20 @@ class Watcher:
         if not losses.seen and losses.failures >= _PATIENCE_FAILURES:
             self.unseen("loss", losses.why_not)
         if steps.foreign:
-            self.unseen("data", "a thread of the script's fetches batches: what a step waits for is not seen")
+            self.unseen(
+                "data", "a thread of the script fetches batches: Muster cannot see how long a step waits for them"
+            )
         elif steps.count >= _PATIENCE_BACKWARDS and not steps.fetches:
             of_memory = "muster.training" in sys.modules  # it needs no DataLoader for tensors in memory
             why = (
                 "`muster.Training` took the samples from memory"
                 if of_memory
-                else "no DataLoader of torch's gave a batch"
+                else "no torch DataLoader delivered a batch"
             )
-            self.unseen("data", f"{why}: waiting for data is part of the rest")
+            self.unseen("data", f"{why}: the time spent waiting for data counts as other time")
         late = steps.begun and perf_counter() - steps.begun.clock > _PATIENCE_SECONDS
         if late and not steps.all and steps.backwards >= _PATIENCE_BACKWARDS:
-            self.unseen("steps", "no optimizer of torch's has stepped")
+            self.unseen("steps", "no torch optimizer has stepped")
 
     def _end(self) -> None:
         """When Python ends: stop the watcher's thread, and report the rest."""
@@ -338,7 +340,7 @@ class Watcher:
         mine = f"watch-{self._place.rank}"
         if not self._place.any_was_claimed(f"{mine}.{self._place.life}"):
             self._place.claim(mine)
-            why = "called backward or stepped an optimizer of it" if "torch" in sys.modules else "imported torch"
+            why = "called backward or stepped an optimizer" if "torch" in sys.modules else "imported torch"
             self._place.event("unseen", what="steps", message=f"no process of this rank {why}")
 
     def _tell_failure(self, looks: Looks) -> None:

@@ -46,7 +46,7 @@ def test_torchs_own_torchrun_sorts_the_nodes_by_their_addresses_as_text():
 def test_a_scaled_workers_number_comes_from_its_name():
     shared = {"PET_RDZV_ENDPOINT": "127.0.0.1:1", "PET_NNODES": "8", "PET_RDZV_CONF": "is_host=0"}
     assert torchrun_environment(shared, "worker-7")["PET_NODE_RANK"] == "7"
-    with pytest.raises(Refused, match="worker-8: 8 is not one of 8 nodes"):
+    with pytest.raises(Refused, match="worker-8: there is no node 8 among 8 nodes"):
         torchrun_environment(shared, "worker-8")
 
 
@@ -159,7 +159,7 @@ def test_a_node_without_a_route_to_the_first_node_says_so(monkeypatch):
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
     monkeypatch.setattr(meeting, "this_end", no_way)
-    with pytest.raises(TrainError, match=r"worker-1 has no way to 10.0.0.1: Network is unreachable"):
+    with pytest.raises(TrainError, match=r"worker-1 has no route to 10.0.0.1: Network is unreachable"):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
 
 
@@ -167,7 +167,7 @@ def test_a_node_without_a_route_to_the_first_node_says_so(monkeypatch):
 def test_a_rendezvous_endpoint_without_a_port_is_refused(given, named):
     with pytest.raises(TrainError, match="no port in PET_RDZV_ENDPOINT") as refused:
         torchrun_environment({"PET_RDZV_ENDPOINT": given, "PET_NNODES": "2"}, "worker-1")
-    assert refused.value.hint == f"name one: {named}"
+    assert refused.value.hint == f"give one: {named}"
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -95,7 +95,9 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
     pipe, waited_on = tmp_path / "pipe", tmp_path / "waited-on"
     command = [sys.executable, "-c", WAITS, pipe, waited_on]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
-        assert waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 gives them\n"
+        assert (
+            waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 provides them\n"
+        )
         waiting.until(waited_on.exists, "ten looks at the pipe")
         assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
         assert waits.stdout.read() == "has its secrets\n"
@@ -111,5 +113,5 @@ def test_an_agent_asked_to_stop_while_it_waits_ends_as_stopped(tmp_path):
         waits.send_signal(2)
         assert waits.wait(10) == 75
     verdict = json.loads((tmp_path / "outcome/a-agent.json").read_text())
-    assert (verdict["verdict"], verdict["message"]) == ("stopped", "stopped before its secrets came")
+    assert (verdict["verdict"], verdict["message"]) == ("stopped", "stopped before its secrets arrived")
     assert not (tmp_path / "pipe").exists()

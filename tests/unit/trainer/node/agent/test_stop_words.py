@@ -16,14 +16,14 @@ WHAT = "train.py was asked to stop"
         (AfterStop(files=("b.pt", "a.pt", "log")), f"{WHAT}; since then it wrote b.pt and 2 more", False),
         (
             AfterStop((0,), 20.0, files=("ckpt.part",)),
-            f"{WHAT}; rank 0 was killed after 20 s, still at work (--grace gives more time); since then it wrote "
-            "ckpt.part, which may not be whole",
+            f"{WHAT}; rank 0 was killed after 20 s while still working (--grace gives more time); since then it wrote "
+            "ckpt.part, which may be incomplete",
             False,
         ),
         (
             AfterStop((1, 3), 0.5),
-            f"{WHAT}; ranks 1, 3 were killed after 0.5 s, still at work (--grace gives more time); since then it wrote "
-            "no file",
+            f"{WHAT}; ranks 1, 3 were killed after 0.5 s while still working (--grace gives more time); "
+            "since then it wrote no file",
             False,
         ),
         (

@@ -122,7 +122,7 @@ def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monke
     monkeypatch.setattr(on_end, "COMMAND_S", 0.3)
     about = {**on_end.describe([said("done")], []), "run": "r1", "seconds": 1.0}
     on_end.act(plan(tmp_path, f"echo began; sleep 4711 & echo $! >{tmp_path}/pid; wait"), about, {"A": "1"})
-    assert [note["error"] for note in notes(tmp_path)] == ["the command was killed: it still ran after 0 s"]
+    assert [note["error"] for note in notes(tmp_path)] == ["the command was killed: it was still running after 0 s"]
     waiting.until(lambda: not waiting.alive(int((tmp_path / "pid").read_text())), "its child to be gone")
     assert (tmp_path / "logs/on-end.log").read_text() == "began\n"
 
@@ -192,4 +192,4 @@ def test_nothing_is_posted_to_where_a_server_redirects(tmp_path, code):
         on_end.act(plan(tmp_path, f"http://127.0.0.1:{port}/hook"), {"end": "done", "lost": []}, {})
         server.shutdown()
     assert asked == [("POST", "/hook")]
-    assert f"answered {code}, and redirects" in notes(tmp_path)[0]["error"]
+    assert f"answered {code}, a redirect" in notes(tmp_path)[0]["error"]

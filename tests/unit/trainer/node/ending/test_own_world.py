@@ -58,7 +58,7 @@ PYTHON = "/usr/bin/python3"
 def test_the_line_of_a_shell_script_and_the_options_to_leave_out_are_named(tmp_path, script, command, line, options):
     where, fix = said(tmp_path, script, PYTHON, *command)
     assert where.startswith(line)
-    assert fix.startswith(f"leave {options} out there")
+    assert fix.startswith(f"leave out {options} there")
 
 
 def test_a_line_with_the_number_of_nodes_is_named_before_one_with_the_meeting_point(tmp_path):

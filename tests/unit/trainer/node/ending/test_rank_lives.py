@@ -200,14 +200,14 @@ def test_the_agent_reports_ranks_whose_torchrun_was_killed_by_a_signal(tmp_path)
 
 def test_a_torchrun_killed_before_any_rank_began_is_reported_in_its_nodes_log(tmp_path, capsys):
     Diary(tmp_path / "run", "n1", tmp_path).tell_torchrun(-11, lambda local_rank: "")
-    assert capsys.readouterr().err == "n1 lost its torchrun, which was killed by SIGSEGV, before any rank began\n"
+    assert capsys.readouterr().err == "n1 lost its torchrun, which was killed by SIGSEGV, before any rank started\n"
 
 
 @pytest.mark.parametrize(
     ("code", "asked", "cut", "how", "cause"),
     [
-        (-15, True, [], "was ended by the stop (SIGTERM)", "ended-from-outside"),
-        (-9, True, [1], "was ended by the stop (SIGKILL)", "ended-from-outside"),
+        (-15, True, [], "was ended by the request to stop (SIGTERM)", "ended-from-outside"),
+        (-9, True, [1], "was ended by the request to stop (SIGKILL)", "ended-from-outside"),
         (-15, False, [], "was killed by SIGTERM", "killed"),
         (-9, True, [], "was killed by SIGKILL", "killed"),
         (-11, True, [1], "was killed by SIGSEGV", "killed"),

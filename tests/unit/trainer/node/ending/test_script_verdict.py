@@ -242,7 +242,7 @@ def test_a_group_of_fewer_ranks_than_were_started_is_reported_with_both_numbers(
         ("RuntimeError: [enforce fail at", "/x/gloo/context.cc:23] rank < size. 2 vs 1"), "RuntimeError: [enforce"
     )
     verdict = why_failed(words, "ended with code 1", "train.py", "gpu-c", Life(2, 0, 0, 3, 500, 1.0, 2.0, 1))
-    assert "a group of 1, and 3 ranks were started" in verdict.hint
+    assert "a group of 1, but 3 ranks were started" in verdict.hint
     assert "num_nodes" in verdict.hint
 
 
@@ -253,7 +253,7 @@ def test_a_group_of_fewer_ranks_than_were_started_is_reported_with_both_numbers(
         ("KeyError: 'SLURM_PROCID'", "", "--style slurm gives each rank SLURM_PROCID"),
         ("KeyError: 'SLURM_ARRAY_TASK_ID'", "", ""),
         ("KeyError: 'loss'", "", ""),
-        ("AttributeError: module 'muster' has no attribute 'Training'", "muster.py", "its own muster.py"),
+        ("AttributeError: module 'muster' has no attribute 'Training'", "muster.py", "script's own muster.py"),
         ("ImportError: cannot import name 'Training' from 'muster' (/x/muster.py)", "lib/muster.py", "lib/muster.py"),
         (
             "ModuleNotFoundError: No module named 'muster.lightning'; 'muster' is not a package",
@@ -262,7 +262,7 @@ def test_a_group_of_fewer_ranks_than_were_started_is_reported_with_both_numbers(
         ),
         ("AttributeError: module 'muster' has no attribute 'Trainign'", "", ""),
         ("EOFError: EOF when reading a line", "", "as an option or a variable"),
-        ("bdb.BdbQuit", "", "take it out"),
+        ("bdb.BdbQuit", "", "remove it"),
         ("RuntimeError: An attempt has been made to start a new process before the", "", "__main__"),
         ("ModuleNotFoundError: No module named 'musterers'", "muster.py", ""),
     ],

@@ -58,9 +58,9 @@ TOGETHER = SILENT.replace("dist.destroy", "dist.all_reduce(torch.ones(1))\ndist.
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (STEP + "step()", "no process group was formed"),
-        (STEP + SPAWN, "its largest process group was of 1 rank"),
-        (STEP + LAUNCH, "no process group was formed"),
+        (STEP + "step()", "the ranks formed no process group"),
+        (STEP + SPAWN, "its largest process group had 1 rank"),
+        (STEP + LAUNCH, "the ranks formed no process group"),
         (STEP + SILENT, "sent nothing through it"),
     ],
 )
@@ -121,9 +121,9 @@ def test_a_group_of_one_rank_is_a_fault_only_if_it_trains_or_a_launcher_made_it(
     noted(tmp_path, member(0, 1, "HashStore"))
     assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
     noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
-    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group had 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "launch": [1, 1, 1]}, member(0, 1, "127.0.0.1:1"))
-    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group had 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
 
 
 def test_a_process_without_the_runs_variables_trains_alone_unless_a_group_formed(tmp_path):
@@ -178,7 +178,7 @@ def test_ranks_that_keep_training_alone_are_reported_once_while_they_do(tmp_path
     assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may still form
     news = told(watch, lasting(0), lasting(1))
     assert [rank for rank, _, _ in news] == [0, 1]
-    assert "no process group was formed (4 ranks were to train together)" in news[0][1]
+    assert "the ranks formed no process group (4 ranks should train together)" in news[0][1]
     assert "init_process_group()" in news[0][2]
     assert told(watch, lasting(0), lasting(1)) == []
 
@@ -240,8 +240,8 @@ def test_a_rank_that_joins_as_its_local_rank_is_reported_but_a_reordered_rank_is
     note = {"rank": 1, "pid": pid, "given": began, "t": time.time() - 10, **worlds.of_join(None, 2, 0, None, began)}
     of = [replace(each, rank=1) for each in lives_now(0, world=2)]
     ((_, why, hint),) = told(training_alone.Watch(tmp_path), note, of=of)
-    assert "it joins as rank 0, its LOCAL_RANK, and so does a rank of another node" in why
-    assert "without an address, a rank or a world size of its own" in hint
+    assert "it joins as rank 0, which is its LOCAL_RANK, and so does a rank of another node" in why
+    assert "without an address, a rank or a world size" in hint
     assert told(training_alone.Watch(tmp_path), {**note, "taken": 3}, of=of) == []
     assert (
         told(training_alone.Watch(tmp_path), note, {"rank": 1, "size": 2, "member": 1, "t": time.time()}, of=of) == []
@@ -282,7 +282,7 @@ def test_a_launcher_that_waits_in_vain_is_reported_soon_and_is_hopeless_later(tm
     assert told(watch, launch(2, 1.0), of=of) == []
     ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
     assert (rank, why.startswith("`torchrun --standalone train.py`: it meets at localhost:0")) == (0, True)
-    assert hint.startswith("leave --standalone out there")
+    assert hint.startswith("leave out --standalone there")
     assert watch.final is None
     assert told(watch, launch(2, 60.0), of=of) == []
     assert watch.final
@@ -299,7 +299,7 @@ def test_a_second_node_that_looks_for_the_first_at_its_own_address_is_reported(t
     config, *_ = config_from_args(parse_args(["--nnodes=1", "--rdzv_endpoint=localhost:5972", "train.py"]))
     note = {**launch(1, 10.0), "given": "10.0.0.1:29500", **worlds.of_launch(config)}
     ((_, why, _),) = told(training_alone.Watch(tmp_path), note, of=lives_now(0, world=2))
-    assert "it meets at localhost:5972, and the run's nodes meet at 10.0.0.1:29500" in why
+    assert "it meets at localhost:5972, but the run's nodes meet at 10.0.0.1:29500" in why
 
 
 def test_a_helper_without_the_runs_variables_is_not_reported_but_a_launcher_is(tmp_path, told):
@@ -341,7 +341,7 @@ def test_a_group_that_forms_late_is_reported_too(tmp_path, told):
 def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
     ((rank, why, _),) = told(training_alone.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
     assert rank == 0
-    assert "largest process group was of 1 rank" in why
+    assert "largest process group had 1 rank" in why
 
 
 def test_ranks_that_train_or_may_train_together_or_apart_on_purpose_are_not_reported(tmp_path, told):

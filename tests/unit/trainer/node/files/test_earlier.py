@@ -72,7 +72,7 @@ def test_a_file_that_is_overwritten_during_the_copy_is_not_kept(run, monkeypatch
 
     monkeypatch.setattr(shutil, "copy2", late)
     about = earlier.put_aside(folder, began)
-    assert (about["files"], about["message"]) == (1, "1 of them were written over meanwhile")
+    assert (about["files"], about["message"]) == (1, "1 of them were overwritten in the meantime")
     assert kept(folder) == {"1/home/best.pt": "best"}
 
 

@@ -225,7 +225,7 @@ def test_a_file_that_was_written_while_it_was_sent_is_reported_as_the_cause(tmp_
         about.size = 3
         tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in Door's answer in this case
     sent.seek(0)
-    with pytest.raises(LinkLost, match="of 1 files of n0 one lacks, or was written meanwhile"):
+    with pytest.raises(LinkLost, match="of 1 files of n0 is missing, or was written in the meantime"):
         share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
 
 
@@ -274,7 +274,7 @@ def test_a_full_disk_ends_all_nodes_and_its_node_is_named(nodes, monkeypatch):
     found = nodes.attempt()
     for fault in found.values():
         assert isinstance(fault, TrainError)
-        assert "n2 cannot take in the files of n0: No space left on device" in str(fault)
+        assert "n2 cannot copy the files of n0: No space left on device" in str(fault)
 
 
 def test_more_files_than_the_limit_are_not_shared_and_this_is_reported(nodes, monkeypatch, capfd):

@@ -58,7 +58,7 @@ def test_a_shell_script_still_runs_if_no_stand_in_can_be_written(tmp_path, capsy
     file = tmp_path / "no folder"
     file.touch()
     assert launcher.stand_ins(file / "launchers-1", dict(os.environ)) == {}
-    assert "do not get their place" in capsys.readouterr().err
+    assert "are not told their place" in capsys.readouterr().err
 
 
 def test_deepspeed_starts_its_own_node_alone():
@@ -120,7 +120,7 @@ def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_get_a_warni
     accelerate(["accelerate", "launch", "a.py"], PLACE, gpus=True)
     assert capsys.readouterr().err == ""
     accelerate(["accelerate", "launch", "a.py"], PLACE, gpus=False)
-    assert "without GPUs Accelerate starts one rank on each node" in capsys.readouterr().err
+    assert "without GPUs, Accelerate starts one rank on each node" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -36,9 +36,9 @@ def test_messages_and_bytes_come_as_they_were_sent(pair):
         (b"\0\0\0\x02\xff\xfe", "not JSON"),
         ((200_000).to_bytes(4) + b"[" * 200_000, "not JSON"),
         (b"\0\0\0\x01\x31", "not an object"),
-        (b"\0\0\0\x09{", "went away"),
-        (b"\0", "went away"),
-        (b"", "went away"),
+        (b"\0\0\0\x09{", "connection to a node ended"),
+        (b"\0", "connection to a node ended"),
+        (b"", "connection to a node ended"),
     ],
 )
 def test_an_invalid_message_ends_the_link(pair, sent, why):
@@ -52,7 +52,7 @@ def test_an_invalid_message_ends_the_link(pair, sent, why):
 def test_a_silent_node_is_waited_for_only_as_long_as_asked(pair):
     ours, _ = pair
     ours.patience(0.05)
-    with pytest.raises(LinkLost, match="went away"):
+    with pytest.raises(LinkLost, match="connection to a node ended"):
         ours.receive()
 
 
@@ -77,7 +77,7 @@ def test_a_node_with_another_key_gets_no_link():
     ours, theirs = socket.socketpair()
     with ThreadPoolExecutor(1) as threads:
         other = threads.submit(Link, theirs, "another key", opens=False)
-        with pytest.raises(LinkLost, match=r"does not know the key|went away"):
+        with pytest.raises(LinkLost, match=r"does not know the key|connection to a node ended"):
             Link(ours, "key", opens=True)
         with pytest.raises(LinkLost):
             other.result(20)

@@ -200,7 +200,7 @@ def test_a_node_that_wants_to_leave_stays_if_a_lost_node_leaves_too_few():
     ("name", "least", "changed", "why"),
     [
         ("b", 2, {}, ""),
-        ("b", 3, {}, "2 of 3 nodes would be left, and --min-nodes is 3"),
+        ("b", 3, {}, "2 of 3 nodes would be left, but --min-nodes is 3"),
         ("b", 2, {"c": {"gone": True}}, "1 of 3 nodes would be left"),
         ("b", 2, {"c": {"leaves": True}}, "1 of 3 nodes would be left"),
         ("b", 1, {"c": {"gone": True}}, "1 of 3 votes would be left"),

@@ -97,7 +97,7 @@ def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
         node._views[lost] = View(gone=True)
     assert node.trouble() == "", "they may be back in a moment"
     node._alone_since -= _ALONE_S
-    assert "sees 1 of 3 nodes" in node.trouble()
+    assert "has seen only 1 of 3 nodes" in node.trouble()
 
 
 def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(tmp_path):
@@ -110,7 +110,7 @@ def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(
     note(tmp_path, says={"after": None, "number": 3, "store": ""})
     assert node.trouble() == ""
     node._alone_since -= (ENDS_S + ENDED_S) / 2
-    assert "sees 1 of 3" in node.trouble()
+    assert "has seen only 1 of 3" in node.trouble()
 
 
 def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):

@@ -148,7 +148,7 @@ def test_a_node_that_nobody_asks_gives_its_place_back(hosts, monkeypatch):
 def test_a_node_that_another_does_not_reach_is_named(hosts):
     run = Run(1, hosts[:2])
     run.places[1]._on_open = lambda _: {"port": ports.free_port()}
-    with pytest.raises(Unfit, match=r"1 does not reach 2 \(127.0.1.2:\d+\): Connection refused"):
+    with pytest.raises(Unfit, match=r"1 cannot reach 2 \(127.0.1.2:\d+\): Connection refused"):
         run.turn.step()
     assert run.states == [HOLDS, HOLDS]
     run.end()
