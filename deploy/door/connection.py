@@ -48,7 +48,7 @@ _MOST_WORDS = 64 << 10
 _SCRIPT = Scripts(__file__)
 
 
-class Words(threading.Thread):
+class StderrReader(threading.Thread):
     """Reads what an ssh process writes to its standard error until it ends; keeps the beginning and the end of it."""
 
     def __init__(self, pipe: int) -> None:
@@ -79,7 +79,7 @@ class Master:
     `muster login` opened has none, and stays open.
     """
 
-    def __init__(self, path: str, words: Words | None = None) -> None:
+    def __init__(self, path: str, words: StderrReader | None = None) -> None:
         """Raises OSError, EOFError or mux.Refused if no ssh master answers at the socket."""
         self.path, self._words = path, words
         self._control = mux.Control(path, _FIRST_S if words else _HELLO_S)
@@ -184,13 +184,13 @@ class Opener:
         The user's own connection serves only if a login needs a person. `jump`: the route leads to a jump host on the
         way to `host`. Raises SshFault.
         """
-        if joined := join(login_socket(route)):
+        if joined := find_master(login_socket(route)):
             return self._hold(joined)
         try:
             return self._log_in(host, route, route.where(host, jump))
         except SshFault as failed:
             users = self.client.users_socket(route.place) if failed.kind in _NEEDS_A_PERSON else ""
-            if users and (joined := join(users)):
+            if users and (joined := find_master(users)):
                 return self._hold(joined)
             raise
 
@@ -246,7 +246,7 @@ class Opener:
         for number in _tries():
             try:
                 where = route.where(host)
-                _, words = self._run(route, where, [*way_in(self.client, route, before), *given, "-v", "-T", "-n"])
+                _, words = self._run(route, where, [*route_options(self.client, route, before), *given, "-v", "-T", "-n"])
                 failed = self._fault(words, route, where, number, before)
             except SshFault as slow:
                 failed = slow
@@ -256,7 +256,7 @@ class Opener:
 
     def _try(self, route: Route, where: Where, before: Master | None, number: int) -> Master:
         path = f"{self.client.folder}/{next(self._numbers)}"
-        code, words = self._run(route, where, [*way_in(self.client, route, before), *own(path)])
+        code, words = self._run(route, where, [*route_options(self.client, route, before), *master_options(path)])
         if code:
             raise self._fault(words, route, where, number, before)
         try:
@@ -264,11 +264,11 @@ class Opener:
         except (OSError, EOFError, mux.Refused) as gone:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
-    def _fault(self, words: Words, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
+    def _fault(self, words: StderrReader, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
         text = self.client.original(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
-    def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, Words]:
+    def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, StderrReader]:
         """Run ssh until it ends or goes into the background. Raises SshFault if that takes too long."""
         process, words = self._begin(self.client.line(route.place, *options))
         limit_s = _LOGIN_FACTOR * route.timeout_s
@@ -285,7 +285,7 @@ class Opener:
             raise fault("protocol", where, f"the login did not end within {in_seconds(limit_s)}")
         return code, words
 
-    def _begin(self, line: list[str]) -> tuple[subprocess.Popen[bytes], Words]:
+    def _begin(self, line: list[str]) -> tuple[subprocess.Popen[bytes], StderrReader]:
         reading, writing = os.pipe()
         # ssh must write OpenSSH's untranslated messages, and must not ask for a password in a window.
         environment = {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
@@ -304,7 +304,7 @@ class Opener:
             raise
         finally:
             os.close(writing)
-        return process, Words(reading)
+        return process, StderrReader(reading)
 
     def _hold(self, master: Master) -> Master:
         with self._lock:
@@ -356,7 +356,7 @@ class _Hop:
         self.fault: SshFault | None = None
 
 
-def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
+def route_options(client: Client, route: Route, before: Master | None) -> list[str]:
     """Return the ssh options for reaching a place: directly, or over the connection `before` to its jump host."""
     place = route.place._replace(jumps=None) if before else route.place
     if not before:
@@ -367,7 +367,7 @@ def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
     return [*place.words, "-o", f"ProxyCommand={shlex.join(line)}", "-o", "ProxyUseFdpass=no"]
 
 
-def own(path: str) -> list[str]:
+def master_options(path: str) -> list[str]:
     """Return the ssh options to log in, run nothing, and keep the connection until _IDLE_S after its last client."""
     return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", f"ControlPersist={_IDLE_S}"]
 
@@ -379,7 +379,7 @@ def login_socket(route: Route) -> str:
     return f"{settings.home()}/.ssh/muster-{hashlib.sha256(server.encode()).hexdigest()[:16]}"
 
 
-def join(path: str) -> Master | None:
+def find_master(path: str) -> Master | None:
     """Return this user's ssh master that answers at the socket `path`, or None. It may have lost its host already."""
     with suppress(OSError, EOFError, mux.Refused):
         status = os.lstat(path)
