@@ -93,7 +93,7 @@ class Master:
     @property
     def is_open(self) -> bool:
         """Whether the connection is open, as far as this machine can tell without asking the host."""
-        return not self._closed and self._control.stands()
+        return not self._closed and self._control.is_connected()
 
     @property
     def called_at(self) -> str:
@@ -101,9 +101,9 @@ class Master:
         return reasons.called_at(self.last_words)
 
     @property
-    def forbids(self) -> bool:
+    def forbids_forwarding(self) -> bool:
         """Whether the host has just reported that its SSH server forbids forwarding."""
-        return reasons.forbids(self.last_words)
+        return reasons.forbids_forwarding(self.last_words)
 
     @property
     def last_words(self) -> str:
@@ -158,7 +158,7 @@ class Master:
         if self._closed:
             return
         self._closed = True
-        if self._words and self._control.stands():
+        if self._words and self._control.is_connected():
             self.end()
         with suppress(OSError, EOFError, mux.Refused):
             for here, remote in () if self._words else self._forwards:  # the user's own connection stays open

@@ -81,7 +81,7 @@ def _plain(words: str) -> list[str]:
 def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
     """Return the fault of a login that failed, from the output of its ssh (`words`) and of the jump host's, if any."""
     if "tdio forwarding" in words and jump_words:
-        if forbids(jump_words):
+        if forbids_forwarding(jump_words):
             return fault("forbidden", where, "administratively prohibited")
         return fault("refused", where, ", says the jump host before it")
     kind = kind_of(words)
@@ -103,7 +103,7 @@ def called_at(words: str) -> str:
     return addresses[-1] if addresses else ""
 
 
-def forbids(words: str) -> bool:
+def forbids_forwarding(words: str) -> bool:
     """Whether the host's server forbade the last connection that it was asked to open for us."""
     return "prohibited" in (_OPEN_FAILED.findall(words) or [""])[-1]
 

@@ -204,7 +204,7 @@ class Session:
         try:
             return master.dial(port)
         except mux.Refused as refused:
-            if master.forbids:
+            if master.forbids_forwarding:
                 raise DeployError(
                     f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
