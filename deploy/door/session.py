@@ -101,7 +101,7 @@ class Session:
         try:
             done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
         except SshFault as failed:
-            raise self.explained(failed) from failed
+            raise self.add_hung_folder(failed) from failed
         if done.code:
             last = last_line(done.err.strip() or done.out, "")
             ending = f"said {last!r}" if last else "said nothing"
@@ -161,14 +161,14 @@ class Session:
         """
         return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
 
-    def explained(self, failed: SshFault) -> SshFault:
+    def add_hung_folder(self, failed: SshFault) -> SshFault:
         """Add to the fault of a slow command the folder that does not answer; return it as it is if there is none."""
         if failed.kind != "slow":
             return failed
         with suppress(DeployError):
             stream = self._begun(lambda master: LineStream(master, self._where, hung.command(), hung.SHELL))
             try:
-                silent = hung.parse(hung.heard(stream.read_line))
+                silent = hung.parse(hung.read_answers(stream.read_line))
             finally:
                 stream.close()
             if silent:

@@ -62,7 +62,7 @@ def _look(session: Session) -> str:
     try:
         return session.run(commands.look()).out
     except SshFault as failed:
-        raise session.explained(failed) from failed
+        raise session.add_hung_folder(failed) from failed
 
 
 def _require_engine(answer: str) -> str:
