@@ -55,7 +55,7 @@ PULSE_S, PULSES = 10.0, 3
 
 
 @dataclass(frozen=True)
-class Terms:
+class Limits:
     """How many seconds a command may take (None: see `moving`), and what consumes its output.
 
     tell: receives each line of both streams. take: receives the output as bytes. most: the most bytes of each stream;
@@ -146,12 +146,12 @@ class Stream:
             tell(line.decode(errors="replace"))
 
 
-def after_s(sent: int) -> float:
+def limit_after_input_s(sent: int) -> float:
     """Return how many seconds a host may take after it has received the whole input of `sent` bytes."""
     return _AFTER_S + sent / _AFTER_BYTES_A_SECOND
 
 
-def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
+def shell_line(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
     """Return the `sh -c` line that runs `argv` and prints a line `marker` before the output on both streams.
 
     `end`: also print the marker after the output. The user's login shell, whichever it is, reads the line first: it is

@@ -32,7 +32,7 @@ from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
 from .connection import Master, opener_to
 from .faults import SshFault, Where, fault
-from .framing import Terms
+from .framing import Limits
 from .stream import LineStream, Pipe
 from .trust import trust
 
@@ -148,8 +148,8 @@ class Session:
         `input` or `on_line` raises.
         """
         most = None if on_line else framing.MOST_ANSWER
-        terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
-        done = self._done(self._run(argv, input, terms))
+        limits = Limits(None if moving else timeout_s, on_line, most=most, moving=moving)
+        done = self._done(self._run(argv, input, limits))
         if check and done.code:
             raise CommandFailed(self.name, argv, done)
         return done
@@ -159,7 +159,7 @@ class Session:
 
         Raises the same errors as `run`, except for an exit code other than 0, and any exception that `take` raises.
         """
-        return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
+        return self._done(self._run(argv, input, Limits(None, take=take, most=None, moving=True)))
 
     def add_hung_folder(self, failed: SshFault) -> SshFault:
         """Add to the fault of a slow command the folder that does not answer; return it as it is if there is none."""
@@ -185,7 +185,7 @@ class Session:
     def read(self, remote_path: str) -> bytes:
         """A file's bytes. Raises CommandFailed if it cannot be read, SshFault."""
         argv = ["cat", "--", remote_path]
-        code, out, err = self._run(argv, None, Terms())
+        code, out, err = self._run(argv, None, Limits())
         if code:
             raise CommandFailed(self.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
@@ -265,10 +265,10 @@ class Session:
             master.close()
 
     def _run(
-        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
+        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, limits: Limits
     ) -> tuple[int, bytes, bytes]:
         argv = [*self._front, *argv]
-        return self._begun(lambda master: command.run(master, self._where, argv, source, terms))
+        return self._begun(lambda master: command.run(master, self._where, argv, source, limits))
 
     def _begun(self, begin: Callable[[Master], T]) -> T:
         """Call `begin` with the first connection that has room: a server limits the sessions on each (MaxSessions)."""

@@ -26,7 +26,7 @@ class _Talk:
         self._master, self._where, self._shown = master, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, end, shell))
+        self._channel = command.begin(master, where, framing.shell_line(self._marker, argv, end, shell))
 
     def close(self) -> None:
         """End the command. A second call does nothing."""

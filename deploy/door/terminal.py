@@ -31,7 +31,7 @@ _END_OF_INPUT = b"\x04"  # what a terminal sends for it: Ctrl-D
 def converse(master: Master, where: Where, argv: Sequence[str]) -> int:
     """Run `argv` in this terminal until it ends; return its exit code. Raises SshFault if the connection is lost."""
     marker = f"muster-{secrets.token_hex(8)}"
-    channel = command.begin(master, where, framing.wrapped(marker, argv, end=False))
+    channel = command.begin(master, where, framing.shell_line(marker, argv, end=False))
     try:
         with _raw(), _resizing() as resized, suppress(BrokenPipeError):
             _pump(channel, f"{marker}\n".encode(), resized)

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.scripts import Scripts
-from deploy.door.framing import wrapped
+from deploy.door.framing import shell_line
 from deploy.host import commands, leftovers
 from deploy.run.files import apart
 
@@ -225,7 +225,7 @@ def test_a_follower_with_files_of_hundreds_of_hosts_continues_where_it_was(host)
     (host.run / "ranks/rank-7.jsonl").write_bytes(data)
     here = {f"ranks/rank-{rank}.jsonl": f"123456789 {apart.time_in(data)}" for rank in range(4096)}
     here["ranks/rank-7.jsonl"] = f"{len(data) - 3} {apart.time_in(data)}"
-    line = wrapped("BEGINS", commands.follow("c", str(host.run), "MARK", "", 0.1))
+    line = shell_line("BEGINS", commands.follow("c", str(host.run), "MARK", "", 0.1))
     told = host.sh(["sh", "-c", line], input=commands.here(here)).stdout.decode()
     assert re.findall(r"^MARK add (\S+) (\d+) (\S+) \.$", told, re.M) == [
         ("ranks/rank-7.jsonl", str(len(data) - 3), base64.b64encode(data[-3:]).decode())
