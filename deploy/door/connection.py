@@ -265,7 +265,7 @@ class Opener:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
     def _fault(self, words: StderrReader, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
-        text = self.client.original(words.text(_LAST_WORDS_S))
+        text = self.client.with_original_paths(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
     def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, StderrReader]:

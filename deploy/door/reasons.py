@@ -13,7 +13,7 @@ from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..core.text import in_seconds
 from .faults import Kind, SshFault, Where, fault
-from .settings import Route, meant, run_limited
+from .settings import Route, closest_host, run_limited
 
 # For what ssh prints before the login begins: the first row that matches counts. A host's own text comes later.
 _KINDS: tuple[tuple[Kind, str], ...] = (
@@ -92,7 +92,7 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
     if kind == "refused":
         return fault(kind, where)
     if kind == "resolve":
-        near = meant(where.host)
+        near = closest_host(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")
     return fault(kind, where, _detail(kind, words), known="".join(_KNOWN_KEY.findall(words)[:1]))
 
