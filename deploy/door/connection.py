@@ -236,7 +236,7 @@ class Opener:
                     raise
             return hop.master
 
-    def knock(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
+    def try_login(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
         """Try to log in with these options, to see a host's keys. Returns None if ssh got as far as the login.
 
         Otherwise returns the fault that came first.

@@ -61,7 +61,7 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     before = find_master(login_socket(route.before)) if route.before else None
     # The server must prove its known host key before ssh asks the user anything. If there is no connection to the jump
     # host yet, it may ask the user too; then this check is left to ssh itself.
-    if (before or not route.before) and (refused := opener.knock(host, route, _NO_KEYS)):
+    if (before or not route.before) and (refused := opener.try_login(host, route, _NO_KEYS)):
         raise refused
     tell(f"{host.name}: ssh logs in")
     line = client.line(route.place, *connection.route_options(client, route, before), *_KEEP_OPEN, "-S", own)
