@@ -14,7 +14,7 @@ from ..core.errors import of_system
 from ..core.text import amount, in_seconds
 from . import framing, mux
 from .connection import Master
-from .faults import Where, fault
+from .faults import FaultPlace, fault
 from .framing import Stream, Limits, TooMuch, shown, shell_line
 
 _PIECE = 256 * 1024
@@ -89,7 +89,7 @@ class Pace:
 
 
 def run(
-    master: Master, where: Where, argv: Sequence[str], source: bytes | Iterable[bytes] | None, limits: Limits
+    master: Master, where: FaultPlace, argv: Sequence[str], source: bytes | Iterable[bytes] | None, limits: Limits
 ) -> tuple[int, bytes, bytes]:
     """Run `argv`; return its exit code, output and errors.
 
@@ -121,7 +121,7 @@ def run(
     return code, out, err
 
 
-def begin(master: Master, where: Where, line: str) -> mux.Channel:
+def begin(master: Master, where: FaultPlace, line: str) -> mux.Channel:
     """Start a line in the host's login shell; return the channel to it.
 
     Raises SshFault: sessions, if the server opens no more of them on this connection; slow, if the host does not

@@ -27,7 +27,7 @@ from ..core.scripts import Scripts
 from ..core.text import in_seconds
 from ..job.inventory import Host
 from . import framing, mux, reasons, settings
-from .faults import SshFault, Where, fault
+from .faults import SshFault, FaultPlace, fault
 from .settings import Client, Place, Route
 
 # A jump host with MaxStartups 2 admits the logins to 32 hosts behind it within 10 tries. If other people's logins fill
@@ -187,7 +187,7 @@ class Opener:
         if joined := find_master(login_socket(route)):
             return self._hold(joined)
         try:
-            return self._log_in(host, route, route.where(host, jump))
+            return self._log_in(host, route, route.fault_place(host, jump))
         except SshFault as failed:
             users = self.client.users_socket(route.place) if failed.kind in _NEEDS_A_PERSON else ""
             if users and (joined := find_master(users)):
@@ -206,7 +206,7 @@ class Opener:
         self._guard.kill()
         self._guard.communicate()
 
-    def _log_in(self, host: Host, route: Route, where: Where) -> Master:
+    def _log_in(self, host: Host, route: Route, where: FaultPlace) -> Master:
         """Open a connection. Tries again if the server drops the login, as a busy server does."""
         before = self._reach(host, route.before) if route.before else None
         for number in _tries():
@@ -245,7 +245,7 @@ class Opener:
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         for number in _tries():
             try:
-                where = route.where(host)
+                where = route.fault_place(host)
                 _, words = self._run(route, where, [*route_options(self.client, route, before), *given, "-v", "-T", "-n"])
                 failed = self._fault(words, route, where, number, before)
             except SshFault as slow:
@@ -254,7 +254,7 @@ class Opener:
                 break
         return None if failed.kind in _NEEDS_A_PERSON else failed
 
-    def _try(self, route: Route, where: Where, before: Master | None, number: int) -> Master:
+    def _try(self, route: Route, where: FaultPlace, before: Master | None, number: int) -> Master:
         path = f"{self.client.folder}/{next(self._numbers)}"
         code, words = self._run(route, where, [*route_options(self.client, route, before), *master_options(path)])
         if code:
@@ -264,11 +264,11 @@ class Opener:
         except (OSError, EOFError, mux.Refused) as gone:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
-    def _fault(self, words: StderrReader, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
+    def _fault(self, words: StderrReader, route: Route, where: FaultPlace, number: int, before: Master | None) -> SshFault:
         text = self.client.with_original_paths(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
-    def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, StderrReader]:
+    def _run(self, route: Route, where: FaultPlace, options: list[str]) -> tuple[int, StderrReader]:
         """Run ssh until it ends or goes into the background. Raises SshFault if that takes too long."""
         process, words = self._begin(self.client.line(route.place, *options))
         limit_s = _LOGIN_FACTOR * route.timeout_s

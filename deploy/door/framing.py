@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..core.errors import NOT_FOUND
 from ..core.text import amount
-from .faults import Kind, SshFault, Where, fault
+from .faults import Kind, SshFault, FaultPlace, fault
 
 # Receives each line of a command's output as it comes.
 Tell = Callable[[str], None]
@@ -168,7 +168,7 @@ def shown(argv: Sequence[str], most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def no_shell(where: Where, code: int, output: bytes) -> SshFault:
+def no_shell(where: FaultPlace, code: int, output: bytes) -> SshFault:
     """Return the fault of a host that did not start the command after the login, judged by what it printed."""
     text = " ".join(output.decode(errors="replace").split())
     # The login prints its greeting first, so the reason is at the end.

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..core.text import in_seconds
-from .faults import Kind, SshFault, Where, fault
+from .faults import Kind, SshFault, FaultPlace, fault
 from .settings import Route, closest_host, run_limited
 
 # For what ssh prints before the login begins: the first row that matches counts. A host's own text comes later.
@@ -78,7 +78,7 @@ def _plain(words: str) -> list[str]:
     return [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
 
 
-def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
+def fault_of(words: str, route: Route, where: FaultPlace, tries: int, jump_words: str = "") -> SshFault:
     """Return the fault of a login that failed, from the output of its ssh (`words`) and of the jump host's, if any."""
     if "tdio forwarding" in words and jump_words:
         if forbids_forwarding(jump_words):

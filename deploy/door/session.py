@@ -31,7 +31,7 @@ from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
 from .connection import Master, opener_to
-from .faults import SshFault, Where, fault
+from .faults import SshFault, FaultPlace, fault
 from .framing import Limits
 from .stream import LineStream, Pipe
 from .trust import trust
@@ -82,7 +82,7 @@ class Session:
     """An open session to one host. Its methods may be called from several threads."""
 
     def __init__(
-        self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
+        self, host: Host, where: FaultPlace, master: Master, another: Callable[[], Master], sockets: Path | None = None
     ) -> None:
         """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder only Muster uses."""
         self.host, self.name = host, host.name
@@ -310,7 +310,7 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
         def open_one(host: Host) -> Session:
             route, sockets = routes[host.name], opener.client.folder / "to"
             master = opener.open(host, route)
-            session = Session(host, route.where(host), master, lambda: opener.open(host, route), sockets)
+            session = Session(host, route.fault_place(host), master, lambda: opener.open(host, route), sockets)
             if ask_home:
                 session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
             return session

@@ -28,7 +28,7 @@ from ..core.near import near
 from ..job import values as values
 from ..job.inventory import Host
 from . import framing
-from .faults import VARIABLE, Where, typed_ssh
+from .faults import VARIABLE, FaultPlace, typed_ssh
 
 # What `ssh -G` prints: keyword in lower case -> its values, one for each line.
 Answer = dict[str, tuple[str, ...]]
@@ -123,11 +123,11 @@ class Route:
         through = ",".join(f"{hop.address}:{hop.port}" for hop in self.hops) or self.value("proxycommand")
         return self.address, self.port, through
 
-    def where(self, host: Host, jump: bool = False) -> Where:
+    def fault_place(self, host: Host, jump: bool = False) -> FaultPlace:
         """Return what a fault of this connection needs to name it; `jump`: it is a jump host on the way to `host`."""
         user = self.answer["user"][0]
         target = f"{user}@{self.place.name}:{self.port}" if jump else host.name
-        return Where(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
+        return FaultPlace(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
 
 
 class Client:

@@ -70,7 +70,7 @@ def _trust_one(
     host: Host, route: Route, keys: list[HostKey], ask: Callable[[str], bool], say: Callable[[str], None]
 ) -> str:
     known = _known(route, keys[0].name)
-    where = route.where(host)
+    where = route.fault_place(host)
     offered = {key.text for key in keys}
     if any(entry.mark == "REVOKED" and entry.text in offered for entry in known):
         raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
@@ -121,7 +121,7 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
             name, kind, text = line.split()[:3]
             keys.setdefault(text, HostKey(name, kind, text, run_limited(["ssh-keygen", "-lf", str(file)])[1].strip()))
     if not keys:
-        raise faults[0] if faults else fault("protocol", route.where(host), "it shows no key")
+        raise faults[0] if faults else fault("protocol", route.fault_place(host), "it shows no key")
     return list(keys.values())
 
 

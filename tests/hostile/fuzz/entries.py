@@ -363,7 +363,7 @@ def last_words(text):
 def ssh_words(text):
     """What ssh prints about a login; it may include a host's greeting."""
     route = Route(Place("gpu-a"), {"hostname": ("10.0.0.4",), "port": ("22",), "user": ("u",)}, None)
-    reasons.fault_of(text, route, route.where(Host("gpu-a", "gpu-a")), 1, text)
+    reasons.fault_of(text, route, route.fault_place(Host("gpu-a", "gpu-a")), 1, text)
     reasons.called_at(text)
 
 

@@ -44,7 +44,7 @@ def read(stream):
     return line.rstrip(b"\n")
 
 
-WHERE = faults.Where("b", "10.0.0.2", 22, "u", "b")
+WHERE = faults.FaultPlace("b", "10.0.0.2", 22, "u", "b")
 
 
 def answered(*silent, more=()):

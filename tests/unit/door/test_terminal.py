@@ -8,7 +8,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.door import command, mux, terminal
-from deploy.door.faults import Where, fault
+from deploy.door.faults import FaultPlace, fault
 
 
 def reader(text):
@@ -26,8 +26,8 @@ def test_an_error_that_comes_together_with_the_marker_is_shown_and_the_login_s_w
 
 
 def test_a_port_is_asked_for_as_hosts_takes_it():
-    assert "--hosts [::1]:PORT" in fault("refused", Where("a", "::1", 22, "me", "a")).hint
-    assert "--hosts a.lab:PORT" in fault("refused", Where("a", "a.lab", 22, "me", "a")).hint
+    assert "--hosts [::1]:PORT" in fault("refused", FaultPlace("a", "::1", 22, "me", "a")).hint
+    assert "--hosts a.lab:PORT" in fault("refused", FaultPlace("a", "a.lab", 22, "me", "a")).hint
 
 
 def test_a_machine_that_opens_no_more_files_is_told_and_no_host_is_called_lost():
@@ -35,4 +35,4 @@ def test_a_machine_that_opens_no_more_files_is_told_and_no_host_is_called_lost()
         raise OSError(errno.EMFILE, "Too many open files")
 
     with pytest.raises(DeployError, match="this machine: Too many open files"):
-        command.begin(SimpleNamespace(start=start), Where("a", "a", 22, "me", "a"), "true")
+        command.begin(SimpleNamespace(start=start), FaultPlace("a", "a", 22, "me", "a"), "true")

@@ -7,7 +7,7 @@ import pytest
 from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
-from deploy.door.faults import Where
+from deploy.door.faults import FaultPlace
 from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge, refusals, rehearsal
 from deploy.preflight.checks import hosts as host_checks
@@ -61,7 +61,7 @@ def test_here_nothing_forbids_threads():
 ])  # fmt: skip
 def test_a_login_with_a_command_of_its_own_gets_no_other_shell(said, in_fix):
     with pytest.raises(faults.SshFault) as failed:
-        raise framing.no_shell(Where("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
+        raise framing.no_shell(FaultPlace("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
     assert in_fix in failed.value.hint
     assert ("chsh" in failed.value.hint) == (in_fix == "chsh")
 
