@@ -217,7 +217,7 @@ class Session:
 
         Raises DeployError if this machine cannot create the local end of the forwarding, SshFault.
         """
-        here = self.keep(path, lambda: self._forwarded(path))
+        here = self.get_or_make(path, lambda: self._forwarded(path))
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(framing.BEGIN_S)
@@ -251,7 +251,7 @@ class Session:
     def _gone(self) -> SshFault:
         return fault("lost", self._where, f" ({self._masters[0].why_gone()})")
 
-    def keep(self, name: str, make: Callable[[], T]) -> T:
+    def get_or_make(self, name: str, make: Callable[[], T]) -> T:
         """Return the object that a caller keeps with this session under `name`; the first call makes it."""
         with self._making:
             if name not in self._made:

@@ -38,7 +38,7 @@ _PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
 
 def on_host(session: Session) -> Engine:
     """The engine of a host, over the open SSH connection to it."""
-    return session.keep("engine", lambda: Engine(_ThroughDoor(session)))
+    return session.get_or_make("engine", lambda: Engine(_ThroughDoor(session)))
 
 
 def on_this_machine() -> Engine:
