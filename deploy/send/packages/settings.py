@@ -41,7 +41,7 @@ class Settings:
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     certificates: bytes = field(default=b"", repr=False)
-    left: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def public(self) -> list[str]:
