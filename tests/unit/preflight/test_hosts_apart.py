@@ -81,7 +81,7 @@ def test_a_call_that_was_late_once_is_no_long_way():
 
 def test_megabytes_that_stop_where_little_gets_through():
     seen = answers()
-    assert targets.suspects(seen) == {}
+    assert targets.slow_calls(seen) == {}
     assert [call["host"] for pair in pairs(HOSTS) for call in [targets.long_call(seen, pair)]] == list("bcacab")
     cut = Link("a", "b", "10.0.0.2", 40000, ("long",), "stall-receive", host="b", size=2 << 20)
     verdict = judge(replace(seen, links=(*seen.links, cut)))
