@@ -32,7 +32,7 @@ ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
 def failed(answers: Answers) -> Observations:
     """Return the failed calls between two hosts, except those that only look for an alternative interface."""
-    return frozenset(link for link in answers.links if not link.ok and link.outward and "other" not in link.kinds)
+    return frozenset(link for link in answers.links if not link.ok and link.is_outward and "other" not in link.kinds)
 
 
 def explained(finding: Finding, seen: Observations) -> Observations:
@@ -101,7 +101,7 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
         ports = "self" if "data" in link.kinds else "rendezvous"
         if link.target in finding.hosts and reachability.closed_to_itself(answers, link.target, ports):
             return True
-    rules = [rule for host in finding.hosts for rule in answers.grown(host)]
+    rules = [rule for host in finding.hosts for rule in answers.rules_that_dropped(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
 
 
@@ -252,7 +252,7 @@ def seen_in_words(answers: Answers, cells: Collection[Pair], outcomes: Collectio
 
     `outcomes`: look only at calls with these outcomes, if there are any.
     """
-    links = [link for link in answers.links if link.ends in cells and link.outward]
+    links = [link for link in answers.links if link.ends in cells and link.is_outward]
     links = [link for link in links if "other" not in link.kinds] or links
     bad = [link for link in links if not link.ok]
     bad = [link for link in bad if link.outcome in outcomes] or bad

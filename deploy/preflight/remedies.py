@@ -95,7 +95,7 @@ def past_rules(finding: Finding, answers: Answers) -> Finding:
 
     The new fix lets the cluster's network past these rules.
     """
-    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.facts}
+    grown = {host: answers.rules_that_dropped(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}

@@ -137,7 +137,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     """Return the pairs where every call connects, but the other kernel acknowledges nothing that is sent after that."""
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
-        if link.outward and "again" not in link.kinds:
+        if link.is_outward and "again" not in link.kinds:
             by_pair.setdefault(link.pair, []).append(link)
     return {
         pair
@@ -250,7 +250,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
     plan, port = answers.plan, answers.request.port
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
-            yield "rendezvous", answers.meeting, address, port, 0
+            yield "rendezvous", answers.rendezvous_host, address, port, 0
     yield from _own(answers, source)
     for target in answers.hosts_with_facts:
         opened = answers.listened(target, "sampled")

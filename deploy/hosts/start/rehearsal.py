@@ -73,7 +73,7 @@ def rehearse(
 def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, say: Say) -> Rehearsed:
     """Rehearse with the hosts' own Python, as another launcher starts ranks: no variable sets their interface."""
     plan, request = answers.plan, answers.request
-    order = [answers.meeting, *(host for host in answers.hosts if host != answers.meeting)]
+    order = [answers.rendezvous_host, *(host for host in answers.hosts if host != answers.rendezvous_host)]
     endpoint = f"{f'[{plan.endpoint}]' if ':' in plan.endpoint else plan.endpoint}:{request.port}"
     program, by_name = rehearsal.program(), {session.name: session for session in sessions}
 

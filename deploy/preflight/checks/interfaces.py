@@ -279,7 +279,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
 
 def _calls_itself(answers: Answers, host: str) -> bool:
     """Whether a run has a connection inside this host: to its own rendezvous, or between two of its ranks."""
-    return host == answers.meeting or answers.request.processes > 1
+    return host == answers.rendezvous_host or answers.request.processes > 1
 
 
 def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:

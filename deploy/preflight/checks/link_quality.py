@@ -149,7 +149,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     """Return the shortest round trip of each pair, in ms: the kernel's value, else the time from call to answer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
-        if link.ms and link.outward:
+        if link.ms and link.is_outward:
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[link.pair] = min(taken, best.get(link.pair, taken))
     return best

@@ -70,13 +70,13 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
     among = {*lost}
-    links = [link for link in answers.links if link.outward and not among.isdisjoint(link.ends)]
+    links = [link for link in answers.links if link.is_outward and not among.isdisjoint(link.ends)]
     calls, called = (_outcomes(links, end) for end in (0, 1))
     aimless = tuple(host for host in lost if calls.get(host, {""}).issubset(HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if {"no-arp"} in (calls.get(host), called.get(host)))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
-    closing = tuple(host for host in lost if answers.grown(host))
+    closing = tuple(host for host in lost if answers.rules_that_dropped(host))
     if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
         cause = "all-ports-dropped"  # the hosts' own firewalls were seen to drop our packets
     if bare:
@@ -283,7 +283,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
 
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """Return the firewall rules that dropped our packets while the calls were repeated."""
-    rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
+    rules = [(host, rule) for host in hosts for rule in answers.rules_that_dropped(host)]
     return tuple(f"{host}, firewall: {rule}" for host, rule in rules[:2])
 
 
@@ -409,7 +409,7 @@ def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     """Return a connection that works, as evidence that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
-        if link.ok and link.outward and link.pair & hosts:
+        if link.ok and link.is_outward and link.pair & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 

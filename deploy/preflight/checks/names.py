@@ -118,7 +118,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
     """Warn if nothing can listen on the first node's `localhost`. Scripts may need it; torchrun does not."""
-    host = answers.meeting
+    host = answers.rendezvous_host
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
     if fails or (isinstance(rows, list) and rows and not any(row[1] for row in rows)):

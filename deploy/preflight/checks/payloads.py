@@ -115,7 +115,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
     """Whether a firewall rule that counts bytes has just matched packets: then packet loss is not the reason."""
-    rules = [rule for host in hosts for rule in answers.grown(host)]
+    rules = [rule for host in hosts for rule in answers.rules_that_dropped(host)]
     return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
 
 

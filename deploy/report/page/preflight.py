@@ -44,7 +44,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         # If the cause is not certain, the page shows what was seen, which is.
         seen=first and bool(verdict.faults or first.or_else),
         ready=readiness(verdict),
-        meets=f"{endpoint}:{answers.request.port} ({answers.meeting})",
+        meets=f"{endpoint}:{answers.request.port} ({answers.rendezvous_host})",
         marks=MARKS,
         fix_of=fix_of,
         read=READ,
