@@ -394,7 +394,7 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
             continue
         mine, whole = answers.picks[source].address, ipaddress.ip_network(remedies.network_of(answers, target, address))
         near = prediction.shares_network(answers.facts[source], address)
-        if not near and prediction.parsed(mine) in whole:
+        if not near and prediction.parse_address(mine) in whole:
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
         if near:
             length = 128 if ":" in address else 32
