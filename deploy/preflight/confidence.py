@@ -30,22 +30,22 @@ Observations = frozenset[Link]
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
 
-def failed(answers: Answers) -> Observations:
+def failed_calls(answers: Answers) -> Observations:
     """Return the failed calls between two hosts, except those that only look for an alternative interface."""
     return frozenset(link for link in answers.links if not link.ok and link.is_outward and "other" not in link.kinds)
 
 
-def explained(finding: Finding, seen: Observations) -> Observations:
+def explained_calls(finding: Finding, seen: Observations) -> Observations:
     """Return the observations that a finding explains."""
     outcomes, kinds = ROWS[finding.cause].fails, ABOUT.get(finding.cause.partition("-")[0])
     return frozenset(
         link
-        for link in claimed(finding, seen)
+        for link in failed_between(finding, seen)
         if (outcomes is None or link.outcome in outcomes) and (kinds is None or kinds & set(link.kinds))
     )
 
 
-def claimed(finding: Finding, seen: Observations) -> Observations:
+def failed_between(finding: Finding, seen: Observations) -> Observations:
     """Return the observations between the pairs of hosts that a finding is about."""
     cells = set(finding.cells)  # a set, because many hosts have thousands of pairs
     return frozenset(link for link in seen if link.ends in cells)
@@ -57,17 +57,17 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     Each gets that number in words (`explains`). A fault of a host stays before them: a wrong name or a busy port is
     observed directly, a link only from outside.
     """
-    seen, ordered = failed(answers), list(findings)
+    seen, ordered = failed_calls(answers), list(findings)
     every = _pairs(seen)
     for number, finding in enumerate(ordered):
-        if finding.level == FAULT and (mine := _pairs(explained(finding, seen))):
+        if finding.level == FAULT and (mine := _pairs(explained_calls(finding, seen))):
             words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed calls"
             ordered[number] = replace(finding, explains=words)
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
     # What hosts report about themselves (two have the same address) comes before what failed calls only suggest.
     by_weight = sorted(
         (ordered[place] for place in places),
-        key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained(finding, seen)))),
+        key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained_calls(finding, seen)))),
     )
     for place, finding in zip(places, by_weight, strict=True):
         ordered[place] = finding
@@ -84,7 +84,7 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
     undecided = finding.cause == "not-known" and bool(finding.odd)
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
-    mine = explained(finding, seen) or claimed(finding, seen)
+    mine = explained_calls(finding, seen) or failed_between(finding, seen)
     seen_here = seen_in_words(answers, set(finding.cells), {link.outcome for link in mine})
     return unsure(finding, seen_here)
 
@@ -154,14 +154,14 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
     first = next((finding for finding in findings if finding.level == FAULT), None)
     if first is None or ROWS[first.cause].fails is None or not first.cells:
         return findings
-    about, mine = claimed(first, seen), explained(first, seen)
+    about, mine = failed_between(first, seen), explained_calls(first, seen)
     rivals = [
         finding
         for finding in findings
         if finding is not first
         and finding.level in (FAULT, WARNING)
         and finding.cause != first.cause
-        and (explained(finding, seen) >= mine if mine else _as_likely(finding, first))
+        and (explained_calls(finding, seen) >= mine if mine else _as_likely(finding, first))
     ]
     little = 2 * len(mine) < len(about)
     if not rivals and not little:
@@ -297,7 +297,7 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
     """
     if finding.level != UNKNOWN or ROWS[finding.cause].tried:
         return finding.level == UNKNOWN
-    seen = claimed(finding, failed(answers))
+    seen = failed_between(finding, failed_calls(answers))
     if not seen:
         return finding.cause == "link-loss" and any((each[0], each[1]) in finding.cells for each in answers.often)
     return all(link.outcome == "at-times" for link in seen)

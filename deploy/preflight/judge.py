@@ -123,7 +123,7 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
     """Describe failed calls between hosts that no finding covers, neither by its pairs nor by its hosts."""
     cells = {cell for finding in findings for cell in finding.cells}
     hosts = {host for finding in findings if not finding.cells for host in finding.hosts}
-    failed = confidence.failed(answers)
+    failed = confidence.failed_calls(answers)
     left = [link for link in answers.links if link in failed and link.ends not in cells and not link.pair & hosts]
     return tuple({link.ends: link.describe() for link in left}.values())[:4]
 
