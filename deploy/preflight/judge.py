@@ -52,9 +52,9 @@ CHECKS: tuple[Check, ...] = (
     resources.check,
 )
 # Causes in the group `links` that are about one host, not about a pair.
-APART = ("other-network", "wrong-machine")
+SINGLE_HOST_CAUSES = ("other-network", "wrong-machine")
 # Groups of checks that need at least two hosts that answer.
-BETWEEN = ("links", "mtu", "clocks")
+PAIR_GROUPS = ("links", "mtu", "clocks")
 # If many hosts have the same cause, its text describes at most this many of them; its `hosts` lists all.
 MOST_MERGED = 8
 
@@ -134,7 +134,7 @@ def _merged(findings: list[Finding]) -> list[Finding]:
     others: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = (
-            len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in APART)
+            len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in SINGLE_HOST_CAUSES)
         )
         key = (finding.cause, finding.level) if alone else (finding.cause, str(number))
         first = merged.get(key)
@@ -182,7 +182,7 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     levels = [finding.level for finding in findings if finding.group == group]
     if group == "proof" and not levels:
         return ""
-    nobody = len(answers.facts) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
+    nobody = len(answers.facts) < (min(2, len(answers.hosts)) if group in PAIR_GROUPS else 1)
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")
