@@ -176,7 +176,7 @@ def _as_likely(finding: Finding, first: Finding) -> bool:
 
 
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = sorted([first, *rivals], key=lambda finding: not (ROWS[finding.cause].measured and finding.level == FAULT))
+    every = sorted([first, *rivals], key=lambda finding: not (ROWS[finding.cause].from_many_packets and finding.level == FAULT))
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (
@@ -295,7 +295,7 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
     If a host limits new connections, only some of many parallel calls are answered, but a run's few connections pass.
     """
-    if finding.level != UNKNOWN or ROWS[finding.cause].tried:
+    if finding.level != UNKNOWN or ROWS[finding.cause].rehearsal_decides:
         return finding.level == UNKNOWN
     seen = failed_between(finding, failed_calls(answers))
     if not seen:

@@ -103,7 +103,7 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
     crawled = any(map(_is_crawl, findings))
 
     def looked_at(finding: Finding) -> Finding:
-        if crawled and ROWS[finding.cause].measured and finding.level == WARNING:
+        if crawled and ROWS[finding.cause].from_many_packets and finding.level == WARNING:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))

@@ -116,7 +116,7 @@ def through_tunnels(finding: Finding, answers: Answers) -> Finding:
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
     hosts = [host for host in finding.hosts if host in answers.facts and _tunnel(answers, host)]
-    if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
+    if not ROWS[finding.cause].gets_no_answer or not dead or not hosts or "it comes before" in finding.fix:
         return finding
     again = on(hosts, lambda host: _made_again(interface_of(answers, host)))
     named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])

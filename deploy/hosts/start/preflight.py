@@ -240,7 +240,7 @@ def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
 def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. Hosts that are silent now answered before the rehearsal: no firewall does that."""
     first = second.first
-    if first is None or not ROWS[first.cause].silent:
+    if first is None or not ROWS[first.cause].gets_no_answer:
         return second
     text = (
         f"{first.text}; before the rehearsal they answered: a slow link whose queue the rehearsal has filled, or a "
