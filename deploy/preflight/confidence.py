@@ -107,7 +107,7 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
 
 def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool:
     """Whether a caller's own kernel reports that it has no route."""
-    return bool(reachability.no_way(answers, about))
+    return bool(reachability.no_route_error(answers, about))
 
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:

@@ -54,7 +54,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # The host whose every link is bad, if there is one.
     hosts = tuple(host for host in answers.facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = reachability.with_rules(answers, pair) if single or len(answers.facts) == 2 else ()
+    culprit = reachability.dropping_host(answers, pair) if single or len(answers.facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -102,7 +102,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         # A run opens fewer connections at the same time: a rehearsal must show whether they pass.
         yield find(
             "link-loss",
-            reachability.with_rules(answers, ends) or ends,
+            reachability.dropping_host(answers, ends) or ends,
             text,
             fix,
             UNKNOWN,

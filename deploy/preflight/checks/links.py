@@ -39,14 +39,14 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    alive = {host for pair, cell in table.items() if not cell.dead for host in pair}
+    alive = {host for pair, cell in table.items() if not cell.is_dead for host in pair}
     lost = [host for host in answers.facts if host not in alive]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if alive.issuperset(pair)}
     yield from _wrong_network(answers, rest)
     for what in (ALL, MEET, DATA):
-        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
+        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.outcome_for(what))}
         for how, outcomes in HOW.items():
             bad = [
                 pair
@@ -59,7 +59,7 @@ def check(answers: Answers) -> Iterator[Finding]:
                 continue
             for blame in reachability.blame(answers.hosts_with_facts, outcome_of, bad):
                 yield _finding(answers, rest, blame, what, how)
-        rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.dead}
+        rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.is_dead}
 
 
 def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) -> bool:
@@ -86,7 +86,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.facts):
         text = f"{listed(hosts)} do not reach each other at all" + (": no host answers ARP" if mute else "")
-        hosts = closing or reachability.with_rules(answers, hosts) or hosts
+        hosts = closing or reachability.dropping_host(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"ARP between {listed(mute)} and the others has no answer: no packet passes"
     else:
@@ -104,7 +104,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts,
         text,
         fix,
-        evidence=reachability.no_way(answers, links) + _evidence(links),
+        evidence=reachability.no_route_error(answers, links) + _evidence(links),
         symptom=ROWS["host-unreachable"].symptom,
         group="links",
         cells=ends_of(links),
@@ -216,7 +216,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for host, networks in wrong.items():
         pick = answers.picks[host]
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
-        ways = reachability.tried(answers, *networks[0], "other")
+        ways = reachability.reaching_calls(answers, *networks[0], "other")
         good = next(link.address for link in ways if reachability.is_open(link))
         name = prediction.interface_of(answers.facts[host], good)
         yield find(
@@ -241,7 +241,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of such a link are suspects, unless the firewall of one of them was seen to drop our packets.
-        decided, called = reachability.with_rules(answers, blame.cells[0]), blame.cells[0][1]
+        decided, called = reachability.dropping_host(answers, blame.cells[0]), blame.cells[0][1]
         # If the called host cannot reach these ports itself either, its own firewall is the cause.
         if reachability.closed_to_itself(answers, called, "rendezvous" if what == MEET else "self"):
             decided = decided or (called,)
@@ -255,7 +255,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
         # A host without a path to its caller cannot answer the call either, so the other direction belongs to it too.
-        back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].of(what) not in ("", "ok")]
+        back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].outcome_for(what) not in ("", "ok")]
         cells = tuple(dict.fromkeys((*cells, *back)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
@@ -271,7 +271,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         _text(answers, table, blame, what, how),
         _fix(answers, blame, what, how),
         FAULT if needed else WARNING,
-        reachability.no_way(answers, links)
+        reachability.no_route_error(answers, links)
         + _evidence(list(dict.fromkeys(links)))
         + _grown(answers, blame.hosts)
         + _good(answers, blame.cells),

@@ -46,7 +46,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     if len(answers.facts) <= 2 or len(hosts) > 1:
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
-        hosts = reachability.with_rules(answers, hosts) or hosts
+        hosts = reachability.dropping_host(answers, hosts) or hosts
     every = foremost([f"{host} {size}" for host, size in sizes.items()], _odd(sizes), MOST_SIZES)
     sized = ", ".join(every[:MOST_SIZES]) + f" and {len(sizes) - MOST_SIZES} more" * (len(sizes) > MOST_SIZES)
     known = [size for size in sizes.values() if size]
@@ -98,7 +98,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     pairs = {link.pair for link in cut}
     common = reachability.shared_hosts(answers, pairs)
     every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
-    hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
+    hosts = reachability.dropping_host(answers, every) or (common if len(common) == 1 else every)
     between = f"{common[0]} and its peers" if len(common) == 1 else listed(every)
     reset = any(link.outcome in ("reset", "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)

@@ -74,7 +74,7 @@ def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
     def cell(pair: Pair) -> Cell:
         if trouble := _trouble(known[pair], answers.request.port):
             return trouble, bad, ""
-        if not known[pair].tried:
+        if not known[pair].outcomes:
             return "?", "unknown", ""
         return words.milliseconds(fastest[pair]) if pair in fastest else "ok", "ok", ""
 
