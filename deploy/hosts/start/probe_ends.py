@@ -35,7 +35,7 @@ _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
 
 def hosts_without_connection(answers: Answers) -> dict[str, str]:
     """The hosts whose probe got no connection to its container, each with the Docker client's message."""
-    ends = {host: refusals.ended(text) for host, (_, text) in answers.faults.items()}
+    ends = {host: refusals.parse_end(text) for host, (_, text) in answers.faults.items()}
     return {host: end[1] for host, end in ends.items() if end and docker_faults.gives_no_connection(end[1])}
 
 
@@ -69,13 +69,13 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
     for session in hosts.sessions:
         host = session.name
         cause, words = faults.get(host, ("", ""))
-        code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
+        code, last = (refusals.parse_end(words) if cause == "probe-died" else None) or (0, "")
         if code != SIGNALLED + _SEGV or host not in hosts.facts:
             continue
         stack = _stack(session, hosts, image)
         if 0 <= stack < resources.STACK_LEAST:
             text = (
-                f"{host}: {refusals.how('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
+                f"{host}: {refusals.describe_end('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
             )
             faults[host] = ("process-limits", f"{text} (ulimit -s), and Python needs more\n{resources.stack_fix(host)}")
     return replace(answers, faults=faults)
@@ -98,7 +98,7 @@ def with_causes(answers: Answers, python: str) -> Answers:
     def cause_of(cause: str, words: str) -> tuple[str, str]:
         if "its login shell did not begin" in words:
             return "ssh-slow", words
-        code, last = refusals.ended(words) or (0, "")
+        code, last = refusals.parse_end(words) or (0, "")
         if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's message, in its own language
             return "no-python", f"there is no {python}\nname the Python that has your torch: {FLAG.python} PATH"
         return cause, words

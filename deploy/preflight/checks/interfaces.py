@@ -118,7 +118,7 @@ def _of_family(answers: Answers, host: str, version: int) -> str:
     if not rows:
         return f"on {host}: ip addr; it has no IPv{version} address"
     name = answers.facts[host]["hostname"]
-    return f"on {host}: {remedies.name_is(name, rows[0][1])}"
+    return f"on {host}: {remedies.set_name_command(name, rows[0][1])}"
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:

@@ -115,7 +115,7 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
     """Return the fix for hosts that reach no other host."""
     known = answers.hosts_with_facts
     if cause == "interface-down":
-        return remedies.on(hosts, lambda host: _up(answers, host))
+        return remedies.on_hosts(hosts, lambda host: _up(answers, host))
     if cause == "arp-unanswered":
         return f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then the cable, the VLAN of the switch port"
     if cause == "no-route":
@@ -125,7 +125,7 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
     if _outside(answers, hosts):
         return f"on {listed(hosts)}: ip -br link; ip route; then the cable, the switch, or the cloud's security group"
     network = remedies.network_of(answers, next((host for host in known if host not in lost), hosts[0]))
-    fix = remedies.on(hosts, lambda host: _opened(answers, host, network))
+    fix = remedies.on_hosts(hosts, lambda host: _opened(answers, host, network))
     return f"{fix}   (if its own firewall drops; else ip -br addr; ip route; the switch, or the cloud's security group)"
 
 
@@ -370,7 +370,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
 
     remark = f"with ufw: sudo ufw allow from {network}; or the same in its cloud security group"
-    return f"{remedies.on(blame.hosts, let_in)}   ({remark})"
+    return f"{remedies.on_hosts(blame.hosts, let_in)}   ({remark})"
 
 
 def _opened(answers: Answers, host: str, network: str) -> str:
@@ -402,7 +402,7 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     for source, lines in commands.items():
         six = " -6" if ":" in answers.picks[source].address else ""
         lines.append(f"sudo ip{six} rule add to {remedies.network_of(answers, source)} lookup main pref 1")
-    return remedies.on(commands, lambda host: "; ".join(commands[host]))
+    return remedies.on_hosts(commands, lambda host: "; ".join(commands[host]))
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:

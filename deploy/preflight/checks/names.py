@@ -153,13 +153,13 @@ def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
         return remedies.use_interface(answers, host, row[0])
     if name.startswith("localhost"):
         return f"on {host}: {_renamed(answers, host)}"
-    return f"on {host}: {remedies.name_is(name, row[1])}"
+    return f"on {host}: {remedies.set_name_command(name, row[1])}"
 
 
 def _renamed(answers: Answers, host: str) -> str:
     """Return a command that gives a host the user's name for it, and gives this name the host's address."""
     row = next(prediction.reachable(answers.facts[host]), None)
-    known = f" && {remedies.name_is(host, row[1])}" if row else ""
+    known = f" && {remedies.set_name_command(host, row[1])}" if row else ""
     return f"sudo hostnamectl set-hostname {host}{known}"
 
 
@@ -227,7 +227,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     if foreign:
         fix = f"give an address that {master} has: {_option(answers)}"
     elif prediction.is_address(name):
-        fix = f"on {first}: {remedies.name_is(own, name)}"
+        fix = f"on {first}: {remedies.set_name_command(own, name)}"
     yield find(
         cause,
         (first,),
@@ -249,7 +249,7 @@ def _twins(answers: Answers) -> Iterator[Finding]:
                 "same-hostname",
                 tuple(hosts),
                 f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves",
-                remedies.on(hosts[1:], lambda host: _renamed(answers, host)),
+                remedies.on_hosts(hosts[1:], lambda host: _renamed(answers, host)),
             )
 
 
@@ -277,7 +277,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
         if addresses is not None and not right and not set(addresses) & (own - {"127.0.0.1", "::1"}):
             wrong[host] = f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
     address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
-    line = remedies.name_is(name, address)
+    line = remedies.set_name_command(name, address)
     fix = f"on {listed([*blind, *wrong])}: {line}; or on {first}: torchrun --local-addr {address}"
     if blind:
         yield find(

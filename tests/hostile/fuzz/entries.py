@@ -447,8 +447,8 @@ def report_page(text):
 @entry(*samples.WORDS)
 def faults(text):
     """The last words of commands and engines, which Muster reports with a cause."""
-    code, words = refusals.ended(text) or (0, text)
-    refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
+    code, words = refusals.parse_end(text) or (0, text)
+    refusals.of_words("a", "hosts", refusals.describe_end("`docker run`", code), words)
     last_line(text)
     docker_faults.unanswered(text)
 

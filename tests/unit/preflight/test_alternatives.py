@@ -17,7 +17,7 @@ DAEMON = "docker: Error response from daemon: "
 
 
 def of_words(words):
-    return refusals.of_words("b", "hosts", refusals.how("the probe", 125), words)
+    return refusals.of_words("b", "hosts", refusals.describe_end("the probe", 125), words)
 
 
 @pytest.mark.parametrize(
