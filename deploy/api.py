@@ -36,7 +36,7 @@ from .report.recorder import Recorder
 from .run.files import record
 from .slurm import known
 from .slurm import runs as slurm_runs
-from .slurm.known import Known
+from .slurm.known import RecordedRun
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
@@ -272,7 +272,7 @@ class Run:
         return record.folder_of(RunId(self.id))
 
     @property
-    def _on_slurm(self) -> Known | None:
+    def _on_slurm(self) -> RecordedRun | None:
         """The run's record, if the cluster is Slurm's. Raises UsageError if this folder has no record of the run."""
         if not self.cluster._slurm:
             return None

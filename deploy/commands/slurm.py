@@ -32,7 +32,7 @@ from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
 from ..slurm import known, plan
-from ..slurm.known import Known
+from ..slurm.known import RecordedRun
 from ..slurm.planned import COMMAND, agent_of, planned
 
 
@@ -86,7 +86,7 @@ def again(options: Options) -> str:
     return shlex.join(["deploy", *words_again(options, ("slurm", *COMMAND))])
 
 
-def continued(options: Options) -> tuple[Options, Known | None]:
+def continued(options: Options) -> tuple[Options, RecordedRun | None]:
     """With --resume, the options of that run's last start, overridden by those given now; and that run's record."""
     if not options.resume:
         return options, None

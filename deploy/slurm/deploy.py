@@ -25,14 +25,14 @@ from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
 from . import follow, job_end, known, plan
 from .backend import SlurmBackend
-from .known import Known
+from .known import RecordedRun
 from .login import Login
 from .plan import JobRequest
 
 _LOOK_S = 0.5
 
 
-def deploy(order: JobRequest, console: Console, resumed: Known | None = None) -> int:
+def deploy(order: JobRequest, console: Console, resumed: RecordedRun | None = None) -> int:
     """Submit a job and follow it; return the exit code. Raises DeployError.
 
     `resumed`: the run that this job continues.
@@ -44,7 +44,7 @@ def deploy(order: JobRequest, console: Console, resumed: Known | None = None) ->
 class _OnSlurm(Start[SlurmBackend]):
     """A run that is a job of Slurm."""
 
-    def __init__(self, order: JobRequest, console: Console, interrupts: Interrupts, continues: Known | None) -> None:
+    def __init__(self, order: JobRequest, console: Console, interrupts: Interrupts, continues: RecordedRun | None) -> None:
         options = order.options
         self._order, self._continues, self._console, self._interrupts = order, continues, console, interrupts
         self._name, self._ranks, self._files = read_run(options.run), shown_ranks(options.rank), _files(order)
@@ -109,7 +109,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
     def tell_started(self, backend: SlurmBackend) -> None:
         """Record the job's number and print it."""
-        known.note(backend.run_dir, job=backend.number)
+        known.update_record(backend.run_dir, job=backend.number)
         console, run, slurm = self._console, backend.run, self._order.options.slurm
         console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
@@ -125,7 +125,7 @@ class _OnSlurm(Start[SlurmBackend]):
         return follow.Following(backend, order.script, order.words, *view).until_done()
 
 
-def _ended(resumed: Known, login: Login, console: Console) -> str:
+def _ended(resumed: RecordedRun, login: Login, console: Console) -> str:
     """Return the last job of the run, which has ended. Raises DeployError if not: two starts would ruin one folder."""
     number, began = known.number_of(resumed, login, console), time.monotonic()
     while True:

@@ -24,7 +24,7 @@ from ..run.progress import State
 from ..run.state import times
 from . import follow, job_end, words
 from .backend import SlurmBackend
-from .known import Known, number_of
+from .known import RecordedRun, number_of
 from .login import Login
 
 _LOOK_S = 1.0
@@ -36,7 +36,7 @@ _OWN_STATES = {
 }
 
 
-def attach(known: Known, rank: str, console: Console) -> int:
+def attach(known: RecordedRun, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
     if ends.end_of(known.run_dir):
@@ -48,7 +48,7 @@ def attach(known: Known, rank: str, console: Console) -> int:
         return follow.Following(backend, known.script, known.words, console, interrupts, ranks).until_done()
 
 
-def stop(known: Known, now: bool, console: Console) -> int:
+def stop(known: RecordedRun, now: bool, console: Console) -> int:
     """Stop the run with a checkpoint, or kill it `now`; show how it ended. Raises DeployError if its job still runs."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
@@ -80,11 +80,11 @@ def stop(known: Known, now: bool, console: Console) -> int:
         return DONE
 
 
-def status(known: Known, console: Console) -> int:
+def status(known: RecordedRun, console: Console) -> int:
     """Show the job's state, its nodes and the steps of its ranks."""
     with Login(known.login, known.shared) as login:
         number = number_of(known, login, console)
-        job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
+        job, seen = login.job(known.run, number), last_words.of_run(login.reading_session, known.run, check=False)
         # Steps of an earlier start do not count: it may have had more ranks.
         since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S if job.state in jobs.LIVES and job.ran_s else 0.0
         steps = (int(event["step"]) for event in seen if event["kind"] == "step" and event["t"] >= since)
@@ -98,13 +98,13 @@ def status(known: Known, console: Console) -> int:
         return DONE
 
 
-def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
+def fetch(known: RecordedRun, only: Sequence[str], console: Console) -> Path:
     """Copy the run's folder, or the files that match `only`, from the cluster; return the folder here.
 
     Raises DeployError.
     """
     with Login(known.login, known.shared) as login:
-        faults = gather.gather([login.reading], known.run, only, known.run_dir, console)
+        faults = gather.gather([login.reading_session], known.run, only, known.run_dir, console)
         page.write(known.run_dir)
         if (work := known.run_dir / "work").is_dir():
             console.note(f"what its script wrote is in {folders.display_path(work)}")
@@ -112,7 +112,7 @@ def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
     return known.run_dir
 
 
-def logs(known: Known, options: Options, console: Console) -> int:
+def logs(known: RecordedRun, options: Options, console: Console) -> int:
     """Print what the job, or one rank of it, has printed so far."""
     rank = options.rank
     if options.follow or options.since or not (rank in ("", "all") or rank.isdecimal()):
@@ -136,7 +136,7 @@ def logs(known: Known, options: Options, console: Console) -> int:
 
     with Login(known.login, known.shared) as login:
         command = commands.script("job-log", known.run, name, options.grep)
-        done = login.reading.run(command, on_line=take, check=False, moving=True)
+        done = login.reading_session.run(command, on_line=take, check=False, moving=True)
     if done.code == FAILED and not printed:
         raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
     if done.code:

@@ -324,7 +324,7 @@ def followed_job(text):
     taking = JobCopy(_fresh("r1"), "login", lambda words: None)
     for line in text.split("\n"):
         taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
-    taking.known()
+    taking.copied_sizes()
     assert {path.relative_to(_FOLDER).parts[0] for path in _FOLDER.rglob("*")} == {"r1"}
 
 

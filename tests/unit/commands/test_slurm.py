@@ -60,7 +60,7 @@ def test_a_resume_of_what_this_folder_does_not_know_is_refused():
 
 
 def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():
-    known.note(deployed("r1"), job="12")
+    known.update_record(deployed("r1"), job="12")
     found = where.on_slurm(Options(run="r1"))
     assert (found.login.destination, found.shared, found.number, found.script) == (
         "me@login:22",

@@ -13,7 +13,7 @@ from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
 from deploy.slurm import runs as slurm_runs
-from deploy.slurm.known import Known
+from deploy.slurm.known import RecordedRun
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_logs_are_read_here_once_the_run_has_ended_and_they_are_here(runs):
 
 def to_stop(going_on=()):
     run = where.to_stop(Options(), Console(), lambda: going_on)
-    return run.run if isinstance(run, Options | Known) else run.name
+    return run.run if isinstance(run, Options | RecordedRun) else run.name
 
 
 def test_a_stop_means_the_only_run_without_an_end_and_guesses_between_none(runs):

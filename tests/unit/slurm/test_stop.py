@@ -19,7 +19,7 @@ def test_a_stop_waits_as_long_as_the_ranks_may_take_to_save_and_two_minutes(agai
     (host,) = known.hosts_of_flag("login")
     request = plan.JobRequest(plan.Options(slurm="login"), 1, (), again=f"deploy --slurm login {again}", script=True)
     known.open_start(tmp_path / "long", request, host, "/home/me")
-    known.note(tmp_path / "long", job="7")
+    known.update_record(tmp_path / "long", job="7")
     clock = [0.0]
     monkeypatch.setattr(
         runs, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
