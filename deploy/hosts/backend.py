@@ -244,7 +244,7 @@ class HostsBackend(Backend):
             session = self._sessions[host]
             folder = f"{session.home}/runs/{self._id}"
             try:
-                since, files = mirror.known()
+                since, files = mirror.resume_point()
                 command = commands.follow(container_name(self._id), folder, mirror.mark, since, EVERY_S)
                 session.run(command, input=commands.here(files), timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
