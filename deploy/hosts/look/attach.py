@@ -169,7 +169,7 @@ def follow_until_done(
         remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
         if result.verdict == "failed":  # which of the paths in the result's message each host has
             named = named_paths.all_of(result.message, run_dir.name)
-            by_host = host_nodes.having(backend.sessions, run_dir.name, named)
+            by_host = host_nodes.existing_paths(backend.sessions, run_dir.name, named)
             node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
     except Detached:
         interrupts.tell_way_back()
