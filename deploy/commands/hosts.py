@@ -140,6 +140,6 @@ def clean(options: Options, console: Console) -> int:
     from ..hosts.act import clean as hosts_clean
 
     named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
-    older_s = leftovers.age(options.older) if options.older else 0
+    older_s = leftovers.parse_age(options.older) if options.older else 0
     wanted = leftovers.Selection(options.runs, named, older_s, options.data)
     return hosts_clean.clean(options, wanted, console)

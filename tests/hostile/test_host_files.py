@@ -485,7 +485,7 @@ def test_a_run_that_has_just_written_is_not_old_even_if_its_folder_is(host):
     (host.run / "ranks/rank-0.jsonl").write_text("{}")
     for path in (host.run, *(path for path in host.run.iterdir() if path.is_dir())):
         os.utime(path, (began, began))
-    (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.InUse())
     assert kept.age_s < 3600
 
 
@@ -495,5 +495,5 @@ def test_a_foreign_folder_among_pushed_ones_does_not_stop_clean(host, name):
     there = host.home / ".muster/folders" / os.uname().nodename
     for each in ("0123456789", ".coming.0123456789", name):
         (there / each).mkdir(parents=True)
-    kept = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    kept = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.InUse())
     assert sorted(each.name for each in kept if each.kind == "folders") == ["0123456789", "coming.0123456789"]

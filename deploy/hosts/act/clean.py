@@ -15,7 +15,7 @@ from ...door.session import Session, SshFault, among, on_all, open_all
 from ...engine import reach
 from ...host import audit, commands, leftovers
 from ...host import lock as host_lock
-from ...host.leftovers import KINDS, Had, Leftover, Selection
+from ...host.leftovers import KINDS, InUse, Leftover, Selection
 from ...job.load import known_cluster
 from ...job.options import FLAG, Options, flag_of
 from ...report.console import Console
@@ -34,7 +34,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
-        by_host = leftovers.together(on_all(sessions, look).all())
+        by_host = leftovers.mark_shared_runs(on_all(sessions, look).all())
         if not wanted.anything:
             _show(by_host, console)
             return DONE
@@ -64,10 +64,10 @@ def look(session: Session) -> list[Leftover]:
     return leftovers.parse(answer, _had(session), *reach.on_host(session).stored(_LOOK_S))
 
 
-def _had(session: Session) -> Had:
+def _had(session: Session) -> InUse:
     """What containers on the host use now: our running runs, and the folders that any user's containers use."""
     runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
-    return Had(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
+    return InUse(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
 
 
 def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
@@ -96,7 +96,7 @@ def _remove_one(session: Session, thing: Leftover) -> str:
         if thing.kind in ("images", "packages") or ("/" not in thing.name and thing.kind == "caches"):
             gone = reach.on_host(session).remove_stored("images" if thing.kind == "images" else "volumes", thing.name)
             return "removed" if gone else "used"
-        if _had(session).has(thing.kind, thing.name):
+        if _had(session).uses(thing.kind, thing.name):
             return "used"
         if thing.kind == "runs":
             nodes.remove([session], thing.name).all()

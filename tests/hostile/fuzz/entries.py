@@ -202,7 +202,7 @@ def gpus(text):
 @entry(samples.KEPT)
 def kept(text):
     """The answer to clean-list, and what would be removed from it."""
-    there = leftovers.parse(text, leftovers.Had(frozenset({"r1"})))
+    there = leftovers.parse(text, leftovers.InUse(frozenset({"r1"})))
     wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
@@ -215,7 +215,7 @@ def stored(text):
     asked = Answer(200, text.encode())
     known = engine.Engine(None)
     known._ask = lambda *_: asked
-    for thing in leftovers.parse(samples.KEPT, leftovers.Had(), *known.stored(1.0)):
+    for thing in leftovers.parse(samples.KEPT, leftovers.InUse(), *known.stored(1.0)):
         assert leftovers._is_name(thing.name)
 
 
