@@ -57,7 +57,7 @@ class Claim:
             if not (match := _NAME.fullmatch(noted)):
                 raise DeployError(f"{self.host}: the claim on its GPUs was not noted: {one_line(noted[:200])}")
             self.name, claims = match[1], gpus.parse(others).claims
-            choice = gpu_choice.lost_to(choice, claims, str(self._about["token"]), alone)
+            choice = gpu_choice.yield_to_others(choice, claims, str(self._about["token"]), alone)
         self.choice = choice
         return choice
 

@@ -83,7 +83,7 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     except DeployError as fault:
         return fault
     if session.host.visible is not None:
-        seen = replace(gpu_choice.left_by(session.host.visible, seen), picked=True)
+        seen = replace(gpu_choice.visible_to_cuda(session.host.visible, seen), picked=True)
     if gpus == "auto" or (isinstance(gpus, int) and gpus):
         return seen  # places.py asks later which of them are free
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)

@@ -37,7 +37,7 @@ class GpusTaken(DeployError):
             f"{host}: {choice.taken}",
             f"`muster gpus` shows who has them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N",
         )
-        self.passing = choice.passing
+        self.is_temporary = choice.is_temporary
 
 
 class Places:
@@ -67,7 +67,7 @@ class Places:
                 return
             except HostsFailed as failed:
                 self._drop()
-                passing = all(isinstance(fault, GpusTaken) and fault.passing for fault in failed.faults.values())
+                passing = all(isinstance(fault, GpusTaken) and fault.is_temporary for fault in failed.faults.values())
                 if not passing or tries == _TRIES - 1:
                     raise
             time.sleep(random.uniform(_PAUSE_S, 3 * _PAUSE_S))
@@ -110,7 +110,7 @@ class Places:
         host = session.host
 
         def decide(here: Gpus) -> Choice:
-            return gpu_choice.choose(host.gpus, gpu_choice.left_by(host.visible, here), self._token, self._alone)
+            return gpu_choice.choose(host.gpus, gpu_choice.visible_to_cuda(host.visible, here), self._token, self._alone)
 
         with self._lock:
             claim = self._claims.get(host.name)
@@ -149,7 +149,7 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
 def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
     """What the hosts would grant now, for a plan that claims nothing. `here`: the GPUs by host."""
     hosts = [session.host for session in sessions]
-    left = {host.name: gpu_choice.left_by(host.visible, here[host.name]) for host in hosts}
+    left = {host.name: gpu_choice.visible_to_cuda(host.visible, here[host.name]) for host in hosts}
     return {host.name: gpu_choice.choose(host.gpus, left[host.name], "") for host in hosts}
 
 
