@@ -53,7 +53,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
             return STOPPED
         busy = among(sessions, goes)
         # A deploy holds the same lock until its nodes run.
-        with host_lock.take(busy, "clean"):
+        with host_lock.lock_hosts(busy, "clean"):
             removed = on_all(busy, lambda session: _remove(session, goes[session.name]))
         return _tell(removed, goes, console)
 

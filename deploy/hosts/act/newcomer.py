@@ -100,7 +100,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
-    with lock.take(hosts.sessions, run), Places(request, run, template.token) as places:
+    with lock.lock_hosts(hosts.sessions, run), Places(request, run, template.token) as places:
         places.take()
         request = replace(request, facts=places.narrowed(request.facts))
         made = _container(request, hosts.sessions[:-1], peers, template, place)

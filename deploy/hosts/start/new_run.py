@@ -94,7 +94,7 @@ class NewRun(HostsBackend):
         """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
         request = self._request
-        with lock.take(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
+        with lock.lock_hosts(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
             request = self._request = self._looked_again(request)
             self._interrupts.at("choosing GPUs")
             try:

@@ -63,7 +63,7 @@ def push(options: Options, console: Console) -> int:
                 foretell(shipment, code, console)
                 packages.foretell(shipment, {}, console)
                 return DONE
-            with lock.take(sessions, "push"):
+            with lock.lock_hosts(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
                 foreseen = bare.bring(shipment, console, bare.begin(shipment))
                 pushed = bring(shipment, code, console)
