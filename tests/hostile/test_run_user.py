@@ -46,7 +46,7 @@ class Machine:
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.name for machine in machines]
     cluster = Cluster(hosts_of_flag(",".join(names)), job or Job())
-    hosts, why = run_user.choose(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
+    hosts, why = run_user.choose_uid(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
     return hosts.job.user, why
 
 

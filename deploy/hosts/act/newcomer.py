@@ -88,7 +88,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
     name = node_of(new.name)
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
-    hosts, _ = run_user.choose(hosts, run)
+    hosts, _ = run_user.choose_uid(hosts, run)
     request = _request(run, options, hosts, template, console)
     peers = {
         session.name: node

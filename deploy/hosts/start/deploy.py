@@ -140,7 +140,7 @@ class _OnHosts(Start[NewRun]):
         tag = tag_of(base, self._folder)
         if self._continues:
             work = replace(work, start=resume.next_start(self._continues, hosts, self._resumes, console.warn))
-        hosts, who = run_user.choose(hosts, self._continues or "")
+        hosts, who = run_user.choose_uid(hosts, self._continues or "")
         ports = plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ()
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe, ports=ports)
         about = (hosts.cluster, sessions, facts, base, tag, self._folder, self._choice, self._needs, self._data)

@@ -84,7 +84,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
         name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.all_are(facts.values) else name
-        hosts, _ = run_user.choose(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
+        hosts, _ = run_user.choose_uid(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
         # Ranks of another launcher run in an image only if the user gives one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
@@ -99,7 +99,7 @@ def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightO
     layers = {host: held.layers for host, held in presence.by_host.items()}
     # If the images differ, there is no rehearsal that would show an image without torch.
     odd = host_checks.odd_images(layers) if options.proof else ()
-    without = probes.without_torch(hosts.only(odd), presence.image)
+    without = probes.without_torch(hosts.with_sessions_to(odd), presence.image)
     yield from host_checks.differing(presence.image, layers, names, without)
     if presence.other_base:
         yield host_checks.other_base(presence.image, names)
@@ -126,7 +126,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     closed = probe_ends.hosts_without_connection(answers) if presence.everywhere else {}
     if not closed:
         return answers, verdict
-    probe_ends.remove_unstarted(hosts.only(closed).sessions)
+    probe_ends.remove_unstarted(hosts.with_sessions_to(closed).sessions)
     warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
     shut = f"{subject(list(closed), 'gives', 'give')} no connection to a container"
     presence = replace(presence, everywhere=False, shut=shut)

@@ -56,7 +56,7 @@ def push(options: Options, console: Console) -> int:
             bare.look(hosts, console)
             base = base_of(options, hosts, console)
             if needs:
-                hosts, _ = run_user.choose(hosts)
+                hosts, _ = run_user.choose_uid(hosts)
             about = (hosts.cluster, sessions, hosts.facts, base, tag_of(base, folder), folder, choice)
             shipment = Shipment(*about, needs, data)
             if options.dry_run:
