@@ -150,11 +150,11 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
 def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
     """The newcomer's container once its host has all that it needs, and the digest of its packages."""
     pushed = deploy_push.bring(request, request.code(), console)
-    (made,) = sent_folders.give([made], pushed)
+    (made,) = sent_folders.mount_folders([made], pushed)
     observe.make_folders(request, bool(request.work.script)).all()
     # The deploy's lock of packages is used, which this machine has kept; a newer lock would have another digest.
     installed = packages.bring(request, pushed, console)
-    (made,) = packages.give([made], installed)
+    (made,) = packages.mount_packages([made], installed)
     return made, _digest(installed.environments.get(made.host, "")) if installed else ""
 
 

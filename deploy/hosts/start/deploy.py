@@ -243,11 +243,11 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
     pushes = deploy_push.foresee(request, request.code(), console)
-    containers = sent_folders.give(containers, pushes)
+    containers = sent_folders.mount_folders(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
         packages.foretell(request, pushed, console)
-        containers = packages.foreseen(containers)
+        containers = packages.with_planned_packages(containers)
     steps = plan.steps(containers, pushes)
     if bare.all_are(request.facts):  # no engine there takes Docker's commands
         steps = tuple(replace(step, argv=()) for step in steps)

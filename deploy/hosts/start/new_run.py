@@ -148,7 +148,7 @@ class NewRun(HostsBackend):
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
         pushed = self._pushed or self._push()
-        self._containers = sent_folders.give(self._containers, pushed)
+        self._containers = sent_folders.mount_folders(self._containers, pushed)
         # Record exactly which folder and data the run uses.
         sent = {"folder": sent_folders.digest_of(pushed) or None, "data": sent_folders.data_of(pushed) or None}
         sources = {host: dict(each.sources) for host, each in pushed.items() if each.sources}
@@ -161,7 +161,7 @@ class NewRun(HostsBackend):
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
         installed = packages.bring(request, pushed, self._console, self._foreseen)
-        self._containers = packages.give(self._containers, installed)
+        self._containers = packages.mount_packages(self._containers, installed)
         # While a run waits, its GPUs are used by others; its nodes rehearse on their own before they start.
         new_network = request.overlay and not request.force
         if (never_run or new_network) and not self.waits:
@@ -181,7 +181,7 @@ class NewRun(HostsBackend):
         """Make the network that preflight then tests. The hosts need the image first: it has the network tools."""
         self._interrupts.at("making the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
-        made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
+        made = sent_folders.mount_folders(request.containers(self._id, try_links=False), pushed)
         ends = {node.host: node.overlay for node in made if node.overlay}
         self._ends = Ends(request.sessions, ends, overlay)
         with self._console.waiting("overlay"):
