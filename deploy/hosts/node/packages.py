@@ -55,7 +55,7 @@ def bring(
     return installed
 
 
-def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> None:
+def print_plan(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> None:
     """Print what an install would run on each host. Changes nothing."""
     if not (needs := shipment.requirements):
         return

@@ -242,11 +242,11 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     containers = request.containers("RUN", try_links=not request.force)
     if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
-    pushes = deploy_push.foresee(request, request.code(), console)
+    pushes = deploy_push.plan_push(request, request.code(), console)
     containers = sent_folders.mount_folders(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
-        packages.foretell(request, pushed, console)
+        packages.print_plan(request, pushed, console)
         containers = packages.with_planned_packages(containers)
     steps = plan.steps(containers, pushes)
     if bare.all_are(request.facts):  # no engine there takes Docker's commands
@@ -257,7 +257,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
-    deploy_push.foretell_road(pushes, console)
+    deploy_push.print_road_plan(pushes, console)
     console.note(
         f"waits up to {duration(patience_s(request.job.wait_lost))} for a lost host or a cut link (--wait-lost)"
     )
