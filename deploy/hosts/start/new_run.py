@@ -22,7 +22,7 @@ from .. import nodes
 from ..backend import HostsBackend, RunHandle
 from ..node import bare, group, overlay_plan, packages, roles, sent_folders, witness
 from ..node.container import NodeContainer, Work
-from ..node.overlay import Ends
+from ..node.overlay import OverlayEnds
 from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, resume, waits
@@ -54,7 +54,7 @@ class DeployRequest(Shipment):
             interfaces = {host.name: self.overlay.interface for host in hosts}
         met, addresses = meeting.choose(self, try_links, interfaces)
         made = roles.node_containers(hosts, facts, job, work, met, addresses)
-        made = overlay_plan.beside(made, facts, job, work, self.overlay)
+        made = overlay_plan.with_overlay_ends(made, facts, job, work, self.overlay)
         made = group.grouped(made, addresses, work, job.spares, job.arbiter)
         if try_links and work.least:
             peers = {
@@ -66,7 +66,7 @@ class DeployRequest(Shipment):
         port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
         made = waits.claimed(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
-        return witness.beside(made, hosts, facts, job, work, addresses, port)
+        return witness.with_witnesses(made, hosts, facts, job, work, addresses, port)
 
     def waiting(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
@@ -87,7 +87,7 @@ class NewRun(HostsBackend):
         self._containers: Sequence[NodeContainer] = ()
         self._pushed: Mapping[str, Pushed] | None = None
         self._foreseen: Foreseeing | None = None
-        self._ends: Ends | None = None
+        self._ends: OverlayEnds | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -183,7 +183,7 @@ class NewRun(HostsBackend):
         request = self._request
         made = sent_folders.mount_folders(request.containers(self._id, try_links=False), pushed)
         ends = {node.host: node.overlay for node in made if node.overlay}
-        self._ends = Ends(request.sessions, ends, overlay)
+        self._ends = OverlayEnds(request.sessions, ends, overlay)
         with self._console.waiting("overlay"):
             self._ends.open(self._console)
 

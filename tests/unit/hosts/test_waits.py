@@ -67,7 +67,7 @@ def test_the_engine_restarts_a_waiting_node_and_its_ranks_start_as_often_as_aske
 def test_a_witness_does_not_get_the_nodes_claim_and_queue_variables():
     hosts, facts = from_flag("a,b").hosts, [FACTS, FACTS]
     work = dataclasses.replace(WORK, on_end="true")
-    beside = witness.beside(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
+    beside = witness.with_witnesses(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
     assert not {"MUSTER_WAIT", "MUSTER_CLAIM"} & beside[0].witness.environment.keys()
 
 
