@@ -33,7 +33,7 @@ from ..node.container import Meeting, NodeContainer, Work
 from ..start import observe, plan, preflight, waits
 from ..start import push as deploy_push
 from ..start.new_run import DeployRequest
-from ..start.places import Places
+from ..start.places import GpuClaims
 from .newcomer_plan import (
     RANKS,
     Template,
@@ -100,7 +100,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
-    with lock.lock_hosts(hosts.sessions, run), Places(request, run, template.token) as places:
+    with lock.lock_hosts(hosts.sessions, run), GpuClaims(request, run, template.token) as places:
         places.take()
         request = replace(request, facts=places.narrowed(request.facts))
         made = _container(request, hosts.sessions[:-1], peers, template, place)
@@ -110,7 +110,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
         ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
         refuse_other_image(run, theirs, ours)
-        made = replace(made, claim=places.names().get(new.name, ""))
+        made = replace(made, claim=places.claim_names().get(new.name, ""))
         try:
             nodes.start([new], [made])
         except BaseException:
@@ -192,7 +192,7 @@ def _container(
     observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
     met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
     made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
-    (made,) = waits.claimed((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
+    (made,) = waits.with_claims((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(

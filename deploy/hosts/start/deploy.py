@@ -57,7 +57,7 @@ from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
 from .new_run import DeployRequest, NewRun
-from .places import Places, foreseen, those_with_gpus, with_choice
+from .places import GpuClaims, planned_choices, those_with_gpus, with_choice
 
 _OWN_FILES = (
     "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
@@ -189,7 +189,7 @@ class _OnHosts(Start[NewRun]):
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
         role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
         handle = RunHandle(*about, least=work.least, roles=role_of)
-        with Places(request, running, work.token, request.wait) as places:
+        with GpuClaims(request, running, work.token, request.wait) as places:
             yield NewRun(request, handle, places, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
@@ -230,13 +230,13 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
                 console.note(f"{session.name}: would make {mount.source}, if it is missing")
-    choices = foreseen(asked, on_all(asked, observe.gpus_of).all())
+    choices = planned_choices(asked, on_all(asked, observe.gpus_of).all())
     for host, choice in choices.items():
         if choice.taken:
             then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"
             console.warn(f"{host}: {choice.taken}: {then}")
     if request.wait and any(choice.taken for choice in choices.values()):
-        request, choices = request.waiting(), {}
+        request, choices = request.for_waiting_nodes(), {}
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)

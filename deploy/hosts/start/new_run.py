@@ -27,7 +27,7 @@ from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
-from .places import GpusTaken, Places, planned
+from .places import GpusTaken, GpuClaims, waiting_facts
 
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
@@ -64,14 +64,14 @@ class DeployRequest(Shipment):
             for register_port in work.ports:
                 observe.refuse_unreached(self.sessions, peers, register_port)
         port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
-        made = waits.claimed(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
+        made = waits.with_claims(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
         return witness.with_witnesses(made, hosts, facts, job, work, addresses, port)
 
-    def waiting(self) -> DeployRequest:
+    def for_waiting_nodes(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
         asked = {session.name: session.host.gpus for session in self.sessions}
-        facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
+        facts = {host: waiting_facts(fact, asked[host]) for host, fact in self.facts.items()}
         return replace(self, facts=facts, work=replace(self.work, waits=True))
 
 
@@ -79,7 +79,7 @@ class NewRun(HostsBackend):
     """The nodes of a run that this command starts."""
 
     def __init__(
-        self, request: DeployRequest, run: RunHandle, places: Places, console: Console, interrupts: Interrupts
+        self, request: DeployRequest, run: RunHandle, places: GpuClaims, console: Console, interrupts: Interrupts
     ) -> None:
         super().__init__(request.sessions, run, console.warn)
         self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
@@ -102,7 +102,7 @@ class NewRun(HostsBackend):
             except HostsFailed as failed:
                 if not request.wait or not all(isinstance(fault, GpusTaken) for fault in failed.faults.values()):
                     raise
-                self._request = request.waiting()
+                self._request = request.for_waiting_nodes()
                 for fault in failed.faults.values():
                     self._console.note(f"its nodes will wait: {fault.message}")
             else:
@@ -137,7 +137,7 @@ class NewRun(HostsBackend):
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
         unseen, interfaces = bool(self._preflight["unseen"]), self._preflight["interfaces"]
-        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.names()
+        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.claim_names()
         self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
         for host, gpus in self.gpus.items():
             if gpus:

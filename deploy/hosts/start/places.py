@@ -40,7 +40,7 @@ class GpusTaken(DeployError):
         self.is_temporary = choice.is_temporary
 
 
-class Places:
+class GpuClaims:
     """What a deploy claims on its hosts. Leaving the `with`, or calling `release`, gives everything back.
 
     `run`: what other deploys see as the holder. `alone`: claim only hosts or GPUs that no other run uses.
@@ -52,7 +52,7 @@ class Places:
         self._claims: dict[str, Claim] = {}
         self._over, self._lock = threading.Event(), threading.Lock()
 
-    def __enter__(self) -> Places:
+    def __enter__(self) -> GpuClaims:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -86,7 +86,7 @@ class Places:
             for host, host_facts in facts.items()
         }
 
-    def names(self) -> dict[str, str]:
+    def claim_names(self) -> dict[str, str]:
         """The name of the claim on each host where the run gets GPUs; the start on that host needs it."""
         return {host: claim.name for host, claim in self._claims.items() if claim.choice.gpus}
 
@@ -137,7 +137,7 @@ def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
     return replace(facts, gpus=choice.gpus, picked=facts.picked or chosen != every)
 
 
-def planned(facts: HostFacts, asked: Asked) -> HostFacts:
+def waiting_facts(facts: HostFacts, asked: Asked) -> HostFacts:
     """A host's facts for a run that waits: as many GPUs as it will get there, and the candidates for them."""
     if asked == 0 or not facts.gpus:
         return replace(facts, gpus=())
@@ -146,7 +146,7 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
     return replace(facts, gpus=gpus, candidates=named, picked=facts.picked or named != facts.gpus)
 
 
-def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
+def planned_choices(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
     """What the hosts would grant now, for a plan that claims nothing. `here`: the GPUs by host."""
     hosts = [session.host for session in sessions]
     left = {host.name: gpu_choice.visible_to_cuda(host.visible, here[host.name]) for host in hosts}

@@ -52,7 +52,7 @@ def queue(addresses: tuple[str, ...], port: int, first: HostFacts) -> Queue:
     return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
 
 
-def claimed(
+def with_claims(
     nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], work: Work, queue: Queue
 ) -> tuple[NodeContainer, ...]:
     """Return the nodes, each with its claim; with `work.waits`, each also with what it must know to wait."""

@@ -143,7 +143,7 @@ def test_a_run_has_the_gpus_of_cuda_visible_devices_and_a_rank_for_each(typed, t
     monkeypatch.setattr(observe.host_facts, "parse", lambda *_: dataclasses.replace(FACTS, gpus=four))
     session = SimpleNamespace(name="a", host=host, called_at="")
     facts = observe._read(Results({"a": ""}), session)
-    choice = places.foreseen([session], {"a": Gpus(four)})["a"]
+    choice = places.planned_choices([session], {"a": Gpus(four)})["a"]
     facts = places.with_choice(facts, choice)
     (node,) = container.node_containers([host], (facts,), Job(), WORK, MEETING)
     assert [gpu.index for gpu in choice.gpus] == [3, 1]

@@ -23,9 +23,9 @@ def made(asked=2, machines=("b", "a"), **more):
     """The waiting nodes of a run on two hosts with four GPUs each."""
     work = dataclasses.replace(WORK, waits=True, **more)
     hosts = [dataclasses.replace(host, gpus=asked) for host in from_flag("a,b").hosts]
-    facts = [places.planned(dataclasses.replace(FACTS, gpus=GPUS, machine=each), asked) for each in machines]
+    facts = [places.waiting_facts(dataclasses.replace(FACTS, gpus=GPUS, machine=each), asked) for each in machines]
     nodes = container.node_containers(hosts, facts, Job(), work, Meeting("10.0.0.1", 29500, ("eth0", "eth0")))
-    return waits.claimed(nodes, hosts, facts, work, QUEUE)
+    return waits.with_claims(nodes, hosts, facts, work, QUEUE)
 
 
 def options(node, name):
