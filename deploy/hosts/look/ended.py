@@ -59,7 +59,7 @@ def choose(
     try:
         if wanted not in runs:
             refuse(wanted, list(opened.values.values()))
-        run = which_run.choose_run(runs, wanted, recorded.without_end())
+        run = which_run.choose_run(runs, wanted, recorded.unfinished_runs())
     except (UsageError, Ended) as end:
         if not getattr(end, "outcome", None):
             all_faults(opened, containers)

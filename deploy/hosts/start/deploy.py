@@ -290,5 +290,5 @@ def _work(options: Options, cluster: Cluster) -> Work:
         ends=asked_ends(cluster.job.grace, cluster.job.restart_with),
         on_end=cluster.job.on_end,
         least=least,
-        resumed=resume.known_ahead(options, cluster),
+        resumed=resume.resume_words(options, cluster),
     )

@@ -123,7 +123,7 @@ class NewRun(HostsBackend):
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
         request = replace(request, facts=facts)
         if self.run.resumed:
-            resume.refuse_going(self._id, request)
+            resume.refuse_running(self._id, request)
         return request
 
     def check(self) -> None:
