@@ -210,7 +210,7 @@ class _OnHosts(Start[NewRun]):
         """Report that the run runs, or waits, on its hosts; with --detach, also print the command that follows it."""
         run, where = backend.run.run_dir.name, ", ".join(backend.run.nodes)
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-        image = f", with image {self._request.base}" * (not bare.all_are(self._request.facts))
+        image = f", with image {self._request.base}" * (not bare.are_all_bare(self._request.facts))
         self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
         self._console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
         if self.detach:
@@ -249,7 +249,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         packages.print_plan(request, pushed, console)
         containers = packages.with_planned_packages(containers)
     steps = plan.steps(containers, pushes)
-    if bare.all_are(request.facts):  # no engine there takes Docker's commands
+    if bare.are_all_bare(request.facts):  # no engine there takes Docker's commands
         steps = tuple(replace(step, argv=()) for step in steps)
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})

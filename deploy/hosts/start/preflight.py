@@ -83,7 +83,7 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         facts = observe.facts(sessions, bring=needed)
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
-        name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.all_are(facts.values) else name
+        name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.are_all_bare(facts.values) else name
         hosts, _ = run_user.choose_uid(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
         # Ranks of another launcher run in an image only if the user gives one.
         bare = not (needed or image or cluster.job.image)
@@ -138,7 +138,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     where = f"{OUTSIDE}: {presence.shut}" if presence.shut else OUTSIDE
     request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
-    image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.all_are(hosts.facts) else ""
+    image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.are_all_bare(hosts.facts) else ""
     started = probes.probes(hosts, image, options.python)
     try:
         faults = {**hosts.faults, **{host: _no_probe(fault) for host, fault in started.faults.items()}}

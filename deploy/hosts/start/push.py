@@ -158,7 +158,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
     raises DeployError if the image was never built. DeployError is also raised for hosts with different architectures.
     """
     facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
-    if bare.all_are(facts):
+    if bare.are_all_bare(facts):
         return bare.base_of(facts, hosts.cluster.job)
     if not dockerfile:
         own = plan.choose_image(list(facts.values()))
