@@ -61,7 +61,7 @@ def leave(options: Options, console: Console) -> int:
         sessions = opened.all()
         containers = observe.containers(sessions.values())
         containers.all()
-        run, members = ended.choose(read_run(options.run), opened, containers)
+        run, members = ended.find_run(read_run(options.run), opened, containers)
         for host, session in sessions.items():
             refuse_leave(run, session.host, members.get(host))
             if options.dry_run:

@@ -214,7 +214,7 @@ class _OnHosts(Start[NewRun]):
         self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
         self._console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
         if self.detach:
-            self._console.note(f"follow it: muster attach {backend.where}")
+            self._console.note(f"follow it: muster attach {backend.run_options}")
             self._console.line(run)
 
     def follow(self, backend: NewRun) -> int:
@@ -240,7 +240,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
-    if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
+    if meeting.shares_several_networks(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note("the hosts share several networks: the deploy measures them, and takes the best one's interfaces")
     pushes = deploy_push.plan_push(request, request.code(), console)
     containers = sent_folders.mount_folders(containers, pushes)

@@ -52,7 +52,7 @@ class DeployRequest(Shipment):
         hosts, job, facts = self.cluster.hosts, self.job, self.in_order
         if self.overlay:
             interfaces = {host.name: self.overlay.interface for host in hosts}
-        met, addresses = meeting.choose(self, try_links, interfaces)
+        met, addresses = meeting.choose_meeting(self, try_links, interfaces)
         made = roles.node_containers(hosts, facts, job, work, met, addresses)
         made = overlay_plan.with_overlay_ends(made, facts, job, work, self.overlay)
         made = group.grouped(made, addresses, work, job.spares, job.arbiter)

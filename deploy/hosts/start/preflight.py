@@ -258,7 +258,7 @@ def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeCo
     cluster, request = hosts.cluster, answers.request
     named = any(host.interface for host in cluster.hosts)
     interfaces = {} if named else request.interfaces
-    met, _ = meeting.choose(hosts, try_links=False, interfaces=interfaces)
+    met, _ = meeting.choose_meeting(hosts, try_links=False, interfaces=interfaces)
     met = replace(met, address=request.endpoint or met.address, port=request.port)
     nodes = container.node_containers(cluster.hosts, hosts.in_order, cluster.job, Work("rehearsal", image), met)
     return nodes if request.style == MUSTER else [rehearsal.without_interfaces(node, cluster.job) for node in nodes]

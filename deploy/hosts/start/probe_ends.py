@@ -111,7 +111,7 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     faults = dict(answers.faults)
     for session in sessions:
         name = session.name
-        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
+        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.has_unstarted(session):
             words = f"its engine has made a container and has not started it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
     return replace(answers, faults=faults)

@@ -123,7 +123,7 @@ def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
     return {host: words for host, words in on_all(hosts.sessions, ask).values.items() if words}
 
 
-def unstarted(session: Session) -> bool:
+def has_unstarted(session: Session) -> bool:
     """Whether the engine has a container of a preflight that was made and not started."""
     with suppress(DeployError):  # the host may be lost by now; its probe has reported that
         return any(each.status == "created" for each in reach.on_host(session).containers(LABEL))

@@ -69,5 +69,5 @@ def test_a_suggested_command_logs_in_as_the_deploy_did(tmp_path):
     sessions = [SimpleNamespace(name=host.name, host=host) for host in hosts_of_flag(typed)]
     nodes = {session.name: session.name for session in sessions}
     run = HostsBackend(sessions, RunHandle(tmp_path / "r1", nodes, True, ()), print)
-    assert f"muster attach {run.where}" == f"muster attach --hosts {typed} --run r1"
-    assert hosts_of_flag(run.where.split()[1]) == hosts_of_flag(typed)
+    assert f"muster attach {run.run_options}" == f"muster attach --hosts {typed} --run r1"
+    assert hosts_of_flag(run.run_options.split()[1]) == hosts_of_flag(typed)
