@@ -31,7 +31,7 @@ class Claim:
     """Our conversation with one machine. `name`: the claim's name there. `choice`: our GPUs, or why we have none."""
 
     def __init__(self, session: Session, token: str, run: str) -> None:
-        user, control = audit.who()
+        user, control = audit.user_and_machine()
         self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
         words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
         self.host, self.name, self.choice, self.lost = session.name, "", Choice(taken="nobody has looked"), False

@@ -127,7 +127,7 @@ def claims_folder() -> bytes:
     return packed.getvalue()
 
 
-def line(data: bytes) -> bytes:
+def base64_line(data: bytes) -> bytes:
     """`data` as one line of standard input, in base64."""
     return base64.b64encode(data) + b"\n"
 
@@ -145,7 +145,7 @@ def follow(name: str, folder: str, mark: str, since: str, every_s: float) -> Arg
     return script("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}")
 
 
-def here(files: Mapping[str, str | int]) -> bytes:
+def file_lines(files: Mapping[str, str | int]) -> bytes:
     """What a follower already has of the growing files: one line each. A command line could be too long for this."""
     return "".join(f"{known} {path}\n" for path, known in sorted(files.items())).encode()
 

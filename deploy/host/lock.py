@@ -158,7 +158,7 @@ class _Hold:
     """One host's lock, and the script there that keeps it while we send beats. `taken`: the lock is ours."""
 
     def __init__(self, session: Session, run_id: str) -> None:
-        user, control = audit.who()
+        user, control = audit.user_and_machine()
         self.host, self.taken, self.over = session.name, False, threading.Event()
         holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self.stream = session.stream(script("lock", "take", secrets.token_hex(16), f"{STALE_AFTER_S:g}"))

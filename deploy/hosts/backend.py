@@ -246,7 +246,7 @@ class HostsBackend(Backend):
             try:
                 since, files = mirror.resume_point()
                 command = commands.follow(container_name(self._id), folder, mirror.mark, since, EVERY_S)
-                session.run(command, input=commands.here(files), timeout_s=None, on_line=mirror.take, check=False)
+                session.run(command, input=commands.file_lines(files), timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
                 self._once(f"{host}: {fault.message}")
             except DeployError as fault:

@@ -97,7 +97,7 @@ def _locked() -> Iterator[None]:
 
 def _claim(choice: Choice, run: str) -> OwnGpus:
     """Claim the chosen GPUs. Raises DeployError if another command has claimed one of them at the same moment."""
-    token, (user, control) = secrets.token_hex(8), audit.who()
+    token, (user, control) = secrets.token_hex(8), audit.user_and_machine()
     path = Path(f"{_claim_prefix()}claim-{time.time_ns()}-{token}")
     # Until this process has locked the file, nobody else may open it, and so nobody else can lock it.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)

@@ -86,7 +86,7 @@ def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
     end = ("--entrypoint", "sh", image, "-c", "cat /proc/self/limits")
     with suppress(DeployError):  # the host may be lost by now
         argv = probes.in_container(hosts, session, image, end)
-        limits = session.run(argv, input=commands.line(b""), timeout_s=_ASK_S, check=False).out
+        limits = session.run(argv, input=commands.base64_line(b""), timeout_s=_ASK_S, check=False).out
         if match := _STACK.search(limits):
             return int(match[1])
     return -1

@@ -57,7 +57,7 @@ def rehearse(
     def start(session: Session) -> SessionProbe:
         node, folder = by_host[session.name], folder_of(by_host[session.name], secrets.token_hex(6))
         command = commands.rehearse(folder, node.owner, node.keep, argv_of(node, folder))
-        return SessionProbe(session, command, program, commands.line(commands.variable_lines(node.environment)))
+        return SessionProbe(session, command, program, commands.base64_line(commands.variable_lines(node.environment)))
 
     folders = {host: writable(by_name[host], node, hosts.job) for host, node in by_host.items()}
     shared = {"backend": backend, "bytes": long, "expect": "here"}

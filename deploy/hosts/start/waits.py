@@ -49,7 +49,7 @@ class Queue:
 def queue(addresses: tuple[str, ...], port: int, first: HostFacts) -> Queue:
     """A wait that begins now, by the clock of the first host."""
     began = time.time() + first.clock_ahead_s
-    return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+    return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.user_and_machine()[1])
 
 
 def with_claims(
