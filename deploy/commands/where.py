@@ -61,7 +61,9 @@ def refuse_slurm(run: RecordedRun, hint: str = "") -> NoReturn:
     )
 
 
-def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]]) -> Path | RecordedRun | Options:
+def to_stop(
+    options: Options, console: Console, going_on: Callable[[], Collection[str]]
+) -> Path | RecordedRun | Options:
     """The run to stop: without --run, the only run whose end is not known. `going_on`: the running ones here.
 
     Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would

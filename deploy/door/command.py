@@ -15,7 +15,7 @@ from ..core.text import amount, in_seconds
 from . import framing, mux
 from .connection import Master
 from .faults import FaultPlace, fault
-from .framing import Stream, Limits, TooMuch, shown, shell_line
+from .framing import Limits, Stream, TooMuch, shell_line, shown
 
 _PIECE = 256 * 1024
 # How long to wait for the exit code once the connection reports that the command has ended.

@@ -27,7 +27,7 @@ from ..core.scripts import Scripts
 from ..core.text import in_seconds
 from ..job.inventory import Host
 from . import framing, mux, reasons, settings
-from .faults import SshFault, FaultPlace, fault
+from .faults import FaultPlace, SshFault, fault
 from .settings import Client, Place, Route
 
 # A jump host with MaxStartups 2 admits the logins to 32 hosts behind it within 10 tries. If other people's logins fill
@@ -246,7 +246,9 @@ class Opener:
         for number in _tries():
             try:
                 where = route.fault_place(host)
-                _, words = self._run(route, where, [*route_options(self.client, route, before), *given, "-v", "-T", "-n"])
+                _, words = self._run(
+                    route, where, [*route_options(self.client, route, before), *given, "-v", "-T", "-n"]
+                )
                 failed = self._fault(words, route, where, number, before)
             except SshFault as slow:
                 failed = slow
@@ -264,7 +266,9 @@ class Opener:
         except (OSError, EOFError, mux.Refused) as gone:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
-    def _fault(self, words: StderrReader, route: Route, where: FaultPlace, number: int, before: Master | None) -> SshFault:
+    def _fault(
+        self, words: StderrReader, route: Route, where: FaultPlace, number: int, before: Master | None
+    ) -> SshFault:
         text = self.client.with_original_paths(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..core.errors import NOT_FOUND
 from ..core.text import amount
-from .faults import Kind, SshFault, FaultPlace, fault
+from .faults import FaultPlace, Kind, SshFault, fault
 
 # Receives each line of a command's output as it comes.
 Tell = Callable[[str], None]

@@ -30,7 +30,7 @@ _LINE = re.compile(r"(folder|answers) (\d{1,4})(?: (.{1,4096}))?")
 class HungFolder(NamedTuple):
     """A folder that does not answer. `target`: where it points, if it is a link.
 
-    `kind`, `place`: the type and the path of its mount, if known. `own`: it is the home or one of Muster's folders;
+    `kind`, `place`: the type and the path of its mount, if known. `is_ours`: it is the home or one of Muster's folders;
     otherwise it is in the PATH.
     """
 

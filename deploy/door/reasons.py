@@ -12,7 +12,7 @@ from pathlib import Path
 from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..core.text import in_seconds
-from .faults import Kind, SshFault, FaultPlace, fault
+from .faults import FaultPlace, Kind, SshFault, fault
 from .settings import Route, closest_host, run_limited
 
 # For what ssh prints before the login begins: the first row that matches counts. A host's own text comes later.

@@ -31,7 +31,7 @@ from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
 from .connection import Master, opener_to
-from .faults import SshFault, FaultPlace, fault
+from .faults import FaultPlace, SshFault, fault
 from .framing import Limits
 from .stream import LineStream, Pipe
 from .trust import trust

@@ -220,7 +220,9 @@ class Client:
             return answer
         words = "it took too long or printed too much" if code is None else (err.strip() or f"code {code}")
         # ssh also warns about options that it does not support, and ignores them: they are not the reason.
-        first = self.with_original_paths(next((line for line in words.splitlines() if "Unsupported" not in line), words))
+        first = self.with_original_paths(
+            next((line for line in words.splitlines() if "Unsupported" not in line), words)
+        )
         if str(self._file) in first:
             version = run_limited([self.program, "-V"])[2].strip()
             raise UsageError(

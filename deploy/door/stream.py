@@ -12,7 +12,7 @@ from ..core.errors import DeployError
 from ..core.text import amount, in_seconds, last_line
 from . import command, framing
 from .connection import Master
-from .faults import SshFault, FaultPlace, fault
+from .faults import FaultPlace, SshFault, fault
 
 _PIECE, _CODE_S = 1 << 18, 1.0
 # An answer is one line. The answer of a probe that called several hundred hosts still fits into MOST_LINE.
@@ -22,7 +22,9 @@ MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 class _Talk:
     """One running command. When its input ends, it knows that this side has stopped listening."""
 
-    def __init__(self, master: Master, where: FaultPlace, argv: Sequence[str], shell: str = "sh", end: bool = True) -> None:
+    def __init__(
+        self, master: Master, where: FaultPlace, argv: Sequence[str], shell: str = "sh", end: bool = True
+    ) -> None:
         self._master, self._where, self._shown = master, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False

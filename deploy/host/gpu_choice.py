@@ -27,7 +27,7 @@ SERVER = "nvidia-cuda-mps-server"
 class Choice:
     """The GPUs that a deploy gets on a host, or why it has to wait (`taken`).
 
-    `passing`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
+    `is_temporary`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
     """
 
     gpus: tuple[GpuUse, ...] = ()
@@ -122,7 +122,8 @@ def refuse_missing(asked: Asked, here: Gpus) -> None:
     missing = [index for index in asked if index not in have] if isinstance(asked, tuple) else []
     if missing or (isinstance(asked, int) and asked > len(have)):
         raise UsageError(
-            f"{FLAG.gpus}: {describe_request(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
+            f"{FLAG.gpus}: {describe_request(asked)} asked for, "
+            f"the host has {several(len(have), 'GPU') if have else 'none'}",
             f"{FLAG.gpus} {len(have)}; {command_of('gpus', hosts='...')} shows them"
             if have
             else f"leave out {FLAG.gpus}: it trains on the CPU",

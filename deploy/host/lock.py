@@ -1,6 +1,6 @@
 """One deploy per host at a time: a lock folder on the host, which records who holds the lock and since when.
 
-`take` the lock before any change; `release` it, or leave the `with`, afterwards. A small script on the host
+`lock_hosts` before any change; `release` it, or leave the `with`, afterwards. A small script on the host
 (scripts/lock.sh) keeps the lock while our connection lives. Ctrl-C and SIGKILL release it immediately; a cut cable or a
 sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
 then reports it as silent, and `muster unlock` removes it. docs/decisions/0139 explains why `flock` alone is not enough.

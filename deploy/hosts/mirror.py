@@ -28,7 +28,7 @@ _LOOK_S = 1.0
 
 
 def _file_states(run_dir: Path, folder: str) -> dict[str, str]:
-    """The growing files in this folder, in the form that `commands.here` takes."""
+    """The growing files in this folder, in the form that `commands.file_lines` takes."""
     sizes = growing(run_dir / folder)
     return {name: f"{size} {apart.time_in(apart.head(run_dir, folder + name))}" for name, size in sizes.items()}
 
@@ -41,7 +41,7 @@ class AllFiles:
         self._at, self._files = -_LOOK_S, dict[str, str]()
 
     def file_states(self) -> Mapping[str, str]:
-        """The files, as `_known` returns them.
+        """The files, as `_file_states` returns them.
 
         If a file has grown since, the host sends the new part twice; the mirror writes it once.
         """

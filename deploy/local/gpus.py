@@ -107,7 +107,9 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     try:
         os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
         os.fchmod(descriptor, 0o644)
-        if taken := gpu_choice.yield_to_others(choice, _query(commands.script("claims")).claims, token, alone=False).taken:
+        if taken := gpu_choice.yield_to_others(
+            choice, _query(commands.script("claims")).claims, token, alone=False
+        ).taken:
             raise DeployError(f"this machine: {taken}", "try again")
     except BaseException:
         own.release()

@@ -176,7 +176,9 @@ def _as_likely(finding: Finding, first: Finding) -> bool:
 
 
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = sorted([first, *rivals], key=lambda finding: not (ROWS[finding.cause].from_many_packets and finding.level == FAULT))
+    every = sorted(
+        [first, *rivals], key=lambda finding: not (ROWS[finding.cause].from_many_packets and finding.level == FAULT)
+    )
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (

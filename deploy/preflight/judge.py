@@ -102,7 +102,7 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
 
     crawled = any(map(_is_crawl, findings))
 
-    def looked_at(finding: Finding) -> Finding:
+    def with_raised_level(finding: Finding) -> Finding:
         if crawled and ROWS[finding.cause].from_many_packets and finding.level == WARNING:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
@@ -111,7 +111,7 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
             return replace(finding, level=FAULT, symptom=payloads.SYMPTOM)
         return finding
 
-    return [looked_at(finding) for finding in findings]
+    return [with_raised_level(finding) for finding in findings]
 
 
 def _is_crawl(finding: Finding) -> bool:
@@ -134,7 +134,9 @@ def _merged(findings: list[Finding]) -> list[Finding]:
     others: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = (
-            len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in SINGLE_HOST_CAUSES)
+            len(finding.hosts) == 1
+            and finding.link is None
+            and (finding.group != "links" or finding.cause in SINGLE_HOST_CAUSES)
         )
         key = (finding.cause, finding.level) if alone else (finding.cause, str(number))
         first = merged.get(key)

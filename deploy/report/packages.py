@@ -61,7 +61,9 @@ def bring(
     """
     here = all(isinstance(place, ProcessPlace) for place in places)
     own = settings.of_user(far=not here)
-    left = f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left_out)}"
+    left = (
+        f"packages: pip's settings name what only this machine reaches, and it is not used: {', '.join(own.left_out)}"
+    )
     needs, own = _from(needs, own, torch)
     try:
         with console.waiting("packages") as say:

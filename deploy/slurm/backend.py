@@ -178,7 +178,10 @@ class SlurmBackend(Backend):
 
     def _follow(self, copied: JobCopy) -> None:
         while not self._closed.is_set():
-            command, known = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks), file_lines(copied.copied_sizes())
+            command, known = (
+                jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks),
+                file_lines(copied.copied_sizes()),
+            )
             try:
                 self.login.reading_session.run(command, input=known, timeout_s=None, on_line=copied.take, check=False)
             except BadAnswer as fault:

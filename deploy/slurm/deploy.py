@@ -44,7 +44,9 @@ def deploy(order: JobRequest, console: Console, resumed: RecordedRun | None = No
 class _OnSlurm(Start[SlurmBackend]):
     """A run that is a job of Slurm."""
 
-    def __init__(self, order: JobRequest, console: Console, interrupts: Interrupts, continues: RecordedRun | None) -> None:
+    def __init__(
+        self, order: JobRequest, console: Console, interrupts: Interrupts, continues: RecordedRun | None
+    ) -> None:
         options = order.options
         self._order, self._continues, self._console, self._interrupts = order, continues, console, interrupts
         self._name, self._ranks, self._files = read_run(options.run), shown_ranks(options.rank), _files(order)

@@ -33,7 +33,7 @@ class RunEnded(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the given run has ended. Call it if no container of the run is left.
+    """Raise RunEnded, with the next command, if the given run has ended. Call it if no container of the run is left.
 
     If some host does not list its runs, it may have this one: the error then reports the faults of these hosts.
     """

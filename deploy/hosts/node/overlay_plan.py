@@ -112,7 +112,9 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
     if least < _LEAST_MTU:
         raise DeployError(f"{where} takes packets of only {least} bytes", "on that host: ip link")
     mtu = min(_MOST_MTU, least - _OVERHEAD)
-    return Overlay(interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, candidate_addresses(facts))
+    return Overlay(
+        interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, candidate_addresses(facts)
+    )
 
 
 def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:

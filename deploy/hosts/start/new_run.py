@@ -27,7 +27,7 @@ from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
-from .places import GpusTaken, GpuClaims, waiting_facts
+from .places import GpuClaims, GpusTaken, waiting_facts
 
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 

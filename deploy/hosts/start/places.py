@@ -30,7 +30,7 @@ _TRIES, _PAUSE_S = 5, 0.4
 
 
 class GpusTaken(DeployError):
-    """GPUs that the deploy asked for are not free. `passing`: a running deploy has them, and may give them back."""
+    """GPUs that the deploy asked for are not free. `is_temporary`: a running deploy has them and may give them back."""
 
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
@@ -110,7 +110,9 @@ class GpuClaims:
         host = session.host
 
         def decide(here: Gpus) -> Choice:
-            return gpu_choice.choose(host.gpus, gpu_choice.visible_to_cuda(host.visible, here), self._token, self._alone)
+            return gpu_choice.choose(
+                host.gpus, gpu_choice.visible_to_cuda(host.visible, here), self._token, self._alone
+            )
 
         with self._lock:
             claim = self._claims.get(host.name)

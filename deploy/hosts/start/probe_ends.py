@@ -75,7 +75,8 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
         stack = _stack(session, hosts, image)
         if 0 <= stack < resources.STACK_LEAST:
             text = (
-                f"{host}: {refusals.describe_end('the probe', code)}: {last}; a process there may have {binary(stack)} of stack"
+                f"{host}: {refusals.describe_end('the probe', code)}: {last}; "
+                f"a process there may have {binary(stack)} of stack"
             )
             faults[host] = ("process-limits", f"{text} (ulimit -s), and Python needs more\n{resources.stack_fix(host)}")
     return replace(answers, faults=faults)

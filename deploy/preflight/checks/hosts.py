@@ -255,7 +255,8 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
             "mount-differs",
             tuple(odd),
             f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}",
-            f"{on_hosts(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount that)",
+            f"{on_hosts(odd, look.__getitem__)}   "
+            f"(copy there what {other} has in {sources[other, target]}, or mount that)",
             grave,
             evidence=shown,
         )

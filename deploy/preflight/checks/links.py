@@ -255,7 +255,11 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
         # A host without a path to its caller cannot answer the call either, so the other direction belongs to it too.
-        back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].outcome_for(what) not in ("", "ok")]
+        back = [
+            pair[::-1]
+            for pair in cells
+            if pair[::-1] in table and table[pair[::-1]].outcome_for(what) not in ("", "ok")
+        ]
         cells = tuple(dict.fromkeys((*cells, *back)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)

@@ -73,7 +73,10 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 def _raises(answers: Answers, host: str) -> bool:
     """Whether torchrun's rendezvous fails on this host, because it cannot look up the host's own name."""
-    return answers.request.by_c10d and prediction.considers_itself_endpoint(answers.facts[host], answers.plan.endpoint) is None
+    return (
+        answers.request.by_c10d
+        and prediction.considers_itself_endpoint(answers.facts[host], answers.plan.endpoint) is None
+    )
 
 
 def _listed(rows: object) -> str:
@@ -142,7 +145,9 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
         # gloo can connect link-local addresses if the interface has the same index on all hosts.
         numbers = {answers.card(each).get("index", 0) for each in answers.picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for pick in answers.picks.values())
-    return not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.is_called(answers.picks, host)
+    return (
+        not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.is_called(answers.picks, host)
+    )
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:

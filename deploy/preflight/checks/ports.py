@@ -152,7 +152,12 @@ def _range(answers: Answers) -> Iterator[Finding]:
         low, high = answers.facts[host]["port_range"]
         if count < FEW * ranks:
             # Measured: with one rank per host, three ports are enough for a host without the rendezvous.
-            needed = host == answers.rendezvous_host or ranks > 1 or free[answers.rendezvous_host] < FEWEST or count < FEWEST_ELSEWHERE
+            needed = (
+                host == answers.rendezvous_host
+                or ranks > 1
+                or free[answers.rendezvous_host] < FEWEST
+                or count < FEWEST_ELSEWHERE
+            )
             # With two ports, some runs trained and some did not, so a rehearsal must decide.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING

@@ -206,7 +206,7 @@ def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
-    """Call the pairs of targets.often many times; return each pair's number of answered calls and of all calls."""
+    """Call the pairs of targets.repeated_calls many times; return each pair's number of answered and of all calls."""
     links = _called(talk, targets.repeated_calls(answers))
     answered = Counter(link.ends for link in links if link.outcome == "ok")
     return tuple((*ends, answered[ends], calls) for ends, calls in Counter(link.ends for link in links).items())

@@ -123,7 +123,7 @@ def call_all(work, wait_s=NAMES_S):
 
 
 def start_all(work):
-    """Start the functions of `at_once`; return a function that waits the given seconds and returns the values."""
+    """Start the functions of `call_all`; return a function that waits the given seconds and returns the values."""
     answers = {name: {"error": "timeout"} for name in work}
 
     def answer(name):

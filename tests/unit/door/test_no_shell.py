@@ -4,7 +4,7 @@ import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.door import framing
-from deploy.door.faults import SshFault, FaultPlace
+from deploy.door.faults import FaultPlace, SshFault
 from deploy.preflight.checks import hosts as host_checks
 
 WHERE = FaultPlace("b", "10.0.0.2", 22, "u", "b")

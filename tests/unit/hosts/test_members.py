@@ -125,7 +125,7 @@ def test_a_node_that_was_killed_while_leaving_counts_as_having_left(code, monkey
     monkeypatch.setattr(members, "known_cluster", lambda options: SimpleNamespace(hosts=(B,)))
     monkeypatch.setattr(members, "open_all", lambda hosts: nullcontext(Results({"b": session})))
     monkeypatch.setattr(members.observe, "containers", lambda sessions: Results({}))
-    monkeypatch.setattr(members.ended, "choose", lambda *_: (RunId("run"), {"b": container()}))
+    monkeypatch.setattr(members.ended, "find_run", lambda *_: (RunId("run"), {"b": container()}))
     monkeypatch.setattr(members, "_ask_to_leave", lambda *_: Answer("", ("a", "c")))
     monkeypatch.setattr(members.audit, "note", lambda *_: None)
     monkeypatch.setattr(members, "_node_on", lambda *_: next(ends, None) or pytest.fail("it is waited for"))

@@ -27,7 +27,7 @@ def locked(monkeypatch, tmp_path):
     """lock(now, resumed): take a run's locks while its host has the containers `now`; return the host's new facts."""
 
     def lock(now, resumed):
-        monkeypatch.setattr(new_run.lock, "take", lambda *words: nullcontext())
+        monkeypatch.setattr(new_run.lock, "lock_hosts", lambda *words: nullcontext())
         monkeypatch.setattr(new_run.observe, "containers", lambda sessions: Results({"a": now}))
         host = Host("a", "a")
         about = (

@@ -11,7 +11,7 @@ from deploy.host import networks
 from deploy.host.facts import Address
 from deploy.hosts.node import container, overlay_plan
 from deploy.hosts.node.container import Meeting, Work
-from deploy.hosts.node.overlay_plan import free_network, planned, relays, turns, candidate_addresses
+from deploy.hosts.node.overlay_plan import candidate_addresses, free_network, planned, relays, turns
 from deploy.job.cluster import Cluster
 from deploy.job.inventory import Host
 from deploy.job.options import Job

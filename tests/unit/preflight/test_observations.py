@@ -94,10 +94,15 @@ def test_a_card_is_wrong_only_where_the_network_answers_arp_with_its_hosts_cards
         dataclasses.replace(link, card="02:00:00:00:00:99") if (link.source, link.target) == ("b", "a") else link
         for link in seen.links
     )
-    outcomes = {link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=strange)) if not link.ok}
+    outcomes = {
+        link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=strange)) if not link.ok
+    }
     assert outcomes == {"wrong-card"}
     proxied = tuple(dataclasses.replace(link, card="02:00:00:00:00:99") for link in seen.links)
-    assert {link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=proxied))} == {"ok", "dropped"}
+    assert {link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=proxied))} == {
+        "ok",
+        "dropped",
+    }
 
 
 def test_a_loopback_that_does_not_answer_is_a_fault_of_the_host_of_the_rendezvous():
@@ -165,8 +170,11 @@ def test_silence_is_another_program_only_where_no_packet_was_lost(again, outcome
 def test_a_refusal_now_and_then_is_no_closed_port(answered, outcome):
     seen = answers(outcome=lambda s, t, k: "refused" if (s, t, k) == ("b", "a", "data") else "ok")
     assert targets.repeated_calls(seen), "a call was answered, and another was not"
-    bad = [link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
-           if not link.ok]  # fmt: skip
+    bad = [
+        link.outcome
+        for link in targets.with_final_outcomes(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
+        if not link.ok
+    ]
     assert bad == [outcome]
 
 

@@ -19,7 +19,8 @@ def test_the_verb_agrees_with_one_host_and_with_many():
 
 def test_hosts_with_the_same_command_stand_together():
     assert (
-        remedies.on_hosts(HOSTS, lambda host: "ip addr" if host == "b" else "ip link") == "on a and c: ip link; on b: ip addr"
+        remedies.on_hosts(HOSTS, lambda host: "ip addr" if host == "b" else "ip link")
+        == "on a and c: ip link; on b: ip addr"
     )
 
 
