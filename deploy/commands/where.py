@@ -19,8 +19,8 @@ from ..job.load import read_run
 from ..job.options import FLAG, Options, flag_of
 from ..report.console import Console
 from ..run.files import folders, record, resumable
-from ..slurm import known
-from ..slurm.known import RecordedRun
+from ..slurm import recorded_run
+from ..slurm.recorded_run import RecordedRun
 
 # Options of commands for any run that apply only to a run on hosts.
 _HOSTS_ONLY = ("wait_lost", "secret", "env_file", "secret_file")
@@ -101,7 +101,7 @@ def on_slurm(options: Options) -> RecordedRun | None:
     """The run on Slurm that a command applies to; None if hosts are typed, or if the run's record is not of Slurm."""
     if options.hosts or options.cluster:
         return None
-    return known.find(options.run, newest=not Path("cluster.toml").is_file())
+    return recorded_run.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
 def filled(options: Options, console: Console, file_first: bool = True) -> Options:

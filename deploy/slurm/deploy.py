@@ -23,11 +23,11 @@ from ..report.script_lines import shown_ranks
 from ..run.files import record
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
-from . import follow, job_end, known, plan
+from . import follow, job_end, plan, recorded_run
 from .backend import SlurmBackend
-from .known import RecordedRun
 from .login import Login
 from .plan import JobRequest
+from .recorded_run import RecordedRun
 
 _LOOK_S = 0.5
 
@@ -105,13 +105,13 @@ class _OnSlurm(Start[SlurmBackend]):
         """Write this start into the run's folder, before its job is submitted."""
         order = self._order
         self.code = repository.look(order.folder, order.choice) if order.folder else None
-        earlier = known.open_start(backend.run_dir, order, self._host, self._login.shared)
+        earlier = recorded_run.open_start(backend.run_dir, order, self._host, self._login.shared)
         self._interrupts.at("sending the folder and submitting the job")
         return earlier
 
     def tell_started(self, backend: SlurmBackend) -> None:
         """Record the job's number and print it."""
-        known.update_record(backend.run_dir, job=backend.number)
+        recorded_run.update_record(backend.run_dir, job=backend.number)
         console, run, slurm = self._console, backend.run, self._order.options.slurm
         console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
@@ -129,7 +129,7 @@ class _OnSlurm(Start[SlurmBackend]):
 
 def _ended(resumed: RecordedRun, login: Login, console: Console) -> str:
     """Return the last job of the run, which has ended. Raises DeployError if not: two starts would ruin one folder."""
-    number, began = known.number_of(resumed, login, console), time.monotonic()
+    number, began = recorded_run.number_of(resumed, login, console), time.monotonic()
     while True:
         job = login.job(resumed.run, number)
         if job.state == jobs.NO_FOLDER:

@@ -27,7 +27,7 @@ from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
 from ..run.progress import State
 from ..run.state import times
-from . import job_end, known, plan, words
+from . import job_end, plan, recorded_run, words
 from .backend import SlurmBackend
 from .login import Login
 
@@ -92,7 +92,7 @@ class Following:
         """Show a start of the job until it ends, or Slurm requeues it."""
         if job.state not in jobs.ENDED:
             self._tell(words.running(self._backend.number, job), "running", job)
-        known.update_record(self._backend.run_dir, nodes=list(job.hosts))
+        recorded_run.update_record(self._backend.run_dir, nodes=list(job.hosts))
         if job.restarts and job.state in jobs.LIVES:
             self._follower.since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
         state = State(tuple(job.hosts), script=self._script, since=self._follower.since)

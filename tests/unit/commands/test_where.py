@@ -13,7 +13,7 @@ from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
 from deploy.slurm import runs as slurm_runs
-from deploy.slurm.known import RecordedRun
+from deploy.slurm.recorded_run import RecordedRun
 
 
 @pytest.fixture

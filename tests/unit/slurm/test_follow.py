@@ -36,7 +36,7 @@ def test_who_comes_to_a_requeued_job_is_shown_nothing_of_an_earlier_start_as_if_
         run_dir=run_dir, run="r1", number="7", job=ended, same_s=99.0, unseen_s=0.0,
         states=lambda state: [], output=lambda state: [], login=SimpleNamespace(host=SimpleNamespace(name="login")),
     )  # fmt: skip
-    monkeypatch.setattr(follow.known, "update_record", lambda *_, **__: None)
+    monkeypatch.setattr(follow.recorded_run, "update_record", lambda *_, **__: None)
     interrupts = SimpleNamespace(requests=lambda: 0)
     following = follow.Following(backend, True, ["train.py"], Console(), interrupts, shown_ranks("0"))
     seen = []

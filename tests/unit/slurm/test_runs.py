@@ -11,7 +11,7 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.host.jobs import AWAY, GONE, NO_FOLDER, Job
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.slurm import known, runs
+from deploy.slurm import recorded_run, runs
 
 
 @pytest.mark.parametrize(
@@ -24,8 +24,8 @@ from deploy.slurm import known, runs
     ],
 )
 def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkeypatch, capsys):
-    (host,) = known.hosts_of_flag("login")
-    run = known.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     reading = SimpleNamespace(home="/home/me/.muster", run=lambda *_, **__: SimpleNamespace(out=""))
     login = SimpleNamespace(job=lambda run, number: Job(state), reading=reading)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
@@ -35,8 +35,11 @@ def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkey
 
 def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, capsys):
     """A rank that an earlier start alone had stood there, at its last step, for as long as the run went on."""
-    (host,) = known.hosts_of_flag("login")
-    run, now = known.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""), time.time()
+    (host,) = recorded_run.hosts_of_flag("login")
+    run, now = (
+        recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""),
+        time.time(),
+    )
     rows = [{"kind": "step", "rank": 7, "t": now - 9000, "step": 3}, {"kind": "step", "rank": 0, "t": now, "step": 90}]
     monkeypatch.setattr(runs.last_words, "of_run", lambda *_, **__: rows)
     login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading=None)
@@ -47,8 +50,8 @@ def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize(("rank", "name"), [("", "job.out"), ("all", "job.out"), ("3", "logs/rank-3.log")])
 def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
-    (host,) = known.hosts_of_flag("login")
-    run = known.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     asked = []
     reading = SimpleNamespace(run=lambda command, **_: asked.append(command) or SimpleNamespace(code=0))
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=reading)))
@@ -62,8 +65,8 @@ def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
 @pytest.fixture
 def logs(tmp_path, monkeypatch):
     """`muster logs` where the login node sends these lines and ends so; returns its exit code."""
-    (host,) = known.hosts_of_flag("login")
-    run = known.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
 
     def read(*lines, code=0, err="", as_json=False, **options):
         def answer(command, on_line, **_):

@@ -107,19 +107,21 @@ def update_record(run_dir: Path, **fields: object) -> None:
         record.write_record(run_dir, {**known, **fields})
 
 
-def number_of(known: RecordedRun, login: Login, console: Console) -> str:
+def number_of(recorded: RecordedRun, login: Login, console: Console) -> str:
     """Return the job's id; ask the cluster for it if the submission was interrupted. Raises DeployError."""
-    if known.number:
-        return known.number
-    number, job, words = login.state(known.run)
+    if recorded.number:
+        return recorded.number
+    number, job, words = login.state(recorded.run)
     if not number and job and job.state == AWAY:
         raise Unknown(login.host.name, "Slurm does not answer")
     if not number or job is None:
         if words == "submitting":
-            raise DeployError(f"{known.run}: another command submits its job at this moment", "try again in a minute")
+            raise DeployError(
+                f"{recorded.run}: another command submits its job at this moment", "try again in a minute"
+            )
         raise DeployError(
-            f"{known.run}: its job was never submitted", command_of("deploy", slurm=known.login.destination)
+            f"{recorded.run}: its job was never submitted", command_of("deploy", slurm=recorded.login.destination)
         )
-    update_record(known.run_dir, job=number)
-    console.note(f"{known.run} is job {number}")
+    update_record(recorded.run_dir, job=number)
+    console.note(f"{recorded.run} is job {number}")
     return number
