@@ -32,8 +32,8 @@ from ..node import container, group, packages, sent_folders
 from ..node.container import Meeting, NodeContainer, Work
 from ..start import observe, plan, preflight, waits
 from ..start import push as deploy_push
+from ..start.gpu_claims import GpuClaims
 from ..start.new_run import DeployRequest
-from ..start.places import GpuClaims
 from .newcomer_plan import (
     RANKS,
     Template,
@@ -100,9 +100,9 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
-    with lock.lock_hosts(hosts.sessions, run), GpuClaims(request, run, template.token) as places:
-        places.take()
-        request = replace(request, facts=places.narrowed(request.facts))
+    with lock.lock_hosts(hosts.sessions, run), GpuClaims(request, run, template.token) as gpu_claims:
+        gpu_claims.take()
+        request = replace(request, facts=gpu_claims.narrow_facts(request.facts))
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         preflight.gate(replace(hosts, facts=request.facts), (request.tag,), False, console, None, _BUSY)
         made, volume = _equipped(request, made, console)
@@ -110,7 +110,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
         ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
         refuse_other_image(run, theirs, ours)
-        made = replace(made, claim=places.claim_names().get(new.name, ""))
+        made = replace(made, claim=gpu_claims.claim_names().get(new.name, ""))
         try:
             nodes.start([new], [made])
         except BaseException:

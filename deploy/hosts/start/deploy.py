@@ -56,8 +56,8 @@ from ..node import bare, container, group, overlay, overlay_plan, packages, sent
 from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
+from .gpu_claims import GpuClaims, planned_choices, those_with_gpus, with_choice
 from .new_run import DeployRequest, NewRun
-from .places import GpuClaims, planned_choices, those_with_gpus, with_choice
 
 _OWN_FILES = (
     "--restarts: no folder is sent, so the script works in the image's own folder, which the hosts do not share: send "
@@ -189,8 +189,8 @@ class _OnHosts(Start[NewRun]):
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
         role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
         handle = RunHandle(*about, least=work.least, roles=role_of)
-        with GpuClaims(request, running, work.token, request.wait) as places:
-            yield NewRun(request, handle, places, self._console, self._interrupts)
+        with GpuClaims(request, running, work.token, request.wait) as gpu_claims:
+            yield NewRun(request, handle, gpu_claims, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
         """Write this start into the run's folder, with the options that the next start repeats."""

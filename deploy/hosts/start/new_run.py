@@ -27,7 +27,7 @@ from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
-from .places import GpuClaims, GpusTaken, waiting_facts
+from .gpu_claims import GpuClaims, GpusTaken, waiting_facts
 
 _NOTHING_LEFT = "the started nodes were removed; nothing of the run is left on any host"
 
@@ -79,10 +79,10 @@ class NewRun(HostsBackend):
     """The nodes of a run that this command starts."""
 
     def __init__(
-        self, request: DeployRequest, run: RunHandle, places: GpuClaims, console: Console, interrupts: Interrupts
+        self, request: DeployRequest, run: RunHandle, gpu_claims: GpuClaims, console: Console, interrupts: Interrupts
     ) -> None:
         super().__init__(request.sessions, run, console.warn)
-        self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
+        self._request, self._console, self._interrupts, self._gpu_claims = request, console, interrupts, gpu_claims
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
         self._pushed: Mapping[str, Pushed] | None = None
@@ -98,7 +98,7 @@ class NewRun(HostsBackend):
             request = self._request = self._looked_again(request)
             self._interrupts.at("choosing GPUs")
             try:
-                self._places.take()
+                self._gpu_claims.take()
             except HostsFailed as failed:
                 if not request.wait or not all(isinstance(fault, GpusTaken) for fault in failed.faults.values()):
                     raise
@@ -106,7 +106,7 @@ class NewRun(HostsBackend):
                 for fault in failed.faults.values():
                     self._console.note(f"its nodes will wait: {fault.message}")
             else:
-                self._request = replace(request, facts=self._places.narrowed(request.facts))
+                self._request = replace(request, facts=self._gpu_claims.narrow_facts(request.facts))
             try:
                 yield
             finally:
@@ -137,7 +137,7 @@ class NewRun(HostsBackend):
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
         unseen, interfaces = bool(self._preflight["unseen"]), self._preflight["interfaces"]
-        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.claim_names()
+        planned, claims = self._request.containers(self._id, unseen, interfaces), self._gpu_claims.claim_names()
         self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
         for host, gpus in self.gpus.items():
             if gpus:
@@ -167,7 +167,7 @@ class NewRun(HostsBackend):
         if (never_run or new_network) and not self.waits:
             self._rehearse()
         self._locks.refuse_lost()
-        self._places.refuse_lost()
+        self._gpu_claims.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
 

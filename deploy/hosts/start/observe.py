@@ -85,7 +85,7 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     if session.host.visible is not None:
         seen = replace(gpu_choice.visible_to_cuda(session.host.visible, seen), picked=True)
     if gpus == "auto" or (isinstance(gpus, int) and gpus):
-        return seen  # places.py asks later which of them are free
+        return seen  # gpu_claims.py asks later which of them are free
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)
     return replace(seen, gpus=named, picked=True)
 

@@ -1,4 +1,4 @@
-"""The places of a run: the GPUs that it gets on each host, and with --wait only hosts where no other run is.
+"""What a run claims: the GPUs that it gets on each host, and with --wait only hosts where no other run is.
 
 A deploy claims them on all hosts together, and holds them until its containers have them. With --wait, its nodes claim
 them later if they are not free now (waits.py).
@@ -59,7 +59,7 @@ class GpuClaims:
         self.release()
 
     def take(self) -> None:
-        """Claim the places on all hosts, or on none. Raises HostsFailed, which tells who holds what."""
+        """Claim the GPUs on all hosts, or on none. Raises HostsFailed, which tells who holds what."""
         for tries in range(_TRIES):
             try:
                 on_all(self._sessions, self._take_one).all()
@@ -79,7 +79,7 @@ class GpuClaims:
                 f"{lost}: the claim on its GPUs was lost: the connection was cut for too long", "try again"
             )
 
-    def narrowed(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
+    def narrow_facts(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
         """`facts`, limited to the GPUs of each host that this deploy gets."""
         return {
             host: with_choice(host_facts, claim.choice) if (claim := self._claims.get(host)) else host_facts
