@@ -176,7 +176,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 
     stderr, fault = "", None
     try:
-        stderr = session.receive(commands.script("take-home", run), take, order.selection.input).err
+        stderr = session.receive(commands.script("send-run-folder", run), take, order.selection.input).err
         unpacker.end()
         tell(host, total, total)
     except DeployError as failed:
