@@ -85,7 +85,7 @@ def start(
 ) -> Argv:
     """Make the run folder, run `command`, which creates a container, and give the container its secrets.
 
-    Standard input consists of base64 lines: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and,
+    Standard input, in lines of base64: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and,
     with an own claim, `claims_folder()`. `label`: the value of the container's label `muster.start`, which no other
     container has. `new`: the folder must not exist yet. `keep`: paths in the container; each is stored below `keep` in
     the run folder. `claim`: the deploy's claim, which must still hold the container's GPUs. `own`: the node's own
