@@ -155,7 +155,7 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     return best
 
 
-def far_apart(answers: Answers) -> set[frozenset[str]]:
+def distant_pairs(answers: Answers) -> set[frozenset[str]]:
     """Return the pairs whose round trip is so long that a payload may stall for that reason alone."""
     return {ends for ends, ms in round_trips(answers).items() if ms >= FARTHER_MS}
 
@@ -180,7 +180,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     )
 
 
-def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
+def loses_small_calls(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
     """Whether calls without a payload between these pairs lose packets too, so the packet size is not the reason."""
     small = [link for link in answers.links if not link.size and link.pair in ends]
     if any(link.outcome == "at-times" for link in small):

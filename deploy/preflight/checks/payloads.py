@@ -10,7 +10,7 @@ from ...causes.finding import FAULT, WARNING, Finding, find, foremost
 from ...core.text import binary, listed
 from .. import reachability, remedies
 from ..answers import Answers, Link, ends_of
-from .link_quality import far_apart, loses_small_ones
+from .link_quality import distant_pairs, loses_small_calls
 
 MOST_SIZES = 8
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
@@ -24,9 +24,9 @@ def check(answers: Answers) -> Iterator[Finding]:
         if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
-    distant = far_apart(answers)
+    distant = distant_pairs(answers)
     stalled = [link for link in stalled if link.pair not in distant]
-    if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
+    if stalled and not loses_small_calls(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
@@ -91,7 +91,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
     ends = {link.pair for link in cut}
-    lossy = {pair for pair in ends if loses_small_ones(answers, {pair}) and not _counts_bytes(answers, pair)}
+    lossy = {pair for pair in ends if loses_small_calls(answers, {pair}) and not _counts_bytes(answers, pair)}
     cut = [link for link in cut if link.outcome != "slow" and link.pair not in lossy]
     if not cut:
         return
