@@ -45,11 +45,11 @@ class Selection:
     data: tuple[str, ...] = ()
 
     @property
-    def anything(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the user asked for anything to be removed."""
         return bool(self.runs or self.kinds or self.data)
 
-    def takes(self, thing: Leftover) -> bool:
+    def wants(self, thing: Leftover) -> bool:
         """Whether the user wants this item removed, apart from its age."""
         named = {"runs": self.runs, "data": self.data}.get(thing.kind, ())
         return thing.kind in self.kinds or thing.name in named or "all" in named
@@ -119,7 +119,7 @@ def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Lefto
     named = [
         thing
         for thing in leftovers
-        if wanted.takes(thing) and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
+        if wanted.wants(thing) and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
     ]
     return [thing for thing in named if not thing.used], [thing for thing in named if thing.used]
 

@@ -35,7 +35,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         by_host = leftovers.mark_shared_runs(on_all(sessions, look).all())
-        if not wanted.anything:
+        if not wanted.has_any:
             _show(by_host, console)
             return DONE
         for kind, name in leftovers.unknown(by_host, wanted):

@@ -160,7 +160,7 @@ def read(text: str) -> Answer:
     return Answer(value["why"], tuple(value["members"]), value.get("needed", False))
 
 
-def has_heard(text: str) -> bool:
+def knows_epoch(text: str) -> bool:
     """Whether a node knows an epoch of the others, from the file that its agent writes for torchrun. Pure."""
     try:
         return bool(_EPOCH(document(text, "an epoch"), "an epoch")["number"])
@@ -211,7 +211,7 @@ def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
         if now is None or now.code is not None or now.status == "restarting":
             why = "its container is gone" if now is None else f"its node {ended_how(now.last_code)}"
             return True
-        if (epoch := _epoch(session, run, now.node)) == known or not has_heard(epoch):
+        if (epoch := _epoch(session, run, now.node)) == known or not knows_epoch(epoch):
             return False
         why = ""
         return True

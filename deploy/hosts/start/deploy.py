@@ -56,7 +56,7 @@ from ..node import bare, container, group, overlay, overlay_plan, packages, sent
 from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
-from .gpu_claims import GpuClaims, planned_choices, those_with_gpus, with_choice
+from .gpu_claims import GpuClaims, planned_choices, sessions_with_gpus, with_choice
 from .new_run import DeployRequest, NewRun
 
 _OWN_FILES = (
@@ -225,7 +225,7 @@ class _OnHosts(Start[NewRun]):
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: the steps, the reasons and the commands for each host."""
-    asked = those_with_gpus(request)
+    asked = sessions_with_gpus(request)
     for session in request.sessions:
         for mount in container.mounts(session.host, request.job):
             if mount.create:

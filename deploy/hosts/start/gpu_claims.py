@@ -48,7 +48,7 @@ class GpuClaims:
 
     def __init__(self, hosts: ReachedHosts, run: str, token: str, alone: bool = False) -> None:
         self._token, self._run, self._alone = token, run, alone
-        self._sessions = hosts.sessions if alone else those_with_gpus(hosts)
+        self._sessions = hosts.sessions if alone else sessions_with_gpus(hosts)
         self._claims: dict[str, Claim] = {}
         self._over, self._lock = threading.Event(), threading.Lock()
 
@@ -155,7 +155,7 @@ def planned_choices(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> di
     return {host.name: gpu_choice.choose(host.gpus, left[host.name], "") for host in hosts}
 
 
-def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
+def sessions_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
     """The hosts on which the run uses GPUs, or wants to."""
     return [
         session

@@ -55,7 +55,7 @@ class DeployRequest(Shipment):
         met, addresses = meeting.choose_meeting(self, try_links, interfaces)
         made = roles.node_containers(hosts, facts, job, work, met, addresses)
         made = overlay_plan.with_overlay_ends(made, facts, job, work, self.overlay)
-        made = group.grouped(made, addresses, work, job.spares, job.arbiter)
+        made = group.with_groups(made, addresses, work, job.spares, job.arbiter)
         if try_links and work.least:
             peers = {
                 host.name: [other for other in addresses if other != own]

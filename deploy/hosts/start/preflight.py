@@ -223,7 +223,7 @@ def _rehearsed(
             nodes = _nodes(hosts, presence.image, answers)
         except DeployError as failed:
             return judge_rehearsed(
-                answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), ""
+                answers, findings, planning_findings(failed, [host.name for host in hosts.cluster.hosts]), ""
             )
         done = rehearsal.rehearse(hosts, nodes, answers.request.backend, options.long, options.say)
     else:
@@ -231,7 +231,7 @@ def _rehearsed(
     return judge_rehearsed(answers, findings, *done)
 
 
-def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
+def planning_findings(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
     """The findings if a deploy could not plan what to start: the deploy would fail with these messages."""
     faults = failed.faults if isinstance(failed, HostsFailed) else dict.fromkeys(hosts, failed)
     return [rehearsal.unstarted(host, fault) for host, fault in faults.items()]

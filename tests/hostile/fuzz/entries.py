@@ -255,7 +255,7 @@ def leave_answer(text):
 @entry({"number": 3, "place": 0, "members": "a"})
 def epoch(text):
     """The epoch that a node reports."""
-    return members.has_heard(text)
+    return members.knows_epoch(text)
 
 
 @entry(samples.INSPECT)

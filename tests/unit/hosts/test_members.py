@@ -11,7 +11,7 @@ from deploy.core.names import RunId
 from deploy.core.results import Results
 from deploy.host.facts import Container
 from deploy.hosts.act import members
-from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.hosts.act.members import Answer, knows_epoch, refuse_answer, refuse_join
 from deploy.job.inventory import Host
 from deploy.job.options import Options
 from deploy.report.console import Console
@@ -114,7 +114,7 @@ def test_a_host_answers_that_it_has_started_the_node_or_why_not():
     ],
 )
 def test_a_node_has_been_reached_once_it_knows_an_epoch(told, heard):
-    assert has_heard(told) == heard
+    assert knows_epoch(told) == heard
 
 
 @pytest.mark.parametrize("code", [0, 137])

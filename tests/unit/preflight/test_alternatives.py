@@ -128,6 +128,6 @@ def test_a_command_that_every_host_has_and_this_one_lacks_is_told_before_a_run_l
 
 def test_what_ends_a_deploys_plan_is_a_finding_of_the_host_that_it_names():
     failed = HostsFailed({"b": DeployError("`ip route get 10.0.0.1` shows no way: RTNETLINK answers: No route")}, 2)
-    (told,) = hosts_preflight.unplanned(failed, HOSTS)
+    (told,) = hosts_preflight.planning_findings(failed, HOSTS)
     assert (told.cause, told.hosts, told.level) == ("proof-failed", ("b",), UNKNOWN)
     assert "RTNETLINK" in told.text
