@@ -43,7 +43,7 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     The finding's text has these words first, then the cause that they suggest. The cause is certain only if the words
     have no other cause. `instead`: the cause to use if the words suggest none.
     """
-    cause = docker_faults.read(words)
+    cause = docker_faults.read_cause(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it said nothing'}"
     next_command = docker_faults.hint(words, host) if cause else ""

@@ -238,7 +238,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
             docker_faults.hint(last, host),
             WARNING,
         )
-    if docker_faults.read(last):
+    if docker_faults.read_cause(last):
         return refusals.of_words(host, "proof", refusals.describe_end("the run's container", code), last)
     if code > SIGNALLED:
         words = _died({"signal": code - SIGNALLED, "words": last})

@@ -366,7 +366,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
 def _no_probe(fault: DeployError) -> tuple[str, str]:
     if isinstance(fault, SshFault) and fault.kind != "slow":
         return fault.slug, _words(fault)
-    python = docker_faults.named("no-python").proved_by(fault.message)
+    python = docker_faults.cause_of_slug("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 
 

@@ -77,14 +77,14 @@ def test_the_same_words_give_the_same_hint_through_every_door(words, name):
         assert fault(act).hint == hint, door
     asked = fault(lambda: reach.on_host(Host(words)).containers("muster.run"))
     assert asked.hint == docker_faults.hint(words, "gpu-b")
-    assert docker_faults.read(words).name == name
+    assert docker_faults.read_cause(words).name == name
     assert refusals.of_words("gpu-b", "hosts", "docker", words).cause == name
-    assert ROWS[name].hint("gpu-b") == docker_faults.named(name).row.hint("gpu-b")
+    assert ROWS[name].hint("gpu-b") == docker_faults.cause_of_slug(name).row.hint("gpu-b")
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_explain_knows_the_words_that_only_docker_says(words, name):
-    cause = docker_faults.named(name)
+    cause = docker_faults.cause_of_slug(name)
     if cause.in_logs:
         first = next(sign for sign in SIGNS if sign.pattern.search(words))
         assert (first.cause, first.next) == (name, cause.row.plain_command)
@@ -93,7 +93,9 @@ def test_explain_knows_the_words_that_only_docker_says(words, name):
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_compose_on_this_machine_has_the_same_next_command(words, name):
     hint = client._compose_fault(words).hint
-    assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).row.hint_here())
+    assert hint.startswith(
+        "clean up" if name == "docker-refused" else docker_faults.cause_of_slug(name).row.hint_here()
+    )
 
 
 def test_every_cause_has_its_entry_and_its_place():

@@ -27,14 +27,14 @@ RUNC = "docker: Error response from daemon: failed to create task: OCI runtime c
 ])  # fmt: skip
 def test_an_engine_whose_runc_is_broken_is_mended_and_no_image_is_built(words):
     hint = docker_faults.hint(words, "gpu-b")
-    assert docker_faults.read(words).name == "docker-refused"
+    assert docker_faults.read_cause(words).name == "docker-refused"
     assert "runc --version" in hint
     assert "image" not in hint
 
 
 def test_an_image_for_another_processor_is_still_the_images_fault():
     words = "exec /usr/bin/python3: exec format error"
-    assert docker_faults.read(words).name == "architecture-differs"
+    assert docker_faults.read_cause(words).name == "architecture-differs"
 
 
 def test_threads_that_a_rule_forbids_are_no_matter_of_a_limit():
