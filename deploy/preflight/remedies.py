@@ -110,8 +110,8 @@ def with_firewall_fix(finding: Finding, answers: Answers) -> Finding:
 def with_tunnel_fix(finding: Finding, answers: Answers) -> Finding:
     """Return the finding; if its path is a tunnel that has carried nothing, put the tunnel's repair first in its fix.
 
-    This is skipped if a firewall rule was seen to drop packets (past_rules). Otherwise, a tunnel whose other end is
-    gone looks the same as a firewall that drops everything.
+    This is skipped if a firewall rule was seen to drop packets (with_firewall_fix). Otherwise, a tunnel whose other end
+    is gone looks the same as a firewall that drops everything.
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)

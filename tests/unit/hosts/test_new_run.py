@@ -39,10 +39,10 @@ def locked(monkeypatch, tmp_path):
             None,
             Choice(),
         )
-        places = SimpleNamespace(take=lambda: None, narrowed=lambda facts: facts)
+        claims = SimpleNamespace(take=lambda: None, narrow_facts=lambda facts: facts)
         handle = RunHandle(tmp_path / "r1", {"a": "a"}, True, ("train.py",), resumed)
         run = NewRun(
-            DeployRequest(*about, work=Work("", "")), handle, places, Console(), SimpleNamespace(at=lambda *words: None)
+            DeployRequest(*about, work=Work("", "")), handle, claims, Console(), SimpleNamespace(at=lambda *words: None)
         )
         with run.lock():
             return run._request.facts["a"]

@@ -33,7 +33,7 @@ def test_who_comes_to_a_requeued_job_is_shown_nothing_of_an_earlier_start_as_if_
     (run_dir / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ended = Job("COMPLETED", hosts=("n1",), restarts=job.restarts)
     backend = SimpleNamespace(
-        run_dir=run_dir, run="r1", number="7", job=ended, same_s=99.0, unseen_s=0.0,
+        run_dir=run_dir, run="r1", number="7", job=ended, state_age_s=99.0, unseen_s=0.0,
         states=lambda state: [], output=lambda state: [], login=SimpleNamespace(host=SimpleNamespace(name="login")),
     )  # fmt: skip
     monkeypatch.setattr(follow.recorded_run, "update_record", lambda *_, **__: None)

@@ -27,7 +27,7 @@ def test_what_slurm_does_not_say_is_told_in_words(state, words, tmp_path, monkey
     (host,) = recorded_run.hosts_of_flag("login")
     run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     reading = SimpleNamespace(home="/home/me/.muster", run=lambda *_, **__: SimpleNamespace(out=""))
-    login = SimpleNamespace(job=lambda run, number: Job(state), reading=reading)
+    login = SimpleNamespace(job=lambda run, number: Job(state), reading_session=reading)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     assert runs.status(run, Console()) == 0
     assert capsys.readouterr().out.strip() == f"long  {words}"
@@ -42,7 +42,7 @@ def test_the_step_is_that_of_the_ranks_of_this_start(tmp_path, monkeypatch, caps
     )
     rows = [{"kind": "step", "rank": 7, "t": now - 9000, "step": 3}, {"kind": "step", "rank": 0, "t": now, "step": 90}]
     monkeypatch.setattr(runs.last_words, "of_run", lambda *_, **__: rows)
-    login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading=None)
+    login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading_session=None)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     assert runs.status(run, Console()) == 0
     assert capsys.readouterr().out.strip() == "long  job 7 running, step 90"
@@ -54,7 +54,7 @@ def test_logs_are_of_one_rank_or_of_all(rank, name, tmp_path, monkeypatch):
     run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     asked = []
     reading = SimpleNamespace(run=lambda command, **_: asked.append(command) or SimpleNamespace(code=0))
-    monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=reading)))
+    monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading_session=reading)))
     assert runs.logs(run, Options(rank=rank), Console()) == 0
     assert name in asked[0]
     for several in ("0,1", "0-1"):
@@ -74,7 +74,9 @@ def logs(tmp_path, monkeypatch):
                 on_line(line)
             return SimpleNamespace(code=code, err=err)
 
-        monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=SimpleNamespace(run=answer))))
+        monkeypatch.setattr(
+            runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading_session=SimpleNamespace(run=answer)))
+        )
         return runs.logs(run, Options(**options), Console(as_json=as_json))
 
     return read
