@@ -34,9 +34,9 @@ from .preflight.request import PreflightRequest
 from .report.console import Console
 from .report.recorder import Recorder
 from .run.files import record
-from .slurm import known
+from .slurm import recorded_run
 from .slurm import runs as slurm_runs
-from .slurm.known import Known
+from .slurm.recorded_run import RecordedRun
 
 __all__ = ["Cluster", "DeployError", "Outcome", "Refused", "Run", "RunFailed", "UsageError"]
 Event = dict[str, Any]
@@ -272,11 +272,11 @@ class Run:
         return record.folder_of(RunId(self.id))
 
     @property
-    def _on_slurm(self) -> Known | None:
+    def _on_slurm(self) -> RecordedRun | None:
         """The run's record, if the cluster is Slurm's. Raises UsageError if this folder has no record of the run."""
         if not self.cluster._slurm:
             return None
-        if slurm_run := known.find(self.id):
+        if slurm_run := recorded_run.find(self.id):
             return slurm_run
         raise UsageError(f"{self.id}: no record of such a run on Slurm here", "start Python where you deployed it")
 

@@ -198,7 +198,7 @@ _QUOTED = (
 _BY_NAME = {cause.name: cause for cause in CAUSES}
 
 
-def named(name: str) -> Cause:
+def cause_of_slug(name: str) -> Cause:
     """Return the cause with this slug."""
     return _BY_NAME[name]
 
@@ -220,7 +220,7 @@ def gives_no_connection(output: str) -> bool:
 
 def disk_is_full(output: str) -> bool:
     """Whether a program in a container, or the engine, reports that the disk is full."""
-    return bool(named("disk-full").words.search(output))
+    return bool(cause_of_slug("disk-full").words.search(output))
 
 
 def engine_failed(output: str) -> bool:
@@ -228,14 +228,14 @@ def engine_failed(output: str) -> bool:
     return bool(output.strip()) and not lacks_image(output)
 
 
-def read(output: str) -> Cause | None:
+def read_cause(output: str) -> Cause | None:
     """Return the cause that Docker's words show, or None."""
     return next((cause for cause in CAUSES if cause.words.search(output)), None)
 
 
 def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
     """Return the next command on a host that printed these words; if they show no cause, that of `otherwise`."""
-    cause = read(output) or named(otherwise)
+    cause = read_cause(output) or cause_of_slug(otherwise)
     if cause.name == "disk-full" and (place := _NO_ROOM_AT.search(output)):
         return cause.row.hint(host).replace("/var/lib/docker", f"{place[1]}; df -i {place[1]}")
     if cause.name == "docker-refused" and gives_no_connection(output):
@@ -244,7 +244,7 @@ def hint(output: str, host: str, otherwise: str = "docker-refused") -> str:
         return f"on {host or 'that host'}: {look}   ({own})"
     # Paths in an error of the OCI runtime are inside the container, so they are of no use on the host.
     failed = None if "OCI runtime" in output else next(reversed([*_FAILED_AT.finditer(output)]), None)
-    if cause is named("docker-refused") and failed:
+    if cause is cause_of_slug("docker-refused") and failed:
         gone = "   (a link to a disk that is not mounted?)" if failed[3].lower() == "no such file" else ""
         return f"on {host or 'that host'}: sudo ls -ld {_looked_at(failed)}; journalctl -u docker | tail{gone}"
     return cause.row.hint(host)
@@ -273,7 +273,7 @@ def unanswered(words: str, host: str = "", at: str = "") -> DockerFault:
 
 def fault(output: str, otherwise: str = "docker-refused", host: str = "", at: str = "") -> DockerFault:
     """Return the fault that Docker's words show; if they show none, `otherwise` is the cause. `at`: see DockerFault."""
-    cause = read(output) or named(otherwise)
+    cause = read_cause(output) or cause_of_slug(otherwise)
     last = next((line.strip() for line in reversed(output.splitlines()) if line.strip()), "no message")
     quoted = cause.name in _QUOTED
     at = at if cause.name in ("docker-down", "docker-silent") else ""

@@ -46,13 +46,13 @@ class Row:
     inferred: bool = False
     settled_by: str = ""
     # It was measured with many packets, so it is likelier than a rival.
-    measured: bool = False
+    from_many_packets: bool = False
     # Calls that it blocks get no answer.
-    silent: bool = False
+    gets_no_answer: bool = False
     # The server does not report a reason for it, or Muster's own time limit ended the wait: it is only inferred.
     without_reason: bool = False
     # If it is not certain, a rehearsal can decide.
-    tried: bool = False
+    rehearsal_decides: bool = False
     # The cause in the closed list (end_causes.py) to which it belongs, if it ended a run.
     ends: Cause = Cause.SET_UP
 

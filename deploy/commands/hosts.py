@@ -104,9 +104,9 @@ def unlock(options: Options, console: Console) -> int:
 
     with session.open_all(known_cluster(options).hosts) as opened:
         sessions = opened.all()
-        seen = host_lock.look(sessions.values()).all()
+        seen = host_lock.read_states(sessions.values()).all()
         held = {host: lock for host, lock in seen.items() if lock}
-        alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.alive]
+        alive = [] if options.yes else [f"{host}: {lock.shown}" for host, lock in held.items() if lock.is_alive]
         words = f"the deploy that holds the lock is still running: {'; '.join(alive)}"
         if alive and not console.ask(f"{words}. Break it?", f"wait until it ends, or add {FLAG.yes}"):
             console.note("the locks stay")
@@ -140,6 +140,6 @@ def clean(options: Options, console: Console) -> int:
     from ..hosts.act import clean as hosts_clean
 
     named = frozenset(kind for kind in ("images", "folders", "packages", "caches") if getattr(options, kind))
-    older_s = leftovers.age(options.older) if options.older else 0
+    older_s = leftovers.parse_age(options.older) if options.older else 0
     wanted = leftovers.Selection(options.runs, named, older_s, options.data)
     return hosts_clean.clean(options, wanted, console)

@@ -31,9 +31,9 @@ from ..run.files.resumable import Asked
 from ..send.folder.credentials import choice_of
 from ..send.folder.folder_look import FolderLook
 from ..slurm import deploy as slurm_deploy
-from ..slurm import known, plan
-from ..slurm.known import Known
+from ..slurm import plan, recorded_run
 from ..slurm.planned import COMMAND, agent_of, planned
+from ..slurm.recorded_run import RecordedRun
 
 
 def deploy(options: Options, console: Console) -> int:
@@ -86,12 +86,12 @@ def again(options: Options) -> str:
     return shlex.join(["deploy", *words_again(options, ("slurm", *COMMAND))])
 
 
-def continued(options: Options) -> tuple[Options, Known | None]:
+def continued(options: Options) -> tuple[Options, RecordedRun | None]:
     """With --resume, the options of that run's last start, overridden by those given now; and that run's record."""
     if not options.resume:
         return options, None
     script = read(once_a_node(options.each, options.script), Path(options.folder or "."))
-    run = known.to_resume(options.resume, Asked(script.words, options.folder, trainer_words(options)))
+    run = recorded_run.to_resume(options.resume, Asked(script.words, options.folder, trainer_words(options)))
     typed = {name: value for name, value in vars(options).items() if value}
     # If one of the options that say what to run (COMMAND) is given now, all of them from the last start are dropped.
     if typed.keys() & {*COMMAND}:

@@ -19,14 +19,14 @@ from ..job.load import read_run
 from ..job.options import FLAG, Options, flag_of
 from ..report.console import Console
 from ..run.files import folders, record, resumable
-from ..slurm import known
-from ..slurm.known import Known
+from ..slurm import recorded_run
+from ..slurm.recorded_run import RecordedRun
 
 # Options of commands for any run that apply only to a run on hosts.
 _HOSTS_ONLY = ("wait_lost", "secret", "env_file", "secret_file")
 
 
-def run_of(options: Options, console: Console, copy: bool = False) -> Path | Known | Options:
+def run_of(options: Options, console: Console, copy: bool = False) -> Path | RecordedRun | Options:
     """The run that a command applies to: its folder on this machine, its record for Slurm, or options with its hosts.
 
     `copy`: if files of an ended run were fetched, it counts as a run on this machine. Raises UsageError if there is no
@@ -39,7 +39,7 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Kno
     return elsewhere or filled(options, console)
 
 
-def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
+def _refuse_of_hosts(options: Options, run: Path | RecordedRun) -> None:
     """Raise UsageError for an option that applies only to a run on hosts."""
     if strange := next((name for name in _HOSTS_ONLY if getattr(options, name)), ""):
         what = f"{run.name if isinstance(run, Path) else run.run} is not a run on hosts"
@@ -49,10 +49,10 @@ def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
 def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:
     """Like `run_of`, for a command that does not support Slurm. Raises UsageError for a run on Slurm."""
     run = run_of(options, console, copy)
-    return refuse_slurm(run) if isinstance(run, Known) else run
+    return refuse_slurm(run) if isinstance(run, RecordedRun) else run
 
 
-def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
+def refuse_slurm(run: RecordedRun, hint: str = "") -> NoReturn:
     """Raise UsageError for a run on Slurm. `hint`: what to do instead."""
     job, login = run.number or "JOB", run.login.destination
     raise UsageError(
@@ -61,7 +61,9 @@ def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
     )
 
 
-def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]]) -> Path | Known | Options:
+def to_stop(
+    options: Options, console: Console, going_on: Callable[[], Collection[str]]
+) -> Path | RecordedRun | Options:
     """The run to stop: without --run, the only run whose end is not known. `going_on`: the running ones here.
 
     Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would
@@ -95,11 +97,11 @@ def here(options: Options) -> Path | None:
     return run_dir if record.is_run(run_dir) and not elsewhere else None
 
 
-def on_slurm(options: Options) -> Known | None:
+def on_slurm(options: Options) -> RecordedRun | None:
     """The run on Slurm that a command applies to; None if hosts are typed, or if the run's record is not of Slurm."""
     if options.hosts or options.cluster:
         return None
-    return known.find(options.run, newest=not Path("cluster.toml").is_file())
+    return recorded_run.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
 def filled(options: Options, console: Console, file_first: bool = True) -> Options:

@@ -14,8 +14,8 @@ from ..core.errors import of_system
 from ..core.text import amount, in_seconds
 from . import framing, mux
 from .connection import Master
-from .faults import Where, fault
-from .framing import Stream, Terms, TooMuch, shown, wrapped
+from .faults import FaultPlace, fault
+from .framing import Limits, Stream, TooMuch, shell_line, shown
 
 _PIECE = 256 * 1024
 # How long to wait for the exit code once the connection reports that the command has ended.
@@ -60,7 +60,7 @@ class Pace:
         self._moved, self._before, self._since = 0, 0, time.monotonic()
         self._looked = self._since
 
-    def late(self, received: int, ours_s: float) -> str:
+    def why_late(self, received: int, ours_s: float) -> str:
         """Return why the command takes too long, or an empty text.
 
         `received`: the bytes that came in this step. `ours_s`: the seconds that this side spent on them, which do not
@@ -71,7 +71,7 @@ class Pace:
         self._since += now - self._looked if waits_for_us else ours_s
         self._looked, self._moved = now, self._moved + received
         if self._moving and self._feeder and not self._feeder.is_alive() and self._deadline is None:
-            self._seconds = framing.after_s(self._feeder.sent)
+            self._seconds = framing.limit_after_input_s(self._feeder.sent)
             self._deadline = now + self._seconds
         if self._deadline is not None:
             return "" if now < self._deadline else f"did not end within {in_seconds(self._seconds or 0.0)}"
@@ -89,7 +89,7 @@ class Pace:
 
 
 def run(
-    master: Master, where: Where, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
+    master: Master, where: FaultPlace, argv: Sequence[str], source: bytes | Iterable[bytes] | None, limits: Limits
 ) -> tuple[int, bytes, bytes]:
     """Run `argv`; return its exit code, output and errors.
 
@@ -97,13 +97,13 @@ def run(
     """
     marker = f"muster-{secrets.token_hex(8)}"
     mark = f"{marker}\n".encode()
-    most = terms.most if terms.tell else framing.MOST_ANSWER
-    streams = Stream(mark, terms.tell, terms.take, terms.most), Stream(mark, terms.tell, most=most)
-    channel = begin(master, where, wrapped(marker, argv))
+    most = limits.most if limits.tell else framing.MOST_ANSWER
+    streams = Stream(mark, limits.tell, limits.take, limits.most), Stream(mark, limits.tell, most=most)
+    channel = begin(master, where, shell_line(marker, argv))
     try:
-        feeder = _feed(channel, source, terms.moving)
+        feeder = _feed(channel, source, limits.moving)
         # If the command has much output (`take`), its output sets the pace, not the input that was sent first.
-        pace = Pace(terms.seconds, terms.moving, None if terms.take else feeder)
+        pace = Pace(limits.seconds, limits.moving, None if limits.take else feeder)
         code, late = _pump(channel, streams, pace, feeder)
         if feeder and feeder.fault:
             raise feeder.fault
@@ -121,7 +121,7 @@ def run(
     return code, out, err
 
 
-def begin(master: Master, where: Where, line: str) -> mux.Channel:
+def begin(master: Master, where: FaultPlace, line: str) -> mux.Channel:
     """Start a line in the host's login shell; return the channel to it.
 
     Raises SshFault: sessions, if the server opens no more of them on this connection; slow, if the host does not
@@ -185,6 +185,6 @@ def _pump(
                 break
             if not streams[0].started and now - began > framing.BEGIN_S:
                 return None, f"it did not start a command within {in_seconds(framing.BEGIN_S)}"
-            if late := pace.late(received, now - looked):
+            if late := pace.why_late(received, now - looked):
                 return None, late if streams[0].started else f"the command that Muster sent {late}"
     return code, ""

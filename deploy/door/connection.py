@@ -27,7 +27,7 @@ from ..core.scripts import Scripts
 from ..core.text import in_seconds
 from ..job.inventory import Host
 from . import framing, mux, reasons, settings
-from .faults import SshFault, Where, fault
+from .faults import FaultPlace, SshFault, fault
 from .settings import Client, Place, Route
 
 # A jump host with MaxStartups 2 admits the logins to 32 hosts behind it within 10 tries. If other people's logins fill
@@ -48,7 +48,7 @@ _MOST_WORDS = 64 << 10
 _SCRIPT = Scripts(__file__)
 
 
-class Words(threading.Thread):
+class StderrReader(threading.Thread):
     """Reads what an ssh process writes to its standard error until it ends; keeps the beginning and the end of it."""
 
     def __init__(self, pipe: int) -> None:
@@ -79,7 +79,7 @@ class Master:
     `muster login` opened has none, and stays open.
     """
 
-    def __init__(self, path: str, words: Words | None = None) -> None:
+    def __init__(self, path: str, words: StderrReader | None = None) -> None:
         """Raises OSError, EOFError or mux.Refused if no ssh master answers at the socket."""
         self.path, self._words = path, words
         self._control = mux.Control(path, _FIRST_S if words else _HELLO_S)
@@ -93,7 +93,7 @@ class Master:
     @property
     def is_open(self) -> bool:
         """Whether the connection is open, as far as this machine can tell without asking the host."""
-        return not self._closed and self._control.stands()
+        return not self._closed and self._control.is_connected()
 
     @property
     def called_at(self) -> str:
@@ -101,9 +101,9 @@ class Master:
         return reasons.called_at(self.last_words)
 
     @property
-    def forbids(self) -> bool:
+    def forbids_forwarding(self) -> bool:
         """Whether the host has just reported that its SSH server forbids forwarding."""
-        return reasons.forbids(self.last_words)
+        return reasons.forbids_forwarding(self.last_words)
 
     @property
     def last_words(self) -> str:
@@ -158,7 +158,7 @@ class Master:
         if self._closed:
             return
         self._closed = True
-        if self._words and self._control.stands():
+        if self._words and self._control.is_connected():
             self.end()
         with suppress(OSError, EOFError, mux.Refused):
             for here, remote in () if self._words else self._forwards:  # the user's own connection stays open
@@ -184,13 +184,13 @@ class Opener:
         The user's own connection serves only if a login needs a person. `jump`: the route leads to a jump host on the
         way to `host`. Raises SshFault.
         """
-        if joined := join(login_socket(route)):
+        if joined := find_master(login_socket(route)):
             return self._hold(joined)
         try:
-            return self._log_in(host, route, route.where(host, jump))
+            return self._log_in(host, route, route.fault_place(host, jump))
         except SshFault as failed:
             users = self.client.users_socket(route.place) if failed.kind in _NEEDS_A_PERSON else ""
-            if users and (joined := join(users)):
+            if users and (joined := find_master(users)):
                 return self._hold(joined)
             raise
 
@@ -206,7 +206,7 @@ class Opener:
         self._guard.kill()
         self._guard.communicate()
 
-    def _log_in(self, host: Host, route: Route, where: Where) -> Master:
+    def _log_in(self, host: Host, route: Route, where: FaultPlace) -> Master:
         """Open a connection. Tries again if the server drops the login, as a busy server does."""
         before = self._reach(host, route.before) if route.before else None
         for number in _tries():
@@ -236,7 +236,7 @@ class Opener:
                     raise
             return hop.master
 
-    def knock(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
+    def try_login(self, host: Host, route: Route, options: Mapping[str, str]) -> SshFault | None:
         """Try to log in with these options, to see a host's keys. Returns None if ssh got as far as the login.
 
         Otherwise returns the fault that came first.
@@ -245,8 +245,10 @@ class Opener:
         given = [word for name, value in options.items() for word in ("-o", f"{name}={value}")]
         for number in _tries():
             try:
-                where = route.where(host)
-                _, words = self._run(route, where, [*way_in(self.client, route, before), *given, "-v", "-T", "-n"])
+                where = route.fault_place(host)
+                _, words = self._run(
+                    route, where, [*route_options(self.client, route, before), *given, "-v", "-T", "-n"]
+                )
                 failed = self._fault(words, route, where, number, before)
             except SshFault as slow:
                 failed = slow
@@ -254,9 +256,9 @@ class Opener:
                 break
         return None if failed.kind in _NEEDS_A_PERSON else failed
 
-    def _try(self, route: Route, where: Where, before: Master | None, number: int) -> Master:
+    def _try(self, route: Route, where: FaultPlace, before: Master | None, number: int) -> Master:
         path = f"{self.client.folder}/{next(self._numbers)}"
-        code, words = self._run(route, where, [*way_in(self.client, route, before), *own(path)])
+        code, words = self._run(route, where, [*route_options(self.client, route, before), *master_options(path)])
         if code:
             raise self._fault(words, route, where, number, before)
         try:
@@ -264,11 +266,13 @@ class Opener:
         except (OSError, EOFError, mux.Refused) as gone:
             raise fault("lost", where, f" ({str(gone) or 'just after the login'})") from gone
 
-    def _fault(self, words: Words, route: Route, where: Where, number: int, before: Master | None) -> SshFault:
-        text = self.client.original(words.text(_LAST_WORDS_S))
+    def _fault(
+        self, words: StderrReader, route: Route, where: FaultPlace, number: int, before: Master | None
+    ) -> SshFault:
+        text = self.client.with_original_paths(words.text(_LAST_WORDS_S))
         return reasons.fault_of(text, route, where, number, before.last_words if before else "")
 
-    def _run(self, route: Route, where: Where, options: list[str]) -> tuple[int, Words]:
+    def _run(self, route: Route, where: FaultPlace, options: list[str]) -> tuple[int, StderrReader]:
         """Run ssh until it ends or goes into the background. Raises SshFault if that takes too long."""
         process, words = self._begin(self.client.line(route.place, *options))
         limit_s = _LOGIN_FACTOR * route.timeout_s
@@ -285,7 +289,7 @@ class Opener:
             raise fault("protocol", where, f"the login did not end within {in_seconds(limit_s)}")
         return code, words
 
-    def _begin(self, line: list[str]) -> tuple[subprocess.Popen[bytes], Words]:
+    def _begin(self, line: list[str]) -> tuple[subprocess.Popen[bytes], StderrReader]:
         reading, writing = os.pipe()
         # ssh must write OpenSSH's untranslated messages, and must not ask for a password in a window.
         environment = {**os.environ, "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
@@ -304,7 +308,7 @@ class Opener:
             raise
         finally:
             os.close(writing)
-        return process, Words(reading)
+        return process, StderrReader(reading)
 
     def _hold(self, master: Master) -> Master:
         with self._lock:
@@ -356,7 +360,7 @@ class _Hop:
         self.fault: SshFault | None = None
 
 
-def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
+def route_options(client: Client, route: Route, before: Master | None) -> list[str]:
     """Return the ssh options for reaching a place: directly, or over the connection `before` to its jump host."""
     place = route.place._replace(jumps=None) if before else route.place
     if not before:
@@ -367,7 +371,7 @@ def way_in(client: Client, route: Route, before: Master | None) -> list[str]:
     return [*place.words, "-o", f"ProxyCommand={shlex.join(line)}", "-o", "ProxyUseFdpass=no"]
 
 
-def own(path: str) -> list[str]:
+def master_options(path: str) -> list[str]:
     """Return the ssh options to log in, run nothing, and keep the connection until _IDLE_S after its last client."""
     return ["-v", "-f", "-N", "-T", "-M", "-S", path, "-o", f"ControlPersist={_IDLE_S}"]
 
@@ -379,7 +383,7 @@ def login_socket(route: Route) -> str:
     return f"{settings.home()}/.ssh/muster-{hashlib.sha256(server.encode()).hexdigest()[:16]}"
 
 
-def join(path: str) -> Master | None:
+def find_master(path: str) -> Master | None:
     """Return this user's ssh master that answers at the socket `path`, or None. It may have lost its host already."""
     with suppress(OSError, EOFError, mux.Refused):
         status = os.lstat(path)

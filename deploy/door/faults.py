@@ -63,7 +63,7 @@ class SshFault(DeployError):
         return _WORDS[self.kind][0]
 
 
-class Where(NamedTuple):
+class FaultPlace(NamedTuple):
     """Where a fault happened: the user's name for the host, and the address, port and user that SSH uses.
 
     `jump`: these are of a jump host on the way to `host`, and the fault is the jump host's. `target`: what to give to
@@ -216,7 +216,7 @@ _WORDS: dict[Kind, tuple[str, str, str]] = {
 }
 
 
-def fault(kind: Kind, where: Where, detail: str = "", **more: str) -> SshFault:
+def fault(kind: Kind, where: FaultPlace, detail: str = "", **more: str) -> SshFault:
     """Make the fault with its kind's message and hint. `detail`: what is special to it: seconds, keys, server output.
 
     `more`: further fields of the texts. They become parts of shell commands, so they must need no quoting.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..core.errors import NOT_FOUND
 from ..core.text import amount
-from .faults import Kind, SshFault, Where, fault
+from .faults import FaultPlace, Kind, SshFault, fault
 
 # Receives each line of a command's output as it comes.
 Tell = Callable[[str], None]
@@ -55,7 +55,7 @@ PULSE_S, PULSES = 10.0, 3
 
 
 @dataclass(frozen=True)
-class Terms:
+class Limits:
     """How many seconds a command may take (None: see `moving`), and what consumes its output.
 
     tell: receives each line of both streams. take: receives the output as bytes. most: the most bytes of each stream;
@@ -146,12 +146,12 @@ class Stream:
             tell(line.decode(errors="replace"))
 
 
-def after_s(sent: int) -> float:
+def limit_after_input_s(sent: int) -> float:
     """Return how many seconds a host may take after it has received the whole input of `sent` bytes."""
     return _AFTER_S + sent / _AFTER_BYTES_A_SECOND
 
 
-def wrapped(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
+def shell_line(marker: str, argv: Sequence[str], end: bool = True, shell: str = "sh") -> str:
     """Return the `sh -c` line that runs `argv` and prints a line `marker` before the output on both streams.
 
     `end`: also print the marker after the output. The user's login shell, whichever it is, reads the line first: it is
@@ -168,7 +168,7 @@ def shown(argv: Sequence[str], most: int = 80) -> str:
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
-def no_shell(where: Where, code: int, output: bytes) -> SshFault:
+def no_shell(where: FaultPlace, code: int, output: bytes) -> SshFault:
     """Return the fault of a host that did not start the command after the login, judged by what it printed."""
     text = " ".join(output.decode(errors="replace").split())
     # The login prints its greeting first, so the reason is at the end.

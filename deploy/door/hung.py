@@ -27,10 +27,10 @@ _NOT_IN_PATH = 3
 _LINE = re.compile(r"(folder|answers) (\d{1,4})(?: (.{1,4096}))?")
 
 
-class Hung(NamedTuple):
+class HungFolder(NamedTuple):
     """A folder that does not answer. `target`: where it points, if it is a link.
 
-    `kind`, `place`: the type and the path of its mount, if known. `own`: it is the home or one of Muster's folders;
+    `kind`, `place`: the type and the path of its mount, if known. `is_ours`: it is the home or one of Muster's folders;
     otherwise it is in the PATH.
     """
 
@@ -38,12 +38,12 @@ class Hung(NamedTuple):
     target: str
     kind: str
     place: str
-    own: bool
+    is_ours: bool
 
     @property
     def words(self) -> str:
         """A sentence about this folder, for a message."""
-        who = self.path if self.own else f"{self.path}, which is in the PATH"
+        who = self.path if self.is_ours else f"{self.path}, which is in the PATH"
         leads = f" -> {self.target}" if self.target else ""
         mount = f" ({self.kind} on {self.place})" if self.kind else ""
         return one_line(f"{who}{leads}{mount} does not answer: is its file server down?")
@@ -53,7 +53,7 @@ class Hung(NamedTuple):
         """What to do about it."""
         free = f"sudo umount -fl {quote(self.place)}" if self.place else "mount | tail"
         more = ""
-        if not self.own:
+        if not self.is_ours:
             more = f"; or take {quote(self.path)} out of the PATH (~/.bashrc, ~/.profile, /etc/environment)"
         elif self.target:
             more = f"; or point {quote(self.path)} to a folder that answers"
@@ -65,7 +65,7 @@ def command() -> list[str]:
     return [SHELL, *_SCRIPT("hangs", f"{ANSWER_S + 1:.0f}")[1:]]
 
 
-def heard(read_line: Callable[[float], bytes]) -> list[str]:
+def read_answers(read_line: Callable[[float], bytes]) -> list[str]:
     """Read the script's lines until each folder has answered or its time is over. Empty if the list is incomplete."""
     lines, end = list[str](), time.monotonic() + BEGIN_S
     with suppress(DeployError):  # the command is silent, or has ended
@@ -79,7 +79,7 @@ def heard(read_line: Callable[[float], bytes]) -> list[str]:
     return lines if "all" in lines else []
 
 
-def parse(lines: Iterable[str]) -> list[Hung]:
+def parse(lines: Iterable[str]) -> list[HungFolder]:
     """Return the folders that have not answered, without those below another such folder.
 
     Empty if one of the system's own folders has not answered either.
@@ -97,7 +97,7 @@ def parse(lines: Iterable[str]) -> list[Hung]:
     # On a machine that is too busy, not even these answer in time: then no folder is at fault.
     if _SYSTEM & set(silent.values()):
         return []
-    named: list[Hung] = []
+    named: list[HungFolder] = []
     for number, path in silent.items():
         if path in (other.path for other in named) or any(path.startswith(f"{other}/") for other in silent.values()):
             continue
@@ -105,5 +105,5 @@ def parse(lines: Iterable[str]) -> list[Hung]:
         target = next((row.partition(arrow)[2].rstrip("/") for row in lines_of_ls if arrow in row), "")
         under = [(kind, at) for kind, at in mounts if f"{target or path}/".startswith(f"{at.rstrip('/')}/")]
         kind, at = max(under, key=lambda mount: len(mount[1]), default=("", ""))
-        named.append(Hung(path, target, kind, at, int(number) < _NOT_IN_PATH))
+        named.append(HungFolder(path, target, kind, at, int(number) < _NOT_IN_PATH))
     return named

@@ -14,7 +14,7 @@ from ..core.errors import DeployError
 from ..core.results import Results
 from ..job.inventory import Host
 from . import connection
-from .connection import Opener, join, login_socket, opener_to
+from .connection import Opener, find_master, login_socket, opener_to
 from .faults import typed_ssh
 from .settings import LONGEST_SOCKET, Route
 
@@ -40,7 +40,7 @@ def logout(hosts: Iterable[Host]) -> dict[str, str]:
     ended = {}
     with opener_to(hosts) as (_, routes):
         for name, route in routes.items():
-            held = join(login_socket(route))
+            held = find_master(login_socket(route))
             if held:
                 held.end()
             ended[name] = "closed" if held else "no connection was open"
@@ -51,22 +51,22 @@ def _log_in(opener: Opener, host: Host, route: Route, tell: Callable[[str], None
     client = opener.client
     own, users = login_socket(route), client.users_socket(route.place)
     for path, words in ((own, "is open already"), (users, f"your own connection serves: {users}")):
-        if path and (held := join(path)):
+        if path and (held := find_master(path)):
             held.close()
             return words
     if len(own) > LONGEST_SOCKET:
         raise DeployError(f"{host.name}: the path {own} is too long for a socket", "set ControlPath for this host")
     Path(own).parent.mkdir(mode=0o700, exist_ok=True)
     Path(own).unlink(missing_ok=True)  # left from a connection that is gone
-    before = join(login_socket(route.before)) if route.before else None
+    before = find_master(login_socket(route.before)) if route.before else None
     # The server must prove its known host key before ssh asks the user anything. If there is no connection to the jump
     # host yet, it may ask the user too; then this check is left to ssh itself.
-    if (before or not route.before) and (refused := opener.knock(host, route, _NO_KEYS)):
+    if (before or not route.before) and (refused := opener.try_login(host, route, _NO_KEYS)):
         raise refused
     tell(f"{host.name}: ssh logs in")
-    line = client.line(route.place, *connection.way_in(client, route, before), *_KEEP_OPEN, "-S", own)
+    line = client.line(route.place, *connection.route_options(client, route, before), *_KEEP_OPEN, "-S", own)
     code = subprocess.run([*line, "true"], check=False).returncode
-    held = join(own)
+    held = find_master(own)
     if code or not held:
         raise DeployError(
             f"{host.name}: ssh did not log in (code {code}); its own output is above",

@@ -89,7 +89,7 @@ class Control:
                     return _number(body[4:])
         return None
 
-    def stands(self) -> bool:
+    def is_connected(self) -> bool:
         """Whether the master is still connected. Only the local kernel is asked: nothing is sent."""
         with suppress(OSError, ValueError):
             come = select.poll()

@@ -12,8 +12,8 @@ from pathlib import Path
 from ..core.errors import UsageError
 from ..core.printable import one_line
 from ..core.text import in_seconds
-from .faults import Kind, SshFault, Where, fault
-from .settings import Route, meant, run_limited
+from .faults import FaultPlace, Kind, SshFault, fault
+from .settings import Route, closest_host, run_limited
 
 # For what ssh prints before the login begins: the first row that matches counts. A host's own text comes later.
 _KINDS: tuple[tuple[Kind, str], ...] = (
@@ -78,10 +78,10 @@ def _plain(words: str) -> list[str]:
     return [line for line in words.splitlines() if line.strip() and not line.startswith(("debug", "OpenSSH_"))]
 
 
-def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str = "") -> SshFault:
+def fault_of(words: str, route: Route, where: FaultPlace, tries: int, jump_words: str = "") -> SshFault:
     """Return the fault of a login that failed, from the output of its ssh (`words`) and of the jump host's, if any."""
     if "tdio forwarding" in words and jump_words:
-        if forbids(jump_words):
+        if forbids_forwarding(jump_words):
             return fault("forbidden", where, "administratively prohibited")
         return fault("refused", where, ", says the jump host before it")
     kind = kind_of(words)
@@ -92,7 +92,7 @@ def fault_of(words: str, route: Route, where: Where, tries: int, jump_words: str
     if kind == "refused":
         return fault(kind, where)
     if kind == "resolve":
-        near = meant(where.host)
+        near = closest_host(where.host)
         return fault(kind, where, f"; did you mean {near}?" if near else "")
     return fault(kind, where, _detail(kind, words), known="".join(_KNOWN_KEY.findall(words)[:1]))
 
@@ -103,7 +103,7 @@ def called_at(words: str) -> str:
     return addresses[-1] if addresses else ""
 
 
-def forbids(words: str) -> bool:
+def forbids_forwarding(words: str) -> bool:
     """Whether the host's server forbade the last connection that it was asked to open for us."""
     return "prohibited" in (_OPEN_FAILED.findall(words) or [""])[-1]
 

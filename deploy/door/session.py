@@ -31,8 +31,8 @@ from ..job import inventory
 from ..job.inventory import Host
 from . import command, framing, hung, mux, terminal
 from .connection import Master, opener_to
-from .faults import SshFault, Where, fault
-from .framing import Terms
+from .faults import FaultPlace, SshFault, fault
+from .framing import Limits
 from .stream import LineStream, Pipe
 from .trust import trust
 
@@ -82,7 +82,7 @@ class Session:
     """An open session to one host. Its methods may be called from several threads."""
 
     def __init__(
-        self, host: Host, where: Where, master: Master, another: Callable[[], Master], sockets: Path | None = None
+        self, host: Host, where: FaultPlace, master: Master, another: Callable[[], Master], sockets: Path | None = None
     ) -> None:
         """`another` opens one more connection to the host (raises SshFault). `sockets`: a folder only Muster uses."""
         self.host, self.name = host, host.name
@@ -101,7 +101,7 @@ class Session:
         try:
             done = self.run(_SCRIPT("home"), input=f"{token}\n".encode(), check=False)
         except SshFault as failed:
-            raise self.explained(failed) from failed
+            raise self.add_hung_folder(failed) from failed
         if done.code:
             last = last_line(done.err.strip() or done.out, "")
             ending = f"said {last!r}" if last else "said nothing"
@@ -148,8 +148,8 @@ class Session:
         `input` or `on_line` raises.
         """
         most = None if on_line else framing.MOST_ANSWER
-        terms = Terms(None if moving else timeout_s, on_line, most=most, moving=moving)
-        done = self._done(self._run(argv, input, terms))
+        limits = Limits(None if moving else timeout_s, on_line, most=most, moving=moving)
+        done = self._done(self._run(argv, input, limits))
         if check and done.code:
             raise CommandFailed(self.name, argv, done)
         return done
@@ -159,16 +159,16 @@ class Session:
 
         Raises the same errors as `run`, except for an exit code other than 0, and any exception that `take` raises.
         """
-        return self._done(self._run(argv, input, Terms(None, take=take, most=None, moving=True)))
+        return self._done(self._run(argv, input, Limits(None, take=take, most=None, moving=True)))
 
-    def explained(self, failed: SshFault) -> SshFault:
+    def add_hung_folder(self, failed: SshFault) -> SshFault:
         """Add to the fault of a slow command the folder that does not answer; return it as it is if there is none."""
         if failed.kind != "slow":
             return failed
         with suppress(DeployError):
             stream = self._begun(lambda master: LineStream(master, self._where, hung.command(), hung.SHELL))
             try:
-                silent = hung.parse(hung.heard(stream.read_line))
+                silent = hung.parse(hung.read_answers(stream.read_line))
             finally:
                 stream.close()
             if silent:
@@ -185,7 +185,7 @@ class Session:
     def read(self, remote_path: str) -> bytes:
         """A file's bytes. Raises CommandFailed if it cannot be read, SshFault."""
         argv = ["cat", "--", remote_path]
-        code, out, err = self._run(argv, None, Terms())
+        code, out, err = self._run(argv, None, Limits())
         if code:
             raise CommandFailed(self.name, argv, Done(code, "", err.decode(errors="replace")))
         return out
@@ -204,7 +204,7 @@ class Session:
         try:
             return master.dial(port)
         except mux.Refused as refused:
-            if master.forbids:
+            if master.forbids_forwarding:
                 raise DeployError(
                     f"{self.name}: its SSH server forwards no ports", "AllowTcpForwarding in its sshd_config"
                 ) from refused
@@ -217,7 +217,7 @@ class Session:
 
         Raises DeployError if this machine cannot create the local end of the forwarding, SshFault.
         """
-        here = self.keep(path, lambda: self._forwarded(path))
+        here = self.get_or_make(path, lambda: self._forwarded(path))
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.settimeout(framing.BEGIN_S)
@@ -253,7 +253,7 @@ class Session:
     def _gone(self) -> SshFault:
         return fault("lost", self._where, f" ({self._masters[0].why_gone()})")
 
-    def keep(self, name: str, make: Callable[[], T]) -> T:
+    def get_or_make(self, name: str, make: Callable[[], T]) -> T:
         """Return the object that a caller keeps with this session under `name`; the first call makes it."""
         with self._making:
             if name not in self._made:
@@ -267,10 +267,10 @@ class Session:
             master.close()
 
     def _run(
-        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, terms: Terms
+        self, argv: Sequence[str], source: bytes | Iterable[bytes] | None, limits: Limits
     ) -> tuple[int, bytes, bytes]:
         argv = [*self._front, *argv]
-        return self._begun(lambda master: command.run(master, self._where, argv, source, terms))
+        return self._begun(lambda master: command.run(master, self._where, argv, source, limits))
 
     def _begun(self, begin: Callable[[Master], T]) -> T:
         """Call `begin` with the first connection that has room: a server limits the sessions on each (MaxSessions)."""
@@ -312,7 +312,7 @@ def open_all(hosts: Iterable[Host], ask_home: bool = True) -> Iterator[Results[S
         def open_one(host: Host) -> Session:
             route, sockets = routes[host.name], opener.client.folder / "to"
             master = opener.open(host, route)
-            session = Session(host, route.where(host), master, lambda: opener.open(host, route), sockets)
+            session = Session(host, route.fault_place(host), master, lambda: opener.open(host, route), sockets)
             if ask_home:
                 session.home  # noqa: B018 (asked now, so that a host without a shell is a fault of the opening)
             return session

@@ -28,7 +28,7 @@ from ..core.near import near
 from ..job import values as values
 from ..job.inventory import Host
 from . import framing
-from .faults import VARIABLE, Where, typed_ssh
+from .faults import VARIABLE, FaultPlace, typed_ssh
 
 # What `ssh -G` prints: keyword in lower case -> its values, one for each line.
 Answer = dict[str, tuple[str, ...]]
@@ -123,11 +123,11 @@ class Route:
         through = ",".join(f"{hop.address}:{hop.port}" for hop in self.hops) or self.value("proxycommand")
         return self.address, self.port, through
 
-    def where(self, host: Host, jump: bool = False) -> Where:
+    def fault_place(self, host: Host, jump: bool = False) -> FaultPlace:
         """Return what a fault of this connection needs to name it; `jump`: it is a jump host on the way to `host`."""
         user = self.answer["user"][0]
         target = f"{user}@{self.place.name}:{self.port}" if jump else host.name
-        return Where(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
+        return FaultPlace(host.name, self.address, self.port, user, target, jump, self.value("hostkeyalias"))
 
 
 class Client:
@@ -189,7 +189,7 @@ class Client:
         trusting = (own.value(name) not in ("", "no", "false") for name in _TRUSTING)
         return own.value("controlpath") if code == 0 and strict and not any(trusting) else ""
 
-    def original(self, text: str) -> str:
+    def with_original_paths(self, text: str) -> str:
         """Return ssh's output with the paths of our copies replaced by those of the original files."""
         for copy, file in self._copies.items():
             text = text.replace(copy, file)
@@ -220,7 +220,9 @@ class Client:
             return answer
         words = "it took too long or printed too much" if code is None else (err.strip() or f"code {code}")
         # ssh also warns about options that it does not support, and ignores them: they are not the reason.
-        first = self.original(next((line for line in words.splitlines() if "Unsupported" not in line), words))
+        first = self.with_original_paths(
+            next((line for line in words.splitlines() if "Unsupported" not in line), words)
+        )
         if str(self._file) in first:
             version = run_limited([self.program, "-V"])[2].strip()
             raise UsageError(
@@ -247,7 +249,7 @@ def path(text: str) -> Path:
     return home() / text[2:] if text.startswith("~/") else Path(text)
 
 
-def meant(host: str) -> str:
+def closest_host(host: str) -> str:
     """Return the host in the user's settings whose name is most like `host`; empty if none is similar."""
     names = set()
     with suppress(OSError, UsageError):

@@ -12,7 +12,7 @@ from ..core.errors import DeployError
 from ..core.text import amount, in_seconds, last_line
 from . import command, framing
 from .connection import Master
-from .faults import SshFault, Where, fault
+from .faults import FaultPlace, SshFault, fault
 
 _PIECE, _CODE_S = 1 << 18, 1.0
 # An answer is one line. The answer of a probe that called several hundred hosts still fits into MOST_LINE.
@@ -22,11 +22,13 @@ MOST_LINE, MOST_LAST_WORDS, TAKE_S = 8 << 20, 64 << 10, 60.0
 class _Talk:
     """One running command. When its input ends, it knows that this side has stopped listening."""
 
-    def __init__(self, master: Master, where: Where, argv: Sequence[str], shell: str = "sh", end: bool = True) -> None:
+    def __init__(
+        self, master: Master, where: FaultPlace, argv: Sequence[str], shell: str = "sh", end: bool = True
+    ) -> None:
         self._master, self._where, self._shown = master, where, framing.shown(argv)
         self._marker, self._rest = f"muster-{secrets.token_hex(8)}", bytearray()
         self._started = False
-        self._channel = command.begin(master, where, framing.wrapped(self._marker, argv, end, shell))
+        self._channel = command.begin(master, where, framing.shell_line(self._marker, argv, end, shell))
 
     def close(self) -> None:
         """End the command. A second call does nothing."""
@@ -50,7 +52,7 @@ class _Talk:
 class Pipe(_Talk):
     """A command to exchange bytes with. It has the methods of a socket that an HTTP client needs."""
 
-    def __init__(self, master: Master, where: Where, argv: Sequence[str]) -> None:
+    def __init__(self, master: Master, where: FaultPlace, argv: Sequence[str]) -> None:
         super().__init__(master, where, argv, end=False)
         self._wait_s: float | None = None
 

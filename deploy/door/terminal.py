@@ -21,17 +21,17 @@ from typing import Any
 
 from . import command, framing, mux
 from .connection import Master
-from .faults import Where, fault
+from .faults import FaultPlace, fault
 
 _PIECE = 1 << 16
 _MOST_BEFORE, _LAST_WORD_S = 1 << 20, 5.0
 _END_OF_INPUT = b"\x04"  # what a terminal sends for it: Ctrl-D
 
 
-def converse(master: Master, where: Where, argv: Sequence[str]) -> int:
+def converse(master: Master, where: FaultPlace, argv: Sequence[str]) -> int:
     """Run `argv` in this terminal until it ends; return its exit code. Raises SshFault if the connection is lost."""
     marker = f"muster-{secrets.token_hex(8)}"
-    channel = command.begin(master, where, framing.wrapped(marker, argv, end=False))
+    channel = command.begin(master, where, framing.shell_line(marker, argv, end=False))
     try:
         with _raw(), _resizing() as resized, suppress(BrokenPipeError):
             _pump(channel, f"{marker}\n".encode(), resized)

@@ -41,12 +41,12 @@ class HostKey(NamedTuple):
     shown: str
 
     @property
-    def print(self) -> str:
+    def fingerprint(self) -> str:
         """Its fingerprint: `SHA256:...`"""
         return self.shown.split()[1]
 
 
-class Known(NamedTuple):
+class KnownHostsLine(NamedTuple):
     """A line of known_hosts about a server: its key, its place (`file:line`), and its mark (CA or REVOKED), if any."""
 
     type: str
@@ -70,7 +70,7 @@ def _trust_one(
     host: Host, route: Route, keys: list[HostKey], ask: Callable[[str], bool], say: Callable[[str], None]
 ) -> str:
     known = _known(route, keys[0].name)
-    where = route.where(host)
+    where = route.fault_place(host)
     offered = {key.text for key in keys}
     if any(entry.mark == "REVOKED" and entry.text in offered for entry in known):
         raise fault("revoked-key", where, ", ".join(key.shown for key in keys))
@@ -78,7 +78,7 @@ def _trust_one(
     # A different key of a known type is a changed key. So are keys that are all of types not known for this host.
     others = [entry for entry in good if entry.text not in offered and entry.type in {key.type for key in keys}]
     if good and (others or not any(entry.text in offered for entry in good)):
-        shown = ", ".join(f"{key.print} ({key.type})" for key in keys)
+        shown = ", ".join(f"{key.fingerprint} ({key.type})" for key in keys)
         places = ", ".join(entry.place for entry in others or good)
         raise fault("changed-key", where, shown, known=places)
     if offered <= {entry.text for entry in good}:
@@ -113,7 +113,7 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
             "PubkeyAuthentication": "no",
             **({"KnownHostsCommand": "none"} if route.value("knownhostscommand") else {}),
         }
-        if failed := opener.knock(host, stranger, options):
+        if failed := opener.try_login(host, stranger, options):
             faults.append(failed)
             if failed.kind != "protocol":  # `protocol` may only mean that the host has no key of this type
                 break
@@ -121,27 +121,27 @@ def _scan(opener: Opener, host: Host, route: Route) -> list[HostKey]:
             name, kind, text = line.split()[:3]
             keys.setdefault(text, HostKey(name, kind, text, run_limited(["ssh-keygen", "-lf", str(file)])[1].strip()))
     if not keys:
-        raise faults[0] if faults else fault("protocol", route.where(host), "it shows no key")
+        raise faults[0] if faults else fault("protocol", route.fault_place(host), "it shows no key")
     return list(keys.values())
 
 
-def _known(route: Route, name: str) -> list[Known]:
+def _known(route: Route, name: str) -> list[KnownHostsLine]:
     """Return the lines about a server in the known_hosts files."""
     files = [*_files(route, "userknownhostsfile"), *_files(route, "globalknownhostsfile")]
     return [line for file in files for line in _known_in(file, name)]
 
 
-def _known_in(file: Path, name: str) -> list[Known]:
+def _known_in(file: Path, name: str) -> list[KnownHostsLine]:
     """Return the lines about a server in one file, with their places."""
     _, out, _ = run_limited(["ssh-keygen", "-F", name, "-f", str(file)])
-    lines, header = list[Known](), None
+    lines, header = list[KnownHostsLine](), None
     for line in out.splitlines():
         if match := _HEADER.match(line):
             header = match
         elif header:
             words = line.split()
             kind, text = words[1:3] if not words[0].startswith("@") else words[2:4]
-            lines.append(Known(kind, text, f"{file}:{header[1]}", header[2] or ""))
+            lines.append(KnownHostsLine(kind, text, f"{file}:{header[1]}", header[2] or ""))
     return lines
 
 

@@ -50,7 +50,7 @@ class ContainerState(NamedTuple):
 def find_engine() -> EngineFacts:
     """Ask the engine for its version. Returns within about two seconds, even if the engine never answers."""
     if not shutil.which("docker"):
-        return EngineFacts(False, reason=docker_faults.named("docker-missing").what)
+        return EngineFacts(False, reason=docker_faults.cause_of_slug("docker-missing").what)
     try:
         version = Engine(Here(LOOK_S)).version(LOOK_S)
     except DeployError as fault:
@@ -182,7 +182,7 @@ def _compose_version() -> str:
 
 def _compose_fault(stderr: str) -> DeployError:
     last = last_line(stderr, "no output").strip()
-    cause = docker_faults.read(stderr)
+    cause = docker_faults.read_cause(stderr)
     if cause and cause.name == "docker-down":
         return EngineLost("the Docker engine stopped answering", GO_ON.format(cause.row.hint_here()))
     if cause and cause.name != "docker-refused":

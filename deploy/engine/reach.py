@@ -38,7 +38,7 @@ _PATH = fields.text(4096, r"(/[^\x00-\x1f\x7f]*)?")
 
 def on_host(session: Session) -> Engine:
     """The engine of a host, over the open SSH connection to it."""
-    return session.keep("engine", lambda: Engine(_ThroughDoor(session)))
+    return session.get_or_make("engine", lambda: Engine(_ThroughDoor(session)))
 
 
 def on_this_machine() -> Engine:
@@ -125,14 +125,14 @@ class Here:
 
     def explain(self, failed: BaseException, _: Connection | None) -> DeployError:
         """The error for an engine that does not answer."""
-        hint = GO_ON.format(docker_faults.named("docker-down").row.hint_here())
+        hint = GO_ON.format(docker_faults.cause_of_slug("docker-down").row.hint_here())
         return EngineLost(_why_silent(failed, self._call_s), hint)
 
 
 def _why_silent(failed: BaseException, waited_s: float) -> str:
     """Why this machine's engine does not answer."""
     if isinstance(failed, PermissionError):
-        cause = docker_faults.named("docker-permission")
+        cause = docker_faults.cause_of_slug("docker-permission")
         return f"{cause.what}: {cause.row.hint_here()}"
     if isinstance(failed, TimeoutError):
         return f"the Docker engine did not answer within {in_seconds(waited_s)}"

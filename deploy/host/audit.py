@@ -39,14 +39,14 @@ def note(session: Session, action: Action, what: str, run: str = "") -> None:
     The host itself adds who logged in; the user's name on this machine follows, unproved. Raises nothing: a line that
     cannot be written (a full disk, a cut connection) must not undo the action that it reports.
     """
-    user, control = who()
+    user, control = user_and_machine()
     text = action.value.format(what=what, run=run)
     line = " ".join(one_line(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {text} ({user}@{control})").split())
     with suppress(DeployError):
         session.run(script("audit"), input=f"{line}\n".encode())
 
 
-def who() -> tuple[str, str]:
+def user_and_machine() -> tuple[str, str]:
     """The user of this process, and this machine's name. Environment variables cannot change them."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name, socket.gethostname()

@@ -31,7 +31,7 @@ class Claim:
     """Our conversation with one machine. `name`: the claim's name there. `choice`: our GPUs, or why we have none."""
 
     def __init__(self, session: Session, token: str, run: str) -> None:
-        user, control = audit.who()
+        user, control = audit.user_and_machine()
         self._about: dict[str, Any] = {"token": token, "run": run, "user": user, "control": control}
         words = (token, f"{STALE_AFTER_S:g}", str(GPU_PATIENCE_S), GPU_COLUMNS)
         self.host, self.name, self.choice, self.lost = session.name, "", Choice(taken="nobody has looked"), False
@@ -57,7 +57,7 @@ class Claim:
             if not (match := _NAME.fullmatch(noted)):
                 raise DeployError(f"{self.host}: the claim on its GPUs was not recorded: {one_line(noted[:200])}")
             self.name, claims = match[1], gpus.parse(others).claims
-            choice = gpu_choice.lost_to(choice, claims, str(self._about["token"]), alone)
+            choice = gpu_choice.yield_to_others(choice, claims, str(self._about["token"]), alone)
         self.choice = choice
         return choice
 

@@ -85,7 +85,7 @@ def start(
 ) -> Argv:
     """Make the run folder, run `command`, which creates a container, and give the container its secrets.
 
-    Standard input consists of `line`s: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and,
+    Standard input, in lines of base64: the variables for VARIABLES_FIRST, the secrets (empty: there are none), and,
     with an own claim, `claims_folder()`. `label`: the value of the container's label `muster.start`, which no other
     container has. `new`: the folder must not exist yet. `keep`: paths in the container; each is stored below `keep` in
     the run folder. `claim`: the deploy's claim, which must still hold the container's GPUs. `own`: the node's own
@@ -127,7 +127,7 @@ def claims_folder() -> bytes:
     return packed.getvalue()
 
 
-def line(data: bytes) -> bytes:
+def base64_line(data: bytes) -> bytes:
     """`data` as one line of standard input, in base64."""
     return base64.b64encode(data) + b"\n"
 
@@ -138,14 +138,14 @@ def variable_lines(variables: Mapping[str, str]) -> bytes:
 
 
 def follow(name: str, folder: str, mark: str, since: str, every_s: float) -> Argv:
-    """Report changes in a node's container and run folder until the container ends. Standard input: `here`.
+    """Report changes in a node's container and run folder until the container ends. Standard input: `file_lines`.
 
     `since`: the time from which to send the console; empty: all of it.
     """
     return script("follow", name, folder, mark, since, str(PIECE), f"{every_s:g}")
 
 
-def here(files: Mapping[str, str | int]) -> bytes:
+def file_lines(files: Mapping[str, str | int]) -> bytes:
     """What a follower already has of the growing files: one line each. A command line could be too long for this."""
     return "".join(f"{known} {path}\n" for path, known in sorted(files.items())).encode()
 

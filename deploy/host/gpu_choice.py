@@ -27,12 +27,12 @@ SERVER = "nvidia-cuda-mps-server"
 class Choice:
     """The GPUs that a deploy gets on a host, or why it has to wait (`taken`).
 
-    `passing`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
+    `is_temporary`: another deploy has them for now. `whole`: it uses no GPU, and wants the host without another run.
     """
 
     gpus: tuple[GpuUse, ...] = ()
     taken: str = ""
-    passing: bool = False
+    is_temporary: bool = False
     whole: bool = False
 
 
@@ -61,15 +61,15 @@ def choose(asked: Asked, here: Gpus, token: str, alone: bool = False) -> Choice:
             return Choice(tuple(free[:asked]))
         held = [gpu for gpu in here.gpus if _why_not(gpu)]
         words = f"{several(len(free), 'free GPU')} of {len(here.gpus)}, and {asked} asked for"
-        return Choice(taken=f"{words}: {_listed(held)}", passing=any(_passing(gpu, others) for gpu in held))
+        return Choice(taken=f"{words}: {_listed(held)}", is_temporary=any(_passing(gpu, others) for gpu in held))
     wanted = [gpu for gpu in here.gpus if asked == "auto" or gpu.index in asked]
     held = [gpu for gpu in wanted if (gpu.given if asked == "auto" and not alone else _why_not(gpu))]
     if held:
-        return Choice(taken=_listed(held), passing=any(_passing(gpu, others) for gpu in held))
+        return Choice(taken=_listed(held), is_temporary=any(_passing(gpu, others) for gpu in held))
     return Choice(tuple(wanted))
 
 
-def left_by(visible: str | None, here: Machine) -> Machine:
+def visible_to_cuda(visible: str | None, here: Machine) -> Machine:
     """A machine with the GPUs listed in CUDA_VISIBLE_DEVICES, as CUDA reads it.
 
     They are in that order, and end before the first one that does not exist.
@@ -87,7 +87,7 @@ def left_by(visible: str | None, here: Machine) -> Machine:
     return replace(here, gpus=tuple(chosen))
 
 
-def lost_to(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) -> Choice:
+def yield_to_others(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) -> Choice:
     """What is left of a choice that the deploy `token` has claimed: nothing if another deploy has claimed the same.
 
     If two deploys claim together, each may see the other: then both step back and try again.
@@ -96,11 +96,11 @@ def lost_to(choice: Choice, claims: Iterable[Claim], token: str, alone: bool) ->
     for claim in claims:
         has = claim.state in (DEPLOYS, HOLDS, RUNS) and claim.token != token
         if has and (own & set(claim.gpus) or (whole and (claim.whole or claim.state == RUNS))):
-            return Choice(taken=f"{claim.shown} has claimed the same at this moment", passing=True)
+            return Choice(taken=f"{claim.shown} has claimed the same at this moment", is_temporary=True)
     return choice
 
 
-def ask_for(asked: Asked) -> str:
+def describe_request(asked: Asked) -> str:
     """What a deploy asks for, in words."""
     if asked == "auto":
         return "all GPUs"
@@ -113,7 +113,7 @@ def _place(here: Gpus, others: list[Claim], first: Claim | None) -> Choice:
     holding = [claim for claim in others if not claim.waits]
     words = list(dict.fromkeys((*here.runs, *(claim.shown for claim in holding))))
     passing = all(claim.state == DEPLOYS for claim in holding) and not here.runs
-    return Choice(taken=f"{', '.join(words)} runs there" if words else "", passing=passing, whole=True)
+    return Choice(taken=f"{', '.join(words)} runs there" if words else "", is_temporary=passing, whole=True)
 
 
 def refuse_missing(asked: Asked, here: Gpus) -> None:
@@ -122,7 +122,8 @@ def refuse_missing(asked: Asked, here: Gpus) -> None:
     missing = [index for index in asked if index not in have] if isinstance(asked, tuple) else []
     if missing or (isinstance(asked, int) and asked > len(have)):
         raise UsageError(
-            f"{FLAG.gpus}: {ask_for(asked)} asked for, the host has {several(len(have), 'GPU') if have else 'none'}",
+            f"{FLAG.gpus}: {describe_request(asked)} asked for, "
+            f"the host has {several(len(have), 'GPU') if have else 'none'}",
             f"{FLAG.gpus} {len(have)}; {command_of('gpus', hosts='...')} shows them"
             if have
             else f"leave out {FLAG.gpus}: it trains on the CPU",

@@ -73,7 +73,7 @@ ENDED = frozenset(
 
 
 def follow(run: RunId, job: str, mark: str, every_s: float, ranks: Collection[int] | None) -> tuple[str, ...]:
-    """Report what changes in a job and its run's folder until the reader stops. Standard input: commands.here.
+    """Report what changes in a job and its run's folder until the reader stops. Standard input: commands.file_lines.
 
     `ranks`: the ranks whose logs are sent; None: all.
     """

@@ -45,35 +45,35 @@ class Selection:
     data: tuple[str, ...] = ()
 
     @property
-    def anything(self) -> bool:
+    def has_any(self) -> bool:
         """Whether the user asked for anything to be removed."""
         return bool(self.runs or self.kinds or self.data)
 
-    def takes(self, thing: Leftover) -> bool:
+    def wants(self, thing: Leftover) -> bool:
         """Whether the user wants this item removed, apart from its age."""
         named = {"runs": self.runs, "data": self.data}.get(thing.kind, ())
         return thing.kind in self.kinds or thing.name in named or "all" in named
 
 
-class Had(NamedTuple):
+class InUse(NamedTuple):
     """What containers use: the runs that are running, and for each container the digests of its folders."""
 
     runs: frozenset[str] = frozenset()
     folders: frozenset[str] = frozenset()
 
-    def has(self, kind: str, name: str) -> bool:
+    def uses(self, kind: str, name: str) -> bool:
         """Whether a container uses this run, cache or folder. A running run may use any cache."""
         if kind in ("folders", "data"):
             return any(name.removeprefix("coming.") in words for words in self.folders)
         return name in self.runs if kind == "runs" else kind == "caches" and bool(self.runs)
 
 
-def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
+def parse(output: str, in_use: InUse, images: Iterable[Stored] = (), volumes: Iterable[Stored] = ()) -> list[Leftover]:
     """Read the answer of clean-list, and pick ours from what the engine stores. Raises BadAnswer."""
     rows = fields.rows(output)
     now, user = _SECONDS(fields.first(rows, "now"), "the time there"), fields.first(rows, "user")
     things = [
-        _leftover(kind, line, now, had)
+        _leftover(kind, line, now, in_use)
         for kind in ("runs", "caches", "folders", "data", "elsewhere")
         for line in rows.get(kind, ())
     ]
@@ -94,7 +94,7 @@ def parse(output: str, had: Had, images: Iterable[Stored] = (), volumes: Iterabl
     return things
 
 
-def together(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftover]]:
+def mark_shared_runs(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftover]]:
     """Mark a run as used on all hosts if it is running on one of them: the hosts may share a home."""
     going = {thing.name for things in by_host.values() for thing in things if thing.kind == "runs" and thing.used}
     return {
@@ -103,7 +103,7 @@ def together(by_host: Mapping[str, Sequence[Leftover]]) -> dict[str, list[Leftov
     }
 
 
-def age(text: str) -> int:
+def parse_age(text: str) -> int:
     """Read an age such as `30d` as seconds. Raises UsageError."""
     match = _AGE.fullmatch(text)
     if not match:
@@ -119,7 +119,7 @@ def chosen(leftovers: Iterable[Leftover], wanted: Selection) -> tuple[list[Lefto
     named = [
         thing
         for thing in leftovers
-        if wanted.takes(thing) and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
+        if wanted.wants(thing) and (not wanted.older_s or (thing.age_s is not None and thing.age_s >= wanted.older_s))
     ]
     return [thing for thing in named if not thing.used], [thing for thing in named if thing.used]
 
@@ -131,14 +131,14 @@ def unknown(by_host: Mapping[str, Iterable[Leftover]], wanted: Selection) -> lis
     return [each for each in named if each[1] != "all" and each not in present]
 
 
-def _leftover(kind: str, line: str, now: int, had: Had) -> Leftover:
+def _leftover(kind: str, line: str, now: int, in_use: InUse) -> Leftover:
     name, _, rest = line.partition(" ")
     changed, _, size = rest.partition(" ")
     if not _is_name(name):
         raise BadAnswer("what is kept", "a name", line[:200])
     seconds, kilobytes = _SECONDS(changed, "a time"), _KILOBYTES(size or "0", "a size")
     age_s = max(0, now - seconds) if seconds else None
-    return Leftover(kind, name, age_s, kilobytes << 10 or None, had.has(kind, name))
+    return Leftover(kind, name, age_s, kilobytes << 10 or None, in_use.uses(kind, name))
 
 
 def _is_name(name: str) -> bool:

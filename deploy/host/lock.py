@@ -1,6 +1,6 @@
 """One deploy per host at a time: a lock folder on the host, which records who holds the lock and since when.
 
-`take` the lock before any change; `release` it, or leave the `with`, afterwards. A small script on the host
+`lock_hosts` before any change; `release` it, or leave the `with`, afterwards. A small script on the host
 (scripts/lock.sh) keeps the lock while our connection lives. Ctrl-C and SIGKILL release it immediately; a cut cable or a
 sleeping laptop releases it after STALE_AFTER_S seconds. A lock can stay only if the host loses power: the next deploy
 then reports it as silent, and `muster unlock` removes it. docs/decisions/0139 explains why `flock` alone is not enough.
@@ -80,7 +80,7 @@ class HeldLocks:
         _release(self._holds)
 
 
-def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldLocks:
+def lock_hosts(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldLocks:
     """Lock all hosts or none, waiting up to `wait_s` seconds for others to release theirs.
 
     It locks one host after the other, by name, so two deploys that want the same hosts meet at the first one and cannot
@@ -97,12 +97,12 @@ def take(sessions: Iterable[Session], run_id: str, wait_s: float = 0.0) -> HeldL
     return HeldLocks(holds)
 
 
-def look(sessions: Iterable[Session]) -> Results[Standing | None]:
+def read_states(sessions: Iterable[Session]) -> Results[LockState | None]:
     """The state of each host's lock; None if it is free."""
     return on_all(sessions, lambda session: _standing(_step(session, "show")))
 
 
-def break_lock(sessions: Iterable[Session], standings: Mapping[str, Standing]) -> Results[str]:
+def break_lock(sessions: Iterable[Session], standings: Mapping[str, LockState]) -> Results[str]:
     """Remove the locks in `standings` from their hosts; returns the holder of each.
 
     A lock is removed by its token: a lock that somebody has taken since the look stays.
@@ -136,7 +136,7 @@ _HOLDER = record(
 
 
 @dataclass(frozen=True)
-class Standing:
+class LockState:
     """A lock as its host reports it. `age_s`: seconds since its holder's last beat, by the host's clock."""
 
     age_s: float
@@ -144,7 +144,7 @@ class Standing:
     holder: Holder | None
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether its holder has sent a beat lately, so its deploy is still running."""
         return self.age_s <= STALE_AFTER_S
 
@@ -158,13 +158,13 @@ class _Hold:
     """One host's lock, and the script there that keeps it while we send beats. `taken`: the lock is ours."""
 
     def __init__(self, session: Session, run_id: str) -> None:
-        user, control = audit.who()
+        user, control = audit.user_and_machine()
         self.host, self.taken, self.over = session.name, False, threading.Event()
         holder = json.dumps(asdict(Holder(user, control, os.getpid(), run_id, time.time())))
         self.stream = session.stream(script("lock", "take", secrets.token_hex(16), f"{STALE_AFTER_S:g}"))
         self.stream.write(f"{holder}\n".encode())
 
-    def answer(self) -> Standing | None:
+    def answer(self) -> LockState | None:
         """The state of the lock; None if it is ours now, or free. Raises DeployError if the host does not report it."""
         lines = list[str]()
         while not lines or lines[-1] not in ("taken", "."):
@@ -223,9 +223,9 @@ def _release(holds: Iterable[_Hold]) -> None:
         hold.end(max(0.01, until - time.monotonic()))
 
 
-def _refusal(host: str, standing: Standing) -> DeployError:
+def _refusal(host: str, standing: LockState) -> DeployError:
     unlock = f"`{command_of('unlock', hosts=host)}`"
-    if not standing.alive:
+    if not standing.is_alive:
         stale = f"{host}: locked by {standing.shown}, silent for {in_seconds(standing.age_s)}"
         return DeployError(stale, f"if you are sure that the deploy has ended: {unlock}")
     return DeployError(
@@ -235,7 +235,7 @@ def _refusal(host: str, standing: Standing) -> DeployError:
     )
 
 
-def _standing(answer: str) -> Standing | None:
+def _standing(answer: str) -> LockState | None:
     """Read the answer to `show`: None if the lock is free. Raises BadAnswer."""
     if not answer.strip():
         return None
@@ -244,7 +244,7 @@ def _standing(answer: str) -> Standing | None:
         holder: Holder | None = Holder(**_HOLDER(document(holder_text, "the lock's holder"), "the lock's holder"))
     except BadAnswer:  # whoever wrote it was interrupted, or was not Muster
         holder = None
-    return Standing(decimal(-1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
+    return LockState(decimal(-1e11)(age, "the lock's age"), text(100, r"[!-~]*")(token, "its token"), holder)
 
 
 def _step(session: Session, what: str, token: str = "") -> str:

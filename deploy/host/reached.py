@@ -42,7 +42,7 @@ class ReachedHosts:
         """The containers of runs, by host."""
         return {host: fact.containers for host, fact in self.facts.items()}
 
-    def only(self, names: Collection[str]) -> Self:
+    def with_sessions_to(self, names: Collection[str]) -> Self:
         """A copy with only the sessions to these hosts."""
         return replace(self, sessions=among(self.sessions, names))
 

@@ -25,14 +25,14 @@ _NAME_ONE = "choose one: `user` under [job] in cluster.toml"
 Reached = TypeVar("Reached", bound=ReachedHosts)
 
 
-def choose(hosts: Reached, run: str = "") -> tuple[Reached, str]:
+def choose_uid(hosts: Reached, run: str = "") -> tuple[Reached, str]:
     """The hosts with the run's uid (`job.user`), and a sentence that tells which uid and why. Changes nothing there.
 
     `run`: the run to resume. Raises UsageError if `user` in cluster.toml is impossible, DeployError if every uid in
     NUMBERS is taken.
     """
     as_root = {host for host, fact in hosts.facts.items() if not (fact.uid or fact.bare)}
-    roots, wanted = hosts.only(as_root).sessions, hosts.job.user
+    roots, wanted = hosts.with_sessions_to(as_root).sessions, hosts.job.user
     own = dict[int, list[str]]()
     for host, fact in hosts.facts.items():
         if fact.uid and wanted not in (None, fact.uid):

@@ -89,16 +89,16 @@ class HostsBackend(Backend):
     @property
     def sessions(self) -> list[Session]:
         """The current sessions to the hosts that answer, including sessions that were opened again."""
-        away = {*self.out_of_sight}
+        away = {*self.silent_hosts}
         return [session for host, session in list(self._sessions.items()) if host not in away]
 
     @property
-    def where(self) -> str:
+    def run_options(self) -> str:
         """The run and its hosts as command-line options, with the user and port of each host, which node names lack."""
         return f"{FLAG.hosts} {shlex.quote(typed_hosts(self._hosts.values()))} {FLAG.run} {self._id}"
 
     @property
-    def out_of_sight(self) -> list[str]:
+    def silent_hosts(self) -> list[str]:
         """Hosts that do not answer, or whose engine does not answer."""
         return [host for host, mirror in self._mirrors.items() if mirror.engine_s() > UNSEEN_S]
 
@@ -132,10 +132,10 @@ class HostsBackend(Backend):
         self._tell_silent(state, signs)
         self._tell_full(state)
         silent_s = min(of_host.silent_s for of_host in signs.values())
-        again = f"muster attach {self.where}"
+        again = f"muster attach {self.run_options}"
         refuse_cut_off(f"no host of {self._id} has", silent_s, state.wait_lost_s, "the run", again)
         waits = self._handover.waits() or any(mirror.state.state == "waiting" for mirror in mirrors)
-        if self.out_of_sight or waits or state.ranks.waiting:
+        if self.silent_hosts or waits or state.ranks.waiting:
             # A run that waits for a host or for its GPUs must not count as silent.
             state.ranks.last_sign = time.time()
         step = max((view.step for view in state.ranks.views.values()), default=0)
@@ -175,7 +175,7 @@ class HostsBackend(Backend):
         """Remove the run's containers; returns a warning for each host that may still have one."""
         faults = nodes.remove(self.sessions, self._id).faults
         whys = {host: f"{named(host, fault)}; clean up with" for host, fault in faults.items()}
-        whys |= {host: f"{host}: does not answer; when it is back" for host in self.out_of_sight}
+        whys |= {host: f"{host}: does not answer; when it is back" for host in self.silent_hosts}
         downs = [command_of("down", hosts=host, run=self._id) for host in self.typed(whys)]
         return [f"{why}: {down}" for why, down in zip(whys.values(), downs, strict=True)]
 
@@ -244,9 +244,9 @@ class HostsBackend(Backend):
             session = self._sessions[host]
             folder = f"{session.home}/runs/{self._id}"
             try:
-                since, files = mirror.known()
+                since, files = mirror.resume_point()
                 command = commands.follow(container_name(self._id), folder, mirror.mark, since, EVERY_S)
-                session.run(command, input=commands.here(files), timeout_s=None, on_line=mirror.take, check=False)
+                session.run(command, input=commands.file_lines(files), timeout_s=None, on_line=mirror.take, check=False)
             except BadAnswer as fault:
                 self._once(f"{host}: {fault.message}")
             except DeployError as fault:

@@ -27,8 +27,8 @@ _FIRST_PIECE = threading.Lock()
 _LOOK_S = 1.0
 
 
-def _known(run_dir: Path, folder: str) -> dict[str, str]:
-    """The growing files in this folder, in the form that `commands.here` takes."""
+def _file_states(run_dir: Path, folder: str) -> dict[str, str]:
+    """The growing files in this folder, in the form that `commands.file_lines` takes."""
     sizes = growing(run_dir / folder)
     return {name: f"{size} {apart.time_in(apart.head(run_dir, folder + name))}" for name, size in sizes.items()}
 
@@ -40,14 +40,14 @@ class AllFiles:
         self._dir, self._lock = run_dir, threading.Lock()
         self._at, self._files = -_LOOK_S, dict[str, str]()
 
-    def files(self) -> Mapping[str, str]:
-        """The files, as `_known` returns them.
+    def file_states(self) -> Mapping[str, str]:
+        """The files, as `_file_states` returns them.
 
         If a file has grown since, the host sends the new part twice; the mirror writes it once.
         """
         with self._lock:
             if time.monotonic() - self._at >= _LOOK_S:
-                self._files, self._at = _known(self._dir, ""), time.monotonic()
+                self._files, self._at = _file_states(self._dir, ""), time.monotonic()
             return self._files
 
 
@@ -79,7 +79,7 @@ class Mirror(FolderCopy):
         self._life, self.full, self.closed = "", False, False
         self._away_at: float | None = None
         self._died: int | None = None
-        self._stamp, self._known, self._printed = "", "", 0.0
+        self._stamp, self._resumed_at, self._printed = "", "", 0.0
         self._console = own_files.open_to_append(run_dir, f"logs/{node}.log")
         if locks.keeps(self._console):
             self._console.truncate(0)
@@ -103,13 +103,13 @@ class Mirror(FolderCopy):
         grew_at = max(self._grew_at.get(path, 0.0) for path in (f"telemetry/{self._node}.jsonl", *own))
         return Signs(now - self._line_at, now - self._answer_at, now - grew_at)
 
-    def known(self) -> tuple[str, dict[str, str]]:
+    def resume_point(self) -> tuple[str, dict[str, str]]:
         """Where the host must continue: the time of the last console line, and what is here of each growing file.
 
         For a file that is its size and the time at its beginning, which shows whether it is another host's file.
         """
-        self._known = self._stamp
-        return self._known, {**self._all.files(), **_known(self._dir, apart.name_of(self._node, ""))}
+        self._resumed_at = self._stamp
+        return self._resumed_at, {**self._all.file_states(), **_file_states(self._dir, apart.name_of(self._node, ""))}
 
     def take(self, line: str) -> None:
         """Take one line from the host."""
@@ -156,7 +156,7 @@ class Mirror(FolderCopy):
     def _take_console(self, line: str) -> None:
         stamp, words = logs.split(line)
         # After a reconnect, the console begins with lines that are already copied.
-        if (stamp and stamp <= self._known) or self._count.is_count(words):
+        if (stamp and stamp <= self._resumed_at) or self._count.is_count(words):
             return
         if not stamp and logs.is_of_dead_engine(words):
             return  # run/follow.py reports this, with the host and the consequences

@@ -113,7 +113,7 @@ def _foreign_runs(seen: Iterable[Seen]) -> tuple[tuple[str, str], ...]:
     return tuple(sorted({(own.get("muster.run", ""), own.get("muster.user", "") or "another user") for own in labels}))
 
 
-def having(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[str, frozenset[str]]:
+def existing_paths(sessions: Sequence[Session], run: str, paths: Sequence[str]) -> dict[str, frozenset[str]]:
     """Which of these paths each host has in its folder of the run. A host that does not answer is left out."""
 
     def look(session: Session) -> frozenset[str]:

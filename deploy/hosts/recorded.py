@@ -17,6 +17,6 @@ def newest_of(runs: Container[str]) -> RunId | None:
     return RunId(newest.name) if newest and newest.name in runs else None
 
 
-def without_end() -> frozenset[str]:
+def unfinished_runs() -> frozenset[str]:
     """The runs of this folder without a recorded end. Among several runs on the hosts, the user means one of these."""
     return frozenset(path.name for path in record.without_end(record.HOSTS))

@@ -52,7 +52,7 @@ def take(asked: Asked, run: str, named: str | None = None) -> OwnGpus:
     `named`: CUDA_VISIBLE_DEVICES. Raises UsageError for GPUs that do not exist, DeployError for GPUs that others use.
     """
     with _locked():
-        choice = gpu_choice.choose(asked, gpu_choice.left_by(named, look()), "")
+        choice = gpu_choice.choose(asked, gpu_choice.visible_to_cuda(named, look()), "")
         if choice.taken:
             raise DeployError(
                 f"this machine: {choice.taken}",
@@ -68,7 +68,7 @@ def look() -> gpu_facts.Gpus:
 
 def count(asked: Asked, named: str | None) -> int:
     """How many GPUs a run gets. Raises UsageError for GPUs that do not exist."""
-    here = gpu_choice.left_by(named, _query(commands.status(())))
+    here = gpu_choice.visible_to_cuda(named, _query(commands.status(())))
     gpu_choice.refuse_missing(asked, here)
     return asked if isinstance(asked, int) else len(here.gpus if asked == "auto" else asked)
 
@@ -98,7 +98,7 @@ def _locked() -> Iterator[None]:
 
 def _claim(choice: Choice, run: str) -> OwnGpus:
     """Claim the chosen GPUs. Raises DeployError if another command has claimed one of them at the same moment."""
-    token, (user, control) = secrets.token_hex(8), audit.who()
+    token, (user, control) = secrets.token_hex(8), audit.user_and_machine()
     path = Path(f"{_claim_prefix()}claim-{time.time_ns()}-{token}")
     # Until this process has locked the file, nobody else may open it, and so nobody else can lock it.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -108,7 +108,9 @@ def _claim(choice: Choice, run: str) -> OwnGpus:
     try:
         os.write(descriptor, json.dumps({**claim, "gpus": [gpu.uuid for gpu in choice.gpus]}).encode() + b"\n")
         os.fchmod(descriptor, 0o644)
-        if taken := gpu_choice.lost_to(choice, _query(commands.script("claims")).claims, token, alone=False).taken:
+        if taken := gpu_choice.yield_to_others(
+            choice, _query(commands.script("claims")).claims, token, alone=False
+        ).taken:
             raise DeployError(f"this machine: {taken}", "try again")
     except BaseException:
         own.release()

@@ -63,7 +63,7 @@ class Link:
         return frozenset(self.ends)
 
     @property
-    def outward(self) -> bool:
+    def is_outward(self) -> bool:
         """Whether it is to another host."""
         return self.source != self.target
 
@@ -166,7 +166,7 @@ class Answers:
         return by_pair
 
     @property
-    def meeting(self) -> str:
+    def rendezvous_host(self) -> str:
         """The host of the rendezvous: the only one that matches the endpoint, otherwise the first."""
         return self.plan.owners[0] if len(self.plan.owners) == 1 else self.master
 
@@ -192,7 +192,7 @@ class Answers:
         rules: Facts = self.control.get(host, {}).get("firewall", {})
         return rules
 
-    def grown(self, host: str) -> Sequence[str]:
+    def rules_that_dropped(self, host: str) -> Sequence[str]:
         """Return the rules of a host's firewall that dropped packets while the probes repeated their calls."""
         rules: Sequence[str] = self.firewall(host).get("grown", ())
         return rules

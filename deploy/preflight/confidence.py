@@ -30,22 +30,22 @@ Observations = frozenset[Link]
 ABOUT = {"rendezvous": {"rendezvous", "store", "hint"}, "data": {"data"}}
 
 
-def failed(answers: Answers) -> Observations:
+def failed_calls(answers: Answers) -> Observations:
     """Return the failed calls between two hosts, except those that only look for an alternative interface."""
-    return frozenset(link for link in answers.links if not link.ok and link.outward and "other" not in link.kinds)
+    return frozenset(link for link in answers.links if not link.ok and link.is_outward and "other" not in link.kinds)
 
 
-def explained(finding: Finding, seen: Observations) -> Observations:
+def explained_calls(finding: Finding, seen: Observations) -> Observations:
     """Return the observations that a finding explains."""
     outcomes, kinds = ROWS[finding.cause].fails, ABOUT.get(finding.cause.partition("-")[0])
     return frozenset(
         link
-        for link in claimed(finding, seen)
+        for link in failed_between(finding, seen)
         if (outcomes is None or link.outcome in outcomes) and (kinds is None or kinds & set(link.kinds))
     )
 
 
-def claimed(finding: Finding, seen: Observations) -> Observations:
+def failed_between(finding: Finding, seen: Observations) -> Observations:
     """Return the observations between the pairs of hosts that a finding is about."""
     cells = set(finding.cells)  # a set, because many hosts have thousands of pairs
     return frozenset(link for link in seen if link.ends in cells)
@@ -57,17 +57,17 @@ def ranked(findings: Sequence[Finding], answers: Answers) -> list[Finding]:
     Each gets that number in words (`explains`). A fault of a host stays before them: a wrong name or a busy port is
     observed directly, a link only from outside.
     """
-    seen, ordered = failed(answers), list(findings)
+    seen, ordered = failed_calls(answers), list(findings)
     every = _pairs(seen)
     for number, finding in enumerate(ordered):
-        if finding.level == FAULT and (mine := _pairs(explained(finding, seen))):
+        if finding.level == FAULT and (mine := _pairs(explained_calls(finding, seen))):
             words = f"explains {len(mine)} of {len(every)} pairs of hosts with failed connections"
             ordered[number] = replace(finding, explains=words)
     places = [number for number, finding in enumerate(ordered) if finding.level == FAULT and finding.cells]
     # What hosts report about themselves (two have the same address) comes before what failed calls only suggest.
     by_weight = sorted(
         (ordered[place] for place in places),
-        key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained(finding, seen)))),
+        key=lambda finding: (ROWS[finding.cause].fails is not None, -len(_pairs(explained_calls(finding, seen)))),
     )
     for place, finding in zip(places, by_weight, strict=True):
         ordered[place] = finding
@@ -84,7 +84,7 @@ def _described(finding: Finding, answers: Answers, seen: Observations) -> Findin
     undecided = finding.cause == "not-known" and bool(finding.odd)
     if not (inferred or undecided) or (inferred and singled_out(finding, answers)):
         return finding
-    mine = explained(finding, seen) or claimed(finding, seen)
+    mine = explained_calls(finding, seen) or failed_between(finding, seen)
     seen_here = seen_in_words(answers, set(finding.cells), {link.outcome for link in mine})
     return unsure(finding, seen_here)
 
@@ -101,13 +101,13 @@ def singled_out(finding: Finding, answers: Answers) -> bool:
         ports = "self" if "data" in link.kinds else "rendezvous"
         if link.target in finding.hosts and reachability.closed_to_itself(answers, link.target, ports):
             return True
-    rules = [rule for host in finding.hosts for rule in answers.grown(host)]
+    rules = [rule for host in finding.hosts for rule in answers.rules_that_dropped(host)]
     return any(_may_drop(rule, link.port) for rule in rules for link in about)
 
 
 def _have_no_way(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool:
     """Whether a caller's own kernel reports that it has no route."""
-    return bool(reachability.no_way(answers, about))
+    return bool(reachability.no_route_error(answers, about))
 
 
 def _sizes_differ(finding: Finding, answers: Answers, about: Sequence[Link], tried: Sequence[Link]) -> bool | None:
@@ -154,14 +154,14 @@ def _settled(findings: list[Finding], seen: Observations) -> list[Finding]:
     first = next((finding for finding in findings if finding.level == FAULT), None)
     if first is None or ROWS[first.cause].fails is None or not first.cells:
         return findings
-    about, mine = claimed(first, seen), explained(first, seen)
+    about, mine = failed_between(first, seen), explained_calls(first, seen)
     rivals = [
         finding
         for finding in findings
         if finding is not first
         and finding.level in (FAULT, WARNING)
         and finding.cause != first.cause
-        and (explained(finding, seen) >= mine if mine else _as_likely(finding, first))
+        and (explained_calls(finding, seen) >= mine if mine else _as_likely(finding, first))
     ]
     little = 2 * len(mine) < len(about)
     if not rivals and not little:
@@ -176,7 +176,9 @@ def _as_likely(finding: Finding, first: Finding) -> bool:
 
 
 def _undecided(first: Finding, rivals: Sequence[Finding], mine: int, about: int) -> Finding:
-    every = sorted([first, *rivals], key=lambda finding: not (ROWS[finding.cause].measured and finding.level == FAULT))
+    every = sorted(
+        [first, *rivals], key=lambda finding: not (ROWS[finding.cause].from_many_packets and finding.level == FAULT)
+    )
     causes = " or ".join(dict.fromkeys(finding.cause for finding in every))
     text = "; or ".join(finding.text for finding in every)
     explains = (
@@ -254,7 +256,7 @@ def seen_in_words(answers: Answers, cells: Collection[Pair], outcomes: Collectio
 
     `outcomes`: look only at calls with these outcomes, if there are any.
     """
-    links = [link for link in answers.links if link.ends in cells and link.outward]
+    links = [link for link in answers.links if link.ends in cells and link.is_outward]
     links = [link for link in links if "other" not in link.kinds] or links
     bad = [link for link in links if not link.ok]
     bad = [link for link in bad if link.outcome in outcomes] or bad
@@ -297,9 +299,9 @@ def is_left_to_rehearsal(finding: Finding, answers: Answers) -> bool:
 
     If a host limits new connections, only some of many parallel calls are answered, but a run's few connections pass.
     """
-    if finding.level != UNKNOWN or ROWS[finding.cause].tried:
+    if finding.level != UNKNOWN or ROWS[finding.cause].rehearsal_decides:
         return finding.level == UNKNOWN
-    seen = claimed(finding, failed(answers))
+    seen = failed_between(finding, failed_calls(answers))
     if not seen:
         return finding.cause == "link-loss" and any((each[0], each[1]) in finding.cells for each in answers.often)
     return all(link.outcome == "at-times" for link in seen)

@@ -52,9 +52,9 @@ CHECKS: tuple[Check, ...] = (
     resources.check,
 )
 # Causes in the group `links` that are about one host, not about a pair.
-APART = ("other-network", "wrong-machine")
+SINGLE_HOST_CAUSES = ("other-network", "wrong-machine")
 # Groups of checks that need at least two hosts that answer.
-BETWEEN = ("links", "mtu", "clocks")
+PAIR_GROUPS = ("links", "mtu", "clocks")
 # If many hosts have the same cause, its text describes at most this many of them; its `hosts` lists all.
 MOST_MERGED = 8
 
@@ -82,7 +82,7 @@ def judge(answers: Answers, more: Iterable[Finding] = ()) -> Verdict:
     # Certain causes come before likely ones.
     findings = sorted(confidence.ranked(findings, answers), key=lambda finding: order[finding.level])
     groups = {group: _outcome(group, findings, answers) for group in GROUPS}
-    findings = [remedies.through_tunnels(remedies.past_rules(finding, answers), answers) for finding in findings]
+    findings = [remedies.with_tunnel_fix(remedies.with_firewall_fix(finding, answers), answers) for finding in findings]
     verdict = Verdict(tuple(findings), groups, answers.hosts, answers.seconds, answers.request.where)
     verdict = replace(verdict, network=networks.description(answers, verdict.ok))
     if verdict.ok:
@@ -102,8 +102,8 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
 
     crawled = any(map(_is_crawl, findings))
 
-    def looked_at(finding: Finding) -> Finding:
-        if crawled and ROWS[finding.cause].measured and finding.level == WARNING:
+    def with_raised_level(finding: Finding) -> Finding:
+        if crawled and ROWS[finding.cause].from_many_packets and finding.level == WARNING:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
         if finding.cause == "name-unresolvable" and finding.level == WARNING and failing & {*finding.hosts}:
             return replace(finding, level=UNKNOWN, or_else=("something else between the hosts",))
@@ -111,7 +111,7 @@ def _suspects(findings: list[Finding]) -> list[Finding]:
             return replace(finding, level=FAULT, symptom=payloads.SYMPTOM)
         return finding
 
-    return [looked_at(finding) for finding in findings]
+    return [with_raised_level(finding) for finding in findings]
 
 
 def _is_crawl(finding: Finding) -> bool:
@@ -123,7 +123,7 @@ def _unexplained(answers: Answers, findings: Sequence[Finding]) -> tuple[str, ..
     """Describe failed calls between hosts that no finding covers, neither by its pairs nor by its hosts."""
     cells = {cell for finding in findings for cell in finding.cells}
     hosts = {host for finding in findings if not finding.cells for host in finding.hosts}
-    failed = confidence.failed(answers)
+    failed = confidence.failed_calls(answers)
     left = [link for link in answers.links if link in failed and link.ends not in cells and not link.pair & hosts]
     return tuple({link.ends: link.describe() for link in left}.values())[:4]
 
@@ -134,7 +134,9 @@ def _merged(findings: list[Finding]) -> list[Finding]:
     others: dict[tuple[str, str], list[Finding]] = {}
     for number, finding in enumerate(findings):
         alone = (
-            len(finding.hosts) == 1 and finding.link is None and (finding.group != "links" or finding.cause in APART)
+            len(finding.hosts) == 1
+            and finding.link is None
+            and (finding.group != "links" or finding.cause in SINGLE_HOST_CAUSES)
         )
         key = (finding.cause, finding.level) if alone else (finding.cause, str(number))
         first = merged.get(key)
@@ -182,7 +184,7 @@ def _outcome(group: str, findings: list[Finding], answers: Answers) -> str:
     levels = [finding.level for finding in findings if finding.group == group]
     if group == "proof" and not levels:
         return ""
-    nobody = len(answers.facts) < (min(2, len(answers.hosts)) if group in BETWEEN else 1)
+    nobody = len(answers.facts) < (min(2, len(answers.hosts)) if group in PAIR_GROUPS else 1)
     if group not in ("hosts", "proof") and nobody and not levels:
         return UNKNOWN
     return next((level for level in (FAULT, UNKNOWN, WARNING) if level in levels), "ok")

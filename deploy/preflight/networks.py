@@ -142,7 +142,7 @@ def measured(answers: Answers, network: Network, links: Iterable[Link]) -> Netwo
     """Return the network with the results of calls on it: those that measure it, and earlier ones of the preflight."""
     where = {host: address for host, (_, address) in network.places.items()}
     mine = [link for link in (*answers.links, *links) if link.address == where.get(link.target)]
-    mine = [link for link in mine if link.source in where and link.outward]
+    mine = [link for link in mine if link.source in where and link.is_outward]
     opened = {link.ends for link in mine if _opened(link)}
     tried = {link.ends for link in mine}
     closed = tuple(pair for pair in sorted(tried - opened) if _needed(answers, network, pair))

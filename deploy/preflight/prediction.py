@@ -49,7 +49,7 @@ def plan(request: PreflightRequest, facts: Mapping[str, Facts], routes: Mapping[
         given = {host: _muster_variables(facts[host], routes.get(host, {}), endpoint) for host in hosts}
         given |= {host: _named(name) for host, name in request.interfaces.items() if host in given}
     elif request.by_c10d:
-        owners = tuple(host for host in hosts if takes_itself(facts[host], endpoint))
+        owners = tuple(host for host in hosts if considers_itself_endpoint(facts[host], endpoint))
         # torchrun orders the ranks by the agents' addresses as strings: socket.getfqdn(), unless --local-addr is given.
         names = {host: str(facts[host].get("fqdn") or "") for host in hosts}
         first = min(names, key=names.__getitem__, default="")
@@ -80,7 +80,7 @@ def gloo_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     for address, own, _ in rows:
         if own:
             problem = "name-loopback" if is_loopback(address) else ""
-            problem = "link-local" if parsed(address).is_link_local else problem
+            problem = "link-local" if parse_address(address).is_link_local else problem
             return Pick(address, interface_of(facts, address), f"the host's own name {host}", problem)
     return Pick("127.0.0.1", "lo", f"the host's own name {host} is an address of no interface here", "name-foreign")
 
@@ -100,7 +100,7 @@ def nccl_pick(facts: Facts, variables: Mapping[str, str]) -> Pick:
     for name in sorted(usable, key=_nccl_place):
         picked = _first_of(facts, name, "NCCL takes the first interface that is not docker*, lo*, virbr*", family)
         if picked.address:
-            return replace(picked, problem="container-bridge" if inner(facts, name) else picked.problem)
+            return replace(picked, problem="container-bridge" if is_inner(facts, name) else picked.problem)
     return Pick("", "", "NCCL finds no interface", "interface-missing")
 
 
@@ -119,7 +119,7 @@ def rule_allows(rule: str, name: str) -> bool:
     return match != exclude
 
 
-def takes_itself(facts: Facts, endpoint: str) -> bool | None:
+def considers_itself_endpoint(facts: Facts, endpoint: str) -> bool | None:
     """Whether a node will host the rendezvous (torch's _matches_machine_hostname); None if torch would raise."""
     if endpoint == "localhost" or is_loopback(endpoint) or endpoint == facts["hostname"]:
         return True
@@ -157,14 +157,14 @@ def reachable(facts: Facts) -> Iterator[tuple[str, str, int]]:
     That excludes loopback and link-local addresses and container networks.
     """
     for name, entry in facts["interfaces"].items():
-        if entry["loopback"] or not entry["up"] or inner(facts, name):
+        if entry["loopback"] or not entry["up"] or is_inner(facts, name):
             continue
         for address, prefix in entry["addresses"]:
             if not ipaddress.ip_address(address).is_link_local:
                 yield name, address, prefix
 
 
-def inner(facts: Facts, name: str) -> bool:
+def is_inner(facts: Facts, name: str) -> bool:
     """Whether an interface leads only to containers or virtual machines; a bridge with a network card leads outside."""
     entry = facts["interfaces"].get(name, {})
     cards = [port for port in entry.get("ports", ()) if not port.startswith((*INNER, "vnet", "tap"))]
@@ -199,7 +199,7 @@ def network_of(address: str, prefix: int) -> ipaddress.IPv4Network | ipaddress.I
     return ipaddress.ip_interface(f"{address}/{prefix}").network
 
 
-def parsed(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def parse_address(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """Parse an address without its zone. Raises ValueError."""
     return ipaddress.ip_address(address.partition("%")[0])
 
@@ -211,11 +211,11 @@ def shares_network(facts: Facts, address: str) -> bool:
 
 def connects(mine: str, theirs: str) -> bool:
     """Whether gloo opens the connection from this side: the larger address calls the smaller one."""
-    address, other = parsed(mine), parsed(theirs)
+    address, other = parse_address(mine), parse_address(theirs)
     return address.version != other.version or int(address) > int(other)
 
 
-def called(data: Mapping[str, Pick], host: str) -> bool:
+def is_called(data: Mapping[str, Pick], host: str) -> bool:
     """Whether any peer opens gloo's connection to this host. True if an address is unknown, or both have the same."""
     mine = data[host].address
     peers = [pick.address for name, pick in data.items() if name != host]
@@ -225,7 +225,7 @@ def called(data: Mapping[str, Pick], host: str) -> bool:
 def is_address(name: str) -> bool:
     """Whether this is an IP literal."""
     try:
-        parsed(name)
+        parse_address(name)
     except ValueError:
         return False
     return True
@@ -233,7 +233,7 @@ def is_address(name: str) -> bool:
 
 def is_loopback(name: str) -> bool:
     """Whether this is an address of the loopback interface."""
-    return is_address(name) and parsed(name).is_loopback
+    return is_address(name) and parse_address(name).is_loopback
 
 
 def _first_of(facts: Facts, interface: str, how: str, family: str = "") -> Pick:

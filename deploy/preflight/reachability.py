@@ -31,19 +31,19 @@ class Cell:
     other: str
 
     @property
-    def tried(self) -> list[str]:
+    def outcomes(self) -> list[str]:
         """All outcomes of the cell."""
         return [outcome for outcome in (self.meet, self.hint, self.data, self.other) if outcome]
 
     @property
-    def dead(self) -> bool:
+    def is_dead(self) -> bool:
         """Whether no attempt succeeded."""
-        return bool(self.tried) and "ok" not in self.tried
+        return bool(self.outcomes) and "ok" not in self.outcomes
 
-    def of(self, what: str) -> str:
+    def outcome_for(self, what: str) -> str:
         """Return the outcome that counts for a kind of fault (ALL, MEET, DATA); for ALL, the first of a dead cell."""
         if what == ALL:
-            return self.tried[0] if self.dead else "ok" if self.tried else ""
+            return self.outcomes[0] if self.is_dead else "ok" if self.outcomes else ""
         return (self.meet or self.hint) if what == MEET else self.data
 
 
@@ -119,7 +119,7 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
     def outcome(kind: str) -> str:
         if down and kind in ("hint", "data"):
             return ""
-        links = tried(answers, source, target, kind)
+        links = reaching_calls(answers, source, target, kind)
         bad = [link.outcome for link in links if not is_open(link)]
         if kind != "data" and len(bad) < len(links):
             return "ok"
@@ -128,7 +128,7 @@ def _cell(answers: Answers, source: str, target: str) -> Cell:
     return Cell(outcome("rendezvous"), outcome("hint"), outcome("data"), outcome("other"))
 
 
-def tried(answers: Answers, source: str, target: str, kind: str) -> list[Link]:
+def reaching_calls(answers: Answers, source: str, target: str, kind: str) -> list[Link]:
     """Return the calls of a kind that show how a host is reached: at its own addresses or the rendezvous address."""
     pick, facts = answers.picks[target], answers.facts[target]
     own = prediction.own_addresses(facts)
@@ -193,7 +193,7 @@ def closed_to_itself(answers: Answers, host: str, kind: str) -> bool:
     return bool(own) and not any(link.ok for link in own)
 
 
-def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
+def no_route_error(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
     """Return the error of a caller's own kernel if it has no route to a called address; empty if all have routes."""
     for link in links:
         way = answers.listened(link.source, "ways").get(link.address)
@@ -202,7 +202,7 @@ def no_way(answers: Answers, links: Iterable[Link]) -> tuple[str, ...]:
     return ()
 
 
-def with_rules(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
+def dropping_host(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """Return the host whose own firewall dropped our packets, if there is exactly one; else nothing.
 
     The counts of such a firewall's rules grew while the calls were repeated. If the firewalls have no counts, it is the

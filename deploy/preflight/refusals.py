@@ -43,7 +43,7 @@ def of_words(host: str, group: str, what: str, words: str, instead: str = "probe
     The finding's text has these words first, then the cause that they suggest. The cause is certain only if the words
     have no other cause. `instead`: the cause to use if the words suggest none.
     """
-    cause = docker_faults.read(words)
+    cause = docker_faults.read_cause(words)
     name = cause.name if cause else instead
     seen = f"{host}: {what}: {words or 'it printed nothing'}"
     next_command = docker_faults.hint(words, host) if cause else ""
@@ -65,13 +65,13 @@ def elsewhere(host: str, cause: str, words: str, at: str) -> Finding:
     return replace(likely, or_else=("an engine that should run at that address, and does not",))
 
 
-def ended(message: str) -> tuple[int, str] | None:
+def parse_end(message: str) -> tuple[int, str] | None:
     """Return the exit code and the last words from a message about a command that ended; None for any other text."""
     match = re.search(r"(?:`|the probe) ended with code (-?\d+): (.*)", message, re.DOTALL)
     return (int(match[1]), match[2].strip()) if match else None
 
 
-def how(what: str, code: int) -> str:
+def describe_end(what: str, code: int) -> str:
     """Describe how a program in a container ended; 125 is Docker's own code."""
     return (
         f"{what}: `docker run` started no container (code 125)" if code == NO_CONTAINER else f"{what} {ended_how(code)}"
@@ -82,7 +82,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     """Yield one finding for each host that did not answer."""
     for host, (slug, words) in answers.faults.items():
         text, _, hint = words.partition("\n")
-        if end := ended(words) if slug == "probe-died" else None:
-            yield of_words(host, "hosts", how("the probe", end[0]), end[1])
+        if end := parse_end(words) if slug == "probe-died" else None:
+            yield of_words(host, "hosts", describe_end("the probe", end[0]), end[1])
         else:
             yield of_fault(host, slug, text, hint)

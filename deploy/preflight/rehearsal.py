@@ -65,7 +65,7 @@ class Outcome:
         return ranks
 
     @property
-    def right(self) -> bool:
+    def succeeded(self) -> bool:
         """Whether all its ranks completed the phase."""
         return bool(self.ranks) and all(rank.get("right") for rank in self.ranks)
 
@@ -114,7 +114,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
                 WARNING,
             )
         ]
-    bad = {host: outcome for host, outcome in outcomes.items() if not outcome.right}
+    bad = {host: outcome for host, outcome in outcomes.items() if not outcome.succeeded}
     own = {host: outcome for host, outcome in bad.items() if _has_own_fault(outcome)}
     faults = [_of_host(host, outcome, scene) for host, outcome in own.items()]
     if bad and not own:
@@ -124,7 +124,7 @@ def findings(outcomes: Mapping[str, Outcome], scene: Scene) -> list[Finding]:
 
 def judged(outcomes: Mapping[str, Outcome], scene: Scene, long: int) -> tuple[list[Finding], str]:
     """Return the findings of a rehearsal, and a summary of its result, which is empty if any host failed."""
-    right = all(outcome.right for outcome in outcomes.values())
+    right = all(outcome.succeeded for outcome in outcomes.values())
     return findings(outcomes, scene), summary(outcomes, long) if right else ""
 
 
@@ -168,7 +168,7 @@ def _unused(outcomes: Mapping[str, Outcome], scene: Scene) -> Iterator[Finding]:
     log = log_of({host: outcomes[host] for host in hosts if host in outcomes})
     if scene.backend != "nccl" or len(scene.hosts) < 2 or not hosts:
         return
-    if not (log.network or log.ways or log.sockets) and all(outcome.right for outcome in outcomes.values()):
+    if not (log.network or log.ways or log.sockets) and all(outcome.succeeded for outcome in outcomes.values()):
         yield find(
             "fabric-unused",
             hosts,
@@ -229,7 +229,7 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
             UNKNOWN,
             symptom="a start that takes minutes",
         )
-    code, last = refusals.ended(outcome.fault) or (-1, "")
+    code, last = refusals.parse_end(outcome.fault) or (-1, "")
     if docker_faults.gives_no_connection(last):  # a run starts there all the same, because it attaches to no container
         return find(
             "no-proof",
@@ -238,8 +238,8 @@ def _lost(host: str, outcome: Outcome, scene: Scene) -> Finding:
             docker_faults.hint(last, host),
             WARNING,
         )
-    if docker_faults.read(last):
-        return refusals.of_words(host, "proof", refusals.how("the run's container", code), last)
+    if docker_faults.read_cause(last):
+        return refusals.of_words(host, "proof", refusals.describe_end("the run's container", code), last)
     if code > SIGNALLED:
         words = _died({"signal": code - SIGNALLED, "words": last})
         return _finding(host, f"{host}: the run's container died: {words}", words, "", (), scene)

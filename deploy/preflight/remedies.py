@@ -31,7 +31,7 @@ def interface_of(answers: Answers, host: str) -> str:
     return pick.interface if pick.address and not prediction.is_loopback(pick.address) else ""
 
 
-def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
+def on_hosts(hosts: Iterable[str], command: Callable[[str], str]) -> str:
     """Return `on a and b: COMMAND; on c: COMMAND`: hosts with the same command are listed together."""
     by_command: dict[str, list[str]] = {}
     for host in hosts:
@@ -41,7 +41,7 @@ def on(hosts: Iterable[str], command: Callable[[str], str]) -> str:
 
 def with_interface(answers: Answers, hosts: Sequence[str], command: str) -> str:
     """Return the command for these hosts, with `IF` replaced by each host's own interface."""
-    return on(hosts, lambda host: command.replace("IF", interface_of(answers, host) or "<interface>"))
+    return on_hosts(hosts, lambda host: command.replace("IF", interface_of(answers, host) or "<interface>"))
 
 
 def network_of(answers: Answers, host: str, like: str = "") -> str:
@@ -83,19 +83,19 @@ def use_interface(answers: Answers, host: str, name: str) -> str:
     return f"on {host}: export GLOO_SOCKET_IFNAME={name} NCCL_SOCKET_IFNAME=={name}"
 
 
-def name_is(name: str, address: str) -> str:
+def set_name_command(name: str, address: str) -> str:
     """Return a command that gives a name this address, and no other, in a host's /etc/hosts."""
     word = name.replace(".", r"\.")
     drop = rf"sudo sed -Ei 's/\s{word}(\s|$)/\1/g' /etc/hosts"
     return f"{drop} && echo '{address} {name}' | sudo tee -a /etc/hosts"
 
 
-def past_rules(finding: Finding, answers: Answers) -> Finding:
+def with_firewall_fix(finding: Finding, answers: Answers) -> Finding:
     """Return the finding; if firewall rules have just dropped packets of its hosts, replace its fix.
 
     The new fix lets the cluster's network past these rules.
     """
-    grown = {host: answers.grown(host) for host in finding.hosts if host in answers.facts}
+    grown = {host: answers.rules_that_dropped(host) for host in finding.hosts if host in answers.facts}
     kind = finding.cause.partition("-")[0]
     port = {"rendezvous": str(answers.request.port), "data": "DATA"}.get(kind, "")
     lines = {host: _past(answers, host, rules, port) for host, rules in grown.items()}
@@ -104,21 +104,21 @@ def past_rules(finding: Finding, answers: Answers) -> Finding:
         return finding
     rule = next(rules[0] for rules in grown.values() if rules)
     remark = f"   (it comes before: {rule})" if _PLAIN.fullmatch(rule) else ""
-    return replace(finding, fix=f"{on(lines, lines.__getitem__)}{remark}")
+    return replace(finding, fix=f"{on_hosts(lines, lines.__getitem__)}{remark}")
 
 
-def through_tunnels(finding: Finding, answers: Answers) -> Finding:
+def with_tunnel_fix(finding: Finding, answers: Answers) -> Finding:
     """Return the finding; if its path is a tunnel that has carried nothing, put the tunnel's repair first in its fix.
 
-    This is skipped if a firewall rule was seen to drop packets (past_rules). Otherwise, a tunnel whose other end is
-    gone looks the same as a firewall that drops everything.
+    This is skipped if a firewall rule was seen to drop packets (with_firewall_fix). Otherwise, a tunnel whose other end
+    is gone looks the same as a firewall that drops everything.
     """
     pairs = set(finding.cells)
     dead = pairs and not any(link.ok for link in answers.links if link.ends in pairs)
     hosts = [host for host in finding.hosts if host in answers.facts and _tunnel(answers, host)]
-    if not ROWS[finding.cause].silent or not dead or not hosts or "it comes before" in finding.fix:
+    if not ROWS[finding.cause].gets_no_answer or not dead or not hosts or "it comes before" in finding.fix:
         return finding
-    again = on(hosts, lambda host: _made_again(interface_of(answers, host)))
+    again = on_hosts(hosts, lambda host: _made_again(interface_of(answers, host)))
     named = listed([f"{interface_of(answers, host)} of {host}" for host in hosts])
     text = f"{finding.text}; the route leads through a tunnel ({named}), and nothing has come through it"
     return replace(finding, text=text, fix=f"{again}; else: {finding.fix}")

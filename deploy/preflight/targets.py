@@ -39,7 +39,7 @@ NO_PORT, MOST_ALONE = "no-address", 6
 SLOW_S, MOST_SUSPECTS, RATE_SIZE, RATE_WAIT_S = 0.04, 3, 1 << 20, 2.5
 
 
-def targets(answers: Answers, source: str) -> list[Call]:
+def all_calls(answers: Answers, source: str) -> list[Call]:
     """Return the calls of one host: one for each address and port, with all the kinds that need it."""
     by_host: dict[tuple[str, str, int], Call] = {}
     for kind, host, address, port, size in _wanted(answers, source):
@@ -53,10 +53,10 @@ def targets(answers: Answers, source: str) -> list[Call]:
     return [{**entry, "id": number} for number, entry in enumerate(by_host.values())]
 
 
-def few_targets(answers: Answers, source: str) -> list[Call]:
+def essential_calls(answers: Answers, source: str) -> list[Call]:
     """Return only the calls that must work, and one to a data port of each host, which differs for each caller."""
     place, few = answers.hosts_with_facts.index(source), []
-    every = targets(answers, source)
+    every = all_calls(answers, source)
     for target in every:
         ports = answers.listened(target["host"], "sampled")
         chosen = "data" in target["kinds"] and ports and target["port"] == ports[place % len(ports)]
@@ -66,7 +66,7 @@ def few_targets(answers: Answers, source: str) -> list[Call]:
     return few
 
 
-def once_more(answers: Answers) -> Calls:
+def calls_to_repeat(answers: Answers) -> Calls:
     """Return, by caller, failed or lossy calls to repeat: at most two of each pair, with a shorter wait."""
     chosen = []
     for ends in pairs(answers.hosts_with_facts):
@@ -75,7 +75,7 @@ def once_more(answers: Answers) -> Calls:
     return _calls_like(chosen, "again", None, AGAIN_S)
 
 
-def often(answers: Answers) -> Calls:
+def repeated_calls(answers: Answers) -> Calls:
     """Return, by caller, many short calls to make together, for pairs where only some calls were answered."""
     mixed = [links for ends in pairs(answers.hosts_with_facts) if _is_mixed(links := answers.between(*ends))]
     answered = (next(link for link in links if link.ok) for links in mixed[:MOST_OFTEN])
@@ -88,7 +88,7 @@ def _is_mixed(links: Sequence[Link]) -> bool:
     return missed and any(link.ok for link in links)
 
 
-def settled(answers: Answers) -> tuple[Link, ...]:
+def with_final_outcomes(answers: Answers) -> tuple[Link, ...]:
     """Return the links with those outcomes corrected that only all links together can show.
 
     These are: a call that only sometimes gets an answer, or a late one; and a wrong card in the neighbour table. If the
@@ -137,7 +137,7 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     """Return the pairs where every call connects, but the other kernel acknowledges nothing that is sent after that."""
     by_pair: dict[frozenset[str], list[Link]] = {}
     for link in answers.links:
-        if link.outward and "again" not in link.kinds:
+        if link.is_outward and "again" not in link.kinds:
             by_pair.setdefault(link.pair, []).append(link)
     return {
         pair
@@ -146,23 +146,23 @@ def _mute(answers: Answers) -> set[frozenset[str]]:
     }
 
 
-def doubtful(answers: Answers, links: Iterable[Link]) -> Calls:
+def calls_near_failures(answers: Answers, links: Iterable[Link]) -> Calls:
     """Return, by caller, all calls of the pairs that share the caller or the called host with a failed call."""
     failed = [link for link in links if not link.ok]
     callers, called = {link.source for link in failed}, {link.target for link in failed}
     pairs = {}
     for source in answers.hosts_with_facts if failed else ():
-        wanted = targets(answers, source)
+        wanted = all_calls(answers, source)
         pairs[source] = [call for call in wanted if source in callers or call["host"] in called]
     return pairs
 
 
-def without_a_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
+def calls_without_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
     """Return rounds with one call for each host that lacked a local port: to the rendezvous, then one to each peer."""
     lacking = [link for link in links if link.outcome == NO_PORT]
     rounds: list[Calls] = []
     for source in dict.fromkeys(link.source for link in lacking):
-        calls = [call for call in targets(answers, source) if {"rendezvous", "data"} & set(call["kinds"])]
+        calls = [call for call in all_calls(answers, source) if {"rendezvous", "data"} & set(call["kinds"])]
         calls.sort(key=lambda call: "rendezvous" not in call["kinds"])
         by_aim = {("rendezvous" in call["kinds"], call["host"]): call for call in reversed(calls)}
         for place, call in enumerate([call for call in calls if call in by_aim.values()][:MOST_ALONE]):
@@ -171,7 +171,7 @@ def without_a_port(answers: Answers, links: Iterable[Link]) -> list[Calls]:
     return rounds
 
 
-def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]:
+def replace_portless(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]:
     """Return the links; calls made alone replace those that found no local port while many calls were made."""
     tried = {link.source for link in alone}
     again = {link.call for link in alone}
@@ -179,7 +179,7 @@ def with_ports(links: Iterable[Link], alone: Sequence[Link]) -> tuple[Link, ...]
     return (*(link for link in left if link.call not in again), *alone)
 
 
-def suspects(answers: Answers) -> Calls:
+def slow_calls(answers: Answers) -> Calls:
     """Return, by caller, calls to make one at a time for pairs with a slow payload: the host may just be busy."""
     sent = [link for link in answers.links if link.outcome in ("ok", "slow") and link.size and "data" in link.kinds]
     slow = sorted(
@@ -250,7 +250,7 @@ def _wanted(answers: Answers, source: str) -> Iterator[tuple[str, str, str, int,
     plan, port = answers.plan, answers.request.port
     for address in answers.resolved(source, plan.endpoint) or ():
         if not prediction.is_loopback(address):
-            yield "rendezvous", answers.meeting, address, port, 0
+            yield "rendezvous", answers.rendezvous_host, address, port, 0
     yield from _own(answers, source)
     for target in answers.hosts_with_facts:
         opened = answers.listened(target, "sampled")

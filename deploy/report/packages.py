@@ -63,7 +63,7 @@ def bring(
     own = settings.of_user(far=not here)
     left = (
         "packages: not used, because only this machine can reach it, although pip's settings name it: "
-        f"{', '.join(own.left)}"
+        f"{', '.join(own.left_out)}"
     )
     needs, own = _from(needs, own, torch)
     try:
@@ -71,7 +71,7 @@ def bring(
             about = (needs, own, lambda place, words: say(f"{place}: {words}"), source)
             installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen, each))
     except DeployError as fault:
-        if own.left:
+        if own.left_out:
             console.warn(left)
         faults = list(fault.faults.values()) if isinstance(fault, HostsFailed) else [fault]
         if here and needs.by_itself:  # the script starts without its packages, and a warning says why
@@ -79,7 +79,7 @@ def bring(
         for words in dict.fromkeys(cause.words for cause in faults if isinstance(cause, ToolFailed) and cause.words):
             console.note(words)
         raise
-    if own.left and installed.size:
+    if own.left_out and installed.size:
         console.warn(left)
     console.note(f"packages: {needs.path}: {_words(installed, len(places))}")
     if words := other_python(source, installed.python):

@@ -22,7 +22,7 @@ from ..core.names import RunId
 from ..core.printable import console_line
 from ..core.text import several
 from ..host import jobs
-from ..host.commands import here, script
+from ..host.commands import file_lines, script
 from ..host.jobs import Job
 from ..run.backend import Backend
 from ..run.events import Event
@@ -101,7 +101,7 @@ class SlurmBackend(Backend):
         return self._watched.job
 
     @property
-    def same_s(self) -> float:
+    def state_age_s(self) -> float:
         """How many seconds the job has been seen in its present state."""
         copied = self._watched
         return copied.heard - copied.since
@@ -178,9 +178,12 @@ class SlurmBackend(Backend):
 
     def _follow(self, copied: JobCopy) -> None:
         while not self._closed.is_set():
-            command, known = jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks), here(copied.known())
+            command, known = (
+                jobs.follow(self.run, self.number, copied.mark, EVERY_S, self._ranks),
+                file_lines(copied.copied_sizes()),
+            )
             try:
-                self.login.reading.run(command, input=known, timeout_s=None, on_line=copied.take, check=False)
+                self.login.reading_session.run(command, input=known, timeout_s=None, on_line=copied.take, check=False)
             except BadAnswer as fault:
                 self._once(f"{self.login.host.name}: {fault.message}")
             except DeployError as fault:

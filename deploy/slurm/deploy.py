@@ -23,16 +23,16 @@ from ..report.script_lines import shown_ranks
 from ..run.files import record
 from ..run.start import Start, start_run
 from ..send.folder import folder_look, repository
-from . import follow, job_end, known, plan
+from . import follow, job_end, plan, recorded_run
 from .backend import SlurmBackend
-from .known import Known
 from .login import Login
 from .plan import JobRequest
+from .recorded_run import RecordedRun
 
 _LOOK_S = 0.5
 
 
-def deploy(order: JobRequest, console: Console, resumed: Known | None = None) -> int:
+def deploy(order: JobRequest, console: Console, resumed: RecordedRun | None = None) -> int:
     """Submit a job and follow it; return the exit code. Raises DeployError.
 
     `resumed`: the run that this job continues.
@@ -44,7 +44,9 @@ def deploy(order: JobRequest, console: Console, resumed: Known | None = None) ->
 class _OnSlurm(Start[SlurmBackend]):
     """A run that is a job of Slurm."""
 
-    def __init__(self, order: JobRequest, console: Console, interrupts: Interrupts, continues: Known | None) -> None:
+    def __init__(
+        self, order: JobRequest, console: Console, interrupts: Interrupts, continues: RecordedRun | None
+    ) -> None:
         options = order.options
         self._order, self._continues, self._console, self._interrupts = order, continues, console, interrupts
         self._name, self._ranks, self._files = read_run(options.run), shown_ranks(options.rank), _files(order)
@@ -103,13 +105,13 @@ class _OnSlurm(Start[SlurmBackend]):
         """Write this start into the run's folder, before its job is submitted."""
         order = self._order
         self.code = repository.look(order.folder, order.choice) if order.folder else None
-        earlier = known.open_start(backend.run_dir, order, self._host, self._login.shared)
+        earlier = recorded_run.open_start(backend.run_dir, order, self._host, self._login.shared)
         self._interrupts.at("sending the folder and submitting the job")
         return earlier
 
     def tell_started(self, backend: SlurmBackend) -> None:
         """Record the job's number and print it."""
-        known.note(backend.run_dir, job=backend.number)
+        recorded_run.update_record(backend.run_dir, job=backend.number)
         console, run, slurm = self._console, backend.run, self._order.options.slurm
         console.note(f"{run} is job {backend.number} on {slurm} ({self._files})")
         console.data({"kind": "submitted", "run": run, "job": backend.number, "login": slurm})
@@ -125,9 +127,9 @@ class _OnSlurm(Start[SlurmBackend]):
         return follow.Following(backend, order.script, order.words, *view).until_done()
 
 
-def _ended(resumed: Known, login: Login, console: Console) -> str:
+def _ended(resumed: RecordedRun, login: Login, console: Console) -> str:
     """Return the last job of the run, which has ended. Raises DeployError if not: two starts would ruin one folder."""
-    number, began = known.number_of(resumed, login, console), time.monotonic()
+    number, began = recorded_run.number_of(resumed, login, console), time.monotonic()
     while True:
         job = login.job(resumed.run, number)
         if job.state == jobs.NO_FOLDER:

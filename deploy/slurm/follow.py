@@ -27,7 +27,7 @@ from ..run.lost_host import patience_s, refuse_cut_off
 from ..run.outcome import Result, concluded
 from ..run.progress import State
 from ..run.state import times
-from . import job_end, known, plan, words
+from . import job_end, plan, recorded_run, words
 from .backend import SlurmBackend
 from .login import Login
 
@@ -40,7 +40,7 @@ _READ_S = 120.0
 
 def last_verdicts(login: Login, run: RunId, number: str) -> tuple[list[events.Event], str]:
     """Return the verdicts that the last start left on the cluster, and the last lines of the job's output."""
-    verdicts = [event for event in last_words.of_run(login.reading, run) if event["kind"] == "verdict"]
+    verdicts = [event for event in last_words.of_run(login.reading_session, run) if event["kind"] == "verdict"]
     return verdicts, login.state(run, number)[2]
 
 
@@ -78,7 +78,7 @@ class Following:
 
     def _follow_starts(self) -> tuple[Result, State]:
         state = State((), script=self._script)
-        while not (job := self._look()) or not job_end.is_over(job, self._backend.same_s):
+        while not (job := self._look()) or not job_end.is_over(job, self._backend.state_age_s):
             if job and job.state in jobs.WAITS:
                 self._tell(words.waiting(self._backend.number, job), "queue", job)
             elif job and job.hosts and job.state in jobs.LIVES:
@@ -92,7 +92,7 @@ class Following:
         """Show a start of the job until it ends, or Slurm requeues it."""
         if job.state not in jobs.ENDED:
             self._tell(words.running(self._backend.number, job), "running", job)
-        known.note(self._backend.run_dir, nodes=list(job.hosts))
+        recorded_run.update_record(self._backend.run_dir, nodes=list(job.hosts))
         if job.restarts and job.state in jobs.LIVES:
             self._follower.since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S
         state = State(tuple(job.hosts), script=self._script, since=self._follower.since)
@@ -102,7 +102,7 @@ class Following:
                 now = self._look()
                 assert now
                 waits = job_end.is_requeued(job, now)
-                over = job_end.is_over(now, self._backend.same_s)
+                over = job_end.is_over(now, self._backend.state_age_s)
                 self._show(state, tell)
                 if over or waits:
                     break

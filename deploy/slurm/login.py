@@ -47,7 +47,7 @@ class Login:
         return self._session
 
     @property
-    def reading(self) -> Session:
+    def reading_session(self) -> Session:
         """The connection for commands that use the run folders: their $HOME is the shared folder."""
         own = self.session.home.removesuffix("/.muster")
         return self.session if self.shared in ("", own) else self.session.at_home(self.shared)
@@ -93,7 +93,7 @@ class Login:
 
     def state(self, run: RunId, number: str = "") -> tuple[str, Job | None, str]:
         """Return the job's id, its present state, and its last lines (jobs.parse_state). Raises DeployError."""
-        return jobs.parse_state(self.reading.run(jobs.state(run, number), timeout_s=ASK_S, check=False).out)
+        return jobs.parse_state(self.reading_session.run(jobs.state(run, number), timeout_s=ASK_S, check=False).out)
 
     def job(self, run: RunId, number: str) -> Job:
         """Return the state of a job that was submitted. Raises DeployError."""
@@ -101,7 +101,7 @@ class Login:
 
     def stop(self, run: RunId, number: str, now: bool) -> None:
         """Ask a job to stop with a checkpoint, or kill it `now`. Raises DeployError."""
-        self.reading.run(script("stop-job", run, number, "now" if now else "checkpoint"), timeout_s=ASK_S)
+        self.reading_session.run(script("stop-job", run, number, "now" if now else "checkpoint"), timeout_s=ASK_S)
 
 
 class Unknown(DeployError):

@@ -27,7 +27,7 @@ class JobCopy(FolderCopy):
         self.since = self.heard = time.monotonic()
         self._lines, self._ends, self._begun = list[str](), dict[str, int](), set[str]()
 
-    def known(self) -> dict[str, int]:
+    def copied_sizes(self) -> dict[str, int]:
         """Return the sizes of the files copied so far: the login node must continue from there."""
         return {**self.sizes(), **self._ends}
 

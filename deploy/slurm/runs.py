@@ -24,8 +24,8 @@ from ..run.progress import State
 from ..run.state import times
 from . import follow, job_end, words
 from .backend import SlurmBackend
-from .known import Known, number_of
 from .login import Login
+from .recorded_run import RecordedRun, number_of
 
 _LOOK_S = 1.0
 # Job states that Muster adds to Slurm's own.
@@ -36,55 +36,58 @@ _OWN_STATES = {
 }
 
 
-def attach(known: Known, rank: str, console: Console) -> int:
+def attach(recorded: RecordedRun, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
-    if ends.end_of(known.run_dir):
-        return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
-    with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
-        number = number_of(known, login, console)
-        backend = SlurmBackend(login, known.run_dir, number, console.warn, ranks.numbers)
+    if ends.end_of(recorded.run_dir):
+        return ending.show_again(recorded.run_dir, console, command_of("fetch", run=recorded.run))
+    with (
+        Interrupts(console, "looking for the run", CONTINUES) as interrupts,
+        Login(recorded.login, recorded.shared) as login,
+    ):
+        number = number_of(recorded, login, console)
+        backend = SlurmBackend(login, recorded.run_dir, number, console.warn, ranks.numbers)
         interrupts.hold()
-        return follow.Following(backend, known.script, known.words, console, interrupts, ranks).until_done()
+        return follow.Following(backend, recorded.script, recorded.words, console, interrupts, ranks).until_done()
 
 
-def stop(known: Known, now: bool, console: Console) -> int:
+def stop(recorded: RecordedRun, now: bool, console: Console) -> int:
     """Stop the run with a checkpoint, or kill it `now`; show how it ended. Raises DeployError if its job still runs."""
-    with Login(known.login, known.shared) as login:
-        number = number_of(known, login, console)
-        job = login.job(known.run, number)
+    with Login(recorded.login, recorded.shared) as login:
+        number = number_of(recorded, login, console)
+        job = login.job(recorded.run, number)
         if job.state not in jobs.ENDED:
-            login.stop(known.run, number, now)
-        since, patience_s = (began := time.monotonic()), stop_wait_s(record.facts(known.run_dir))
+            login.stop(recorded.run, number, now)
+        since, patience_s = (began := time.monotonic()), stop_wait_s(record.facts(recorded.run_dir))
         with console.waiting("stop") as say:
             while not job_end.is_over(job, time.monotonic() - since):
                 if time.monotonic() > began + patience_s:
                     raise DeployError(
                         f"job {number} is still {job.state} {in_seconds(patience_s)} after the request to stop",
-                        f"kill it: {command_of('stop', run=known.run, now=True)}",
+                        f"kill it: {command_of('stop', run=recorded.run, now=True)}",
                     )
                 time.sleep(_LOOK_S)
-                before, job = job, login.job(known.run, number)
+                before, job = job, login.job(recorded.run, number)
                 if job.state != before.state:
                     since = time.monotonic()
                 say(f"job {number}: {job.state}")
-        state = State(tuple(job.hosts), script=known.script)
-        state.verdicts, output = follow.last_verdicts(login, known.run, number)
+        state = State(tuple(job.hosts), script=recorded.script)
+        state.verdicts, output = follow.last_verdicts(login, recorded.run, number)
         result = job_end.end_of(number, job, state, output, stop_asked=True)
-        if not (known.run_dir / "outcome.json").exists():
-            record.close(known.run_dir, result, state, max(0.0, time.time() - known.started))
-        console.note(f"{known.run}: {result.message or result.verdict}")
+        if not (recorded.run_dir / "outcome.json").exists():
+            record.close(recorded.run_dir, result, state, max(0.0, time.time() - recorded.started))
+        console.note(f"{recorded.run}: {result.message or result.verdict}")
         console.data(
-            {"kind": "ended", "run": known.run, "job": number, "verdict": result.verdict, "message": result.message}
+            {"kind": "ended", "run": recorded.run, "job": number, "verdict": result.verdict, "message": result.message}
         )
         return DONE
 
 
-def status(known: Known, console: Console) -> int:
+def status(recorded: RecordedRun, console: Console) -> int:
     """Show the job's state, its nodes and the steps of its ranks."""
-    with Login(known.login, known.shared) as login:
-        number = number_of(known, login, console)
-        job, seen = login.job(known.run, number), last_words.of_run(login.reading, known.run, check=False)
+    with Login(recorded.login, recorded.shared) as login:
+        number = number_of(recorded, login, console)
+        job, seen = login.job(recorded.run, number), last_words.of_run(login.reading_session, recorded.run, check=False)
         # Steps of an earlier start do not count: it may have had more ranks.
         since = time.time() - job.ran_s - times.CLOCKS_DIFFER_S if job.state in jobs.LIVES and job.ran_s else 0.0
         steps = (int(event["step"]) for event in seen if event["kind"] == "step" and event["t"] >= since)
@@ -93,33 +96,33 @@ def status(known: Known, console: Console) -> int:
         text = words.waiting(number, job) if waits else f"job {number} {_OWN_STATES.get(job.state, job.state.lower())}"
         text += f" on {', '.join(job.hosts[:8])}" if job.hosts and not waits else ""
         text += f", step {step}" if step is not None else ""
-        row = {"kind": "status", "run": known.run, "job": number, "state": job.state, "step": step}
-        console.line(f"{known.run}  {text}", {**row, "nodes": list(job.hosts)})
+        row = {"kind": "status", "run": recorded.run, "job": number, "state": job.state, "step": step}
+        console.line(f"{recorded.run}  {text}", {**row, "nodes": list(job.hosts)})
         return DONE
 
 
-def fetch(known: Known, only: Sequence[str], console: Console) -> Path:
+def fetch(recorded: RecordedRun, only: Sequence[str], console: Console) -> Path:
     """Copy the run's folder, or the files that match `only`, from the cluster; return the folder here.
 
     Raises DeployError.
     """
-    with Login(known.login, known.shared) as login:
-        faults = gather.gather([login.reading], known.run, only, known.run_dir, console)
-        page.write(known.run_dir)
-        if (work := known.run_dir / "work").is_dir():
+    with Login(recorded.login, recorded.shared) as login:
+        faults = gather.gather([login.reading_session], recorded.run, only, recorded.run_dir, console)
+        page.write(recorded.run_dir)
+        if (work := recorded.run_dir / "work").is_dir():
             console.note(f"the script's files are in {folders.display_path(work)}")
         all_faults(*faults)
-    return known.run_dir
+    return recorded.run_dir
 
 
-def logs(known: Known, options: Options, console: Console) -> int:
+def logs(recorded: RecordedRun, options: Options, console: Console) -> int:
     """Print what the job, or one rank of it, has printed so far."""
     rank = options.rank
     if options.follow or options.since or not (rank in ("", "all") or rank.isdecimal()):
         refused = FLAG.follow if options.follow else FLAG.since if options.since else f"{FLAG.rank} {rank}"
         raise UsageError(
             f"{refused}: not for a run on Slurm",
-            f"{command_of('attach', run=known.run, rank=rank or 'all')} follows it",
+            f"{command_of('attach', run=recorded.run, rank=rank or 'all')} follows it",
         )
     numbers = shown_ranks(rank or "all").numbers
     name = f"logs/rank-{min(numbers)}.log" if numbers else "job.out"
@@ -134,13 +137,13 @@ def logs(known: Known, options: Options, console: Console) -> int:
         elif not is_redrawn(line):
             console.block([console_line(line)])
 
-    with Login(known.login, known.shared) as login:
-        command = commands.script("job-log", known.run, name, options.grep)
-        done = login.reading.run(command, on_line=take, check=False, moving=True)
+    with Login(recorded.login, recorded.shared) as login:
+        command = commands.script("job-log", recorded.run, name, options.grep)
+        done = login.reading_session.run(command, on_line=take, check=False, moving=True)
     if done.code == FAILED and not printed:
-        raise DeployError(f"{known.run}: no {name} there yet", command_of("status", run=known.run))
+        raise DeployError(f"{recorded.run}: no {name} there yet", command_of("status", run=recorded.run))
     if done.code:
-        raise DeployError(f"{known.run}: {name} ended with code {done.code}: {last_line(done.err)}")
+        raise DeployError(f"{recorded.run}: {name} ended with code {done.code}: {last_line(done.err)}")
     if not printed:
         console.note(f"no line matches {options.grep}" if options.grep else "nothing was printed")
     return DONE

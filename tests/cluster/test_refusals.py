@@ -152,7 +152,7 @@ def test_the_holder_of_a_lock_is_named_even_if_the_port_is_taken_too(user, monke
     with (
         open_all(hosts_of_flag(",".join(user.hosts))) as opened,
         dropped(user.rack, first),
-        lock.take(opened.all().values(), "the-first"),
+        lock.lock_hosts(opened.all().values(), "the-first"),
     ):
         done = user.deploy()
     assert done.returncode == 1

@@ -1,7 +1,7 @@
 """A hostile host: an SSH server on the loopback address that answers each command as a test tells it to.
 
 `Server(answers)` gets a table that maps a command to an `Answer`, or to a function from `Asked` to an `Answer`. A key
-is the name in a command's script (`take-home`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), or any text,
+is the name in a command's script (`send-run-folder`, `follow`, `start`, ...: the word after `sh -c SCRIPT`), any text,
 more than one word, that the command contains, or "" for all commands. The first key that matches counts. Requests to
 Docker's API (`docker system dial-stdio`) go to `engine`, which is honest. Any other command really runs, in the
 server's own home, with `bin` first on its PATH. `bin` has a `docker` without an engine until a test writes another.

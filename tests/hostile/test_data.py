@@ -11,7 +11,7 @@ import pytest
 from deploy.core.errors import BadAnswer, DeployError
 from deploy.door.session import Done
 from deploy.host import commands, leftovers
-from deploy.host.leftovers import Had
+from deploy.host.leftovers import InUse
 from deploy.job.values import Data
 from deploy.send.folder import folder_push
 from deploy.send.folder.folder_look import FolderLook
@@ -152,7 +152,7 @@ def test_links_in_place_of_data_lead_nowhere(corpus, host, place):
 )
 def test_odd_lines_about_kept_data_are_refused(line):
     with pytest.raises(BadAnswer):
-        leftovers.parse(f"now 5\nuser me\n{line}\n", Had())
+        leftovers.parse(f"now 5\nuser me\n{line}\n", InUse())
 
 
 @pytest.mark.holds("data-whole")

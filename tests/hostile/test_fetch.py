@@ -94,7 +94,7 @@ LISTED = listed(("logs/rank-0.log", 1_000_000))
 
 
 def answers(sent, files=LISTED, run="R"):
-    return {"take-home": lambda asked: Answer(sent), "list-files": files, "look": look(runs=[run])}
+    return {"send-run-folder": lambda asked: Answer(sent), "list-files": files, "look": look(runs=[run])}
 
 
 def fetched(rig, hosts="evil"):
@@ -171,14 +171,14 @@ def test_a_host_that_announces_more_than_the_disk_can_hold_is_asked_for_nothing(
     done = fetched(rig, "evil,good")
     assert done.code == 1
     assert "evil: its files need up to" in done.err
-    assert not [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
+    assert not [asked for asked in rig.servers["evil"].asked if "send-run-folder" in asked.argv]
     assert (rig.runs / "R/logs/rank-0.log").exists()
 
 
 def test_an_archive_that_comes_byte_by_byte_ends(hostile, monkeypatch):
     monkeypatch.setattr(framing, "SLOWEST_OVER_S", 0.5)
     over = threading.Event()
-    rig = hostile({**answers(b""), "take-home": lambda asked: Answer(drip(b"x", 0.05, over))})
+    rig = hostile({**answers(b""), "send-run-folder": lambda asked: Answer(drip(b"x", 0.05, over))})
     done = fetched(rig)
     over.set()
     assert done.code == 1

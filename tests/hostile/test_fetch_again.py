@@ -50,7 +50,7 @@ def files(rig):
 
 
 def transfers(rig):
-    return [asked for asked in rig.servers["evil"].asked if "take-home" in asked.argv]
+    return [asked for asked in rig.servers["evil"].asked if "send-run-folder" in asked.argv]
 
 
 def test_written_files_are_fetched_but_not_downloads_or_unchanged_sent_files(rig):
@@ -107,12 +107,12 @@ def test_a_second_fetch_takes_only_changed_and_locally_missing_files(rig):
 def test_a_fetch_after_a_broken_connection_keeps_whole_files_and_continues(rig):
     server = rig.servers["evil"]
     stream = archive(member("work/outputs/ckpt.pt", b"weights", mtime=1000), member("logs/rank-0.log", b"said"))
-    server.answers = {**server.answers, "take-home": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
+    server.answers = {**server.answers, "send-run-folder": lambda asked: Answer(stream[: 512 + 512 + 512 + 2])}
     done = fetch(rig)
     assert done.code == 1
     assert "continue it: muster fetch" in done.err
     assert files(rig) == ["work/outputs/ckpt.pt"]  # the truncated file is not there, not even in part
-    del server.answers["take-home"]
+    del server.answers["send-run-folder"]
     done = fetch(rig)
     assert done.code == 0, done.output
     assert "evil: 5 files came; 1 were here already" in done.err

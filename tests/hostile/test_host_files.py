@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from deploy.core.scripts import Scripts
-from deploy.door.framing import wrapped
+from deploy.door.framing import shell_line
 from deploy.host import commands, leftovers
 from deploy.run.files import apart
 
@@ -211,7 +211,7 @@ def test_growing_files_are_sent_completely_in_pieces_also_from_an_offset(any_hos
     assert [int(row[2]) for row in pieces] == [commands.PIECE * n for n in range(4)]
     assert b"".join(base64.b64decode(row[3]) for row in pieces) == data
     assert rows[-1][:2] == ["doc", "outcome/a.json"], "the verdict comes last"
-    here = commands.here({"ranks/rank-0.jsonl": f"{len(data) - 3} {apart.time_in(data)}"})
+    here = commands.file_lines({"ranks/rank-0.jsonl": f"{len(data) - 3} {apart.time_in(data)}"})
     argv = commands.follow("c", str(any_host.run), "MARK", "", 0.1)
     output = re.findall(
         r"^MARK add ranks/rank-0.jsonl \d+ (\S+) \.$", any_host.sh(argv, input=here).stdout.decode(), re.M
@@ -225,8 +225,8 @@ def test_a_follower_with_files_of_hundreds_of_hosts_continues_where_it_was(host)
     (host.run / "ranks/rank-7.jsonl").write_bytes(data)
     here = {f"ranks/rank-{rank}.jsonl": f"123456789 {apart.time_in(data)}" for rank in range(4096)}
     here["ranks/rank-7.jsonl"] = f"{len(data) - 3} {apart.time_in(data)}"
-    line = wrapped("BEGINS", commands.follow("c", str(host.run), "MARK", "", 0.1))
-    told = host.sh(["sh", "-c", line], input=commands.here(here)).stdout.decode()
+    line = shell_line("BEGINS", commands.follow("c", str(host.run), "MARK", "", 0.1))
+    told = host.sh(["sh", "-c", line], input=commands.file_lines(here)).stdout.decode()
     assert re.findall(r"^MARK add (\S+) (\d+) (\S+) \.$", told, re.M) == [
         ("ranks/rank-7.jsonl", str(len(data) - 3), base64.b64encode(data[-3:]).decode())
     ]
@@ -241,7 +241,7 @@ def test_hundreds_of_files_are_sent_in_seconds_and_the_verdict_last(host):
     argv = commands.follow("c", str(host.run), "MARK", "", 0.1)
     here = {f"ranks/rank-{rank}.jsonl": f"{len(text) - 1} {apart.time_in(text)}" for rank in range(400)
             if (text := f'{{"t": {rank}.5}}\n'.encode())}  # fmt: skip
-    told = host.sh(argv, timeout=60, input=commands.here(here)).stdout.decode()
+    told = host.sh(argv, timeout=60, input=commands.file_lines(here)).stdout.decode()
     rows = [line.split()[1:] for line in told.splitlines() if re.match("MARK (add|doc) ", line)]
     assert rows[-1][:2] == ["doc", "outcome/n0-0.json"]
     assert sum(row[0] == "doc" for row in rows) == 401
@@ -252,7 +252,7 @@ def test_a_file_is_sent_from_its_beginning_if_the_known_one_is_another_hosts(any
     own = b'{"t": 1795238100.123, "kind": "began"}\n'
     (any_host.run / "ranks/rank-0.jsonl").write_bytes(own)
     anothers = apart.time_in(b'{"t": 1795230000.456, "kind": "began"}\n')
-    here = commands.here(dict.fromkeys(("ranks/rank-0.jsonl", "ranks/rank-9.jsonl"), f"48000 {anothers}"))
+    here = commands.file_lines(dict.fromkeys(("ranks/rank-0.jsonl", "ranks/rank-9.jsonl"), f"48000 {anothers}"))
     argv = commands.follow("c", str(any_host.run), "MARK", "", 0.1)
     rows = [line.split(" ") for line in any_host.sh(argv, input=here).stdout.decode().splitlines() if " add " in line]
     assert [(row[2], row[3], base64.b64decode(row[4])) for row in rows] == [("ranks/rank-0.jsonl", "0", own)]
@@ -340,7 +340,7 @@ def test_status_reads_nothing_for_a_run_with_an_odd_name(host, run):
 
 def start(host, look, folder=None, new=True, label="t-0", keep=()):
     words = commands.start(str(folder or host.run), "", ("sh", "-c", look), label, new, keep)
-    return host.sh(words, input=commands.line(b"A=1\n") + b"\n")
+    return host.sh(words, input=commands.base64_line(b"A=1\n") + b"\n")
 
 
 @pytest.mark.holds("own-start-only")
@@ -485,7 +485,7 @@ def test_a_run_that_has_just_written_is_not_old_even_if_its_folder_is(host):
     (host.run / "ranks/rank-0.jsonl").write_text("{}")
     for path in (host.run, *(path for path in host.run.iterdir() if path.is_dir())):
         os.utime(path, (began, began))
-    (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    (kept,) = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.InUse())
     assert kept.age_s < 3600
 
 
@@ -495,5 +495,5 @@ def test_a_foreign_folder_among_pushed_ones_does_not_stop_clean(host, name):
     there = host.home / ".muster/folders" / os.uname().nodename
     for each in ("0123456789", ".coming.0123456789", name):
         (there / each).mkdir(parents=True)
-    kept = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.Had())
+    kept = leftovers.parse(host.sh(SCRIPTS("clean-list")).stdout.decode(), leftovers.InUse())
     assert sorted(each.name for each in kept if each.kind == "folders") == ["0123456789", "coming.0123456789"]

@@ -156,7 +156,7 @@ def test_a_lock_request_that_is_never_answered_ends(hostile, impatient, stream):
     rig = hostile({"lock": STREAMS[stream](over)})
     hosts = [Host("evil", "127.0.0.1", rig.servers["evil"].port)]
     with session.open_all(hosts, ask_home=False) as opened, pytest.raises(DeployError, match=r"^evil: "):
-        lock.take(opened.all().values(), "R")
+        lock.lock_hosts(opened.all().values(), "R")
 
 
 HELLO, ONCE = b"SSH-2.0-x\r\n", (True, *[False] * 16384)

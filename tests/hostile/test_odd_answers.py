@@ -84,7 +84,7 @@ def test_the_other_host_is_shown(hostile, task, key, odd, well) -> None:
 def test_a_command_that_needs_all_hosts_names_the_odd_one(hostile, words, key, odd, well) -> None:
     rig = hostile({}, good={})
     for name, answer in (("evil", odd), ("good", well)):
-        rig.servers[name].answers = {key: at_home(answer, rig.servers[name]), "take-home": b""}
+        rig.servers[name].answers = {key: at_home(answer, rig.servers[name]), "send-run-folder": b""}
     done = rig.task(*words, "--hosts", "evil,good")
     assert done.code, done.output
     assert "evil: " in done.err, done.output

@@ -46,7 +46,7 @@ class Machine:
 def chosen(*machines, job=None, run="", facts=ROOT):
     names = [machine.name for machine in machines]
     cluster = Cluster(hosts_of_flag(",".join(names)), job or Job())
-    hosts, why = run_user.choose(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
+    hosts, why = run_user.choose_uid(ReachedHosts(cluster, machines, dict.fromkeys(names, facts)), run)
     return hosts.job.user, why
 
 
@@ -130,7 +130,7 @@ def test_a_start_gives_the_runs_folder_to_the_chosen_uid(tmp_path):
         folder = a.home / f".muster/runs/r{number}"
         argv = commands.start(str(folder), f"{number}:{number}", ("true",), "t-0", new=True)
         paths = {"HOME": str(a.home), "PATH": f"{a.home}/tools:{os.environ['PATH']}"}
-        lines = commands.line(b"A=1\n") + b"\n"
+        lines = commands.base64_line(b"A=1\n") + b"\n"
         assert subprocess.run(argv, env=paths, input=lines, capture_output=True).returncode == 0
         assert folder.stat().st_uid == number
         assert (folder / "logs").stat().st_uid == number

@@ -64,7 +64,7 @@ class Nearby:
         assert not check or process.returncode == 0, lines
         return session.Done(process.returncode, out.decode(), lines[0].decode())
 
-    def keep(self, name, make):
+    def get_or_make(self, name, make):
         return make()
 
     def connect(self, path):

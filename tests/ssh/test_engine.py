@@ -181,12 +181,12 @@ def test_a_forwarded_socket_does_not_stay_in_the_users_own_connection(engine_of,
     line = ["ssh", "-F", client.config, "-f", "-N", "-M", "-S", f"{places}/users", "-p", str(host.port), "127.0.0.1"]
     subprocess.run(line, check=True, timeout=20)
     try:
-        users = connection.join(f"{places}/users")
+        users = connection.find_master(f"{places}/users")
         users.forward(f"{places}/s", str(path))
         assert connects(places / "s")
         users.close()
         until(lambda: not connects(places / "s"), "nobody to listen there", 10)
-        assert connection.join(f"{places}/users"), "the connection is the user's"
+        assert connection.find_master(f"{places}/users"), "the connection is the user's"
     finally:
         (places / "s").unlink(missing_ok=True)
         subprocess.run(["ssh", "-S", f"{places}/users", "-O", "exit", "x"], check=False, capture_output=True)

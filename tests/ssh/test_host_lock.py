@@ -56,7 +56,7 @@ def belongs_to(server, **changes):
 
 def standing(sessions):
     """The locks that are held, by host."""
-    return {host: lock for host, lock in host_lock.look(sessions).all().items() if lock}
+    return {host: lock for host, lock in host_lock.read_states(sessions).all().items() if lock}
 
 
 @pytest.fixture
@@ -70,17 +70,17 @@ def ended():
 def test_a_taken_lock_is_held_on_every_host_and_released_after(server):
     servers = [server(name=name) for name in "ab"]
     with opened(*servers) as sessions:
-        with host_lock.take(sessions, "run-1"):
+        with host_lock.lock_hosts(sessions, "run-1"):
             assert locks(*servers) == ["a", "b"]
         assert locks(*servers) == []
-        host_lock.take(sessions, "run-2").release()
+        host_lock.lock_hosts(sessions, "run-2").release()
 
 
 def test_a_second_deploy_is_refused_with_the_holder_its_time_and_the_unlock_command(server):
     machine = server()
-    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+    with opened(machine) as sessions, host_lock.lock_hosts(sessions, "run-1"):
         with pytest.raises(DeployError) as caught:
-            host_lock.take(sessions, "run-2")
+            host_lock.lock_hosts(sessions, "run-2")
         words = rf"a: locked by \S+@\S+ \(run run-1, process {os.getpid()}\) since \d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d$"
         assert re.match(words, caught.value.message)
         assert f"muster unlock --hosts {machine.host.destination}" in caught.value.hint
@@ -95,7 +95,7 @@ def test_exactly_one_of_many_racing_deploys_wins(server):
         def race(rival, number):
             start.wait()
             try:
-                won.append((number, host_lock.take([rival], f"run-{number}")))
+                won.append((number, host_lock.lock_hosts([rival], f"run-{number}")))
             except DeployError as fault:
                 lost.append(fault.message)
 
@@ -118,7 +118,7 @@ def test_two_deploys_in_opposite_orders_both_get_their_turn(server):
 
         def deploy(sessions, run):
             for _ in range(3):
-                with host_lock.take(sessions, run, wait_s=60):
+                with host_lock.lock_hosts(sessions, run, wait_s=60):
                     turns.append(run)
                     assert locks(*servers) == ["a", "b", "c"]
 
@@ -136,43 +136,43 @@ def test_two_deploys_in_opposite_orders_both_get_their_turn(server):
 
 def test_a_lock_is_taken_on_all_hosts_or_on_none(server):
     servers = [server(name=name) for name in "abc"]
-    with opened(*servers) as sessions, host_lock.take(sessions[1:2], "run-1"):
+    with opened(*servers) as sessions, host_lock.lock_hosts(sessions[1:2], "run-1"):
         with pytest.raises(DeployError, match="b: locked by"):
-            host_lock.take(sessions, "run-2")
+            host_lock.lock_hosts(sessions, "run-2")
         assert locks(*servers) == ["b"]
 
 
 def test_waiting_ends_when_the_holder_releases_the_lock(server):
     with opened(server()) as sessions:
-        held = host_lock.take(sessions, "run-1")
+        held = host_lock.lock_hosts(sessions, "run-1")
         threading.Timer(1, held.release).start()
-        with host_lock.take(sessions, "run-2", wait_s=30):
+        with host_lock.lock_hosts(sessions, "run-2", wait_s=30):
             pass
 
 
 def test_a_silent_holder_is_reported_as_stale_and_keeps_its_lock(server):
     machine = server()
-    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+    with opened(machine) as sessions, host_lock.lock_hosts(sessions, "run-1"):
         belongs_to(machine, control="laptop", user="alice")
         age(machine, 100)
         with pytest.raises(DeployError, match=r"locked by alice@laptop .* 10\d s") as caught:
-            host_lock.take(sessions, "run-2")
+            host_lock.lock_hosts(sessions, "run-2")
         assert f"muster unlock --hosts {machine.host.destination}" in caught.value.hint
         assert locks(machine) == ["a"]
 
 
 def test_a_lock_whose_keeper_process_died_can_be_taken(server, ended):
     machine = server()
-    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+    with opened(machine) as sessions, host_lock.lock_hosts(sessions, "run-1"):
         holder_file(machine).with_name("pid").write_text(f"{ended}\n")  # as after a reboot of the host
-        with host_lock.take(sessions, "run-2"):
+        with host_lock.lock_hosts(sessions, "run-2"):
             assert json.loads(holder_file(machine).read_text())["run"] == "run-2"
 
 
 def test_closing_the_connection_releases_the_lock(server):
     machine = server()
     with opened(machine) as sessions:
-        host_lock.take(sessions, "run-1")
+        host_lock.lock_hosts(sessions, "run-1")
         assert locks(machine) == ["a"]
     until(lambda: not locks(machine), "the lock to be let go", 20)
 
@@ -182,7 +182,7 @@ def test_a_frozen_holder_loses_its_lock_and_notices(server, monkeypatch):
     monkeypatch.setattr(host_lock, "STALE_AFTER_S", 2.0)
     machine = server()
     with opened(machine) as sessions:
-        held = host_lock.take(sessions, "run-1")
+        held = host_lock.lock_hosts(sessions, "run-1")
         monkeypatch.setattr(held._holds[0].over, "wait", lambda _: threading.Event().wait())
         until(lambda: not locks(machine), "the lock to be let go", 20)
         assert until(lambda: held.lost, "the holder to notice", 20) == ["a"]
@@ -191,7 +191,7 @@ def test_a_frozen_holder_loses_its_lock_and_notices(server, monkeypatch):
 def test_a_living_holder_keeps_sending_beats(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
     machine = server()
-    with opened(machine) as sessions, host_lock.take(sessions, "run-1") as held:
+    with opened(machine) as sessions, host_lock.lock_hosts(sessions, "run-1") as held:
         age(machine, 1000)
         beat = holder_file(machine).with_name("beat")
         before = int(beat.read_text())
@@ -203,14 +203,14 @@ def test_a_holder_notices_its_broken_lock_and_does_not_release_the_next_ones(ser
     monkeypatch.setattr(host_lock, "BEAT_S", 0.1)
     machine = server()
     with opened(machine) as sessions:
-        first = host_lock.take(sessions, "run-1")
+        first = host_lock.lock_hosts(sessions, "run-1")
         first.refuse_lost()
         broken = host_lock.break_lock(sessions, standing(sessions)).all()
         assert "(run run-1," in broken["a"]
         assert until(lambda: first.lost, "the holder to notice", 20) == ["a"]
         with pytest.raises(DeployError, match=r"a: .*the lock of this deploy"):
             first.refuse_lost()
-        with host_lock.take(sessions, "run-2"):
+        with host_lock.lock_hosts(sessions, "run-2"):
             first.release()
             assert locks(machine) == ["a"]
 
@@ -220,9 +220,9 @@ def test_the_host_records_who_broke_whose_lock(server):
     machine = server()
     log = machine.home / ".muster" / "audit.log"
     with opened(machine) as sessions:
-        assert host_lock.look(sessions).all() == {"a": None}
+        assert host_lock.read_states(sessions).all() == {"a": None}
         assert not log.exists()
-        with host_lock.take(sessions, "run-1"):
+        with host_lock.lock_hosts(sessions, "run-1"):
             belongs_to(machine, control="laptop", user="alice")
             host_lock.break_lock(sessions, standing(sessions)).all()
     (line,) = log.read_text().splitlines()
@@ -245,13 +245,13 @@ def test_the_audit_line_says_who_logged_in_and_not_what_a_variable_claims(server
 def test_a_lock_without_a_holders_name_is_reported_and_can_be_broken(server):
     machine = server()
     with opened(machine) as sessions:
-        host_lock.take(sessions, "run-1")
+        host_lock.lock_hosts(sessions, "run-1")
         folder = holder_file(machine).parent
         for file in folder.iterdir():
             file.unlink()
         assert not list(folder.iterdir())
         with pytest.raises(DeployError, match="locked by somebody who did not leave a name"):
-            host_lock.take(sessions, "run-2")
+            host_lock.lock_hosts(sessions, "run-2")
         assert host_lock.break_lock(sessions, standing(sessions)).all() == {"a": "somebody who did not leave a name"}
         assert locks(machine) == []
 
@@ -259,15 +259,15 @@ def test_a_lock_without_a_holders_name_is_reported_and_can_be_broken(server):
 @pytest.mark.parametrize("left", ["", "rubbish\n"])
 def test_a_lock_with_a_damaged_beat_file_is_still_reported(server, left):
     machine = server()
-    with opened(machine) as sessions, host_lock.take(sessions, "run-1"):
+    with opened(machine) as sessions, host_lock.lock_hosts(sessions, "run-1"):
         holder_file(machine).with_name("beat").write_text(left)
         with pytest.raises(DeployError, match=r"a: locked by .*\(run run-1,"):
-            host_lock.take(sessions, "run-2")
+            host_lock.lock_hosts(sessions, "run-2")
 
 
 def test_a_beat_is_never_read_half_written(server, monkeypatch):
     monkeypatch.setattr(host_lock, "BEAT_S", 0.001)
-    with opened(server()) as sessions, host_lock.take(sessions, "run-1"):
+    with opened(server()) as sessions, host_lock.lock_hosts(sessions, "run-1"):
         for _ in range(40):
             assert standing(sessions)["a"].shown
 

@@ -67,7 +67,7 @@ SECTIONS = (
                 source=LAB,
                 symptom="`Address already in use` or `Cannot assign requested address`, or a hang",
                 explains="data-ports-rejected host-unreachable local-ports-used no-route",
-                tried=True,
+                rehearsal_decides=True,
             ),
             Row(
                 "local-ports-used",

@@ -96,7 +96,7 @@ def gather(
     """Copy the run's folder, or what matches `only`, from each host into `run_dir`; returns each step's faults."""
     record.make_runs(run_dir.parent)
     run_dir.mkdir(record.OWNERS, exist_ok=True)
-    with incoming.exclusive(run_dir):
+    with incoming.lock_fetch(run_dir):
         fetched = incoming.Fetched(run_dir)
         with listener.waiting("fetch") as say:
             say("waiting for the hosts to list their files")
@@ -136,7 +136,7 @@ def _order(
 ) -> _Order:
     """Choose which of these files a host is asked for. `answered`: the nodes of all hosts that listed their files."""
     folder = incoming.stage(run_dir, host)
-    selection = listing.select(files, only, lambda path, stamp: fetched.is_home(host, path, stamp), answered)
+    selection = listing.select(files, only, lambda path, stamp: fetched.has_arrived(host, path, stamp), answered)
     staged = incoming.keep_whole(folder, selection.wanted)
     links = [path for path in files.links if (listing.matches(path, only) if only else path not in files.replaceable)]
     return _Order(selection.without(staged), folder, staged, {} if only else files.folders_left, links)
@@ -168,7 +168,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
         return _Part(left_out, None)
     host, total, received = session.name, order.selection.size, 0
     root = os.open(order.folder, os.O_RDONLY | os.O_DIRECTORY)
-    unpacker = Unpacker(root, order.room, lambda parts: incoming.ours(parts, nodes), order.members)
+    unpacker = Unpacker(root, order.room, lambda parts: incoming.why_refused(parts, nodes), order.members)
 
     def take(data: bytes) -> None:
         nonlocal received
@@ -178,7 +178,7 @@ def _bring(session: Session, run: RunId, order: _Order, nodes: Sequence[str], te
 
     stderr, fault = "", None
     try:
-        stderr = session.receive(commands.script("take-home", run), take, order.selection.input).err
+        stderr = session.receive(commands.script("send-run-folder", run), take, order.selection.input).err
         unpacker.end()
         tell(host, total, total)
     except DeployError as failed:

@@ -37,7 +37,7 @@ _KEPT_HERE = {
 _TEMPORARY = (".record.json.", ".outcome.json.", ".preflight.json.", ".report.", ".fetch-")
 
 
-def ours(parts: Parts, nodes: Collection[str]) -> str:
+def why_refused(parts: Parts, nodes: Collection[str]) -> str:
     """Why Muster refuses a host's file with this name; empty if it does not. Compares names as loosely as any disk."""
     first, last = _plain(parts[0]), _plain(parts[-1])
     if first in _KEPT_HERE or first.startswith(_TEMPORARY):
@@ -48,7 +48,7 @@ def ours(parts: Parts, nodes: Collection[str]) -> str:
 
 
 @contextmanager
-def exclusive(run_dir: Path) -> Iterator[None]:
+def lock_fetch(run_dir: Path) -> Iterator[None]:
     """Keep other fetches of the run out until the end of the `with`. Raises DeployError if one is running."""
     lock = locks.hold(run_dir / ".fetch-lock")
     if lock is None:
@@ -102,7 +102,7 @@ class Fetched:
             for node, rows in known.items():
                 self.hosts[node] = {path: Stamp(*row) for path, row in rows.items()}
 
-    def is_home(self, host: str, path: str, stamp: Stamp) -> bool:
+    def has_arrived(self, host: str, path: str, stamp: Stamp) -> bool:
         """Whether the host's file has arrived, and still exists here with the same size."""
         node = node_of(host)
         if self.hosts.get(node, {}).get(path) != stamp:

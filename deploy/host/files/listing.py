@@ -90,7 +90,7 @@ class Selection:
 
     @property
     def input(self) -> bytes:
-        """`leave_out` for scripts/take_home.sh, less paths that end in a blank: tar ignores blanks at a line's end."""
+        """`leave_out` for send_run_folder.sh, less paths that end in a blank: tar ignores blanks at a line's end."""
         lines = (f"./{path}\n" for path in self.leave_out if path == path.rstrip())
         return "".join(lines).encode("utf-8", "surrogateescape")
 

@@ -15,7 +15,7 @@ from ...door.session import Session, SshFault, among, on_all, open_all
 from ...engine import reach
 from ...host import audit, commands, leftovers
 from ...host import lock as host_lock
-from ...host.leftovers import KINDS, Had, Leftover, Selection
+from ...host.leftovers import KINDS, InUse, Leftover, Selection
 from ...job.load import known_cluster
 from ...job.options import FLAG, Options, flag_of
 from ...report.console import Console
@@ -34,8 +34,8 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
     """
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
-        by_host = leftovers.together(on_all(sessions, look).all())
-        if not wanted.anything:
+        by_host = leftovers.mark_shared_runs(on_all(sessions, look).all())
+        if not wanted.has_any:
             _show(by_host, console)
             return DONE
         for kind, name in leftovers.unknown(by_host, wanted):
@@ -53,7 +53,7 @@ def clean(options: Options, wanted: Selection, console: Console) -> int:
             return STOPPED
         busy = among(sessions, goes)
         # A deploy holds the same lock until its nodes run.
-        with host_lock.take(busy, "clean"):
+        with host_lock.lock_hosts(busy, "clean"):
             removed = on_all(busy, lambda session: _remove(session, goes[session.name]))
         return _tell(removed, goes, console)
 
@@ -64,10 +64,10 @@ def look(session: Session) -> list[Leftover]:
     return leftovers.parse(answer, _had(session), *reach.on_host(session).stored(_LOOK_S))
 
 
-def _had(session: Session) -> Had:
+def _had(session: Session) -> InUse:
     """What containers on the host use now: our running runs, and the folders that any user's containers use."""
     runs = frozenset(each.run for each in observe.containers_of(session) if each.ours and each.code is None)
-    return Had(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
+    return InUse(runs, frozenset().union(*(words_of(each.labels) for each in reach.on_host(session).containers())))
 
 
 def _agreed(goes: Mapping[str, Sequence[Leftover]], console: Console) -> bool:
@@ -94,7 +94,7 @@ def _remove_one(session: Session, thing: Leftover) -> str:
         if thing.kind in ("images", "packages") or ("/" not in thing.name and thing.kind == "caches"):
             gone = reach.on_host(session).remove_stored("images" if thing.kind == "images" else "volumes", thing.name)
             return "removed" if gone else "used"
-        if _had(session).has(thing.kind, thing.name):
+        if _had(session).uses(thing.kind, thing.name):
             return "used"
         if thing.kind == "runs":
             nodes.remove([session], thing.name).all()

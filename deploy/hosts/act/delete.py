@@ -43,7 +43,7 @@ def delete(options: Options, console: Console) -> int:
     with open_all(known_cluster(options).hosts) as opened:
         sessions = list(opened.all().values())
         # A deploy holds the same locks until its nodes run.
-        with host_lock.take(sessions, run):
+        with host_lock.lock_hosts(sessions, run):
             _refuse_running(run, sessions)
             nodes.remove(sessions, run).all()
             with console.waiting(f"deleting {run}"):

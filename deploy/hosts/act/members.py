@@ -61,7 +61,7 @@ def leave(options: Options, console: Console) -> int:
         sessions = opened.all()
         containers = observe.containers(sessions.values())
         containers.all()
-        run, members = ended.choose(read_run(options.run), opened, containers)
+        run, members = ended.find_run(read_run(options.run), opened, containers)
         for host, session in sessions.items():
             refuse_leave(run, session.host, members.get(host))
             if options.dry_run:
@@ -162,7 +162,7 @@ def read(text: str) -> Answer:
     return Answer(value["why"], tuple(value["members"]), value.get("needed", False))
 
 
-def has_heard(text: str) -> bool:
+def knows_epoch(text: str) -> bool:
     """Whether a node knows an epoch of the others, from the file that its agent writes for torchrun. Pure."""
     try:
         return bool(_EPOCH(document(text, "an epoch"), "an epoch")["number"])
@@ -213,7 +213,7 @@ def _wait_until_it_hears(session: Session, run: RunId, known: str) -> None:
         if now is None or now.code is not None or now.status == "restarting":
             why = "its container no longer exists" if now is None else f"its node {ended_how(now.last_code)}"
             return True
-        if (epoch := _epoch(session, run, now.node)) == known or not has_heard(epoch):
+        if (epoch := _epoch(session, run, now.node)) == known or not knows_epoch(epoch):
             return False
         why = ""
         return True

@@ -32,8 +32,8 @@ from ..node import container, group, packages, sent_folders
 from ..node.container import Meeting, NodeContainer, Work
 from ..start import observe, plan, preflight, waits
 from ..start import push as deploy_push
+from ..start.gpu_claims import GpuClaims
 from ..start.new_run import DeployRequest
-from ..start.places import Places
 from .newcomer_plan import (
     RANKS,
     Template,
@@ -88,7 +88,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
     name = node_of(new.name)
     if name in template.plan["nodes"]:
         raise UsageError(f"{name} was a node of {run}, and its container was removed", "join with another host")
-    hosts, _ = run_user.choose(hosts, run)
+    hosts, _ = run_user.choose_uid(hosts, run)
     request = _request(run, options, hosts, template, console)
     peers = {
         session.name: node
@@ -100,9 +100,9 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         console.text(f"{new.name}: start {name} as {made.name}, a spare\n    {shlex.join(made.argv)}")
         return
-    with lock.take(hosts.sessions, run), Places(request, run, template.token) as places:
-        places.take()
-        request = replace(request, facts=places.narrowed(request.facts))
+    with lock.lock_hosts(hosts.sessions, run), GpuClaims(request, run, template.token) as gpu_claims:
+        gpu_claims.take()
+        request = replace(request, facts=gpu_claims.narrow_facts(request.facts))
         made = _container(request, hosts.sessions[:-1], peers, template, place)
         preflight.gate(replace(hosts, facts=request.facts), (request.tag,), False, console, None, _BUSY)
         made, volume = _equipped(request, made, console)
@@ -110,7 +110,7 @@ def _join(run: RunId, options: Options, hosts: ReachedHosts, console: Console, r
         theirs = (_layers(running[0], first.name), *map(template.variables.get, sent), _packages(running[0], first))
         ours = (_layers(new, made.image, image=True), *map(made.environment.get, sent), volume)
         refuse_other_image(run, theirs, ours)
-        made = replace(made, claim=places.names().get(new.name, ""))
+        made = replace(made, claim=gpu_claims.claim_names().get(new.name, ""))
         try:
             nodes.start([new], [made])
         except BaseException:
@@ -150,11 +150,11 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
 def _equipped(request: DeployRequest, made: NodeContainer, console: Console) -> tuple[NodeContainer, str]:
     """The newcomer's container once its host has all that it needs, and the digest of its packages."""
     pushed = deploy_push.bring(request, request.code(), console)
-    (made,) = sent_folders.give([made], pushed)
+    (made,) = sent_folders.mount_folders([made], pushed)
     observe.make_folders(request, bool(request.work.script)).all()
     # The deploy's lock of packages is used, which this machine has kept; a newer lock would have another digest.
     installed = packages.bring(request, pushed, console)
-    (made,) = packages.give([made], installed)
+    (made,) = packages.mount_packages([made], installed)
     return made, _digest(installed.environments.get(made.host, "")) if installed else ""
 
 
@@ -192,7 +192,7 @@ def _container(
     observe.refuse_unreached(others, {peer: [way.source] for peer in where}, port)
     met = Meeting(str(next(iter(at.values()))[0]), MASTER_PORT, (host.interface or way.interface,))
     made = container.newcomer(place, host, facts, request.cluster.job, request.work, met)
-    (made,) = waits.claimed((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
+    (made,) = waits.with_claims((made,), (host,), (facts,), request.work, waits.queue((way.source,), 0, facts))
     needed, has = template.variables[RANKS], made.environment[RANKS]
     if has != needed:
         raise DeployError(

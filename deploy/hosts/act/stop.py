@@ -56,7 +56,7 @@ def stop(options: Options, now: bool, console: Console) -> int:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         faults = {**opened.faults, **containers.faults}
-        run, nodes = known_end.choose(wanted, opened, containers)
+        run, nodes = known_end.find_run(wanted, opened, containers)
         for host, fault in faults.items():
             console.warn(f"{named(host, fault)}; Muster could not ask its node to stop")
         members = among(sessions, nodes)

@@ -86,7 +86,7 @@ def places(cluster: Cluster, run: str, rank: str) -> Iterator[list[Place]]:
         sessions = opened.all()
         containers = observe.containers(sessions.values())
         containers.all()
-        chosen, members = ended.choose(wanted, opened, containers)
+        chosen, members = ended.find_run(wanted, opened, containers)
         of_host = host_logs.ranks_of(members)
         living = {
             host: member

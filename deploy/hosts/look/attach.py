@@ -64,8 +64,8 @@ def attach(options: Options, console: Console, only_looks: bool = False) -> int:
         if not any(node.least for node in runs.get(RunId(meant), {}).values()):
             all_faults(opened, answers)
         try:
-            run, nodes = ended.choose(wanted, opened, answers)
-        except ended.Ended as end:
+            run, nodes = ended.find_run(wanted, opened, answers)
+        except ended.RunEnded as end:
             return ended.show(end, sessions, console)
         run_dir = record.folder_of(run)
         first = min(nodes.values(), key=lambda node: node.place)
@@ -153,7 +153,7 @@ def follow_until_done(
         why = state.ranks.waiting
         return f"the run waits on its hosts ({why}), and will start there" if why else CONTINUES
 
-    interrupts.leave_by_ctrl_c(f"muster attach {backend.where}", f"muster stop {backend.where}", left)
+    interrupts.leave_by_ctrl_c(f"muster attach {backend.run_options}", f"muster stop {backend.run_options}", left)
     try:
         with console.following(state, what, several(len(run.nodes), "host"), ranks) as tell:
 
@@ -166,10 +166,10 @@ def follow_until_done(
 
             result = follow.follow(backend, follower, state, tell_and_keep, interrupts.requests, interrupts.take_passed)
             tell(here.rest())
-        remains, lost, node_paths = backend.remove(), backend.out_of_sight, dict[str, frozenset[str]]()
+        remains, lost, node_paths = backend.remove(), backend.silent_hosts, dict[str, frozenset[str]]()
         if result.verdict == "failed":  # which of the paths in the result's message each host has
             named = named_paths.all_of(result.message, run_dir.name)
-            by_host = host_nodes.having(backend.sessions, run_dir.name, named)
+            by_host = host_nodes.existing_paths(backend.sessions, run_dir.name, named)
             node_paths = {run.nodes[host]: paths for host, paths in by_host.items() if host in run.nodes}
     except Detached:
         interrupts.tell_way_back()
@@ -187,7 +187,7 @@ def follow_until_done(
         copied not in ("", *lost),
     )
     seconds = max(time.monotonic() - began, state.ranks.span.seconds)  # it may have run before we followed it
-    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {backend.where}", sent, node_paths)
+    code = ending.end(run_dir, result, state, seconds, console, f"muster fetch {backend.run_options}", sent, node_paths)
     for words in remains:  # first what happened, then what is left to do
         console.warn(words)
     return code

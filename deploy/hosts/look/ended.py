@@ -24,7 +24,7 @@ from .. import recorded, which_run
 from ..start import observe
 
 
-class Ended(DeployError):
+class RunEnded(DeployError):
     """A run has ended. `hosts` have its files; `outcome` is the content of outcome.json, if this machine has it."""
 
     def __init__(self, message: str, hint: str, run: RunId, hosts: Sequence[str], outcome: Mapping[str, Any]) -> None:
@@ -33,7 +33,7 @@ class Ended(DeployError):
 
 
 def refuse(run: str, sessions: Sequence[Session]) -> None:
-    """Raise Ended, with the next command, if the given run has ended. Call it if no container of the run is left.
+    """Raise RunEnded, with the next command, if the given run has ended. Call it if no container of the run is left.
 
     If some host does not list its runs, it may have this one: the error then reports the faults of these hosts.
     """
@@ -45,7 +45,7 @@ def refuse(run: str, sessions: Sequence[Session]) -> None:
         all_faults(answers)
 
 
-def choose(
+def find_run(
     wanted: str, opened: Results[Session], containers: Results[tuple[Container, ...]]
 ) -> tuple[RunId, Mapping[str, Container]]:
     """Return the run that the user means, and its containers by host. DeployError: it has ended, or is not ours.
@@ -59,15 +59,15 @@ def choose(
     try:
         if wanted not in runs:
             refuse(wanted, list(opened.values.values()))
-        run = which_run.choose_run(runs, wanted, recorded.without_end())
-    except (UsageError, Ended) as end:
+        run = which_run.choose_run(runs, wanted, recorded.unfinished_runs())
+    except (UsageError, RunEnded) as end:
         if not getattr(end, "outcome", None):
             all_faults(opened, containers)
         raise
     return run, runs[run]
 
 
-def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
+def show(end: RunEnded, sessions: Sequence[Session], console: Console) -> int:
     """Show how the run ended and which files remain; returns the run's own exit code.
 
     Without an outcome on this machine, its ranks' verdicts on the hosts count. Raises `end` if there are none.
@@ -96,7 +96,7 @@ def show(end: Ended, sessions: Sequence[Session], console: Console) -> int:
     return result.code
 
 
-def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended | None:
+def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> RunEnded | None:
     """Return an error that says that a run has ended, with the next command; None if its end is unknown.
 
     `runs`: the runs of each host, by the destination that a user types for it.
@@ -111,9 +111,9 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     ended = f"{run} ended ({verdict}) {duration(max(0.0, now - (t or 0.0)))} ago" if known else f"{run} has ended"
     if not hosts:
         hint = f"its report: {folders.display_path(folder)}"
-        return Ended(f"{ended}; these hosts keep nothing of it", hint, RunId(run), hosts, here)
+        return RunEnded(f"{ended}; these hosts keep nothing of it", hint, RunId(run), hosts, here)
     logs, fetch = (command_of(task, hosts=",".join(hosts), run=run) for task in ("logs", "fetch"))
-    return Ended(
+    return RunEnded(
         f"{ended}; no container of it is left, its files are on {', '.join(hosts)}",
         f"its logs: {logs}; its files: {fetch}",
         RunId(run),

@@ -63,7 +63,7 @@ def logs(options: Options, console: Console) -> int:
         runs = which_run.runs_of({host: of_host.members for host, of_host in hosts.items()})
         if wanted or not runs:  # a run that has ended may have left only its ranks' logs
             runs |= {run: {} for of_host in hosts.values() for run, _ in of_host.rank_logs if run not in runs}
-        run = which_run.choose_run(runs, wanted, recorded.without_end())
+        run = which_run.choose_run(runs, wanted, recorded.unfinished_runs())
         readers, ranks = _readers(sessions, hosts, run, runs[run], options)
         merge = Merge([reader.source for reader in readers], _PATIENCE_S if options.follow else None)
         matched = False

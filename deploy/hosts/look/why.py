@@ -45,8 +45,8 @@ def why_on_hosts(options: Options, console: Console) -> int:
         sessions = list(opened.values.values())
         containers = observe.containers(sessions)
         try:
-            chosen, nodes = ended.choose(wanted, opened, containers)
-        except ended.Ended as end:
+            chosen, nodes = ended.find_run(wanted, opened, containers)
+        except ended.RunEnded as end:
             _tell_over(end.run, end.message, end.hint, console)
             return DONE
         members = among(sessions, nodes)

@@ -45,7 +45,7 @@ _RANK_PACKAGES, _AGENT_PACKAGES = "numpy\n", "pysyncobj==0.3.17\n"
 _NO_FOLDER = Path(os.devnull)
 
 
-def all_are(facts: Mapping[str, HostFacts]) -> bool:
+def are_all_bare(facts: Mapping[str, HostFacts]) -> bool:
     """Whether none of these hosts has an engine."""
     return bool(facts) and all(fact.bare for fact in facts.values())
 
@@ -92,7 +92,7 @@ def _packages(torch: str, job: Job) -> bytes:
     return f"torch=={torch}\n{_RANK_PACKAGES}{_AGENT_PACKAGES if job.min_nodes else ''}".encode()
 
 
-class Making(NamedTuple):
+class EnvironmentBuild(NamedTuple):
     """An environment that hosts lack: these hosts, their places, its packages, its torch build, and its resolution."""
 
     sessions: Sequence[Session]
@@ -102,7 +102,7 @@ class Making(NamedTuple):
     foreseen: Foreseeing
 
 
-def begin(hosts: Shipment) -> Making | None:
+def begin(hosts: Shipment) -> EnvironmentBuild | None:
     """Begin to resolve the run's environment, if hosts lack it. Raises DeployError if a disk has too little room.
 
     It changes nothing on the hosts.
@@ -129,10 +129,10 @@ def begin(hosts: Shipment) -> Making | None:
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
     foreseen = Ahead(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
-    return Making(lacking, places, needs, build, foreseen)
+    return EnvironmentBuild(lacking, places, needs, build, foreseen)
 
 
-def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseeing | None:
+def bring(hosts: Shipment, console: Console, making: EnvironmentBuild | None) -> Foreseeing | None:
     """Make the environment on each bare host that lacks it. Raises DeployError with the tool's own words.
 
     While the hosts install it, this machine resolves the folder's packages, which are installed on top of it.

@@ -147,8 +147,8 @@ class NodeContainer:
     def input(self) -> bytes:
         """What `host_commands.start` reads: variables, secrets for the running node, and a folder for claims."""
         variables = commands.variable_lines(self.environment)
-        folder = commands.line(commands.claims_folder()) if self.own.name else b""
-        return commands.line(variables) + commands.line(secrets_document(self.secrets)) + folder
+        folder = commands.base64_line(commands.claims_folder()) if self.own.name else b""
+        return commands.base64_line(variables) + commands.base64_line(secrets_document(self.secrets)) + folder
 
 
 def secrets_document(secrets: Mapping[str, str]) -> bytes:

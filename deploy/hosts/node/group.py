@@ -14,7 +14,7 @@ from .container import NodeContainer, Work
 PORTS = range(29600, 29700)
 
 
-def grouped(
+def with_groups(
     nodes: Sequence[NodeContainer],
     addresses: Sequence[str],
     work: Work,

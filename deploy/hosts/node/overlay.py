@@ -51,7 +51,7 @@ def look(sessions: Sequence[Session]) -> dict[str, Networks]:
     return on_all(sessions, lambda session: networks.parse(session.run(commands.script("look-overlay")).out)).all()
 
 
-class Ends:
+class OverlayEnds:
     """The network's ends on all hosts, from `open` until the nodes have taken them over or `close`."""
 
     def __init__(self, sessions: Sequence[Session], ends: Mapping[str, DockerRun], plan: Overlay) -> None:

@@ -112,7 +112,9 @@ def planned(token: str, looks: Mapping[str, Networks], facts: Mapping[str, HostF
     if least < _LEAST_MTU:
         raise DeployError(f"{where} accepts packets of only {least} bytes", "on that host: ip link")
     mtu = min(_MOST_MTU, least - _OVERHEAD)
-    return Overlay(interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, ways(facts))
+    return Overlay(
+        interface_of(token), f"muster-overlay-{token}", _PREFIX, port, mtu, addresses, candidate_addresses(facts)
+    )
 
 
 def free_network(token: str, taken: Iterable[IPv4Network]) -> IPv4Network:
@@ -139,7 +141,7 @@ def _rest(block: IPv4Network, taken: Iterable[IPv4Network]) -> list[IPv4Network]
     return sorted(rest)
 
 
-def ways(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...]]:
+def candidate_addresses(facts: Mapping[str, HostFacts]) -> dict[tuple[str, str], tuple[str, ...]]:
     """For each host and peer: the addresses of the peer that this host should try, the likely ones first.
 
     An address that several hosts have (for example, an engine's bridge) leads to no peer.
@@ -229,7 +231,7 @@ def run_of(node: NodeContainer, uid: str, work: Work, overlay: Overlay) -> Docke
     return DockerRun(f"{node.name}-overlay-{work.token}", labels, options, node.image, command, once=True, reads=False)
 
 
-def beside(
+def with_overlay_ends(
     nodes: Sequence[NodeContainer], facts: Sequence[HostFacts], job: Job, work: Work, overlay: Overlay | None
 ) -> tuple[NodeContainer, ...]:
     """Return the nodes, each with the container of its network end; unchanged nodes without an overlay."""

@@ -57,7 +57,7 @@ def bring(
     return installed
 
 
-def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> None:
+def print_plan(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console) -> None:
     """Print what an install would run on each host. Changes nothing."""
     if not (needs := shipment.requirements):
         return
@@ -70,13 +70,13 @@ def foretell(shipment: Shipment, pushed: Mapping[str, Pushed], console: Console)
         console.line(text, row)
 
 
-def foreseen(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
+def with_planned_packages(nodes: Sequence[NodeContainer]) -> tuple[NodeContainer, ...]:
     """The containers as they would get packages: PACKAGES stands for the volume, dots for the image's own path."""
     volumes = {node.host: "PACKAGES" for node in nodes}
-    return give(nodes, install.Installed(Lock(()), volumes, {host: {"PATH": "..."} for host in volumes}))
+    return mount_packages(nodes, install.Installed(Lock(()), volumes, {host: {"PATH": "..."} for host in volumes}))
 
 
-def give(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
+def mount_packages(nodes: Sequence[NodeContainer], installed: install.Installed | None) -> tuple[NodeContainer, ...]:
     """The containers with the packages, which come before the image's own packages on the path."""
     if not installed or not installed.environments:
         return tuple(nodes)

@@ -23,7 +23,7 @@ _DIGESTS = {WORKSPACE: environment.SENT_DIGEST, CODE: environment.CODE_DIGEST}
 
 
 # What a push did on one host, or would do.
-Beside = Pushed | PushPlan
+PushOutcome = Pushed | PushPlan
 
 
 def mounts(folders: Sequence[HostFolder]) -> tuple[str, ...]:
@@ -32,15 +32,15 @@ def mounts(folders: Sequence[HostFolder]) -> tuple[str, ...]:
     return tuple(word for mount in made for word in ("--mount", mount))
 
 
-def digest_of(beside: Mapping[str, Beside]) -> str:
+def digest_of(outcomes: Mapping[str, PushOutcome]) -> str:
     """The digest of the user's folder, which is the same on all hosts; empty if no folder was sent."""
-    folders = (folder for each in beside.values() for folder in each.folders)
+    folders = (folder for each in outcomes.values() for folder in each.folders)
     return next((folder.digest for folder in folders if folder.target == WORKSPACE), "")
 
 
-def data_of(beside: Mapping[str, Beside]) -> dict[str, str]:
+def data_of(outcomes: Mapping[str, PushOutcome]) -> dict[str, str]:
     """The digests of the data, by their places in containers."""
-    return {folder.target: folder.digest for each in beside.values() for folder in each.folders if folder.is_data}
+    return {folder.target: folder.digest for each in outcomes.values() for folder in each.folders if folder.is_data}
 
 
 def words_of(labels: Mapping[str, str]) -> set[str]:
@@ -49,9 +49,9 @@ def words_of(labels: Mapping[str, str]) -> set[str]:
     return data | {labels[name] for name in LABELS.values() if name in labels}
 
 
-def give(nodes: Sequence[NodeContainer], beside: Mapping[str, Beside]) -> tuple[NodeContainer, ...]:
-    """The containers with their folders. `beside`: what a push did or would do, by host."""
-    return tuple(_with(node, beside[node.host].folders) for node in nodes)
+def mount_folders(nodes: Sequence[NodeContainer], outcomes: Mapping[str, PushOutcome]) -> tuple[NodeContainer, ...]:
+    """The containers with their folders. `outcomes`: what a push did or would do, by host."""
+    return tuple(_with(node, outcomes[node.host].folders) for node in nodes)
 
 
 def _mounted(folders: Sequence[HostFolder]) -> tuple[str, ...]:

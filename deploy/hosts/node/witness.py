@@ -20,7 +20,7 @@ from .docker_run import DockerRun
 PORTS = range(29700, 29800)
 
 
-def beside(
+def with_witnesses(
     nodes: Sequence[NodeContainer],
     hosts: Sequence[Host],
     facts: Sequence[HostFacts],

@@ -56,8 +56,8 @@ from ..node import bare, container, group, overlay, overlay_plan, packages, sent
 from ..node.container import Work
 from . import meeting, observe, plan, resume
 from . import push as deploy_push
+from .gpu_claims import GpuClaims, planned_choices, sessions_with_gpus, with_choice
 from .new_run import DeployRequest, NewRun
-from .places import Places, foreseen, those_with_gpus, with_choice
 
 _OWN_FILES = (
     "--restarts: no folder is sent, so the script runs in the image's own folder, which the hosts do not share: "
@@ -140,7 +140,7 @@ class _OnHosts(Start[NewRun]):
         tag = tag_of(base, self._folder)
         if self._continues:
             work = replace(work, start=resume.next_start(self._continues, hosts, self._resumes, console.warn))
-        hosts, who = run_user.choose(hosts, self._continues or "")
+        hosts, who = run_user.choose_uid(hosts, self._continues or "")
         ports = plan.choose_ports(list(facts.values()), group.PORTS, 2) if work.least else ()
         work = replace(work, image=tag, sent=self._folder is not None, observe=not options.no_observe, ports=ports)
         about = (hosts.cluster, sessions, facts, base, tag, self._folder, self._choice, self._needs, self._data)
@@ -189,8 +189,8 @@ class _OnHosts(Start[NewRun]):
         about = (run_dir, names, bool(work.script), command, self.resumed, hidden, since, wait_lost_s)
         role_of = {str(names[host]): each.role.name for each in work.roles for host in each.role.hosts}
         handle = RunHandle(*about, least=work.least, roles=role_of)
-        with Places(request, running, work.token, request.wait) as places:
-            yield NewRun(request, handle, places, self._console, self._interrupts)
+        with GpuClaims(request, running, work.token, request.wait) as gpu_claims:
+            yield NewRun(request, handle, gpu_claims, self._console, self._interrupts)
 
     def record_start(self, backend: NewRun) -> dict[str, bytes]:
         """Write this start into the run's folder, with the options that the next start repeats."""
@@ -210,11 +210,11 @@ class _OnHosts(Start[NewRun]):
         """Report that the run runs, or waits, on its hosts; with --detach, also print the command that follows it."""
         run, where = backend.run.run_dir.name, ", ".join(backend.run.nodes)
         waiting = f"{run} waits on {where}: its nodes start by themselves; this machine may sleep"
-        image = f", with image {self._request.base}" * (not bare.all_are(self._request.facts))
+        image = f", with image {self._request.base}" * (not bare.are_all_bare(self._request.facts))
         self._console.note(waiting if backend.waits else f"{run} runs on {where}{image}")
         self._console.data({"kind": "started", "run": run, "nodes": dict(backend.run.nodes), "waits": backend.waits})
         if self.detach:
-            self._console.note(f"follow it: muster attach {backend.where}")
+            self._console.note(f"follow it: muster attach {backend.run_options}")
             self._console.line(run)
 
     def follow(self, backend: NewRun) -> int:
@@ -225,33 +225,33 @@ class _OnHosts(Start[NewRun]):
 
 def _dry_run(request: DeployRequest, console: Console) -> None:
     """Print the plan: the steps, the reasons and the commands for each host."""
-    asked = those_with_gpus(request)
+    asked = sessions_with_gpus(request)
     for session in request.sessions:
         for mount in container.mounts(session.host, request.job):
             if mount.create:
                 console.note(f"{session.name}: would make {mount.source} if it is missing")
-    choices = foreseen(asked, on_all(asked, observe.gpus_of).all())
+    choices = planned_choices(asked, on_all(asked, observe.gpus_of).all())
     for host, choice in choices.items():
         if choice.taken:
             then = "its nodes would wait" if request.wait else "a deploy would be refused now; with --wait, it waits"
             console.warn(f"{host}: {choice.taken}: {then}")
     if request.wait and any(choice.taken for choice in choices.values()):
-        request, choices = request.waiting(), {}
+        request, choices = request.for_waiting_nodes(), {}
     free = {host: with_choice(request.facts[host], choice) for host, choice in choices.items() if not choice.taken}
     request = replace(request, facts={**request.facts, **free})
     containers = request.containers("RUN", try_links=not request.force)
-    if meeting.several(request.in_order) and not any(host.interface for host in request.cluster.hosts):
+    if meeting.shares_several_networks(request.in_order) and not any(host.interface for host in request.cluster.hosts):
         console.note(
             "the hosts share several networks: the deploy measures them, and uses the interfaces of the best one"
         )
-    pushes = deploy_push.foresee(request, request.code(), console)
-    containers = sent_folders.give(containers, pushes)
+    pushes = deploy_push.plan_push(request, request.code(), console)
+    containers = sent_folders.mount_folders(containers, pushes)
     if request.requirements:
         pushed = {host: Pushed(0, push.why, push.folders) for host, push in pushes.items()}
-        packages.foretell(request, pushed, console)
-        containers = packages.foreseen(containers)
+        packages.print_plan(request, pushed, console)
+        containers = packages.with_planned_packages(containers)
     steps = plan.steps(containers, pushes)
-    if bare.all_are(request.facts):  # no engine there takes Docker's commands
+    if bare.are_all_bare(request.facts):  # no engine there takes Docker's commands
         steps = tuple(replace(step, argv=()) for step in steps)
     for step in steps:
         console.data({"kind": "step", "host": step.host, "text": step.text, "reason": step.reason, "argv": step.argv})
@@ -259,7 +259,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
         variables = {"kind": "variables", "host": node.host, "environment": dict(node.environment)}
         console.data({**variables, "secrets": sorted(node.secrets)})
     console.text("\n".join(plan.plan_lines(steps, containers)))
-    deploy_push.foretell_road(pushes, console)
+    deploy_push.print_road_plan(pushes, console)
     console.note(
         f"waits up to {duration(patience_s(request.job.wait_lost))} for a lost host or a cut link (--wait-lost)"
     )
@@ -292,5 +292,5 @@ def _work(options: Options, cluster: Cluster) -> Work:
         ends=asked_ends(cluster.job.grace, cluster.job.restart_with),
         on_end=cluster.job.on_end,
         least=least,
-        resumed=resume.known_ahead(options, cluster),
+        resumed=resume.resume_words(options, cluster),
     )

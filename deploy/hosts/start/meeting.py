@@ -12,7 +12,7 @@ from ..node.container import Meeting
 from . import observe, plan
 
 
-def choose(
+def choose_meeting(
     reached: ReachedHosts, try_links: bool, interfaces: Mapping[str, str] | None = None
 ) -> tuple[Meeting, tuple[str, ...]]:
     """Return the meeting of a run on these hosts, and the address that each host has there.
@@ -47,7 +47,7 @@ def choose(
     return container.meeting_of(hosts, address, port, used), (address, *(way.source for way in used[1:]))
 
 
-def several(facts: Sequence[HostFacts]) -> bool:
+def shares_several_networks(facts: Sequence[HostFacts]) -> bool:
     """Whether the first host shares more than one network with other hosts, so that preflight may choose one."""
     first, *peers = facts
     theirs = [address for peer in peers for address in peer.addresses]

@@ -22,12 +22,12 @@ from .. import nodes
 from ..backend import HostsBackend, RunHandle
 from ..node import bare, group, overlay_plan, packages, roles, sent_folders, witness
 from ..node.container import NodeContainer, Work
-from ..node.overlay import Ends
+from ..node.overlay import OverlayEnds
 from ..node.overlay_plan import Overlay
 from ..node.shipment import Shipment
 from . import meeting, observe, plan, preflight, resume, waits
 from . import push as image_push
-from .places import GpusTaken, Places, planned
+from .gpu_claims import GpuClaims, GpusTaken, waiting_facts
 
 _NOTHING_LEFT = "the nodes that had started were removed; nothing of the run is left on any host"
 
@@ -52,10 +52,10 @@ class DeployRequest(Shipment):
         hosts, job, facts = self.cluster.hosts, self.job, self.in_order
         if self.overlay:
             interfaces = {host.name: self.overlay.interface for host in hosts}
-        met, addresses = meeting.choose(self, try_links, interfaces)
+        met, addresses = meeting.choose_meeting(self, try_links, interfaces)
         made = roles.node_containers(hosts, facts, job, work, met, addresses)
-        made = overlay_plan.beside(made, facts, job, work, self.overlay)
-        made = group.grouped(made, addresses, work, job.spares, job.arbiter)
+        made = overlay_plan.with_overlay_ends(made, facts, job, work, self.overlay)
+        made = group.with_groups(made, addresses, work, job.spares, job.arbiter)
         if try_links and work.least:
             peers = {
                 host.name: [other for other in addresses if other != own]
@@ -64,14 +64,14 @@ class DeployRequest(Shipment):
             for register_port in work.ports:
                 observe.refuse_unreached(self.sessions, peers, register_port)
         port = plan.choose_ports(facts, waits.draw_ports(), taken=(met.port,))[0] if work.waits else 0
-        made = waits.claimed(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
+        made = waits.with_claims(made, hosts, facts, work, waits.queue(addresses, port, facts[0]))
         port = plan.choose_ports(facts, witness.PORTS, taken=(met.port,))[0] if work.on_end else 0
-        return witness.beside(made, hosts, facts, job, work, addresses, port)
+        return witness.with_witnesses(made, hosts, facts, job, work, addresses, port)
 
-    def waiting(self) -> DeployRequest:
+    def for_waiting_nodes(self) -> DeployRequest:
         """Return the request for nodes that wait on their hosts."""
         asked = {session.name: session.host.gpus for session in self.sessions}
-        facts = {host: planned(fact, asked[host]) for host, fact in self.facts.items()}
+        facts = {host: waiting_facts(fact, asked[host]) for host, fact in self.facts.items()}
         return replace(self, facts=facts, work=replace(self.work, waits=True))
 
 
@@ -79,34 +79,34 @@ class NewRun(HostsBackend):
     """The nodes of a run that this command starts."""
 
     def __init__(
-        self, request: DeployRequest, run: RunHandle, places: Places, console: Console, interrupts: Interrupts
+        self, request: DeployRequest, run: RunHandle, gpu_claims: GpuClaims, console: Console, interrupts: Interrupts
     ) -> None:
         super().__init__(request.sessions, run, console.warn)
-        self._request, self._console, self._interrupts, self._places = request, console, interrupts, places
+        self._request, self._console, self._interrupts, self._gpu_claims = request, console, interrupts, gpu_claims
         self._preflight: dict[str, Any] = {}
         self._containers: Sequence[NodeContainer] = ()
         self._pushed: Mapping[str, Pushed] | None = None
         self._foreseen: Foreseeing | None = None
-        self._ends: Ends | None = None
+        self._ends: OverlayEnds | None = None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the lock of every host. The lock comes first, so that a second deploy learns who is deploying."""
         self._interrupts.at("locking the hosts")
         request = self._request
-        with lock.take(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
+        with lock.lock_hosts(request.sessions, self._id, lock.WAIT_S if request.wait else 0.0) as self._locks:
             request = self._request = self._looked_again(request)
             self._interrupts.at("choosing GPUs")
             try:
-                self._places.take()
+                self._gpu_claims.take()
             except HostsFailed as failed:
                 if not request.wait or not all(isinstance(fault, GpusTaken) for fault in failed.faults.values()):
                     raise
-                self._request = request.waiting()
+                self._request = request.for_waiting_nodes()
                 for fault in failed.faults.values():
                     self._console.note(f"its nodes will wait: {fault.message}")
             else:
-                self._request = replace(request, facts=self._places.narrowed(request.facts))
+                self._request = replace(request, facts=self._gpu_claims.narrow_facts(request.facts))
             try:
                 yield
             finally:
@@ -123,7 +123,7 @@ class NewRun(HostsBackend):
         facts = {host: replace(fact, containers=now[host]) for host, fact in request.facts.items()}
         request = replace(request, facts=facts)
         if self.run.resumed:
-            resume.refuse_going(self._id, request)
+            resume.refuse_running(self._id, request)
         return request
 
     def check(self) -> None:
@@ -137,7 +137,7 @@ class NewRun(HostsBackend):
         self._preflight = self._gate(after_push=False)
         self._interrupts.at("planning")
         unseen, interfaces = bool(self._preflight["unseen"]), self._preflight["interfaces"]
-        planned, claims = self._request.containers(self._id, unseen, interfaces), self._places.names()
+        planned, claims = self._request.containers(self._id, unseen, interfaces), self._gpu_claims.claim_names()
         self._containers = [replace(node, claim=claims.get(node.host, "")) for node in planned]
         for host, gpus in self.gpus.items():
             if gpus:
@@ -148,7 +148,7 @@ class NewRun(HostsBackend):
         request, run_dir = self._request, self.run.run_dir
         record.write_json(run_dir / "preflight.json", self._preflight)
         pushed = self._pushed or self._push()
-        self._containers = sent_folders.give(self._containers, pushed)
+        self._containers = sent_folders.mount_folders(self._containers, pushed)
         # Record exactly which folder and data the run uses.
         sent = {"folder": sent_folders.digest_of(pushed) or None, "data": sent_folders.data_of(pushed) or None}
         sources = {host: dict(each.sources) for host, each in pushed.items() if each.sources}
@@ -161,13 +161,13 @@ class NewRun(HostsBackend):
         if request.requirements:
             self._interrupts.at("installing the packages", packages.LEFT_BY_AN_INSTALL)
         installed = packages.bring(request, pushed, self._console, self._foreseen)
-        self._containers = packages.give(self._containers, installed)
+        self._containers = packages.mount_packages(self._containers, installed)
         # While a run waits, its GPUs are used by others; its nodes rehearse on their own before they start.
         new_network = request.overlay and not request.force
         if (never_run or new_network) and not self.waits:
             self._rehearse()
         self._locks.refuse_lost()
-        self._places.refuse_lost()
+        self._gpu_claims.refuse_lost()
         if self.run.resumed:
             nodes.remove(request.sessions, self._id).all()
 
@@ -181,9 +181,9 @@ class NewRun(HostsBackend):
         """Make the network that preflight then tests. The hosts need the image first: it has the network tools."""
         self._interrupts.at("setting up the run's own network", image_push.LEFT_BY_A_PUSH)
         request = self._request
-        made = sent_folders.give(request.containers(self._id, try_links=False), pushed)
+        made = sent_folders.mount_folders(request.containers(self._id, try_links=False), pushed)
         ends = {node.host: node.overlay for node in made if node.overlay}
-        self._ends = Ends(request.sessions, ends, overlay)
+        self._ends = OverlayEnds(request.sessions, ends, overlay)
         with self._console.waiting("overlay"):
             self._ends.open(self._console)
 

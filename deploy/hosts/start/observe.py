@@ -62,7 +62,7 @@ def _look(session: Session) -> str:
     try:
         return session.run(commands.look()).out
     except SshFault as failed:
-        raise session.explained(failed) from failed
+        raise session.add_hung_folder(failed) from failed
 
 
 def _require_engine(answer: str) -> str:
@@ -83,9 +83,9 @@ def _read(answers: Results[str], session: Session) -> HostFacts | DeployError:
     except DeployError as fault:
         return fault
     if session.host.visible is not None:
-        seen = replace(gpu_choice.left_by(session.host.visible, seen), picked=True)
+        seen = replace(gpu_choice.visible_to_cuda(session.host.visible, seen), picked=True)
     if gpus == "auto" or (isinstance(gpus, int) and gpus):
-        return seen  # places.py asks later which of them are free
+        return seen  # gpu_claims.py asks later which of them are free
     named = tuple(gpu for gpu in seen.gpus if isinstance(gpus, tuple) and gpu.index in gpus)
     return replace(seen, gpus=named, picked=True)
 

@@ -83,8 +83,8 @@ def preflight(cluster: Cluster, image: str, options: PreflightOptions) -> tuple[
         facts = observe.facts(sessions, bring=needed)
         findings = tuple(host_checks.engine(host, fault) for host, fault in facts.faults.items() if needed)
         name = image or cluster.job.image or plan.choose_image(list(facts.values.values()))
-        name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.all_are(facts.values) else name
-        hosts, _ = run_user.choose(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
+        name = bare_hosts.base_of(facts.values, cluster.job) if bare_hosts.are_all_bare(facts.values) else name
+        hosts, _ = run_user.choose_uid(ReachedHosts(cluster, sessions, facts.values, findings=findings, faults=faults))
         # Ranks of another launcher run in an image only if the user gives one.
         bare = not (needed or image or cluster.job.image)
         images = _names(name, cluster.job.folder or Path())
@@ -99,7 +99,7 @@ def _of_images(hosts: ReachedHosts, presence: ImagePresence, options: PreflightO
     layers = {host: held.layers for host, held in presence.by_host.items()}
     # If the images differ, there is no rehearsal that would show an image without torch.
     odd = host_checks.odd_images(layers) if options.proof else ()
-    without = probes.without_torch(hosts.only(odd), presence.image)
+    without = probes.without_torch(hosts.with_sessions_to(odd), presence.image)
     yield from host_checks.differing(presence.image, layers, names, without)
     if presence.other_base:
         yield host_checks.other_base(presence.image, names)
@@ -126,7 +126,7 @@ def on_hosts(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpt
     closed = probe_ends.hosts_without_connection(answers) if presence.everywhere else {}
     if not closed:
         return answers, verdict
-    probe_ends.remove_unstarted(hosts.only(closed).sessions)
+    probe_ends.remove_unstarted(hosts.with_sessions_to(closed).sessions)
     warnings = [probe_ends.no_connection(host, words, hosts.facts[host]) for host, words in closed.items()]
     shut = f"{subject(list(closed), 'allows', 'allow')} no connection to a container"
     presence = replace(presence, everywhere=False, shut=shut)
@@ -138,7 +138,7 @@ def _looked(hosts: ReachedHosts, presence: ImagePresence, options: PreflightOpti
     where = f"{OUTSIDE}: {presence.shut}" if presence.shut else OUTSIDE
     request = _completed(options.request, hosts, INSIDE if inside else where)
     options.say("starting the probes")
-    image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.all_are(hosts.facts) else ""
+    image = presence.image if inside else bare_hosts.PYTHON if bare_hosts.are_all_bare(hosts.facts) else ""
     started = probes.probes(hosts, image, options.python)
     try:
         faults = {**hosts.faults, **{host: _no_probe(fault) for host, fault in started.faults.items()}}
@@ -223,7 +223,7 @@ def _rehearsed(
             nodes = _nodes(hosts, presence.image, answers)
         except DeployError as failed:
             return judge_rehearsed(
-                answers, findings, unplanned(failed, [host.name for host in hosts.cluster.hosts]), ""
+                answers, findings, planning_findings(failed, [host.name for host in hosts.cluster.hosts]), ""
             )
         done = rehearsal.rehearse(hosts, nodes, answers.request.backend, options.long, options.say)
     else:
@@ -231,7 +231,7 @@ def _rehearsed(
     return judge_rehearsed(answers, findings, *done)
 
 
-def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
+def planning_findings(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
     """The findings if a deploy could not plan what to start: the deploy would fail with these messages."""
     faults = failed.faults if isinstance(failed, HostsFailed) else dict.fromkeys(hosts, failed)
     return [rehearsal.unstarted(host, fault) for host, fault in faults.items()]
@@ -240,7 +240,7 @@ def unplanned(failed: DeployError, hosts: Sequence[str]) -> list[Finding]:
 def since_rehearsal(second: Verdict) -> Verdict:
     """The verdict of a second look. Hosts that are silent now answered before the rehearsal: no firewall does that."""
     first = second.first
-    if first is None or not ROWS[first.cause].silent:
+    if first is None or not ROWS[first.cause].gets_no_answer:
         return second
     text = (
         f"{first.text}; they answered before the rehearsal: the link is slow and the rehearsal has filled its "
@@ -258,7 +258,7 @@ def _nodes(hosts: ReachedHosts, image: str, answers: Answers) -> Sequence[NodeCo
     cluster, request = hosts.cluster, answers.request
     named = any(host.interface for host in cluster.hosts)
     interfaces = {} if named else request.interfaces
-    met, _ = meeting.choose(hosts, try_links=False, interfaces=interfaces)
+    met, _ = meeting.choose_meeting(hosts, try_links=False, interfaces=interfaces)
     met = replace(met, address=request.endpoint or met.address, port=request.port)
     nodes = container.node_containers(cluster.hosts, hosts.in_order, cluster.job, Work("rehearsal", image), met)
     return nodes if request.style == MUSTER else [rehearsal.without_interfaces(node, cluster.job) for node in nodes]
@@ -366,7 +366,7 @@ def _completed(request: PreflightRequest, hosts: ReachedHosts, where: str) -> Pr
 def _no_probe(fault: DeployError) -> tuple[str, str]:
     if isinstance(fault, SshFault) and fault.kind != "slow":
         return fault.slug, _words(fault)
-    python = docker_faults.named("no-python").proved_by(fault.message)
+    python = docker_faults.cause_of_slug("no-python").proved_by(fault.message)
     return ("no-python" if python else "probe-died", _words(fault))
 
 

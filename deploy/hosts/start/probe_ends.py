@@ -35,7 +35,7 @@ _REMOVE_S, _SCRIPT = 20.0, Scripts(__file__)
 
 def hosts_without_connection(answers: Answers) -> dict[str, str]:
     """The hosts whose probe got no connection to its container, each with the Docker client's message."""
-    ends = {host: refusals.ended(text) for host, (_, text) in answers.faults.items()}
+    ends = {host: refusals.parse_end(text) for host, (_, text) in answers.faults.items()}
     return {host: end[1] for host, end in ends.items() if end and docker_faults.gives_no_connection(end[1])}
 
 
@@ -69,13 +69,13 @@ def with_small_stacks(answers: Answers, hosts: ReachedHosts, image: str) -> Answ
     for session in hosts.sessions:
         host = session.name
         cause, words = faults.get(host, ("", ""))
-        code, last = (refusals.ended(words) if cause == "probe-died" else None) or (0, "")
+        code, last = (refusals.parse_end(words) if cause == "probe-died" else None) or (0, "")
         if code != SIGNALLED + _SEGV or host not in hosts.facts:
             continue
         stack = _stack(session, hosts, image)
         if 0 <= stack < resources.STACK_LEAST:
             text = (
-                f"{host}: {refusals.how('the probe', code)}: {last}; the stack limit of a process there is "
+                f"{host}: {refusals.describe_end('the probe', code)}: {last}; the stack limit of a process there is "
                 f"{binary(stack)}"
             )
             faults[host] = ("process-limits", f"{text} (ulimit -s), but Python needs more\n{resources.stack_fix(host)}")
@@ -87,7 +87,7 @@ def _stack(session: Session, hosts: ReachedHosts, image: str) -> int:
     end = ("--entrypoint", "sh", image, "-c", "cat /proc/self/limits")
     with suppress(DeployError):  # the host may be lost by now
         argv = probes.in_container(hosts, session, image, end)
-        limits = session.run(argv, input=commands.line(b""), timeout_s=_ASK_S, check=False).out
+        limits = session.run(argv, input=commands.base64_line(b""), timeout_s=_ASK_S, check=False).out
         if match := _STACK.search(limits):
             return int(match[1])
     return -1
@@ -99,7 +99,7 @@ def with_causes(answers: Answers, python: str) -> Answers:
     def cause_of(cause: str, words: str) -> tuple[str, str]:
         if "its login shell did not start" in words:
             return "ssh-slow", words
-        code, last = refusals.ended(words) or (0, "")
+        code, last = refusals.parse_end(words) or (0, "")
         if code == NOT_FOUND and f"{python}: " in last:  # the rest is the shell's message, in its own language
             return "no-python", f"there is no {python}\nchoose the Python that has your torch: {FLAG.python} PATH"
         return cause, words
@@ -112,7 +112,7 @@ def with_unstarted(answers: Answers, sessions: Sequence[Session]) -> Answers:
     faults = dict(answers.faults)
     for session in sessions:
         name = session.name
-        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.unstarted(session):
+        if "sent nothing for" in faults.get(name, ("", ""))[1] and probes.has_unstarted(session):
             words = f"its engine created a container but did not start it within {in_seconds(FACTS_S)}"
             faults[name] = ("docker-silent", f"{name}: {words}; `docker run --rm hello-world` there shows the same")
     return replace(answers, faults=faults)

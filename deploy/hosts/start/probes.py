@@ -95,7 +95,7 @@ def probes(
         named = {"GLOO_SOCKET_IFNAME": name, "NCCL_SOCKET_IFNAME": f"={name}"} if name else {}
         seen = container.visible_gpus(host, hosts.facts[host.name])
         variables = host_commands.variable_lines({**named, **hosts.job.environment, **host.environment, **seen})
-        return SessionProbe(session, in_container(hosts, session, image), sent, host_commands.line(variables))
+        return SessionProbe(session, in_container(hosts, session, image), sent, host_commands.base64_line(variables))
 
     return on_all(hosts.sessions, start)
 
@@ -116,14 +116,14 @@ def without_torch(hosts: ReachedHosts, image: str) -> dict[str, str]:
 
     def ask(session: Session) -> str:
         argv = [*in_container(hosts, session, image), "-c", "import torch"]
-        done = session.run(argv, input=host_commands.line(b""), timeout_s=_IMPORT_S, check=False)
+        done = session.run(argv, input=host_commands.base64_line(b""), timeout_s=_IMPORT_S, check=False)
         failed = done.code and "Traceback (most recent call last)" in done.err
         return printable.one_line(last_line(done.err)[:_MOST_WORDS]) if failed else ""
 
     return {host: words for host, words in on_all(hosts.sessions, ask).values.items() if words}
 
 
-def unstarted(session: Session) -> bool:
+def has_unstarted(session: Session) -> bool:
     """Whether the engine has a container of a preflight that was made and not started."""
     with suppress(DeployError):  # the host may be lost by now; its probe has reported that
         return any(each.status == "created" for each in reach.on_host(session).containers(LABEL))

@@ -56,14 +56,14 @@ def push(options: Options, console: Console) -> int:
             bare.look(hosts, console)
             base = base_of(options, hosts, console)
             if needs:
-                hosts, _ = run_user.choose(hosts)
+                hosts, _ = run_user.choose_uid(hosts)
             about = (hosts.cluster, sessions, hosts.facts, base, tag_of(base, folder), folder, choice)
             shipment = Shipment(*about, needs, data)
             if options.dry_run:
-                foretell(shipment, code, console)
-                packages.foretell(shipment, {}, console)
+                print_plan(shipment, code, console)
+                packages.print_plan(shipment, {}, console)
                 return DONE
-            with lock.take(sessions, "push"):
+            with lock.lock_hosts(sessions, "push"):
                 interrupts.at("pushing the image", LEFT_BY_A_PUSH)
                 foreseen = bare.bring(shipment, console, bare.begin(shipment))
                 pushed = bring(shipment, code, console)
@@ -106,13 +106,13 @@ def bring(shipment: Shipment, code: FolderLook | None, console: Console) -> dict
     return pushed
 
 
-def foresee(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, PushPlan]:
+def plan_push(shipment: Shipment, code: FolderLook | None, console: Console) -> dict[str, PushPlan]:
     """What a push would send to each host."""
     folder_notes.tell_data(shipment.data, console)
     return transfer.foresee(shipment.sessions, shipment.base, code, shipment.tag, shipment.data).all()
 
 
-def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
+def print_road_plan(pushes: Mapping[str, PushPlan], console: Console) -> None:
     """Report which hosts would get layers and data from each other."""
     lacking, rates = dict[tuple[str, ...], dict[str, int]](), Rates(cache_folder())
     for host, push_plan in pushes.items():
@@ -131,10 +131,10 @@ def foretell_road(pushes: Mapping[str, PushPlan], console: Console) -> None:
             })  # fmt: skip
 
 
-def foretell(shipment: Shipment, code: FolderLook | None, console: Console) -> None:
+def print_plan(shipment: Shipment, code: FolderLook | None, console: Console) -> None:
     """Report what a push would send, and why. Changes nothing."""
     tag = shipment.tag
-    pushes = foresee(shipment, code, console)
+    pushes = plan_push(shipment, code, console)
     for host, push_plan in pushes.items():
         what = "nothing to send" if push_plan.present else f"{len(push_plan.layers)} layers to send"
         console.line(f"{host}: {tag}: {what} ({push_plan.why})", {
@@ -146,7 +146,7 @@ def foretell(shipment: Shipment, code: FolderLook | None, console: Console) -> N
                 "kind": "would send", "host": host, "folder": folder.digest, "lacking": folder.lacking,
                 "bytes": folder.bytes, "target": folder.target,
             })  # fmt: skip
-    foretell_road(pushes, console)
+    print_road_plan(pushes, console)
 
 
 def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bool = False) -> str:
@@ -158,7 +158,7 @@ def base_of(options: Options, hosts: ReachedHosts, console: Console, trainer: bo
     raises DeployError if the image was never built. DeployError is also raised for hosts with different architectures.
     """
     facts, dockerfile, platform = hosts.facts, hosts.job.dockerfile, plan.platform(hosts.facts)
-    if bare.all_are(facts):
+    if bare.are_all_bare(facts):
         return bare.base_of(facts, hosts.cluster.job)
     if not dockerfile:
         own = plan.choose_image(list(facts.values()))

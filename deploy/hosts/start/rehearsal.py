@@ -57,7 +57,7 @@ def rehearse(
     def start(session: Session) -> SessionProbe:
         node, folder = by_host[session.name], folder_of(by_host[session.name], secrets.token_hex(6))
         command = commands.rehearse(folder, node.owner, node.keep, argv_of(node, folder))
-        return SessionProbe(session, command, program, commands.line(commands.variable_lines(node.environment)))
+        return SessionProbe(session, command, program, commands.base64_line(commands.variable_lines(node.environment)))
 
     folders = {host: writable(by_name[host], node, hosts.job) for host, node in by_host.items()}
     shared = {"backend": backend, "bytes": long, "expect": "here"}
@@ -73,7 +73,7 @@ def rehearse(
 def bare(sessions: Sequence[Session], answers: Answers, python: str, long: int, say: Say) -> Rehearsed:
     """Rehearse with the hosts' own Python, as another launcher starts ranks: no variable sets their interface."""
     plan, request = answers.plan, answers.request
-    order = [answers.meeting, *(host for host in answers.hosts if host != answers.meeting)]
+    order = [answers.rendezvous_host, *(host for host in answers.hosts if host != answers.rendezvous_host)]
     endpoint = f"{f'[{plan.endpoint}]' if ':' in plan.endpoint else plan.endpoint}:{request.port}"
     program, by_name = rehearsal.program(), {session.name: session for session in sessions}
 

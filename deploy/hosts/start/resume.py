@@ -103,7 +103,7 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
 
     Raises DeployError if the run is still running, UsageError if --resume is given and no host has a file of the run.
     """
-    refuse_going(run, hosts)
+    refuse_running(run, hosts)
     own = record.own(record.folder_of(run))
     if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
@@ -125,7 +125,7 @@ def _refuse_fileless(run: RunId, own: Mapping[str, Any], asked: ReachedHosts) ->
     raise UsageError(f"--resume {run}: {', '.join(facts)} {have} no files of it", hint)
 
 
-def refuse_going(run: str, hosts: ReachedHosts) -> None:
+def refuse_running(run: str, hosts: ReachedHosts) -> None:
     """Raise DeployError if containers of the run still run: two starts in one run folder would corrupt it."""
     which_run.refuse_foreign(run, hosts.containers_by_host)
     nodes = {host: node for host, each in hosts.containers_by_host.items() for node in each if node.run == run}
@@ -142,7 +142,7 @@ def resume_fields(options: Options) -> dict[str, str]:
     return {"again": shlex.join(words_again(options)), "cluster": options.cluster}
 
 
-def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
+def resume_words(options: Options, cluster: Cluster) -> tuple[str, str]:
     """For Work: the words for the hosts, and the options, of the command that resumes the run on these hosts."""
     where = Options(cluster=options.cluster) if options.cluster else Options(typed_hosts(cluster.hosts))
     return shlex.join(words_of(where)), resume_fields(options)["again"]

@@ -49,10 +49,10 @@ class Queue:
 def queue(addresses: tuple[str, ...], port: int, first: HostFacts) -> Queue:
     """A wait that begins now, by the clock of the first host."""
     began = time.time() + first.clock_ahead_s
-    return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.who()[1])
+    return Queue(addresses, port, int(began * 1e9), secrets.token_hex(32), audit.user_and_machine()[1])
 
 
-def claimed(
+def with_claims(
     nodes: Sequence[NodeContainer], hosts: Sequence[Host], facts: Sequence[HostFacts], work: Work, queue: Queue
 ) -> tuple[NodeContainer, ...]:
     """Return the nodes, each with its claim; with `work.waits`, each also with what it must know to wait."""

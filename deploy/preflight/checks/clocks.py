@@ -18,9 +18,9 @@ def check(answers: Answers) -> Iterator[Finding]:
 
     Only a difference beyond the possible error counts: an answer that took seconds is not precise.
     """
-    if len(answers.clocks) < 2 or answers.meeting not in answers.clocks:
+    if len(answers.clocks) < 2 or answers.rendezvous_host not in answers.clocks:
         return
-    zero, unsure = answers.clocks[answers.meeting]
+    zero, unsure = answers.clocks[answers.rendezvous_host]
     ahead = {host: clock - zero for host, (clock, _) in answers.clocks.items()}
     least = {host: abs(ahead[host]) - error - unsure for host, (_, error) in answers.clocks.items()}
     far = [host for host, seconds in least.items() if seconds >= WARN_S]
@@ -33,7 +33,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     middle = statistics.median([*(clock for clock, _ in answers.clocks.values()), 0.0])
     odd = tuple(host for host, (clock, error) in answers.clocks.items() if abs(clock - middle) - error >= WARN_S)
     shown = [
-        f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.meeting}"
+        f"{host} is {in_seconds(abs(s), 1)} {'ahead of' if s > 0 else 'behind'} {answers.rendezvous_host}"
         for host, s in ahead.items()
         if host in far
     ]

@@ -413,7 +413,7 @@ XID_GRAVE = {
 def check_xids(answers: Answers) -> Iterator[Finding]:
     """Yield findings about the driver's messages since it was loaded, of kinds that no application can cause."""
     for host, facts in answers.facts.items():
-        lines = since_loaded(answers.control.get(host, {}).get("kernel") or ())
+        lines = lines_since_loaded(answers.control.get(host, {}).get("kernel") or ())
         errors = {pci_bus(gpu["pci.bus_id"]): gpu["ecc.errors.uncorrected.volatile.total"] for gpu in read(facts)}
         for where, number in dict.fromkeys(
             (pci_bus(row[1]), int(row[2])) for line in lines if (row := XID.search(line))
@@ -425,7 +425,7 @@ def check_xids(answers: Answers) -> Iterator[Finding]:
                 yield _xid(host, where, number, XID_GRAVE[number], line, WARNING)
 
 
-def since_loaded(lines: Sequence[str]) -> list[str]:
+def lines_since_loaded(lines: Sequence[str]) -> list[str]:
     """Return the lines since the driver was last loaded."""
     starts = [place for place, line in enumerate(lines) if LOADED.search(line)]
     return list(lines[starts[-1] :] if starts else lines)

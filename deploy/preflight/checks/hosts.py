@@ -15,7 +15,7 @@ from ...job.again import command_of
 from ...job.values import Mount
 from .. import refusals
 from ..answers import Answers
-from ..remedies import on
+from ..remedies import on_hosts
 from ..verdict import odd_ones
 from . import resources
 
@@ -268,7 +268,8 @@ def unlike_mounts(answers: Answers, mounts: Mapping[str, Sequence[Mount]]) -> It
             "mount-differs",
             tuple(odd),
             f"{target} is not the same on all hosts: {theirs}, {other} has {kinds[other]}",
-            f"{on(odd, look.__getitem__)}   (copy there what {other} has in {sources[other, target]}, or mount "
+            f"{on_hosts(odd, look.__getitem__)}   "
+            f"(copy there what {other} has in {sources[other, target]}, or mount "
             "the folder that holds it)",
             grave,
             evidence=shown,

@@ -83,7 +83,7 @@ def _picked(answers: Answers) -> Iterator[Finding]:
             fix = remedies.use_interface(answers, host, good[0])
         have = ", ".join(answers.facts[host]["interfaces"])
         inward = bool(pick.address) and prediction.is_loopback(pick.address)
-        harmless = inward and not nccl and not prediction.called(answers.picks, host)
+        harmless = inward and not nccl and not prediction.is_called(answers.picks, host)
         level, shown = WARNING if harmless else FAULT, (f"{pick.how}; it has {have}",)
         text, symptom = (words.format(name=pick.interface) for words in (row.what, row.symptom))
         yield find(pick.problem, (host,), f"{host} {text}", fix, level, shown, symptom)
@@ -93,7 +93,7 @@ def _families(answers: Answers) -> Iterator[Finding]:
     """gloo cannot connect an IPv4 address to an IPv6 one."""
     # If an interface is down, the kernel drops only its IPv6 addresses. Such a host has another fault and is skipped.
     versions = {
-        host: prediction.parsed(pick.address).version
+        host: prediction.parse_address(pick.address).version
         for host, pick in answers.picks.items()
         if pick.address and not pick.problem and any(prediction.reachable(answers.facts[host]))
     }
@@ -118,7 +118,7 @@ def _of_family(answers: Answers, host: str, version: int) -> str:
     if not rows:
         return f"on {host}: ip addr; it has no IPv{version} address"
     name = answers.facts[host]["hostname"]
-    return f"on {host}: {remedies.name_is(name, rows[0][1])}"
+    return f"on {host}: {remedies.set_name_command(name, rows[0][1])}"
 
 
 def _behind(answers: Answers) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _twice(answers: Answers) -> Iterator[Finding]:
     for address, hosts in having.items():
         for host, facts in answers.facts.items():
             name = prediction.interface_of(facts, address)
-            if name and host not in hosts and not prediction.inner(facts, name):
+            if name and host not in hosts and not prediction.is_inner(facts, name):
                 hosts.append(host)
         if len(hosts) > 1:
             if len({_machine(answers, host) for host in hosts}) == 1 and answers.facts[hosts[0]].get("boot"):
@@ -179,7 +179,7 @@ def _overlap(answers: Answers) -> Iterator[Finding]:
         for peer, pick in answers.picks.items():
             source = ways.get(pick.address)
             name = prediction.interface_of(facts, source) if peer != host and isinstance(source, str) else ""
-            inside = name and (prediction.inner(facts, name) or facts["interfaces"][name].get("tunnel"))
+            inside = name and (prediction.is_inner(facts, name) or facts["interfaces"][name].get("tunnel"))
             if inside and not any(link.ok for link in answers.between(host, peer) if link.address == pick.address):
                 wrong.setdefault(name, []).append(peer)
         for name, peers in wrong.items():
@@ -240,7 +240,7 @@ def _without_address(answers: Answers, host: str) -> str:
     alone = {
         name: entry["speed"]
         for name, entry in entries.items()
-        if entry["running"] and not entry.get("tunnel") and not prediction.inner(answers.facts[host], name)
+        if entry["running"] and not entry.get("tunnel") and not prediction.is_inner(answers.facts[host], name)
         if macs[entry.get("mac")] == 1 and all(address.startswith("fe80:") for address, _ in entry["addresses"])
     }
     fastest = max(alone, key=lambda name: alone[name], default="")
@@ -279,7 +279,7 @@ def check_cards(answers: Answers) -> Iterator[Finding]:
 
 def _calls_itself(answers: Answers, host: str) -> bool:
     """Whether a run has a connection inside this host: to its own rendezvous, or between two of its ranks."""
-    return host == answers.meeting or answers.request.processes > 1
+    return host == answers.rendezvous_host or answers.request.processes > 1
 
 
 def _cards_of_one_address(answers: Answers) -> Iterator[Finding]:

@@ -54,7 +54,7 @@ def _loss(answers: Answers) -> Iterator[Finding]:
     # The host whose every link is bad, if there is one.
     hosts = tuple(host for host in answers.facts if all(ends in bad for ends in pairs if host in ends))
     single = len(bad) == 1 or not hosts
-    culprit = reachability.with_rules(answers, pair) if single or len(answers.facts) == 2 else ()
+    culprit = reachability.dropping_host(answers, pair) if single or len(answers.facts) == 2 else ()
     culprit = culprit or (_bad_everywhere(answers, pair, short) if single else ())
     again = any(link.again for link in short[pair])
     grave = worst >= LOSS_FAULT if again else worst >= CALLS_FAULT
@@ -104,7 +104,7 @@ def _some_calls(answers: Answers) -> Iterator[Finding]:
         # A run opens fewer connections at the same time: a rehearsal must show whether they pass.
         yield find(
             "link-loss",
-            reachability.with_rules(answers, ends) or ends,
+            reachability.dropping_host(answers, ends) or ends,
             text,
             fix,
             UNKNOWN,
@@ -151,13 +151,13 @@ def round_trips(answers: Answers) -> dict[frozenset[str], float]:
     """Return the shortest round trip of each pair, in ms: the kernel's value, else the time from call to answer."""
     best: dict[frozenset[str], float] = {}
     for link in answers.links:
-        if link.ms and link.outward:
+        if link.ms and link.is_outward:
             taken = link.trip_ms or min(link.ms, 1000 * link.both_s or link.ms)
             best[link.pair] = min(taken, best.get(link.pair, taken))
     return best
 
 
-def far_apart(answers: Answers) -> set[frozenset[str]]:
+def distant_pairs(answers: Answers) -> set[frozenset[str]]:
     """Return the pairs whose round trip is so long that a payload may stall for that reason alone."""
     return {ends for ends, ms in round_trips(answers).items() if ms >= FARTHER_MS}
 
@@ -182,7 +182,7 @@ def _delay(answers: Answers) -> Iterator[Finding]:
     )
 
 
-def loses_small_ones(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
+def loses_small_calls(answers: Answers, ends: Collection[frozenset[str]]) -> bool:
     """Whether calls without a payload between these pairs lose packets too, so the packet size is not the reason."""
     small = [link for link in answers.links if not link.size and link.pair in ends]
     if any(link.outcome == "at-times" for link in small):

@@ -39,14 +39,14 @@ def check(answers: Answers) -> Iterator[Finding]:
     yield from _strangers(answers)
     yield from _six(answers)
     table = reachability.table(answers)
-    alive = {host for pair, cell in table.items() if not cell.dead for host in pair}
+    alive = {host for pair, cell in table.items() if not cell.is_dead for host in pair}
     lost = [host for host in answers.facts if host not in alive]
     if lost:
         yield _unreachable(answers, lost)
     rest = {pair: cell for pair, cell in table.items() if alive.issuperset(pair)}
     yield from _wrong_network(answers, rest)
     for what in (ALL, MEET, DATA):
-        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.of(what))}
+        outcome_of = {pair: outcome for pair, cell in rest.items() if (outcome := cell.outcome_for(what))}
         for how, outcomes in HOW.items():
             bad = [
                 pair
@@ -59,7 +59,7 @@ def check(answers: Answers) -> Iterator[Finding]:
                 continue
             for blame in reachability.blame(answers.hosts_with_facts, outcome_of, bad):
                 yield _finding(answers, rest, blame, what, how)
-        rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.dead}
+        rest = {pair: cell for pair, cell in rest.items() if what != ALL or not cell.is_dead}
 
 
 def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) -> bool:
@@ -70,13 +70,13 @@ def _counts(answers: Answers, pair: Pair, table: dict[Pair, Cell], what: str) ->
 def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
     hosts = tuple(lost)
     among = {*lost}
-    links = [link for link in answers.links if link.outward and not among.isdisjoint(link.ends)]
+    links = [link for link in answers.links if link.is_outward and not among.isdisjoint(link.ends)]
     calls, called = (_outcomes(links, end) for end in (0, 1))
     aimless = tuple(host for host in lost if calls.get(host, {""}).issubset(HOW["no-route"]))
     bare = tuple(host for host in lost if not list(prediction.reachable(answers.facts[host])))
     mute = tuple(host for host in lost if {"no-arp"} in (calls.get(host), called.get(host)))
     cause = "interface-down" if bare else "no-route" if aimless else "arp-unanswered" if mute else "host-unreachable"
-    closing = tuple(host for host in lost if answers.grown(host))
+    closing = tuple(host for host in lost if answers.rules_that_dropped(host))
     if cause == "host-unreachable" and closing and len(lost) == len(answers.facts):
         cause = "all-ports-dropped"  # the hosts' own firewalls were seen to drop our packets
     if bare:
@@ -86,7 +86,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts, text = aimless, f"{subject(aimless, 'has', 'have')} no route to any of the others"
     elif len(lost) == len(answers.facts):
         text = f"{listed(hosts)} cannot reach each other at all" + (": no host answers ARP requests" if mute else "")
-        hosts = closing or reachability.with_rules(answers, hosts) or hosts
+        hosts = closing or reachability.dropping_host(answers, hosts) or hosts
     elif mute:
         hosts, text = mute, f"ARP requests between {listed(mute)} and the others get no answer: no packet passes"
     else:
@@ -104,7 +104,7 @@ def _unreachable(answers: Answers, lost: Sequence[str]) -> Finding:
         hosts,
         text,
         fix,
-        evidence=reachability.no_way(answers, links) + _evidence(links),
+        evidence=reachability.no_route_error(answers, links) + _evidence(links),
         symptom=ROWS["host-unreachable"].symptom,
         group="links",
         cells=ends_of(links),
@@ -115,7 +115,7 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
     """Return the fix for hosts that reach no other host."""
     known = answers.hosts_with_facts
     if cause == "interface-down":
-        return remedies.on(hosts, lambda host: _up(answers, host))
+        return remedies.on_hosts(hosts, lambda host: _up(answers, host))
     if cause == "arp-unanswered":
         return (
             f"on {listed(hosts)}: ip -br link; ip route; ip neigh; then check the cable and the VLAN of the switch port"
@@ -130,7 +130,7 @@ def _way_out(answers: Answers, cause: str, hosts: Sequence[str], lost: Sequence[
             "security group"
         )
     network = remedies.network_of(answers, next((host for host in known if host not in lost), hosts[0]))
-    fix = remedies.on(hosts, lambda host: _opened(answers, host, network))
+    fix = remedies.on_hosts(hosts, lambda host: _opened(answers, host, network))
     return (
         f"{fix}   (if its own firewall drops the packets; else ip -br addr; ip route; then check the switch, or "
         "the cloud's security group)"
@@ -224,7 +224,7 @@ def _wrong_network(answers: Answers, table: dict[Pair, Cell]) -> Iterator[Findin
     for host, networks in wrong.items():
         pick = answers.picks[host]
         links = [link for pair in networks for link in answers.between(*pair, "data") if not link.ok]
-        ways = reachability.tried(answers, *networks[0], "other")
+        ways = reachability.reaching_calls(answers, *networks[0], "other")
         good = next(link.address for link in ways if reachability.is_open(link))
         name = prediction.interface_of(answers.facts[host], good)
         yield find(
@@ -249,7 +249,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     single = len(blame.cells) == 1 or bool(blame.link)
     if single and how in ("dropped", "rejected", "arp"):
         # Both ends of such a link are suspects, unless the firewall of one of them was seen to drop our packets.
-        decided, called = reachability.with_rules(answers, blame.cells[0]), blame.cells[0][1]
+        decided, called = reachability.dropping_host(answers, blame.cells[0]), blame.cells[0][1]
         # If the called host cannot reach these ports itself either, its own firewall is the cause.
         if reachability.closed_to_itself(answers, called, "rendezvous" if what == MEET else "self"):
             decided = decided or (called,)
@@ -263,7 +263,11 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
     cells = blame.cells
     if how in OF_A_NEIGHBOUR:
         # A host without a path to its caller cannot answer the call either, so the other direction belongs to it too.
-        back = [pair[::-1] for pair in cells if pair[::-1] in table and table[pair[::-1]].of(what) not in ("", "ok")]
+        back = [
+            pair[::-1]
+            for pair in cells
+            if pair[::-1] in table and table[pair[::-1]].outcome_for(what) not in ("", "ok")
+        ]
         cells = tuple(dict.fromkeys((*cells, *back)))
     needed = any(_needed(answers, pair, what, table[pair]) for pair in cells)
     kinds = ("rendezvous", "hint") if what == MEET else ("data", "rendezvous") if what == ALL else ("data",)
@@ -279,7 +283,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
         _text(answers, table, blame, what, how),
         _fix(answers, blame, what, how),
         FAULT if needed else WARNING,
-        reachability.no_way(answers, links)
+        reachability.no_route_error(answers, links)
         + _evidence(list(dict.fromkeys(links)))
         + _grown(answers, blame.hosts)
         + _good(answers, blame.cells),
@@ -291,7 +295,7 @@ def _finding(answers: Answers, table: dict[Pair, Cell], blame: Blame, what: str,
 
 def _grown(answers: Answers, hosts: Sequence[str]) -> tuple[str, ...]:
     """Return the firewall rules that dropped our packets while the calls were repeated."""
-    rules = [(host, rule) for host in hosts for rule in answers.grown(host)]
+    rules = [(host, rule) for host in hosts for rule in answers.rules_that_dropped(host)]
     return tuple(f"{host}, firewall: {rule}" for host, rule in rules[:2])
 
 
@@ -379,7 +383,7 @@ def _fix(answers: Answers, blame: Blame, what: str, how: str) -> str:
         return remedies.let_in(remedies.interface_of(answers, host), network, ports) + more
 
     remark = f"with ufw: sudo ufw allow from {network}; or allow it in the host's cloud security group"
-    return f"{remedies.on(blame.hosts, let_in)}   ({remark})"
+    return f"{remedies.on_hosts(blame.hosts, let_in)}   ({remark})"
 
 
 def _opened(answers: Answers, host: str, network: str) -> str:
@@ -403,7 +407,7 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
             continue
         mine, whole = answers.picks[source].address, ipaddress.ip_network(remedies.network_of(answers, target, address))
         near = prediction.shares_network(answers.facts[source], address)
-        if not near and prediction.parsed(mine) in whole:
+        if not near and prediction.parse_address(mine) in whole:
             commands[source] = [f"sudo ip addr add {mine}/{whole.prefixlen} dev {name}"]
         if near:
             length = 128 if ":" in address else 32
@@ -411,14 +415,14 @@ def _routes(answers: Answers, cells: Sequence[Pair]) -> str:
     for source, lines in commands.items():
         six = " -6" if ":" in answers.picks[source].address else ""
         lines.append(f"sudo ip{six} rule add to {remedies.network_of(answers, source)} lookup main pref 1")
-    return remedies.on(commands, lambda host: "; ".join(commands[host]))
+    return remedies.on_hosts(commands, lambda host: "; ".join(commands[host]))
 
 
 def _good(answers: Answers, bad: Sequence[Pair]) -> tuple[str, ...]:
     """Return a connection that works, as evidence that a probe listened."""
     hosts = {host for pair in bad for host in pair}
     for link in answers.links:
-        if link.ok and link.outward and link.pair & hosts:
+        if link.ok and link.is_outward and link.pair & hosts:
             return (f"{link.describe()} in {link.ms:g} ms",)
     return ()
 

@@ -73,7 +73,10 @@ def _own(answers: Answers) -> Iterator[Finding]:
 
 def _raises(answers: Answers, host: str) -> bool:
     """Whether torchrun's rendezvous fails on this host, because it cannot look up the host's own name."""
-    return answers.request.by_c10d and prediction.takes_itself(answers.facts[host], answers.plan.endpoint) is None
+    return (
+        answers.request.by_c10d
+        and prediction.considers_itself_endpoint(answers.facts[host], answers.plan.endpoint) is None
+    )
 
 
 def _listed(rows: object) -> str:
@@ -118,7 +121,7 @@ def _slow(answers: Answers, host: str, name: str) -> Finding:
 
 def _localhost(answers: Answers) -> Iterator[Finding]:
     """Warn if nothing can listen on the first node's `localhost`. Scripts may need it; torchrun does not."""
-    host = answers.meeting
+    host = answers.rendezvous_host
     rows = answers.facts.get(host, {}).get("names", {}).get("localhost")
     fails = isinstance(rows, dict) and rows.get("error") not in (None, "timeout")
     if fails or (isinstance(rows, list) and rows and not any(row[1] for row in rows)):
@@ -142,7 +145,9 @@ def _harmless(answers: Answers, host: str, problem: str) -> bool:
         # gloo can connect link-local addresses if the interface has the same index on all hosts.
         numbers = {answers.card(each).get("index", 0) for each in answers.picks}
         return len(numbers) == 1 and all(pick.problem == "link-local" for pick in answers.picks.values())
-    return not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.called(answers.picks, host)
+    return (
+        not _raises(answers, host) and len(answers.plan.owners) == 1 and not prediction.is_called(answers.picks, host)
+    )
 
 
 def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
@@ -153,13 +158,13 @@ def _own_fix(answers: Answers, host: str, name: str, problem: str) -> str:
         return remedies.use_interface(answers, host, row[0])
     if name.startswith("localhost"):
         return f"on {host}: {_renamed(answers, host)}"
-    return f"on {host}: {remedies.name_is(name, row[1])}"
+    return f"on {host}: {remedies.set_name_command(name, row[1])}"
 
 
 def _renamed(answers: Answers, host: str) -> str:
     """Return a command that gives a host the user's name for it, and gives this name the host's address."""
     row = next(prediction.reachable(answers.facts[host]), None)
-    known = f" && {remedies.name_is(host, row[1])}" if row else ""
+    known = f" && {remedies.set_name_command(host, row[1])}" if row else ""
     return f"sudo hostnamectl set-hostname {host}{known}"
 
 
@@ -227,7 +232,7 @@ def _owners(answers: Answers, name: str) -> Iterator[Finding]:
     if foreign:
         fix = f"give an address that {master} has: {_option(answers)}"
     elif prediction.is_address(name):
-        fix = f"on {first}: {remedies.name_is(own, name)}"
+        fix = f"on {first}: {remedies.set_name_command(own, name)}"
     yield find(
         cause,
         (first,),
@@ -249,7 +254,7 @@ def _twins(answers: Answers) -> Iterator[Finding]:
                 "same-hostname",
                 tuple(hosts),
                 f"{listed(hosts)} have the same name, {name}: the peers of rank 0 would look for it on themselves",
-                remedies.on(hosts[1:], lambda host: _renamed(answers, host)),
+                remedies.on_hosts(hosts[1:], lambda host: _renamed(answers, host)),
             )
 
 
@@ -277,7 +282,7 @@ def _store(answers: Answers) -> Iterator[Finding]:
         if addresses is not None and not right and not set(addresses) & (own - {"127.0.0.1", "::1"}):
             wrong[host] = f"on {host}: {name} is {', '.join(addresses)}; {first} has {', '.join(sorted(_shown(own)))}"
     address = next((row[1] for row in prediction.reachable(answers.facts[first])), "<its address>")
-    line = remedies.name_is(name, address)
+    line = remedies.set_name_command(name, address)
     fix = f"on {listed([*blind, *wrong])}: {line}; or on {first}: torchrun --local-addr {address}"
     if blind:
         yield find(

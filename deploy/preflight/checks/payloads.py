@@ -10,7 +10,7 @@ from ...causes.finding import FAULT, WARNING, Finding, find, foremost
 from ...core.text import binary, listed
 from .. import reachability, remedies
 from ..answers import Answers, Link, ends_of
-from .link_quality import far_apart, loses_small_ones
+from .link_quality import distant_pairs, loses_small_calls
 
 MOST_SIZES = 8
 SYMPTOM = "rendezvous and init pass; the first large all_reduce hangs until the timeout (30 min)"
@@ -24,9 +24,9 @@ def check(answers: Answers) -> Iterator[Finding]:
         if pick.interface and not pick.problem
     }
     stalled = [link for link in answers.links if link.outcome.startswith("stall") and "data" in link.kinds]
-    distant = far_apart(answers)
+    distant = distant_pairs(answers)
     stalled = [link for link in stalled if link.pair not in distant]
-    if stalled and not loses_small_ones(answers, {link.pair for link in stalled}):
+    if stalled and not loses_small_calls(answers, {link.pair for link in stalled}):
         yield _blackhole(answers, stalled, sizes)
     elif not stalled and len({size for size in sizes.values() if size}) > 1 and len(answers.facts) > 1:
         common = Counter(sizes.values()).most_common(1)[0][0]
@@ -46,7 +46,7 @@ def _blackhole(answers: Answers, stalled: list[Link], sizes: dict[str, int]) -> 
     if len(answers.facts) <= 2 or len(hosts) > 1:
         hosts = tuple(_odd(sizes)) or hosts
     if len(hosts) > 1:
-        hosts = reachability.with_rules(answers, hosts) or hosts
+        hosts = reachability.dropping_host(answers, hosts) or hosts
     every = foremost([f"{host} {size}" for host, size in sizes.items()], _odd(sizes), MOST_SIZES)
     sized = ", ".join(every[:MOST_SIZES]) + f" and {len(sizes) - MOST_SIZES} more" * (len(sizes) > MOST_SIZES)
     known = [size for size in sizes.values() if size]
@@ -91,14 +91,14 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
     yield from _mute(answers)
     cut = [link for link in answers.links if link.outcome == "cut" or ("long" in link.kinds and not link.ok)]
     ends = {link.pair for link in cut}
-    lossy = {pair for pair in ends if loses_small_ones(answers, {pair}) and not _counts_bytes(answers, pair)}
+    lossy = {pair for pair in ends if loses_small_calls(answers, {pair}) and not _counts_bytes(answers, pair)}
     cut = [link for link in cut if link.outcome != "slow" and link.pair not in lossy]
     if not cut:
         return
     pairs = {link.pair for link in cut}
     common = reachability.shared_hosts(answers, pairs)
     every = tuple(host for host in answers.hosts if any(host in pair for pair in pairs))
-    hosts = reachability.with_rules(answers, every) or (common if len(common) == 1 else every)
+    hosts = reachability.dropping_host(answers, every) or (common if len(common) == 1 else every)
     between = f"{common[0]} and its peers" if len(common) == 1 else listed(every)
     reset = any(link.outcome in ("reset", "cut") for link in cut)
     least = min((link.moved for link in cut if link.moved), default=0)
@@ -115,7 +115,7 @@ def check_long_calls(answers: Answers) -> Iterator[Finding]:
 
 def _counts_bytes(answers: Answers, hosts: Iterable[str]) -> bool:
     """Whether a firewall rule that counts bytes has just matched packets: then packet loss is not the reason."""
-    rules = [rule for host in hosts for rule in answers.grown(host)]
+    rules = [rule for host in hosts for rule in answers.rules_that_dropped(host)]
     return any(re.search(r" -m (connbytes|quota) ", rule) for rule in rules)
 
 

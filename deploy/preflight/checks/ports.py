@@ -24,7 +24,7 @@ def check(answers: Answers) -> Iterator[Finding]:
     """Check the rendezvous port, which must be free on the rendezvous host only, then the other ports and processes."""
     if not answers.hosts_with_facts:
         return
-    host, port = answers.meeting, answers.request.port
+    host, port = answers.rendezvous_host, answers.request.port
     failed = answers.listened(host, "failed").get(str(port))
     from_port = answers.facts[host]["resources"].get("ports_from", 0)
     if failed and failed["error"] == "forbidden" and port < from_port:
@@ -152,7 +152,12 @@ def _range(answers: Answers) -> Iterator[Finding]:
         low, high = answers.facts[host]["port_range"]
         if count < FEW * ranks:
             # Measured: with one rank per host, three ports are enough for a host without the rendezvous.
-            needed = host == answers.meeting or ranks > 1 or free[answers.meeting] < FEWEST or count < FEWEST_ELSEWHERE
+            needed = (
+                host == answers.rendezvous_host
+                or ranks > 1
+                or free[answers.rendezvous_host] < FEWEST
+                or count < FEWEST_ELSEWHERE
+            )
             # With two ports, some runs trained and some did not, so a rehearsal must decide.
             grave = FAULT if count < 2 else UNKNOWN
             level = grave if count < FEWEST * ranks and needed else WARNING
@@ -186,5 +191,5 @@ def _used_up(answers: Answers) -> Iterator[Finding]:
             f"{host} has no local port left ({low}-{high}) to connect to {peers}: other connections use them all",
             f"on {host}: ss -tan | sort | uniq -c | sort -rn | head; end that program, or widen the range: {WIDEN}",
             evidence=list(dict.fromkeys(link.describe() for link in links))[:3],
-            cells=ends_of(link for link in links if link.outward),
+            cells=ends_of(link for link in links if link.is_outward),
         )

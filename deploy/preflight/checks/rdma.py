@@ -56,7 +56,7 @@ def ports(facts: Facts) -> list[Port]:
     return [port for port in listed if port.layer in LAYERS]
 
 
-def named(port: Port, asked: str) -> bool:
+def is_allowed(port: Port, asked: str) -> bool:
     """Whether NCCL_IB_HCA (`mlx5`, `=mlx5_0:1,mlx5_1`, `^mlx5_2`) allows NCCL to use a port."""
     without, exact = asked.startswith("^"), asked.lstrip("^").startswith("=")
     words = (word.partition(":") for word in asked.lstrip("^=").split(",") if word)
@@ -74,7 +74,7 @@ def check(answers: Answers) -> Iterator[Finding]:
         return
     every = {host: ports(answers.facts[host]) for host in hosts}
     asked = {host: _setting(answers, host, "NCCL_IB_HCA") for host in hosts}
-    mine = {host: [port for port in every[host] if not asked[host] or named(port, asked[host])] for host in hosts}
+    mine = {host: [port for port in every[host] if not asked[host] or is_allowed(port, asked[host])] for host in hosts}
     up = {host: [port for port in mine[host] if port.active] for host in hosts}
     usable = {host: up[host] if answers.facts[host].get("rdma_devices") else [] for host in hosts}
     some = any(usable.values())

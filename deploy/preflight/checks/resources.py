@@ -57,7 +57,9 @@ def check(answers: Answers) -> Iterator[Finding]:
         yield from _disk(host, rooms, whose)
         yield from _memory(host, has["memory"], answers.request.processes)
         yield from _pace(host, has)
-        yield from _limits(host, has, len(answers.hosts) + (FILES_FIRST if host == answers.meeting else FILES_OTHER))
+        yield from _limits(
+            host, has, len(answers.hosts) + (FILES_FIRST if host == answers.rendezvous_host else FILES_OTHER)
+        )
 
 
 def _temporary(host: str, rooms: Mapping[str, Facts]) -> Iterator[Finding]:

@@ -70,7 +70,7 @@ def examine(
     control, again = _firewalls(talk, answers)
     answers = replace(answers, links=(*answers.links, *again), control=control)
     answers = replace(answers, often=_often(talk, answers))
-    answers = replace(answers, links=targets.settled(answers))
+    answers = replace(answers, links=targets.with_final_outcomes(answers))
     talk.ask(lambda host: {"do": "quit"}, 0)
     seconds = round(time.monotonic() - began, 2)
     return replace(answers, faults={**(faults or {}), **talk.lost}, seconds=seconds)
@@ -139,7 +139,7 @@ def _firewalls(talk: _Talk, answers: Answers) -> tuple[Answered, Collection[Link
     if not failed:
         return {}, ()
     before = talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
-    links = _called(talk, targets.once_more(answers))
+    links = _called(talk, targets.calls_to_repeat(answers))
     after = (
         talk.ask(lambda host: {"do": "firewall"}, LISTEN_S, failed)
         if any(rules["rules"] for rules in before.values())
@@ -181,17 +181,17 @@ def _connect(talk: _Talk, answers: Answers) -> tuple[Link, ...]:
     the same time. With many hosts, each pair makes one call first, and all its other calls only if that one failed.
     """
     if len(answers.facts) > targets.MANY:
-        first = _called(talk, {host: targets.few_targets(answers, host) for host in answers.facts})
-        again = targets.doubtful(answers, first)
+        first = _called(talk, {host: targets.essential_calls(answers, host) for host in answers.facts})
+        again = targets.calls_near_failures(answers, first)
     else:
-        again = {host: targets.targets(answers, host) for host in answers.facts}
+        again = {host: targets.all_calls(answers, host) for host in answers.facts}
         first = _called(talk, again)
         still = {link.call for link in first if link.outcome in STANDS_STILL}
         for host, calls in again.items():
             again[host] = [call for call in calls if (host, call["host"], call["address"], call["port"]) in still]
     links = {link.call: link for link in (*first, *_called(talk, again))}.values()
-    alone = [_called(talk, call) for call in targets.without_a_port(answers, links)]
-    return targets.with_ports(links, [link for called in alone for link in called])
+    alone = [_called(talk, call) for call in targets.calls_without_port(answers, links)]
+    return targets.replace_portless(links, [link for called in alone for link in called])
 
 
 def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
@@ -206,8 +206,8 @@ def _called(talk: _Talk, wanted: Mapping[str, Sequence[Call]]) -> list[Link]:
 
 
 def _often(talk: _Talk, answers: Answers) -> tuple[tuple[str, str, int, int], ...]:
-    """Call the pairs of targets.often many times; return each pair's number of answered calls and of all calls."""
-    links = _called(talk, targets.often(answers))
+    """Call the pairs of targets.repeated_calls many times; return each pair's number of answered and of all calls."""
+    links = _called(talk, targets.repeated_calls(answers))
     answered = Counter(link.ends for link in links if link.outcome == "ok")
     return tuple((*ends, answered[ends], calls) for ends, calls in Counter(link.ends for link in links).items())
 
@@ -219,7 +219,7 @@ def _rates(talk: _Talk, answers: Answers) -> list[Link]:
     been busy. If no pair was slow, each pair makes one long call, in rounds with at most one call for each host.
     """
     links = []
-    for host, calls in targets.suspects(answers).items():
+    for host, calls in targets.slow_calls(answers).items():
         for call in calls:
             tried = _called(talk, {host: [call]})
             if any(link_quality.mbit_of(link) < link_quality.SLOWISH_MBIT for link in tried):

@@ -117,13 +117,13 @@ def link(name, flags):
     }
 
 
-def at_once(work, wait_s=NAMES_S):
+def call_all(work, wait_s=NAMES_S):
     """Call functions in parallel; return their values by name. A function that takes too long: {"error": "timeout"}."""
-    return begun(work)(wait_s)
+    return start_all(work)(wait_s)
 
 
-def begun(work):
-    """Start the functions of `at_once`; return a function that waits the given seconds and returns the values."""
+def start_all(work):
+    """Start the functions of `call_all`; return a function that waits the given seconds and returns the values."""
     answers = {name: {"error": "timeout"} for name in work}
 
     def answer(name):
@@ -155,7 +155,7 @@ def resolve(name):
 
 def resolve_all(names):
     """Resolve these names in parallel; a name that takes longer than RESOLVE_S gets {"error": "timeout"}."""
-    return at_once({name: (lambda name=name: resolve(name)) for name in names}, RESOLVE_S)
+    return call_all({name: (lambda name=name: resolve(name)) for name in names}, RESOLVE_S)
 
 
 def bindable(row):
@@ -273,7 +273,7 @@ def resources():
     answer = {"cores": len(os.sched_getaffinity(0)), "disk": {}}
     for name in ("nofile", "memlock", "fsize", "cpu", "as", "data", "stack", "nproc"):
         answer[name] = list(resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper())))
-    for path in ("/dev/shm", "/tmp", "/var/tmp", os.path.expanduser("~"), here(), "/"):
+    for path in ("/dev/shm", "/tmp", "/var/tmp", os.path.expanduser("~"), working_folder(), "/"):
         try:
             room = os.statvfs(path)
         except OSError:
@@ -354,7 +354,7 @@ def _running():
         return 0.0
 
 
-def here():
+def working_folder():
     """Return the current working folder; empty if it has been removed."""
     try:
         return os.getcwd()
@@ -417,8 +417,8 @@ def facts(asked):
     """Return everything that this host can find out without the other hosts."""
     name = socket.gethostname()
     names = {name, "localhost", *asked.get("resolve", ())} - {""}
-    slow = begun({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
-    answers = at_once({"fqdn": socket.getfqdn, "names": lambda: resolve_all(names)})
+    slow = start_all({"gpus": gpus, "cuda": cuda} if asked.get("gpus", True) else {})
+    answers = call_all({"fqdn": socket.getfqdn, "names": lambda: resolve_all(names)})
     port_range = text("/proc/sys/net/ipv4/ip_local_port_range").split()
     return dict(
         answers,

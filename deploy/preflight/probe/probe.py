@@ -17,7 +17,7 @@ import struct
 import threading
 import time
 
-from .facts import at_once, facts, resolve_all
+from .facts import call_all, facts, resolve_all
 from .sockets import answers_as_probe, firewall, holder, neighbours, source_toward, way
 
 WAIT_S = 2.2  # how long most calls wait
@@ -367,7 +367,7 @@ class Probe:
                 ways[to] = source_toward(to)
             except OSError as none:
                 ways[to] = {"error": none.strerror or str(none), "code": none.errno}
-        routes = at_once({to: (lambda to=to: source_toward(to)) for to in asked.get("toward", ())})
+        routes = call_all({to: (lambda to=to: source_toward(to)) for to in asked.get("toward", ())})
         names = resolve_all(asked.get("resolve", ()))
         self.say(
             "listen",

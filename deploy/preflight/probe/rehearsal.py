@@ -39,7 +39,7 @@ def rehearse(
     """
     asked = {shell.name: {"wait": WAIT_S, "bytes": LONG, **questions[shell.name]} for shell in shells}
     alone = _phase(shells, asked, ALONE_S, lambda done: say(f"rehearsal: alone {done} of {len(shells)}"))
-    if not all(outcome.right for outcome in alone.values()):
+    if not all(outcome.succeeded for outcome in alone.values()):
         return alone
     return _phase(
         shells,

@@ -44,7 +44,7 @@ def build(answers: Answers, verdict: Verdict) -> str:
         # If the cause is not certain, the page shows what was seen, which is.
         seen=first and bool(verdict.faults or first.or_else),
         ready=readiness(verdict),
-        meets=f"{endpoint}:{answers.request.port} ({answers.meeting})",
+        meets=f"{endpoint}:{answers.request.port} ({answers.rendezvous_host})",
         marks=MARKS,
         fix_of=fix_of,
         read=READ,
@@ -74,7 +74,7 @@ def reach(answers: Answers, faulty: bool) -> dict[str, Any]:
     def cell(pair: Pair) -> Cell:
         if trouble := _trouble(known[pair], answers.request.port):
             return trouble, bad, ""
-        if not known[pair].tried:
+        if not known[pair].outcomes:
             return "?", "unknown", ""
         return words.milliseconds(fastest[pair]) if pair in fastest else "ok", "ok", ""
 

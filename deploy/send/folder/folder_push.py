@@ -253,7 +253,7 @@ def send_folder(session: Session, outgoing: Outgoing, folders: HostFolders, road
 
 def refused(err: str, host: str, folders: HostFolders, need: int) -> DeployError:
     """Why a host did not take a folder that needs `need` bytes there, from the last words of the script."""
-    cause = docker_faults.read(err)
+    cause = docker_faults.read_cause(err)
     if cause and cause.name == "disk-full":
         before = f", and {amount(folders.free)} were free before" if folders.free is not None else ""
         text = f"{host}: its disk is full at {folders.at}: the folder needs {amount(need)} there{before}"

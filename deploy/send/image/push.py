@@ -377,7 +377,7 @@ def _deliver(
             return Pushed(sent, attempt.why, sources=sources)
         if attempt.layers == context.image.layers:
             break
-    hint = docker_faults.hint(fault, session.name) if docker_faults.read(fault) else "push again"
+    hint = docker_faults.hint(fault, session.name) if docker_faults.read_cause(fault) else "push again"
     raise DeployError(f"{context.image.tag} was sent, but {fault}", hint)
 
 
@@ -402,7 +402,7 @@ def _fault(session: Session, image: Image, done: Done, proofs: Proofs) -> str:
     The output of `docker load` proves nothing: from version 27 on, engines load and name an image without having its
     layers. Such an image is removed. Raises DeployError if sending more would not help.
     """
-    if done.code and (cause := docker_faults.read(done.err)) and cause.name in _HOPELESS:
+    if done.code and (cause := docker_faults.read_cause(done.err)) and cause.name in _HOPELESS:
         raise docker_faults.fault(done.err)
     shown = next(iter(done.out.splitlines()), "")
     if not shown:

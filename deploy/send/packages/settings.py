@@ -37,11 +37,11 @@ _LOCAL_ADDRESS = re.compile(r"file:|/|~|\./|localhost|https?://(localhost|127\.|
 
 @dataclass(frozen=True)
 class Settings:
-    """Variables for uv and pip, and trusted certificates (empty: the image's). `left`: indexes usable only here."""
+    """Variables for uv and pip, and trusted certificates (empty: the image's). `left_out`: indexes usable only here."""
 
     variables: Mapping[str, str] = field(default_factory=dict, repr=False)
     certificates: bytes = field(default=b"", repr=False)
-    left: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def public(self) -> list[str]:

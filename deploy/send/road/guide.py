@@ -132,7 +132,7 @@ class Guide:
         for delivery in [*self._deliveries]:
             wait_s = framing.SLOWEST_OVER_S if delivery.is_ready else _READY_S
             if delivery.is_ready and not delivery.lacks():
-                wait_s = framing.after_s(delivery.cargo.size)
+                wait_s = framing.limit_after_input_s(delivery.cargo.size)
             if now - delivery.since > wait_s and not delivery.ended.done() and not self._waits(delivery):
                 self._lose(delivery, f"nothing moved for {in_seconds(wait_s)}")
 

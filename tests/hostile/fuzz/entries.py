@@ -202,7 +202,7 @@ def gpus(text):
 @entry(samples.KEPT)
 def kept(text):
     """The answer to clean-list, and what would be removed from it."""
-    there = leftovers.parse(text, leftovers.Had(frozenset({"r1"})))
+    there = leftovers.parse(text, leftovers.InUse(frozenset({"r1"})))
     wanted = leftovers.Selection(("all",), frozenset(leftovers.KINDS), 60)
     goes, stays = leftovers.chosen(there, wanted)
     assert not any(thing.used for thing in goes)
@@ -215,7 +215,7 @@ def stored(text):
     asked = Answer(200, text.encode())
     known = engine.Engine(None)
     known._ask = lambda *_: asked
-    for thing in leftovers.parse(samples.KEPT, leftovers.Had(), *known.stored(1.0)):
+    for thing in leftovers.parse(samples.KEPT, leftovers.InUse(), *known.stored(1.0)):
         assert leftovers._is_name(thing.name)
 
 
@@ -255,7 +255,7 @@ def leave_answer(text):
 @entry({"number": 3, "place": 0, "members": "a"})
 def epoch(text):
     """The epoch that a node reports."""
-    return members.has_heard(text)
+    return members.knows_epoch(text)
 
 
 @entry(samples.INSPECT)
@@ -324,7 +324,7 @@ def followed_job(text):
     taking = JobCopy(_fresh("r1"), "login", lambda words: None)
     for line in text.split("\n"):
         taking.take(line.replace("MARK", taking.mark, 1) if line.startswith("MARK") else line)
-    taking.known()
+    taking.copied_sizes()
     assert {path.relative_to(_FOLDER).parts[0] for path in _FOLDER.rglob("*")} == {"r1"}
 
 
@@ -363,7 +363,7 @@ def last_words(text):
 def ssh_words(text):
     """What ssh prints about a login; it may include a host's greeting."""
     route = Route(Place("gpu-a"), {"hostname": ("10.0.0.4",), "port": ("22",), "user": ("u",)}, None)
-    reasons.fault_of(text, route, route.where(Host("gpu-a", "gpu-a")), 1, text)
+    reasons.fault_of(text, route, route.fault_place(Host("gpu-a", "gpu-a")), 1, text)
     reasons.called_at(text)
 
 
@@ -447,8 +447,8 @@ def report_page(text):
 @entry(*samples.WORDS)
 def faults(text):
     """The last words of commands and engines, which Muster reports with a cause."""
-    code, words = refusals.ended(text) or (0, text)
-    refusals.of_words("a", "hosts", refusals.how("`docker run`", code), words)
+    code, words = refusals.parse_end(text) or (0, text)
+    refusals.of_words("a", "hosts", refusals.describe_end("`docker run`", code), words)
     last_line(text)
     docker_faults.unanswered(text)
 

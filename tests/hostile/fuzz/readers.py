@@ -140,7 +140,7 @@ def unpacked(folder, chance):
     """A tar stream from a host."""
     (folder / "here").mkdir()
     root = os.open(folder / "here", os.O_RDONLY)
-    taking = unpack.Unpacker(root, 8 << 20, lambda parts: incoming.ours(parts, ["a"]), 2000)
+    taking = unpack.Unpacker(root, 8 << 20, lambda parts: incoming.why_refused(parts, ["a"]), 2000)
     data = (folder / "answer").read_bytes()
     try:
         for start in range(0, len(data), 70_000):

@@ -55,7 +55,7 @@ class Host:
     def run(self, argv, **more):
         return Done(1, "", self._words)
 
-    def keep(self, name, make):
+    def get_or_make(self, name, make):
         return make()
 
 
@@ -77,14 +77,14 @@ def test_the_same_message_gives_the_same_hint_wherever_it_is_read(words, name):
         assert fault(act).hint == hint, door
     asked = fault(lambda: reach.on_host(Host(words)).containers("muster.run"))
     assert asked.hint == docker_faults.hint(words, "gpu-b")
-    assert docker_faults.read(words).name == name
+    assert docker_faults.read_cause(words).name == name
     assert refusals.of_words("gpu-b", "hosts", "docker", words).cause == name
-    assert ROWS[name].hint("gpu-b") == docker_faults.named(name).row.hint("gpu-b")
+    assert ROWS[name].hint("gpu-b") == docker_faults.cause_of_slug(name).row.hint("gpu-b")
 
 
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_explain_recognises_messages_that_only_docker_prints(words, name):
-    cause = docker_faults.named(name)
+    cause = docker_faults.cause_of_slug(name)
     if cause.in_logs:
         first = next(sign for sign in SIGNS if sign.pattern.search(words))
         assert (first.cause, first.next) == (name, cause.row.plain_command)
@@ -93,7 +93,9 @@ def test_explain_recognises_messages_that_only_docker_prints(words, name):
 @pytest.mark.parametrize(("words", "name"), TEXTS.items())
 def test_a_compose_fault_on_this_machine_has_the_same_next_command(words, name):
     hint = client._compose_fault(words).hint
-    assert hint.startswith("clean up" if name == "docker-refused" else docker_faults.named(name).row.hint_here())
+    assert hint.startswith(
+        "clean up" if name == "docker-refused" else docker_faults.cause_of_slug(name).row.hint_here()
+    )
 
 
 def test_every_cause_has_an_entry_and_complete_commands():

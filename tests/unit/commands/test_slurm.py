@@ -11,7 +11,7 @@ from deploy.job.load import gpus_of_each_node
 from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
-from deploy.slurm import known, plan
+from deploy.slurm import plan, recorded_run
 
 GIVEN = Options(slurm="me@login:22", nodes="2", sbatch="--partition=a --time=1:00:00", setup=("module load cuda",))
 
@@ -26,9 +26,9 @@ def here(tmp_path, monkeypatch):
 def deployed(name, login="me@login:22", shared="/home/me", again="deploy --slurm me@login:22"):
     folder = folders.RUNS / name
     folder.mkdir(parents=True)
-    (host,) = known.hosts_of_flag(login)
+    (host,) = recorded_run.hosts_of_flag(login)
     asked = plan.JobRequest(Options(slurm=login), 1, (), again=again, words=("train.py",), script=True)
-    known.open_start(folder, asked, host, shared)
+    recorded_run.open_start(folder, asked, host, shared)
     return folder
 
 
@@ -60,7 +60,7 @@ def test_a_resume_of_an_unknown_run_is_refused():
 
 
 def test_a_run_is_known_by_its_id_with_login_node_folder_and_job():
-    known.note(deployed("r1"), job="12")
+    recorded_run.update_record(deployed("r1"), job="12")
     found = where.on_slurm(Options(run="r1"))
     assert (found.login.destination, found.shared, found.number, found.script) == (
         "me@login:22",

@@ -13,7 +13,7 @@ from deploy.job.options import Options
 from deploy.report.console import Console
 from deploy.run.files import folders, record
 from deploy.slurm import runs as slurm_runs
-from deploy.slurm.known import Known
+from deploy.slurm.recorded_run import RecordedRun
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_logs_are_read_here_once_the_run_has_ended_and_its_logs_are_here(runs):
 
 def to_stop(going_on=()):
     run = where.to_stop(Options(), Console(), lambda: going_on)
-    return run.run if isinstance(run, Options | Known) else run.name
+    return run.run if isinstance(run, Options | RecordedRun) else run.name
 
 
 def test_stop_chooses_the_only_run_without_an_end_and_never_guesses(runs):
@@ -221,5 +221,5 @@ def test_a_mistyped_run_taken_for_a_host_is_reported_as_both(runs, capsys, monke
     assert run(["preflight", "mispelt.invalid"]) != DONE
     assert "a run is meant" not in capsys.readouterr().err
     monkeypatch.setattr(faults, "PLACES", {"gpu-a"})
-    there = faults.Where("gpu-a", "10.0.0.1", 22, "me", "gpu-a")
+    there = faults.FaultPlace("gpu-a", "10.0.0.1", 22, "me", "gpu-a")
     assert "a run is meant" not in faults.fault("refused", there).hint, "a name that resolves is a host's"

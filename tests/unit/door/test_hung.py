@@ -30,7 +30,7 @@ MOUNTS = ["mount autofs /net", "mount nfs4 /srv/data", "mount fuse.sshfs /home/u
 def ask(argv, env):
     """The lines that a host with this environment answers."""
     with subprocess.Popen([*argv, *hung.command()], stdout=subprocess.PIPE, env={**os.environ, **env}) as asked:
-        lines = hung.heard(lambda wait_s: read(asked.stdout))
+        lines = hung.read_answers(lambda wait_s: read(asked.stdout))
         if hung.parse(lines):
             asked.wait(20)  # the command ends what hangs
         asked.kill()
@@ -44,7 +44,7 @@ def read(stream):
     return line.rstrip(b"\n")
 
 
-WHERE = faults.Where("b", "10.0.0.2", 22, "u", "b")
+WHERE = faults.FaultPlace("b", "10.0.0.2", 22, "u", "b")
 
 
 def answered(*silent, more=()):

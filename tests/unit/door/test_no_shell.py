@@ -4,10 +4,10 @@ import pytest
 
 from deploy.causes.finding import FAULT, UNKNOWN
 from deploy.door import framing
-from deploy.door.faults import SshFault, Where
+from deploy.door.faults import FaultPlace, SshFault
 from deploy.preflight.checks import hosts as host_checks
 
-WHERE = Where("b", "10.0.0.2", 22, "u", "b")
+WHERE = FaultPlace("b", "10.0.0.2", 22, "u", "b")
 
 
 def of_output(code, output):

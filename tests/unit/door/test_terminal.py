@@ -8,7 +8,7 @@ import pytest
 
 from deploy.core.errors import DeployError
 from deploy.door import command, mux, terminal
-from deploy.door.faults import Where, fault
+from deploy.door.faults import FaultPlace, fault
 
 
 def reader(text):
@@ -26,8 +26,8 @@ def test_an_error_right_after_the_marker_is_shown_but_not_the_logins_greeting(ca
 
 
 def test_the_hint_asks_for_a_port_in_the_syntax_of_hosts():
-    assert "--hosts [::1]:PORT" in fault("refused", Where("a", "::1", 22, "me", "a")).hint
-    assert "--hosts a.lab:PORT" in fault("refused", Where("a", "a.lab", 22, "me", "a")).hint
+    assert "--hosts [::1]:PORT" in fault("refused", FaultPlace("a", "::1", 22, "me", "a")).hint
+    assert "--hosts a.lab:PORT" in fault("refused", FaultPlace("a", "a.lab", 22, "me", "a")).hint
 
 
 def test_too_many_open_files_are_blamed_on_this_machine_not_on_a_host():
@@ -35,4 +35,4 @@ def test_too_many_open_files_are_blamed_on_this_machine_not_on_a_host():
         raise OSError(errno.EMFILE, "Too many open files")
 
     with pytest.raises(DeployError, match="this machine: Too many open files"):
-        command.begin(SimpleNamespace(start=start), Where("a", "a", 22, "me", "a"), "true")
+        command.begin(SimpleNamespace(start=start), FaultPlace("a", "a", 22, "me", "a"), "true")

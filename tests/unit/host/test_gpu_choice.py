@@ -6,7 +6,7 @@ import pytest
 
 from deploy.core.errors import DeployError, UsageError
 from deploy.host import gpus
-from deploy.host.gpu_choice import choose, lost_to
+from deploy.host.gpu_choice import choose, yield_to_others
 
 MINE, HERS, HIS = "aa", "bb", "cc"
 
@@ -90,7 +90,7 @@ def test_whoever_waits_longest_is_next_and_nobody_overtakes():
 def test_a_host_without_gpus_is_free_if_no_other_run_is_on_it():
     assert not choose("auto", host(count=0), MINE, alone=True).taken
     assert choose("auto", host(container("r1"), count=0), MINE, alone=True).taken == "run r1 (alice) runs there"
-    assert choose(0, host(claim(3, HERS, whole=True)), MINE, alone=True).passing
+    assert choose(0, host(claim(3, HERS, whole=True)), MINE, alone=True).is_temporary
     assert not choose("auto", host(container("r1"), count=0), MINE).taken, "two runs may share a CPU"
 
 
@@ -108,13 +108,13 @@ def test_the_file_owner_is_the_user_of_a_claim_and_a_claim_speaks_only_for_itsel
 
 def test_two_deploys_that_claim_the_same_gpus_at_once_see_each_other():
     own = choose((0, 1), host(), MINE)
-    lost = lost_to(own, host(claim(5, HERS, "GPU-1")).claims, MINE, alone=False)
-    assert (lost.gpus, lost.passing) == ((), True)
+    lost = yield_to_others(own, host(claim(5, HERS, "GPU-1")).claims, MINE, alone=False)
+    assert (lost.gpus, lost.is_temporary) == ((), True)
     for other in (claim(5, HERS, "GPU-2"), claim(5, MINE, "GPU-1"), run(5, HERS, "rests"), run(5, HERS, "waits")):
-        assert lost_to(own, host(other).claims, MINE, alone=False) == own
+        assert yield_to_others(own, host(other).claims, MINE, alone=False) == own
     cpu = choose(0, host(), MINE, alone=True)
-    assert lost_to(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=True).taken
-    assert lost_to(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=False) == cpu
+    assert yield_to_others(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=True).taken
+    assert yield_to_others(cpu, host(run(5, HERS, "runs", "GPU-1")).claims, MINE, alone=False) == cpu
 
 
 def run(number, token, state, *own, whole=False):

@@ -11,7 +11,7 @@ import pytest
 from deploy.core.errors import BadAnswer, UsageError
 from deploy.engine.engine import Stored
 from deploy.host import commands, leftovers
-from deploy.host.leftovers import Had, Selection
+from deploy.host.leftovers import InUse, Selection
 
 ANSWER = """now 1000000
 user ops
@@ -39,7 +39,7 @@ VOLUMES = [
     Stored("data", {"muster.user": "ops"}, 1, False),
     Stored("muster-cache-tools-1000", {"muster.cache": "x", "muster.user": "ops"}, 1, True, "1970-01-02T03:46:40Z"),
 ]
-HAD = Had(frozenset({"alive"}), frozenset({"4567abcd 89", "fedcba98"}))
+HAD = InUse(frozenset({"alive"}), frozenset({"4567abcd 89", "fedcba98"}))
 
 
 def kept(had=HAD):
@@ -65,7 +65,7 @@ def test_only_named_things_are_removed_and_never_what_a_container_uses():
     assert names(Selection(runs=("old", "alive"))) == ({"old"}, {"alive"})
     assert names(Selection(runs=("all",))) == ({"old", "young"}, {"alive"})
     assert names(Selection(kinds=frozenset({"caches"}))) == (set(), {"1000/triton", "muster-cache-tools-1000"})
-    assert names(Selection(kinds=frozenset({"caches"})), Had())[0] == {"1000/triton"}, "no run goes on"
+    assert names(Selection(kinds=frozenset({"caches"})), InUse())[0] == {"1000/triton"}, "no run goes on"
     assert names(Selection(kinds=frozenset({"folders"}))) == ({"0123abcd"}, {"coming.4567abcd"})
     assert names(Selection(data=("89abcdef", "fedcba98"))) == ({"89abcdef"}, {"fedcba98"})
     assert names(Selection(data=("all",))) == ({"89abcdef", "coming.dead"}, {"fedcba98"}), "data alone"
@@ -73,12 +73,12 @@ def test_only_named_things_are_removed_and_never_what_a_container_uses():
 
 
 def test_an_age_limit_keeps_younger_things_and_those_of_unknown_age():
-    every = Selection(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.age("1d"))
+    every = Selection(("all",), frozenset({"images", "folders", "packages", "caches"}), leftovers.parse_age("1d"))
     assert names(every)[0] == {"old", "muster-code:latest", "0123abcd"}
-    assert [leftovers.age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
+    assert [leftovers.parse_age(text) for text in ("90s", "2m", "3h", "1w")] == [90, 120, 10800, 604800]
     for text in ("", "0d", "d", "-1d", "1y", "1d "):
         with pytest.raises(UsageError):
-            leftovers.age(text)
+            leftovers.parse_age(text)
 
 
 def test_a_run_or_data_that_no_host_has_is_named():
@@ -93,13 +93,13 @@ def test_a_run_or_data_that_no_host_has_is_named():
 )
 def test_an_odd_line_is_a_bad_answer(line):
     with pytest.raises(BadAnswer):
-        leftovers.parse(f"now 5\n{line}\n", Had())
+        leftovers.parse(f"now 5\n{line}\n", InUse())
     with pytest.raises(BadAnswer):
-        leftovers.parse("", Had())
+        leftovers.parse("", InUse())
 
 
 def test_a_run_in_use_on_one_host_is_kept_on_all_since_they_may_share_a_home():
-    shared = leftovers.together({"a": kept(Had()), "b": kept()})
+    shared = leftovers.mark_shared_runs({"a": kept(InUse()), "b": kept()})
     goes, stays = leftovers.chosen(shared["a"], Selection(runs=("all",), kinds=frozenset({"caches"})))
     assert {thing.name for thing in stays} == {"alive", "muster-cache-tools-1000"}
     assert "1000/triton" in {thing.name for thing in goes}
@@ -113,7 +113,7 @@ def test_files_under_a_former_host_name_are_listed_but_never_removed(tmp_path, m
     (tmp_path / ".muster/bare/linked").symlink_to(tmp_path / ".muster/bare/former")
     os.utime(tmp_path / ".muster/bare/former/volumes", (1, time.time() + 500))
     answer = subprocess.run(commands.script("clean-list"), capture_output=True, text=True, check=True).stdout
-    (thing,) = leftovers.parse(answer, Had(frozenset({"alive"})))
+    (thing,) = leftovers.parse(answer, InUse(frozenset({"alive"})))
     assert (thing.kind, thing.name, thing.used, thing.age_s) == ("elsewhere", "bare/former", False, 0)
     everything = Selection(("all",), frozenset(leftovers.KINDS) - {"elsewhere"}, 0, ("all",))
     assert leftovers.chosen([thing], everything) == ([], [])

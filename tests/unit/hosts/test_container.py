@@ -14,7 +14,7 @@ from deploy.core.results import Results
 from deploy.host.gpus import Gpus, GpuUse
 from deploy.hosts.node import container
 from deploy.hosts.node.container import Meeting, Work
-from deploy.hosts.start import observe, places
+from deploy.hosts.start import gpu_claims, observe
 from deploy.job.cluster import from_flag
 from deploy.job.load import load_cluster
 from deploy.job.options import Job, Options
@@ -143,8 +143,8 @@ def test_a_run_has_the_gpus_of_cuda_visible_devices_and_a_rank_for_each(typed, t
     monkeypatch.setattr(observe.host_facts, "parse", lambda *_: dataclasses.replace(FACTS, gpus=four))
     session = SimpleNamespace(name="a", host=host, called_at="")
     facts = observe._read(Results({"a": ""}), session)
-    choice = places.foreseen([session], {"a": Gpus(four)})["a"]
-    facts = places.with_choice(facts, choice)
+    choice = gpu_claims.planned_choices([session], {"a": Gpus(four)})["a"]
+    facts = gpu_claims.with_choice(facts, choice)
     (node,) = container.node_containers([host], (facts,), Job(), WORK, MEETING)
     assert [gpu.index for gpu in choice.gpus] == [3, 1]
     assert '"device=GPU-d,GPU-b"' in node.argv

@@ -108,16 +108,16 @@ def test_the_rank_that_ended_first_is_named_even_if_only_its_victims_left_a_verd
 
 def test_a_run_is_not_done_if_a_hosts_ranks_left_no_verdict(runs):
     end = ended.end_of(RUN, {f"me@{name}:2222": [HostRun(RUN, 5.0)] for name in "ab"}, 9.0)
-    with pytest.raises(ended.Ended):
+    with pytest.raises(ended.RunEnded):
         shown(end, [Host("a", "done"), Host("b")])
-    with pytest.raises(ended.Ended):
+    with pytest.raises(ended.RunEnded):
         shown(end, [Host("a")])
 
 
 def test_the_suggested_commands_log_in_as_this_one_did(runs, monkeypatch):
     """Once, they named gpu-a for me@gpu-a:2222: another user, on another port."""
     monkeypatch.setattr(ended.observe, "runs", lambda session: [HostRun(RUN, 5.0)] if session.name == "a" else [])
-    with pytest.raises(ended.Ended) as end:
+    with pytest.raises(ended.RunEnded) as end:
         ended.refuse(RUN, [Host("a"), Host("b")])
     hosts = "--hosts me@a:2222 --run r1"
     assert end.value.hint == f"its logs: muster logs {hosts}; its files: muster fetch {hosts}"
@@ -129,10 +129,10 @@ def test_a_host_that_does_not_answer_may_have_a_run_that_the_others_lack(has, ru
     monkeypatch.setattr(ended.observe, "runs", lambda session: has)
     opened = Results({"a": Host("a"), "b": DeployError("b: connection refused")})
     with pytest.raises(HostsFailed, match="b: connection refused"):
-        ended.choose(RUN, opened, Results({"a": ()}))
+        ended.find_run(RUN, opened, Results({"a": ()}))
     recorded(runs, record.HOSTS)
-    with pytest.raises(ended.Ended):  # the outcome recorded on this machine is reported
-        ended.choose(RUN, opened, Results({"a": ()}))
+    with pytest.raises(ended.RunEnded):  # the outcome recorded on this machine is reported
+        ended.find_run(RUN, opened, Results({"a": ()}))
 
 
 def test_a_host_that_cannot_list_its_runs_may_have_the_run(runs, monkeypatch):
@@ -143,7 +143,7 @@ def test_a_host_that_cannot_list_its_runs_may_have_the_run(runs, monkeypatch):
 
     monkeypatch.setattr(ended.observe, "runs", slow)
     with pytest.raises(HostsFailed, match="a: its disk hangs"):
-        ended.choose(RUN, Results({"a": Host("a")}), Results({"a": ()}))
+        ended.find_run(RUN, Results({"a": Host("a")}), Results({"a": ()}))
 
 
 class Known:

@@ -35,7 +35,7 @@ def made(work=WORK, gpus=(0, 0, 0), spares=(), arbiter=""):
         container.node_containers(hosts, (FACTS,) * 3, job, work, Meeting("10.0.0.1", 29500, ("eth0",) * 3))[place]
         for place, job in enumerate(jobs)
     ]
-    return group.grouped(nodes, ADDRESSES, work, spares, arbiter)
+    return group.with_groups(nodes, ADDRESSES, work, spares, arbiter)
 
 
 def test_each_node_knows_all_addresses_and_ports_and_the_label_has_min_nodes():

@@ -29,7 +29,7 @@ def met(monkeypatch):
     def choose(*facts):
         hosts = HOSTS[: len(facts)]
         reached = ReachedHosts(Cluster(hosts), (), dict(zip((host.name for host in hosts), facts, strict=True)))
-        made, _ = meeting.choose(reached, try_links=False)
+        made, _ = meeting.choose_meeting(reached, try_links=False)
         return made.address, asked
 
     return choose

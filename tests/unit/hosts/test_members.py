@@ -11,7 +11,7 @@ from deploy.core.names import RunId
 from deploy.core.results import Results
 from deploy.host.facts import Container
 from deploy.hosts.act import members
-from deploy.hosts.act.members import Answer, has_heard, refuse_answer, refuse_join
+from deploy.hosts.act.members import Answer, knows_epoch, refuse_answer, refuse_join
 from deploy.job.inventory import Host
 from deploy.job.options import Options
 from deploy.report.console import Console
@@ -114,7 +114,7 @@ def test_a_host_answers_that_it_has_started_the_node_or_why_not():
     ],
 )
 def test_a_node_has_been_reached_once_it_knows_an_epoch(told, heard):
-    assert has_heard(told) == heard
+    assert knows_epoch(told) == heard
 
 
 @pytest.mark.parametrize("code", [0, 137])
@@ -125,7 +125,7 @@ def test_a_node_that_was_killed_while_leaving_counts_as_having_left(code, monkey
     monkeypatch.setattr(members, "known_cluster", lambda options: SimpleNamespace(hosts=(B,)))
     monkeypatch.setattr(members, "open_all", lambda hosts: nullcontext(Results({"b": session})))
     monkeypatch.setattr(members.observe, "containers", lambda sessions: Results({}))
-    monkeypatch.setattr(members.ended, "choose", lambda *_: (RunId("run"), {"b": container()}))
+    monkeypatch.setattr(members.ended, "find_run", lambda *_: (RunId("run"), {"b": container()}))
     monkeypatch.setattr(members, "_ask_to_leave", lambda *_: Answer("", ("a", "c")))
     monkeypatch.setattr(members.audit, "note", lambda *_: None)
     monkeypatch.setattr(members, "_node_on", lambda *_: next(ends, None) or pytest.fail("it is waited for"))

@@ -43,7 +43,7 @@ def mirror(run_dir: Path, node: str) -> Mirror:
 
 def send(made: Mirror, files: dict[str, str]) -> None:
     """Send these files of a host: from each one the part after what the mirror already has of this host's file."""
-    _, known = made.known()
+    _, known = made.resume_point()
     for path, text in files.items():
         size, _, time = known.get(path, "0 ").partition(" ")
         at = int(size) if time == apart.time_in(text.encode()) else 0
@@ -58,7 +58,7 @@ def test_one_look_at_the_folder_serves_all_hosts_that_begin_together(run_dir: Pa
     files, read = AllFiles(run_dir), list[str]()
     head = apart.head
     monkeypatch.setattr(apart, "head", lambda run_dir, name: read.append(name) or head(run_dir, name))
-    known = [Mirror(run_dir, node, NodeName(node), pytest.fail, all_files=files).known()[1] for node in "abcd"]
+    known = [Mirror(run_dir, node, NodeName(node), pytest.fail, all_files=files).resume_point()[1] for node in "abcd"]
     assert known == known[:1] * 4
     assert sorted(known[0]) == sorted(read) == [f"ranks/rank-{rank}.jsonl" for rank in range(8)]
 

@@ -27,7 +27,7 @@ def locked(monkeypatch, tmp_path):
     """lock(now, resumed): take a run's locks while its host has the containers `now`; return the host's new facts."""
 
     def lock(now, resumed):
-        monkeypatch.setattr(new_run.lock, "take", lambda *words: nullcontext())
+        monkeypatch.setattr(new_run.lock, "lock_hosts", lambda *words: nullcontext())
         monkeypatch.setattr(new_run.observe, "containers", lambda sessions: Results({"a": now}))
         host = Host("a", "a")
         about = (
@@ -39,10 +39,10 @@ def locked(monkeypatch, tmp_path):
             None,
             Choice(),
         )
-        places = SimpleNamespace(take=lambda: None, narrowed=lambda facts: facts)
+        claims = SimpleNamespace(take=lambda: None, narrow_facts=lambda facts: facts)
         handle = RunHandle(tmp_path / "r1", {"a": "a"}, True, ("train.py",), resumed)
         run = NewRun(
-            DeployRequest(*about, work=Work("", "")), handle, places, Console(), SimpleNamespace(at=lambda *words: None)
+            DeployRequest(*about, work=Work("", "")), handle, claims, Console(), SimpleNamespace(at=lambda *words: None)
         )
         with run.lock():
             return run._request.facts["a"]
@@ -69,5 +69,5 @@ def test_a_suggested_command_logs_in_as_the_deploy_did(tmp_path):
     sessions = [SimpleNamespace(name=host.name, host=host) for host in hosts_of_flag(typed)]
     nodes = {session.name: session.name for session in sessions}
     run = HostsBackend(sessions, RunHandle(tmp_path / "r1", nodes, True, ()), print)
-    assert f"muster attach {run.where}" == f"muster attach --hosts {typed} --run r1"
-    assert hosts_of_flag(run.where.split()[1]) == hosts_of_flag(typed)
+    assert f"muster attach {run.run_options}" == f"muster attach --hosts {typed} --run r1"
+    assert hosts_of_flag(run.run_options.split()[1]) == hosts_of_flag(typed)

@@ -31,11 +31,11 @@ def test_the_next_start_leaves_out_the_lost_host_whatever_its_name(lost, words, 
     record.make_runs(tmp_path)
     attach.open_record(handle, [host.destination for host in HOSTS], {})
     backend = HostsBackend([SimpleNamespace(name=host.name, host=host) for host in HOSTS], handle, pytest.fail)
-    monkeypatch.setattr(HostsBackend, "out_of_sight", [lost] if lost else [])
+    monkeypatch.setattr(HostsBackend, "silent_hosts", [lost] if lost else [])
     monkeypatch.setattr(backend, "remove", list)
     ended = []
     monkeypatch.setattr(attach.follow, "follow", lambda *_: Result("failed", "gpu-b is lost"))
-    monkeypatch.setattr(attach.host_nodes, "having", lambda *_: {})
+    monkeypatch.setattr(attach.host_nodes, "existing_paths", lambda *_: {})
     monkeypatch.setattr(attach.ending, "end", lambda run_dir, result, *_: ended.append(result) or 1)
     monkeypatch.setattr(attach, "may_continue", lambda state: True)
     interrupts = SimpleNamespace(

@@ -11,7 +11,7 @@ from deploy.host import networks
 from deploy.host.facts import Address
 from deploy.hosts.node import container, overlay_plan
 from deploy.hosts.node.container import Meeting, Work
-from deploy.hosts.node.overlay_plan import free_network, planned, relays, turns, ways
+from deploy.hosts.node.overlay_plan import candidate_addresses, free_network, planned, relays, turns
 from deploy.job.cluster import Cluster
 from deploy.job.inventory import Host
 from deploy.job.options import Job
@@ -92,19 +92,19 @@ def test_a_peer_is_tried_on_the_shared_network_then_where_ssh_reached_it_never_o
         "a": host("eth1 10.0.0.1/24", "eth0 192.0.2.1/24", "br0 172.30.0.1/16"),
         "b": host("br0 172.30.0.1/16", "eth0 198.51.100.2/24", "eth1 10.0.0.2/24", reached_at="203.0.113.9"),
     }
-    assert ways(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
+    assert candidate_addresses(facts)["a", "b"] == ("10.0.0.2", "203.0.113.9", "198.51.100.2")
 
 
 def test_behind_1_to_1_nat_the_address_that_was_dialed_is_tried_too():
     # sshd on the host reports the host's own address; this machine dialed another one.
     there = replace(host("eth0 10.99.2.2/24", reached_at="10.99.2.2"), called_at="198.51.100.2")
-    found = ways({"a": host("eth0 10.99.1.2/24"), "b": there})
+    found = candidate_addresses({"a": host("eth0 10.99.1.2/24"), "b": there})
     assert set(found["a", "b"]) == {"10.99.2.2", "198.51.100.2"}
 
 
 def test_a_loopback_address_that_ssh_reached_is_not_offered_to_other_hosts():
     facts = {"a": host("eth0 10.0.0.1/24"), "b": host("eth0 10.0.0.2/24", reached_at="127.0.0.1")}
-    assert ways(facts)["a", "b"] == ("10.0.0.2",)
+    assert candidate_addresses(facts)["a", "b"] == ("10.0.0.2",)
 
 
 def test_a_pair_without_a_direct_link_is_relayed_by_a_host_that_both_reach():
@@ -158,7 +158,7 @@ def test_the_overlay_container_has_one_capability_and_no_secret_in_its_command()
     work = Work("r1", "app", token=TOKEN, secrets={"TOKEN": "hush"}, share_key="5ec4e7")
     plan = planned(TOKEN, {"a": OPEN, "b": OPEN}, {"a": FACTS, "b": FACTS})
     made = container.node_containers(hosts, facts, WANTED.job, work, Meeting("10.0.0.1", 29500, ("muster0",) * 2))
-    first, _ = overlay_plan.beside(made, facts, WANTED.job, work, plan)
+    first, _ = overlay_plan.with_overlay_ends(made, facts, WANTED.job, work, plan)
     words = " ".join(first.overlay.argv)
     assert words.count("--cap-add") == 1
     assert "--cap-drop ALL --cap-add NET_ADMIN --security-opt no-new-privileges" in words

@@ -98,7 +98,7 @@ def test_a_checkpoint_path_is_on_the_first_host_and_a_log_path_on_its_ranks_host
 
 def test_a_node_knows_the_resume_command_as_known_at_the_start():
     options = Options(hosts="gpu-a,gpu-b", folder="proj", script="train.py", restarts="3", on_end="sh end.sh")
-    where, again = resume.known_ahead(options, load_cluster(options))
+    where, again = resume.resume_words(options, load_cluster(options))
     command = container.resume_command("r1", where, again)
     assert command == ("muster deploy --hosts gpu-a,gpu-b --resume r1 --folder proj --restarts 3 --on-end 'sh end.sh'")
     assert container.resume_command("r1", where, "--env 'A=1\n2'") == "muster deploy --resume r1"

@@ -24,7 +24,7 @@ def node(**variables):
 
 
 def test_each_container_of_a_node_has_the_folders_read_only_and_labels_that_name_them():
-    (given,) = sent_folders.give([node()], BESIDE)
+    (given,) = sent_folders.mount_folders([node()], BESIDE)
     options = (
         *("--mount", "type=bind,source=/h/c0de,target=/muster/code,readonly"),
         *("--mount", 'type=bind,"source=/h/f01d,er",target=/workspace,readonly'),
@@ -40,7 +40,7 @@ def test_each_container_of_a_node_has_the_folders_read_only_and_labels_that_name
 
 def test_data_is_mounted_read_only_where_asked_and_the_script_is_told_where():
     data = [HostFolder(f"/h/data/d{at}", f"/data{at}", f"d{at}") for at in ("", "/x")]
-    (given,) = sent_folders.give([node()], {"a": SimpleNamespace(folders=(FOLDER, *data))})
+    (given,) = sent_folders.mount_folders([node()], {"a": SimpleNamespace(folders=(FOLDER, *data))})
     options = given.docker.options
     for at in ("", "/x"):
         assert f"type=bind,source=/h/data/d{at},target=/data{at},readonly" in options
@@ -54,10 +54,10 @@ def test_data_is_mounted_read_only_where_asked_and_the_script_is_told_where():
 
 
 def test_a_python_path_of_the_users_does_not_hide_the_agent():
-    (given,) = sent_folders.give([node(PYTHONPATH="/muster:/mine")], BESIDE)
+    (given,) = sent_folders.mount_folders([node(PYTHONPATH="/muster:/mine")], BESIDE)
     assert given.environment["PYTHONPATH"] == "/muster/code:/muster:/mine"
 
 
 def test_a_container_is_unchanged_if_nothing_was_sent():
-    assert sent_folders.give([node()], {"a": SimpleNamespace(folders=())}) == (node(),)
+    assert sent_folders.mount_folders([node()], {"a": SimpleNamespace(folders=())}) == (node(),)
     assert sent_folders.digest_of({"a": SimpleNamespace(folders=(CODE,))}) == ""

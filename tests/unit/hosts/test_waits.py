@@ -8,7 +8,7 @@ from deploy.host import gpus, status
 from deploy.host.gpus import GpuUse
 from deploy.hosts.node import container, witness
 from deploy.hosts.node.container import Meeting, Work
-from deploy.hosts.start import places, waits
+from deploy.hosts.start import gpu_claims, waits
 from deploy.job.cluster import from_flag
 from deploy.job.options import Job
 from deploy.report import tables
@@ -23,9 +23,9 @@ def made(asked=2, machines=("b", "a"), **more):
     """The waiting nodes of a run on two hosts with four GPUs each."""
     work = dataclasses.replace(WORK, waits=True, **more)
     hosts = [dataclasses.replace(host, gpus=asked) for host in from_flag("a,b").hosts]
-    facts = [places.planned(dataclasses.replace(FACTS, gpus=GPUS, machine=each), asked) for each in machines]
+    facts = [gpu_claims.waiting_facts(dataclasses.replace(FACTS, gpus=GPUS, machine=each), asked) for each in machines]
     nodes = container.node_containers(hosts, facts, Job(), work, Meeting("10.0.0.1", 29500, ("eth0", "eth0")))
-    return waits.claimed(nodes, hosts, facts, work, QUEUE)
+    return waits.with_claims(nodes, hosts, facts, work, QUEUE)
 
 
 def options(node, name):
@@ -67,7 +67,7 @@ def test_the_engine_restarts_a_waiting_node_and_its_ranks_start_as_often_as_aske
 def test_a_witness_does_not_get_the_nodes_claim_and_queue_variables():
     hosts, facts = from_flag("a,b").hosts, [FACTS, FACTS]
     work = dataclasses.replace(WORK, on_end="true")
-    beside = witness.beside(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
+    beside = witness.with_witnesses(made(), hosts, facts, Job(), work, QUEUE.addresses, 29701)
     assert not {"MUSTER_WAIT", "MUSTER_CLAIM"} & beside[0].witness.environment.keys()
 
 

@@ -17,7 +17,7 @@ DAEMON = "docker: Error response from daemon: "
 
 
 def of_words(words):
-    return refusals.of_words("b", "hosts", refusals.how("the probe", 125), words)
+    return refusals.of_words("b", "hosts", refusals.describe_end("the probe", 125), words)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,6 @@ def test_a_missing_standard_command_is_reported_before_a_run_loses_its_variables
 
 def test_an_error_that_ends_a_deploys_plan_is_a_finding_about_the_host_it_names():
     failed = HostsFailed({"b": DeployError("`ip route get 10.0.0.1` shows no way: RTNETLINK answers: No route")}, 2)
-    (told,) = hosts_preflight.unplanned(failed, HOSTS)
+    (told,) = hosts_preflight.planning_findings(failed, HOSTS)
     assert (told.cause, told.hosts, told.level) == ("proof-failed", ("b",), UNKNOWN)
     assert "RTNETLINK" in told.text

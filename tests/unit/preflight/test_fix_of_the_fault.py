@@ -7,7 +7,7 @@ import pytest
 from deploy.causes import docker_faults
 from deploy.causes.finding import FAULT, WARNING
 from deploy.door import faults, framing
-from deploy.door.faults import Where
+from deploy.door.faults import FaultPlace
 from deploy.job.values import Mount
 from deploy.preflight import PreflightRequest, judge, refusals, rehearsal
 from deploy.preflight.checks import hosts as host_checks
@@ -27,14 +27,14 @@ RUNC = "docker: Error response from daemon: failed to create task: OCI runtime c
 ])  # fmt: skip
 def test_for_a_broken_runc_the_fix_repairs_the_engine_not_the_image(words):
     hint = docker_faults.hint(words, "gpu-b")
-    assert docker_faults.read(words).name == "docker-refused"
+    assert docker_faults.read_cause(words).name == "docker-refused"
     assert "runc --version" in hint
     assert "image" not in hint
 
 
 def test_an_image_for_another_processor_is_still_blamed_on_the_image():
     words = "exec /usr/bin/python3: exec format error"
-    assert docker_faults.read(words).name == "architecture-differs"
+    assert docker_faults.read_cause(words).name == "architecture-differs"
 
 
 def test_threads_forbidden_by_seccomp_are_not_blamed_on_a_limit():
@@ -61,7 +61,7 @@ def test_the_probe_sees_that_this_machine_allows_threads():
 ])  # fmt: skip
 def test_for_a_login_with_a_forced_command_the_fix_does_not_change_the_shell(said, in_fix):
     with pytest.raises(faults.SshFault) as failed:
-        raise framing.no_shell(Where("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
+        raise framing.no_shell(FaultPlace("gpu-b", "10.0.0.2", 22, "me", "me@gpu-b"), 1, said)
     assert in_fix in failed.value.hint
     assert ("chsh" in failed.value.hint) == (in_fix == "chsh")
 

@@ -103,7 +103,7 @@ def test_rdma_ports_are_read_with_their_addresses():
 )  # fmt: skip
 def test_device_names_are_understood_as_nccl_understands_them(asked, taken):
     port = rdma.Port("mlx5_10", "1", "ACTIVE", "InfiniBand", 400.0, ())
-    assert rdma.named(port, asked) is taken
+    assert rdma.is_allowed(port, asked) is taken
 
 
 @pytest.mark.parametrize(

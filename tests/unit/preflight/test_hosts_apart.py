@@ -81,7 +81,7 @@ def test_one_late_call_is_not_a_long_delay():
 
 def test_a_connection_that_carries_little_and_cuts_megabytes_is_named():
     seen = answers()
-    assert targets.suspects(seen) == {}
+    assert targets.slow_calls(seen) == {}
     assert [call["host"] for pair in pairs(HOSTS) for call in [targets.long_call(seen, pair)]] == list("bcacab")
     cut = Link("a", "b", "10.0.0.2", 40000, ("long",), "stall-receive", host="b", size=2 << 20)
     verdict = judge(replace(seen, links=(*seen.links, cut)))

@@ -94,10 +94,15 @@ def test_an_unknown_mac_address_is_wrong_only_if_arp_is_not_proxied():
         dataclasses.replace(link, card="02:00:00:00:00:99") if (link.source, link.target) == ("b", "a") else link
         for link in seen.links
     )
-    outcomes = {link.outcome for link in targets.settled(dataclasses.replace(seen, links=strange)) if not link.ok}
+    outcomes = {
+        link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=strange)) if not link.ok
+    }
     assert outcomes == {"wrong-card"}
     proxied = tuple(dataclasses.replace(link, card="02:00:00:00:00:99") for link in seen.links)
-    assert {link.outcome for link in targets.settled(dataclasses.replace(seen, links=proxied))} == {"ok", "dropped"}
+    assert {link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=proxied))} == {
+        "ok",
+        "dropped",
+    }
 
 
 def test_loopback_that_does_not_answer_is_a_fault_only_on_the_rendezvous_host():
@@ -157,16 +162,19 @@ def test_a_silent_port_is_another_program_only_if_no_packet_was_lost(again, outc
         dataclasses.replace(link, again=again) if (link.source, link.target) == ("a", "b") else link
         for link in seen.links
     )
-    bad = [link.outcome for link in targets.settled(dataclasses.replace(seen, links=links)) if not link.ok]
+    bad = [link.outcome for link in targets.with_final_outcomes(dataclasses.replace(seen, links=links)) if not link.ok]
     assert bad == [outcome]
 
 
 @pytest.mark.parametrize(("answered", "outcome"), [(4, "at-times"), (16, "refused")])
 def test_an_occasional_refusal_is_not_a_closed_port(answered, outcome):
     seen = answers(outcome=lambda s, t, k: "refused" if (s, t, k) == ("b", "a", "data") else "ok")
-    assert targets.often(seen), "a call was answered, and another was not"
-    bad = [link.outcome for link in targets.settled(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
-           if not link.ok]  # fmt: skip
+    assert targets.repeated_calls(seen), "a call was answered, and another was not"
+    bad = [
+        link.outcome
+        for link in targets.with_final_outcomes(dataclasses.replace(seen, often=(("b", "a", answered, 16),)))
+        if not link.ok
+    ]
     assert bad == [outcome]
 
 
@@ -267,11 +275,11 @@ def test_a_lack_of_local_ports_is_not_a_missing_route():
 
 def test_a_call_repeated_on_its_own_replaces_those_that_had_no_local_port():
     seen = answers(outcome=lambda s, t, k: targets.NO_PORT if s == "b" else "ok")
-    rounds = targets.without_a_port(seen, seen.links)
+    rounds = targets.calls_without_port(seen, seen.links)
     assert [(call["b"][0]["host"], call["b"][0]["kinds"][0]) for call in rounds[:1]] == [("a", "rendezvous")]
     assert all(set(calls) == {"b"} for calls in rounds)
     alone = [dataclasses.replace(link, outcome="dropped") for link in seen.links if link.outcome == targets.NO_PORT][:1]
-    left = targets.with_ports(seen.links, alone)
+    left = targets.replace_portless(seen.links, alone)
     assert [link.outcome for link in left if link.source == "b"] == ["dropped"]
 
 
@@ -358,7 +366,7 @@ def test_if_each_call_connects_and_no_data_arrives_something_drops_the_packets()
         seen = of_two(answers(outcome=lambda s, t, k: "silent"))
         links = tuple(dataclasses.replace(link, again=4, sent=8, moved=moved) for link in seen.links)
         seen = dataclasses.replace(seen, links=links)
-        return judge(dataclasses.replace(seen, links=targets.settled(seen)))
+        return judge(dataclasses.replace(seen, links=targets.with_final_outcomes(seen)))
 
     verdict = mute(0)
     assert (verdict.cause, verdict.hosts) == ("connection-cut", TWO)
@@ -369,9 +377,9 @@ def test_if_each_call_connects_and_no_data_arrives_something_drops_the_packets()
 @pytest.mark.parametrize(("answered", "named"), [(9, True), (16, False)])
 def test_if_half_of_many_calls_are_answered_one_of_two_paths_is_dead(answered, named):
     seen = of_two(answers(outcome=lambda s, t, k: "dropped" if (s, k) == ("b", "data") else "ok"))
-    assert {call["port"] for call in targets.often(seen)["b"]} == {29500}, "a port that has answered"
+    assert {call["port"] for call in targets.repeated_calls(seen)["b"]} == {29500}, "a port that has answered"
     seen = dataclasses.replace(seen, often=(("b", "a", answered, 16),))
-    seen = dataclasses.replace(seen, links=targets.settled(seen))
+    seen = dataclasses.replace(seen, links=targets.with_final_outcomes(seen))
     verdict = judge(seen)
     assert (verdict.cause == "link-loss") == named
     assert not named or is_left_to_rehearsal(verdict.first, seen), "the few calls of a run may pass"
@@ -385,7 +393,7 @@ def test_a_host_whose_own_firewall_rule_dropped_some_of_many_calls_is_named():
     rule = "filter: -A INPUT -i eth0 -p tcp -m hashlimit --hashlimit-above 4/min --hashlimit-name few -j DROP"
     grown = {"a": {"firewall": {"rules": [rule], "grown": [rule]}}}
     seen = dataclasses.replace(seen, often=(("b", "a", 2, 16),), control=grown)
-    seen = dataclasses.replace(seen, links=targets.settled(seen))
+    seen = dataclasses.replace(seen, links=targets.with_final_outcomes(seen))
     verdict = judge(seen)
     assert (verdict.cause, verdict.hosts) == ("link-loss", ("a",))
     assert is_left_to_rehearsal(verdict.first, seen)
@@ -411,7 +419,7 @@ def test_a_byte_counting_rule_is_blamed_for_a_cut_even_if_packets_are_lost(rule,
 
 
 def test_hosts_that_answer_every_call_are_not_called_repeatedly():
-    assert targets.often(answers()) == {}
+    assert targets.repeated_calls(answers()) == {}
 
 
 def test_an_engine_in_another_network_than_the_login_is_reported_for_its_host():

@@ -19,7 +19,8 @@ def test_the_verb_agrees_with_one_host_and_with_many():
 
 def test_hosts_with_the_same_command_are_grouped():
     assert (
-        remedies.on(HOSTS, lambda host: "ip addr" if host == "b" else "ip link") == "on a and c: ip link; on b: ip addr"
+        remedies.on_hosts(HOSTS, lambda host: "ip addr" if host == "b" else "ip link")
+        == "on a and c: ip link; on b: ip addr"
     )
 
 
@@ -47,7 +48,7 @@ def test_the_interface_is_set_where_the_launcher_reads_it(style, fix):
 
 
 def test_a_name_gets_one_address_and_other_names_keep_theirs():
-    line = remedies.name_is("gpu-a.lan", "10.0.0.1")
+    line = remedies.set_name_command("gpu-a.lan", "10.0.0.1")
     assert line.startswith(r"sudo sed -Ei 's/\sgpu-a\.lan(\s|$)/\1/g' /etc/hosts && echo '10.0.0.1 gpu-a.lan'")
 
 

@@ -72,7 +72,7 @@ def test_an_index_that_only_this_machine_reaches_is_named_and_not_sent(home):
 def test_for_a_run_on_this_machine_all_settings_count(home):
     more = {"PIP_CONFIG_FILE": os.devnull, "PIP_EXTRA_INDEX_URL": "file:///srv/simple", "PIP_FIND_LINKS": "/srv/wheels"}
     got = settings.of_user(more, home, far=False)
-    assert (got.variables["UV_INDEX"], got.variables["UV_FIND_LINKS"], got.left) == (
+    assert (got.variables["UV_INDEX"], got.variables["UV_FIND_LINKS"], got.left_out) == (
         "file:///srv/simple",
         "/srv/wheels",
         (),

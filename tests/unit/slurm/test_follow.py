@@ -31,10 +31,10 @@ def test_a_follower_of_a_requeued_job_is_not_shown_events_of_an_earlier_start(jo
     (run_dir / "ranks/rank-0.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     ended = Job("COMPLETED", hosts=("n1",), restarts=job.restarts)
     backend = SimpleNamespace(
-        run_dir=run_dir, run="r1", number="7", job=ended, same_s=99.0, unseen_s=0.0,
+        run_dir=run_dir, run="r1", number="7", job=ended, state_age_s=99.0, unseen_s=0.0,
         states=lambda state: [], output=lambda state: [], login=SimpleNamespace(host=SimpleNamespace(name="login")),
     )  # fmt: skip
-    monkeypatch.setattr(follow.known, "note", lambda *_, **__: None)
+    monkeypatch.setattr(follow.recorded_run, "update_record", lambda *_, **__: None)
     interrupts = SimpleNamespace(requests=lambda: 0)
     following = follow.Following(backend, True, ["train.py"], Console(), interrupts, shown_ranks("0"))
     seen = []

@@ -11,7 +11,7 @@ from deploy.core.errors import DeployError, UsageError
 from deploy.host.jobs import AWAY, GONE, NO_FOLDER, Job
 from deploy.job.options import Options
 from deploy.report.console import Console
-from deploy.slurm import known, runs
+from deploy.slurm import recorded_run, runs
 
 
 @pytest.mark.parametrize(
@@ -24,10 +24,10 @@ from deploy.slurm import known, runs
     ],
 )
 def test_a_job_that_slurm_does_not_know_is_described_in_words(state, words, tmp_path, monkeypatch, capsys):
-    (host,) = known.hosts_of_flag("login")
-    run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     reading = SimpleNamespace(home="/home/me/.muster", run=lambda *_, **__: SimpleNamespace(out=""))
-    login = SimpleNamespace(job=lambda run, number: Job(state), reading=reading)
+    login = SimpleNamespace(job=lambda run, number: Job(state), reading_session=reading)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     assert runs.status(run, Console()) == 0
     assert capsys.readouterr().out.strip() == f"long  {words}"
@@ -35,11 +35,14 @@ def test_a_job_that_slurm_does_not_know_is_described_in_words(state, words, tmp_
 
 def test_the_step_comes_from_the_ranks_of_this_start(tmp_path, monkeypatch, capsys):
     """Earlier, the last step of a rank that only an earlier start had was shown for the rest of the run."""
-    (host,) = known.hosts_of_flag("login")
-    run, now = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""), time.time()
+    (host,) = recorded_run.hosts_of_flag("login")
+    run, now = (
+        recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, ""),
+        time.time(),
+    )
     rows = [{"kind": "step", "rank": 7, "t": now - 9000, "step": 3}, {"kind": "step", "rank": 0, "t": now, "step": 90}]
     monkeypatch.setattr(runs.last_words, "of_run", lambda *_, **__: rows)
-    login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading=None)
+    login = SimpleNamespace(job=lambda run, number: Job("RUNNING", ran_s=600.0), reading_session=None)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     assert runs.status(run, Console()) == 0
     assert capsys.readouterr().out.strip() == "long  job 7 running, step 90"
@@ -47,11 +50,11 @@ def test_the_step_comes_from_the_ranks_of_this_start(tmp_path, monkeypatch, caps
 
 @pytest.mark.parametrize(("rank", "name"), [("", "job.out"), ("all", "job.out"), ("3", "logs/rank-3.log")])
 def test_logs_show_one_rank_or_all(rank, name, tmp_path, monkeypatch):
-    (host,) = known.hosts_of_flag("login")
-    run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
     asked = []
     reading = SimpleNamespace(run=lambda command, **_: asked.append(command) or SimpleNamespace(code=0))
-    monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=reading)))
+    monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading_session=reading)))
     assert runs.logs(run, Options(rank=rank), Console()) == 0
     assert name in asked[0]
     for several in ("0,1", "0-1"):
@@ -62,8 +65,8 @@ def test_logs_show_one_rank_or_all(rank, name, tmp_path, monkeypatch):
 @pytest.fixture
 def logs(tmp_path, monkeypatch):
     """Returns a function: run `muster logs` while the login node sends these lines and ends so; it returns the code."""
-    (host,) = known.hosts_of_flag("login")
-    run = known.Known(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
+    (host,) = recorded_run.hosts_of_flag("login")
+    run = recorded_run.RecordedRun(tmp_path / "long", host, "/home/me", "7", True, ("train.py",), 0.0, "")
 
     def read(*lines, code=0, err="", as_json=False, **options):
         def answer(command, on_line, **_):
@@ -71,7 +74,9 @@ def logs(tmp_path, monkeypatch):
                 on_line(line)
             return SimpleNamespace(code=code, err=err)
 
-        monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading=SimpleNamespace(run=answer))))
+        monkeypatch.setattr(
+            runs, "Login", lambda *_: nullcontext(SimpleNamespace(reading_session=SimpleNamespace(run=answer)))
+        )
         return runs.logs(run, Options(**options), Console(as_json=as_json))
 
     return read

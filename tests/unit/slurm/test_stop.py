@@ -9,17 +9,17 @@ from deploy.core.errors import DeployError
 from deploy.host.jobs import Job
 from deploy.report.console import Console
 from deploy.run.files import folders
-from deploy.slurm import known, plan, runs
+from deploy.slurm import plan, recorded_run, runs
 
 
 @pytest.mark.parametrize(("again", "seconds"), [("", 120), ("--grace 5m", 420), ("--grace=5m", 420)])
 def test_a_stop_waits_for_the_grace_period_and_two_minutes(again, seconds, tmp_path, monkeypatch):
     monkeypatch.setattr(folders, "RUNS", tmp_path)
     (tmp_path / "long").mkdir()
-    (host,) = known.hosts_of_flag("login")
+    (host,) = recorded_run.hosts_of_flag("login")
     request = plan.JobRequest(plan.Options(slurm="login"), 1, (), again=f"deploy --slurm login {again}", script=True)
-    known.open_start(tmp_path / "long", request, host, "/home/me")
-    known.note(tmp_path / "long", job="7")
+    recorded_run.open_start(tmp_path / "long", request, host, "/home/me")
+    recorded_run.update_record(tmp_path / "long", job="7")
     clock = [0.0]
     monkeypatch.setattr(
         runs, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda s: clock.__setitem__(0, clock[0] + s))
@@ -27,5 +27,5 @@ def test_a_stop_waits_for_the_grace_period_and_two_minutes(again, seconds, tmp_p
     login = SimpleNamespace(job=lambda run, number: Job("RUNNING"), stop=lambda run, number, now: None)
     monkeypatch.setattr(runs, "Login", lambda *_: nullcontext(login))
     with pytest.raises(DeployError, match="job 7 is still RUNNING"):
-        runs.stop(known.find("long"), now=False, console=Console())
+        runs.stop(recorded_run.find("long"), now=False, console=Console())
     assert clock[0] == pytest.approx(seconds, abs=2)

@@ -1,4 +1,4 @@
-"""The places of a run: the GPUs that it gets on each host, and with --wait only hosts where no other run is.
+"""What a run claims: the GPUs that it gets on each host, and with --wait only hosts where no other run is.
 
 A deploy claims them on all hosts together, and holds them until its containers have them. With --wait, its nodes claim
 them later if they are not free now (waits.py).
@@ -30,17 +30,17 @@ _TRIES, _PAUSE_S = 5, 0.4
 
 
 class GpusTaken(DeployError):
-    """GPUs that the deploy asked for are not free. `passing`: a running deploy has them, and may give them back."""
+    """GPUs that the deploy asked for are not free. `is_temporary`: a running deploy has them and may give them back."""
 
     def __init__(self, host: str, choice: Choice) -> None:
         super().__init__(
             f"{host}: {choice.taken}",
             f"`muster gpus` shows who uses them; {FLAG.wait} waits for them; {FLAG.gpus} N takes any N free ones",
         )
-        self.passing = choice.passing
+        self.is_temporary = choice.is_temporary
 
 
-class Places:
+class GpuClaims:
     """What a deploy claims on its hosts. Leaving the `with`, or calling `release`, gives everything back.
 
     `run`: what other deploys see as the holder. `alone`: claim only hosts or GPUs that no other run uses.
@@ -48,18 +48,18 @@ class Places:
 
     def __init__(self, hosts: ReachedHosts, run: str, token: str, alone: bool = False) -> None:
         self._token, self._run, self._alone = token, run, alone
-        self._sessions = hosts.sessions if alone else those_with_gpus(hosts)
+        self._sessions = hosts.sessions if alone else sessions_with_gpus(hosts)
         self._claims: dict[str, Claim] = {}
         self._over, self._lock = threading.Event(), threading.Lock()
 
-    def __enter__(self) -> Places:
+    def __enter__(self) -> GpuClaims:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.release()
 
     def take(self) -> None:
-        """Claim the places on all hosts, or on none. Raises HostsFailed, which tells who holds what."""
+        """Claim the GPUs on all hosts, or on none. Raises HostsFailed, which tells who holds what."""
         for tries in range(_TRIES):
             try:
                 on_all(self._sessions, self._take_one).all()
@@ -67,7 +67,7 @@ class Places:
                 return
             except HostsFailed as failed:
                 self._drop()
-                passing = all(isinstance(fault, GpusTaken) and fault.passing for fault in failed.faults.values())
+                passing = all(isinstance(fault, GpusTaken) and fault.is_temporary for fault in failed.faults.values())
                 if not passing or tries == _TRIES - 1:
                     raise
             time.sleep(random.uniform(_PAUSE_S, 3 * _PAUSE_S))
@@ -79,14 +79,14 @@ class Places:
                 f"{lost}: the claim on its GPUs was lost: the connection was cut for too long", "try again"
             )
 
-    def narrowed(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
+    def narrow_facts(self, facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
         """`facts`, limited to the GPUs of each host that this deploy gets."""
         return {
             host: with_choice(host_facts, claim.choice) if (claim := self._claims.get(host)) else host_facts
             for host, host_facts in facts.items()
         }
 
-    def names(self) -> dict[str, str]:
+    def claim_names(self) -> dict[str, str]:
         """The name of the claim on each host where the run gets GPUs; the start on that host needs it."""
         return {host: claim.name for host, claim in self._claims.items() if claim.choice.gpus}
 
@@ -110,7 +110,9 @@ class Places:
         host = session.host
 
         def decide(here: Gpus) -> Choice:
-            return gpu_choice.choose(host.gpus, gpu_choice.left_by(host.visible, here), self._token, self._alone)
+            return gpu_choice.choose(
+                host.gpus, gpu_choice.visible_to_cuda(host.visible, here), self._token, self._alone
+            )
 
         with self._lock:
             claim = self._claims.get(host.name)
@@ -137,7 +139,7 @@ def with_choice(facts: HostFacts, choice: Choice) -> HostFacts:
     return replace(facts, gpus=choice.gpus, picked=facts.picked or chosen != every)
 
 
-def planned(facts: HostFacts, asked: Asked) -> HostFacts:
+def waiting_facts(facts: HostFacts, asked: Asked) -> HostFacts:
     """A host's facts for a run that waits: as many GPUs as it will get there, and the candidates for them."""
     if asked == 0 or not facts.gpus:
         return replace(facts, gpus=())
@@ -146,14 +148,14 @@ def planned(facts: HostFacts, asked: Asked) -> HostFacts:
     return replace(facts, gpus=gpus, candidates=named, picked=facts.picked or named != facts.gpus)
 
 
-def foreseen(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
+def planned_choices(sessions: Sequence[Session], here: Mapping[str, Gpus]) -> dict[str, Choice]:
     """What the hosts would grant now, for a plan that claims nothing. `here`: the GPUs by host."""
     hosts = [session.host for session in sessions]
-    left = {host.name: gpu_choice.left_by(host.visible, here[host.name]) for host in hosts}
+    left = {host.name: gpu_choice.visible_to_cuda(host.visible, here[host.name]) for host in hosts}
     return {host.name: gpu_choice.choose(host.gpus, left[host.name], "") for host in hosts}
 
 
-def those_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
+def sessions_with_gpus(hosts: ReachedHosts) -> Sequence[Session]:
     """The hosts on which the run uses GPUs, or wants to."""
     return [
         session

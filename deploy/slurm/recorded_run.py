@@ -24,7 +24,7 @@ from .plan import JobRequest
 
 
 @dataclass(frozen=True)
-class Known:
+class RecordedRun:
     """A run on Slurm. `number`: its job's id; empty if the connection broke while it was submitted."""
 
     run_dir: Path
@@ -42,7 +42,7 @@ class Known:
         return RunId(self.run_dir.name)
 
 
-def find(run: str, newest: bool = True) -> Known | None:
+def find(run: str, newest: bool = True) -> RecordedRun | None:
     """Return the run with this id if it is on Slurm; without an id, or for `latest`, the newest run if it is on Slurm.
 
     `newest`: whether the command may choose the newest run without an id. Raises UsageError for a name that no run has.
@@ -57,7 +57,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     if facts.get("backend") != record.SLURM or len(facts.get("hosts", ())) != 1 or not facts.get("shared"):
         return None
     (login,) = hosts_of_flag(facts["hosts"][0])
-    return Known(
+    return RecordedRun(
         folder,
         login,
         facts["shared"],
@@ -69,7 +69,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     )
 
 
-def to_resume(wanted: str, names: Asked) -> Known:
+def to_resume(wanted: str, names: Asked) -> RecordedRun:
     """Return the run to resume: `wanted` is an id, or `latest` for the newest run on Slurm that matches `names`.
 
     `names`: what the command asks to run. Raises UsageError.
@@ -100,26 +100,26 @@ def open_start(run_dir: Path, asked: JobRequest, login: Host, shared: str) -> di
     return record.open_start(run_dir, choice, record.SLURM, why, (), time.time(), {**fields, "workers": None})
 
 
-def note(run_dir: Path, **fields: object) -> None:
+def update_record(run_dir: Path, **fields: object) -> None:
     """Add new facts to the run's record: the job's id, or its nodes."""
     known = record.facts(run_dir)
     if any(known.get(name) != value for name, value in fields.items()):
         record.write_record(run_dir, {**known, **fields})
 
 
-def number_of(known: Known, login: Login, console: Console) -> str:
+def number_of(recorded: RecordedRun, login: Login, console: Console) -> str:
     """Return the job's id; ask the cluster for it if the submission was interrupted. Raises DeployError."""
-    if known.number:
-        return known.number
-    number, job, words = login.state(known.run)
+    if recorded.number:
+        return recorded.number
+    number, job, words = login.state(recorded.run)
     if not number and job and job.state == AWAY:
         raise Unknown(login.host.name, "Slurm does not answer")
     if not number or job is None:
         if words == "submitting":
-            raise DeployError(f"{known.run}: another command is submitting its job now", "try again in a minute")
+            raise DeployError(f"{recorded.run}: another command is submitting its job now", "try again in a minute")
         raise DeployError(
-            f"{known.run}: its job was never submitted", command_of("deploy", slurm=known.login.destination)
+            f"{recorded.run}: its job was never submitted", command_of("deploy", slurm=recorded.login.destination)
         )
-    note(known.run_dir, job=number)
-    console.note(f"{known.run} is job {number}")
+    update_record(recorded.run_dir, job=number)
+    console.note(f"{recorded.run} is job {number}")
     return number

@@ -1,5 +1,5 @@
 #!/bin/sh
-# take-home RUN: prints a run's folder as a tar stream, without the paths on standard input, one on each line. It is not
+# send-run-folder RUN: prints a run's folder as a tar stream, without the paths on standard input, one on each line. It is not
 # compressed, so a host cannot make us write more than it sent. tar walks from folder to folder and follows no link; with paths as
 # arguments, it would.
 . ./reading.sh

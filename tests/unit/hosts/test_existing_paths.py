@@ -24,5 +24,5 @@ def test_a_host_reports_which_files_its_run_folder_has_and_a_silent_host_is_left
     (tmp_path / "runs/r-1/work").mkdir(parents=True)
     (tmp_path / "runs/r-1" / paths[0]).write_text("x")
     sessions = [Session("a", str(tmp_path)), Session("b", str(tmp_path / "other")), Session("c", None)]
-    assert nodes.having(sessions, "r-1", paths) == {"a": {paths[0]}, "b": frozenset()}
-    assert nodes.having(sessions, "r-1", []) == {}
+    assert nodes.existing_paths(sessions, "r-1", paths) == {"a": {paths[0]}, "b": frozenset()}
+    assert nodes.existing_paths(sessions, "r-1", []) == {}
