@@ -130,13 +130,13 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
-        everyone = None if plan else all_nodes.join(environment)
+        member = None if plan else all_nodes.join(environment)
     except waits.Ends as early:
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
         return end.with_verdict(early.verdict)
     except (TrainError, OSError) as fault:
         return _refused(fault, part, name, end)
-    with _private_folder(folder, name) as outcome, all_nodes.speaking(everyone, outcome):
+    with _private_folder(folder, name) as outcome, all_nodes.reporting(member, outcome):
         hidden = handover.values(os.environ, secrets)
         diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
@@ -147,7 +147,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
         if agreed and agreed.arbitrates:
             return _vote(agreed, end)
-        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, everyone)
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, member)
         node.part = part
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()

@@ -26,12 +26,12 @@ from .. import processes, variables
 from ..ending import training_alone
 from ..ending.rank_lives import Life
 from ..files import earlier
+from ..hang.end_stuck_rank import StuckRankEnder
 from ..hang.links import Links
-from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
 from ..launch import rank_pipe
-from ..membership.all_nodes import Everybody
+from ..membership.all_nodes import AllNodesMember
 from ..membership.min_nodes import Group
 from ..notes import Journal
 from ..parent_death import die_with_parent, input_is_closed
@@ -68,7 +68,7 @@ class Node:
         relay: bool = False,
         hidden: Sequence[str] = (),
         group: Group | None = None,
-        everybody: Everybody | None = None,
+        member: AllNodesMember | None = None,
     ) -> None:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
@@ -80,8 +80,8 @@ class Node:
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         self._last_attempt = variables.number(environment, "PET_MAX_RESTARTS", 0)
         # If the user's launcher has started the ranks, only that launcher may end them.
-        mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
-        self._mender = Mender(mends, group or everybody, group is not None)
+        restarts = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
+        self._stuck_rank_ender = StuckRankEnder(restarts, group or member, group is not None)
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
         # Each rank's newest note about stopping (muster/stop.py), and each verdict by the process that left it.
@@ -173,7 +173,7 @@ class Node:
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
                 self.diary.event("stuck", rank, **about) if about else self.diary.event("moves", rank)
-            self._mend(stuck)
+            self._end_stuck_ranks(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.event("links", rank, **ends)
@@ -238,11 +238,11 @@ class Node:
             self._killed = True
             torchrun.kill()
 
-    def _mend(self, stuck: StuckRanks) -> None:
+    def _end_stuck_ranks(self, stuck: StuckRanks) -> None:
         """End the ranks that are stuck for good: torchrun then starts all ranks again."""
         if self._asked or self.verdicts():
             return
-        for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
+        for rank in self._stuck_rank_ender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
             _send(rank.life.pid, signal.SIGKILL)
 

@@ -43,8 +43,8 @@ class View:
     epoch, and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run. `done`: its
     ranks of that epoch have ended well. `share`: where it listens to share files before that epoch. `failed`: its ranks
     have failed. `life`: an id of its agent's process. `ranks`: how many it has. `over`: it has ended for good, in a run
-    that needs all its nodes. `stands`: whether all its ranks are asleep, and one of them waits for others (a constant
-    of mend.py).
+    that needs all its nodes. `stands`: the state of its ranks: they move, are asleep, or one of them waits for others (a
+    constant of end_stuck_rank.py).
     """
 
     answered: float = -1e9

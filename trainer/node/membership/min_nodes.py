@@ -22,7 +22,7 @@ from muster.files import replace as write
 from muster.reserve import write_surely
 
 from ..files.neighbour_copies import NeighbourCopies, Source
-from ..hang.mend import MOVES, STILL, joined
+from ..hang.end_stuck_rank import ASLEEP, MOVING, state_together
 from ..notes import Journal
 from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
@@ -77,7 +77,7 @@ class Group:
         script: bool = False,
     ) -> None:
         self._restarts, self._stops = restarts, False
-        self.stands = MOVES
+        self.ranks_state = MOVING
         self.name, self._folder, self._journal = name, folder, Journal(outcome)
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
@@ -144,14 +144,14 @@ class Group:
         """Whether the ranks may begin again although no node was lost."""
         return may_repeat(self._epoch.repeats, self._restarts)
 
-    def others_stuck(self) -> str:
-        """The state of all ranks of the other training nodes (mend.py). A node without an answer counts as moving."""
+    def others_state(self) -> str:
+        """The state of all ranks of the other training nodes (end_stuck_rank.py); moving if one does not answer."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]
         trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
         if self.name not in epoch.members or not all(trains):
-            return MOVES
-        return joined(view.stands for view in others) if others else STILL
+            return MOVING
+        return state_together(view.stands for view in others) if others else ASLEEP
 
     def trouble(self) -> str:
         """Why this node must end its ranks and itself; empty as long as it need not."""
@@ -279,7 +279,7 @@ class Group:
         more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
         more |= {"epoch": fields_of(self._epoch), "ended": self._spare_register.ended if self._spare_register else None}
         more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
-        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
+        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.ranks_state, **more}
 
     def _running(self) -> int:
         """The epoch whose ranks run on this node; 0 while none run."""

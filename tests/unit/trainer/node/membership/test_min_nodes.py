@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from muster.reserve import note
-from trainer.node.hang.mend import MOVES, STILL, WAITS
+from trainer.node.hang.end_stuck_rank import ASLEEP, MOVING, WAITING
 from trainer.node.membership import peers
 from trainer.node.membership.leave import Leaving
 from trainer.node.membership.members import ENDED_S, ENDS_S, HEARD_S, SILENT_S, Epoch, View
@@ -19,7 +19,7 @@ def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
     made.name, made._floor, made._last_news, made._trained, made._epoch = name, floor, 0, (), Epoch()
-    made._spare_register, made._copies, made._stops, made.stands = None, None, False, MOVES
+    made._spare_register, made._copies, made._stops, made.ranks_state = None, None, False, MOVING
     made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
     made._left_out = (0.0, ())
     made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
@@ -145,24 +145,24 @@ def test_the_other_nodes_are_stuck_only_if_each_training_one_says_so_of_this_epo
     node._epoch = Epoch(3, ALL)
 
     def stand(**of_c):
-        node._views = {"b": View(now, number=3, stands=STILL), "c": View(**{"answered": now, "number": 3, **of_c})}
-        return node.others_stuck()
+        node._views = {"b": View(now, number=3, stands=ASLEEP), "c": View(**{"answered": now, "number": 3, **of_c})}
+        return node.others_state()
 
-    assert stand(stands=WAITS) == WAITS
-    assert stand(stands=STILL) == STILL
+    assert stand(stands=WAITING) == WAITING
+    assert stand(stands=ASLEEP) == ASLEEP
     moving = (
         {},
-        {"stands": MOVES},
+        {"stands": MOVING},
         {"stands": "odd"},
         {"number": 2},
         {"after": 3},
         {"answered": now - 5.0},
         {"gone": True},
     )
-    assert {stand(**{"stands": WAITS, **odd}) for odd in moving[1:]} == {MOVES}
-    assert stand() == MOVES, "it has said nothing of it"
+    assert {stand(**{"stands": WAITING, **odd}) for odd in moving[1:]} == {MOVING}
+    assert stand() == MOVING, "it has said nothing of it"
     node._epoch = Epoch(4, ("b", "c"))
-    assert stand(stands=WAITS, number=4) == MOVES, "this node does not train"
+    assert stand(stands=WAITING, number=4) == MOVING, "this node does not train"
 
 
 def test_the_ranks_may_begin_again_until_the_register_has_counted_all_restarts():
