@@ -78,7 +78,7 @@ def main() -> int:
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     os.environ |= roles.variables(os.environ, name)
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
-    with alive.presence(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
+    with alive.hold_lock(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
         end = FinalEnd(folder, name, os.environ)
         try:
             own = claims.own(os.environ)
@@ -126,7 +126,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             waits.until_start(os.environ, own, folder, name)
         if part:
             part.begin()
-        plan = min_nodes.plan(os.environ)
+        plan = min_nodes.take_plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
@@ -145,7 +145,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             diary.event("own_library", variables.first_rank(), path=own_library)
         limit = Limit(folder, name, os.environ)
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
-        if agreed and agreed.arbitrates:
+        if agreed and agreed.is_arbiter:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, member)
         node.part = part
@@ -171,7 +171,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
             end.leave(code)
             if agreed:
-                agreed.leave(code)
+                agreed.end_run(code)
     return code
 
 
@@ -187,7 +187,7 @@ def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
     code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
     if agreed.epoch.over is not None or code == STOPPED:
         end.leave(code)
-        agreed.leave(code)
+        agreed.end_run(code)
     return code
 
 

@@ -143,7 +143,7 @@ class Node:
         else:
             self.asked_at = min(self.asked_at, time.time())
             if self._group:
-                self._group.ask()
+                self._group.note_stop_request()
             if self.part:
                 self.part.ask()
 
@@ -249,17 +249,17 @@ class Node:
     def _tell_members(self) -> None:
         """Report each epoch that this node is first in, before its ranks begin, and living nodes that are left out."""
         if self._group and (epoch := self._group.news()):
-            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
-        for name, others in self._group.apart() if self._group else ():
+            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.leavers(epoch.before))
+        for name, others in self._group.cut_off_nodes() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
 
     def _is_out(self) -> bool:
         """Whether the other nodes continue without this node, or have ended without it."""
         if self._group is None:
             return False
-        if (self._group.epoch.over is not None and self._group.waits()) or self._group.has_left:
+        if (self._group.epoch.over is not None and self._group.is_waiting()) or self._group.has_left:
             return True
-        if why := self._group.trouble():
+        if why := self._group.reason_to_end():
             print(f"muster: {why}", file=sys.stderr, flush=True)
         return bool(why)
 

@@ -71,7 +71,7 @@ class Witness:
         """Wait for the end of one node; returns its exit code, or None if it was killed."""
         began = away = time.monotonic()
         while True:
-            lives, code = alive.look(self.folder, name, self.plan["start"])
+            lives, code = alive.read_lock(self.folder, name, self.plan["start"])
             now = time.monotonic()
             away = now if lives else away
             if (lives is False and not self._may_return(name, away)) or (lives is None and now - began > _BEGIN_S):

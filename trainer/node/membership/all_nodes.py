@@ -25,7 +25,7 @@ from ..notes import Journal
 from ..variables import number
 from . import meeting, peers
 from .members import View, may_repeat
-from .min_nodes import show
+from .min_nodes import write_epoch
 from .register_without_vote import view_of
 
 # How often a node checks what its own ranks need, which it reports immediately; and how often it asks while they train.
@@ -187,7 +187,7 @@ class AllNodesMember:
         self._shown = shown
         if self._journal:
             epoch = {name: value for name, value in shown.items() if name != "stands"}  # only the agent needs that
-            self._epoch_text = show(self._journal.folder, epoch, self._epoch_text)
+            self._epoch_text = write_epoch(self._journal.folder, epoch, self._epoch_text)
 
 
 def join(environment: Mapping[str, str]) -> AllNodesMember | None:

@@ -43,7 +43,7 @@ class View:
     epoch, and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run. `done`: its
     ranks of that epoch have ended well. `share`: where it listens to share files before that epoch. `failed`: its ranks
     have failed. `life`: an id of its agent's process. `ranks`: how many it has. `over`: it has ended for good, in a run
-    that needs all its nodes. `stands`: the state of its ranks: they move, are asleep, or one of them waits for others (a
+    that needs all its nodes. `stands`: the state of its ranks: they move, or are asleep, or one of those waits (a
     constant of end_stuck_rank.py).
     """
 
@@ -71,7 +71,7 @@ class View:
         return not self.gone and now - self.answered < SILENT_S
 
 
-def cut_off(
+def find_cut_off(
     left_out: Sequence[str],
     members: Sequence[str],
     own: str,
