@@ -70,7 +70,7 @@ def main() -> int:
         if source := next((each for each in (slurm, pods) if each.applies(os.environ)), None):
             os.environ |= source.variables(os.environ, sys.argv[1:], Path.cwd())
             os.environ.pop(pods.KEY, None)
-            slurm.clear(os.environ)
+            slurm.remove_earlier_verdicts(os.environ)
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else Refused(str(fault))
         print(known.report(), file=sys.stderr)
@@ -85,7 +85,7 @@ def main() -> int:
             over = tie.hold(os.environ, partial(_without_overlay, name, end)) if end.code() is None else None
         except (claims.NoClaim, tie.NoOverlay) as fault:
             print(f"refused: {fault}", file=sys.stderr)
-            code = end.with_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
+            code = end.publish_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
             leave(code)
             return code
         code = _run(sys.argv[1:], folder, name, end, own)
@@ -101,7 +101,7 @@ def _without_overlay(name: str, end: FinalEnd) -> None:
     """End this node immediately: its ranks would wait for peers that they can no longer reach."""
     words = f"{name}: the overlay network of this run has ended on this host"
     print(f"failed: {words}", file=sys.stderr, flush=True)
-    os._exit(end.with_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
+    os._exit(end.publish_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
 
 
 def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:
@@ -111,7 +111,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         secrets = handover.take(os.environ)
     except KeyboardInterrupt:
         words = "stopped before its secrets came"
-        return end.with_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
+        return end.publish_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
     part = None
     try:
         is_script = arguments[:1] == ["--script"]
@@ -133,14 +133,14 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         member = None if plan else all_nodes.join(environment)
     except waits.Ends as early:
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
-        return end.with_verdict(early.verdict)
+        return end.publish_verdict(early.verdict)
     except (TrainError, OSError) as fault:
         return _refused(fault, part, name, end)
     with _private_folder(folder, name) as outcome, all_nodes.reporting(member, outcome):
         hidden = handover.values(os.environ, secrets)
         diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
-            diary.tell_conflicts(variables.first_rank(), conflicts)
+            diary.report_conflicts(variables.first_rank(), conflicts)
         if own_library:
             diary.event("own_library", variables.first_rank(), path=own_library)
         limit = Limit(folder, name, os.environ)
@@ -152,15 +152,15 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         began = min(began, time.time() - time.monotonic() + ticks)  # if the clock was set back: files' times follow it
-        _tell_kept(of_script, diary, began)
+        _report_written_files(of_script, diary, began)
         if agreed and agreed.has_left:  # the run has not ended, and this node may be started again
             agreed.linger()
             print(f"muster: {name} has left the run to {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
-        silent = is_script and not (node.judged or node.released)
+        silent = is_script and not (node.judged or node.is_released)
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
         if part and not node.leaves:
-            verdict = part.settle(verdict, code, node.released)
+            verdict = part.settle(verdict, code, node.is_released)
         is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
         for each in (verdict,) if verdict else node.verdicts() if is_script else ():
             if each.code and not (is_kept and RESUME in os.environ):  # with `srun muster agent` nothing else prints it
@@ -169,7 +169,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             print(f"error: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
-            end.leave(code)
+            end.keep_code(code)
             if agreed:
                 agreed.end_run(code)
     return code
@@ -186,7 +186,7 @@ def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
     """Act as the arbiter until the run is over."""
     code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
     if agreed.epoch.over is not None or code == STOPPED:
-        end.leave(code)
+        end.keep_code(code)
         agreed.end_run(code)
     return code
 
@@ -213,7 +213,7 @@ def _restart_words(folder: Path | None) -> list[str]:
     return shlex.split(os.environ.pop(command.AGAIN, "")) if again else []
 
 
-def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
+def _report_written_files(folder: Path | None, diary: Diary, began: float) -> None:
     """Report how much the script wrote, and save what it wrote into a folder of the image.
 
     `folder`: the run folder, if the run is that of a script.
@@ -225,7 +225,7 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # otherwise every path is on this machine's own disk, and stays there
         elsewhere = outside.look(began, folder) if contained else ()
-        diary.tell_kept(variables.first_rank(), work.written(folder), elsewhere)
+        diary.report_written_files(variables.first_rank(), work.written(folder), elsewhere)
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
 
@@ -242,7 +242,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     if code == DONE:
         return _verdict_on_end(what, arguments, node)
     if code == STOPPED:
-        why, after = node.limit.words if node.limit.reached else "was asked to stop", after_stop(node)
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", observe_stop(node)
         words = stop_words.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
         if after.unsaved:
             return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
@@ -261,7 +261,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     )
 
 
-def after_stop(node: Node) -> stop_words.AfterStop:
+def observe_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node after it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # A rank that fails after another one may only have lost that one as a peer. So only the first failure counts, and
@@ -272,7 +272,7 @@ def after_stop(node: Node) -> stop_words.AfterStop:
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
             errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
     files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
-    return stop_words.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
+    return stop_words.AfterStop(tuple(node.diary.killed_by_stop or ()), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
@@ -303,7 +303,7 @@ def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, en
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
     known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
     if not isinstance(fault, OSError):
-        end.with_verdict(failed(variables.first_rank(), name, 0, known))
+        end.publish_verdict(failed(variables.first_rank(), name, 0, known))
     print(known.report(), file=sys.stderr, flush=True)
     if part:
         part.settle(None, known.code, False)

@@ -95,7 +95,7 @@ class Node:
         self.leaves = self.judged = False
         # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
         self.part: Part | None = None
-        self.released, self._release_ends = False, float("inf")
+        self.is_released, self._release_ends = False, float("inf")
 
     def run(self) -> int:
         """Start torchrun and watch it until it ends; returns this node's exit code."""
@@ -128,11 +128,11 @@ class Node:
         # The ranks of Muster's own trainer report in their verdicts why they failed.
         words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
-        self.diary.keep(words)
+        self.diary.record_news(words)
         if torchrun.returncode < 0:
             self._end_left_behind()
         if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
-            self.diary.tell_torchrun(torchrun.returncode, words)
+            self.diary.report_torchrun_end(torchrun.returncode, words)
         if output:
             output.finish()
         return self._code(torchrun.returncode)
@@ -163,13 +163,13 @@ class Node:
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
         throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
         before = earlier.Earlier(
-            self.outcome, self.diary.run_folder if self._relay else None, self.diary.tell_put_aside
+            self.outcome, self.diary.run_folder if self._relay else None, self.diary.report_earlier_files
         )
         while torchrun.poll() is None:
             if input_is_closed():
                 self._ask(signal.SIGINT)
-            self._tell_members()
-            self.diary.keep(words)
+            self._report_members()
+            self.diary.record_news(words)
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
                 self.diary.event("stuck", rank, **about) if about else self.diary.event("moves", rank)
@@ -191,7 +191,7 @@ class Node:
             if self._asked and (self.part is None or self.part.may_stop()):
                 if not asked:
                     kill_at, asked = now + self.grace, True
-                    self.diary.tell_asked(self.grace)
+                    self.diary.report_stop_request(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             # If the nodes have agreed that the run has failed, this node's ranks may wait for ranks that are gone.
@@ -200,7 +200,7 @@ class Node:
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
-                    self.diary.cut = [
+                    self.diary.killed_by_stop = [
                         life.rank for life in self.diary.lives if life.code is None and processes.lives(life.pid)
                     ]
                 self._killed = True
@@ -221,13 +221,13 @@ class Node:
 
     def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Follow the run's other roles: stop this node's ranks once the run is over. Returns when to kill torchrun."""
-        if (why := part.look(self.diary.lives, self.diary.died)) and not self.verdicts():
+        if (why := part.look(self.diary.lives, self.diary.last_failure)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
-        if not (self.released or self._asked or self.verdicts()) and part.over and part.may_stop():
-            self.released = self.diary.released = True
+        if not (self.is_released or self._asked or self.verdicts()) and part.over and part.may_stop():
+            self.is_released = self.diary.is_released = True
             self._release_ends = now + part.role.grace
-        if self.released:
+        if self.is_released:
             self._release_ranks(torchrun)
         return self._release_ends
 
@@ -246,10 +246,10 @@ class Node:
             self.diary.expect_end(rank.life, rank.about)
             _send(rank.life.pid, signal.SIGKILL)
 
-    def _tell_members(self) -> None:
+    def _report_members(self) -> None:
         """Report each epoch that this node is first in, before its ranks begin, and living nodes that are left out."""
         if self._group and (epoch := self._group.news()):
-            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.leavers(epoch.before))
+            self.diary.report_members(epoch, self._group.planned, self._group.spares, self._group.leavers(epoch.before))
         for name, others in self._group.cut_off_nodes() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
 
@@ -325,7 +325,7 @@ class Node:
         If this node's role has been released, ranks that have ended are left alone: a rank that ended as asked may have
         left a process that still saves.
         """
-        running = () if self.released else (life.pid for life in self.diary.lives if life.code is None)
+        running = () if self.is_released else (life.pid for life in self.diary.lives if life.code is None)
         for rank in {*self._living(), *running}:
             _send(-rank, signal.SIGKILL)
 
@@ -359,7 +359,7 @@ class Node:
         return self._verdicts_by.values()
 
     def _code(self, torchrun_code: int) -> int:
-        if self.released or (self._group and self._group.has_left):
+        if self.is_released or (self._group and self._group.has_left):
             return DONE
         codes = [verdict.code for verdict in self.verdicts()]
         self.judged = bool(codes)

@@ -14,7 +14,7 @@ from lab.ports import free_port
 from muster.errors import DONE, STOPPED, Refused, TrainError
 from muster.reserve import JOURNAL, note
 from trainer.node.agent import node
-from trainer.node.agent.agent import after_stop, torchrun_command, torchrun_environment
+from trainer.node.agent.agent import observe_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
 from trainer.node.agent.limit import Limit
 from trainer.node.ending.rank_lives import Life
@@ -196,8 +196,8 @@ def test_a_rank_that_fails_at_a_stop_is_blamed_only_if_its_peer_ended_well(tmp_p
     note(tmp_path, local_rank=1, code=first, t=10.0)
     note(tmp_path, local_rank=0, code=1, t=10.2)
     diary = Diary(None, "n1", tmp_path)
-    diary.keep(lambda local_rank: "" if local_rank else "OSError: no room\n")
-    assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
+    diary.record_news(lambda local_rank: "" if local_rank else "OSError: no room\n")
+    assert observe_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
 
 
 @pytest.mark.torch

@@ -43,13 +43,13 @@ def given(**more):
     ],
 )
 def test_a_list_of_hosts_is_read_in_its_order(text, names):
-    assert slurm.hosts(text) == names
+    assert slurm.read_host_list(text) == names
 
 
 @pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a[1-300]b[1-300]", "a b", "$(id)"])
 def test_text_that_is_no_list_of_hosts_is_refused(text):
     with pytest.raises(Refused):
-        slurm.hosts(text)
+        slurm.read_host_list(text)
 
 
 def test_rank_0_is_on_the_first_host_of_the_step_and_all_nodes_meet_there():
