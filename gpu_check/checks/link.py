@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from trainer.node.ending.peer_errors import speaks_of_peers
+from trainer.node.ending.peer_errors import mentions_lost_peer
 from trainer.node.processes import lives
 
 from .. import network
@@ -89,7 +89,7 @@ def _noticed(what: str, run: Run, moment: float) -> Finding:
     pid = int(run.events(0, "started")[0]["pid"])
     run.wait(lambda: not lives(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
-    line = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
+    line = next(filter(mentions_lost_peer, run.rank_log(0).splitlines()), "")
     limit = time.monotonic() + _EVENT_S
     while not (ended := run.events(0, "ended")) and time.monotonic() < limit:
         time.sleep(0.05)

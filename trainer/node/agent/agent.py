@@ -42,7 +42,7 @@ from ... import NAME, config
 from ...verdict import RESUME, Verdict, done, failed, publish
 from .. import notes, torch_names, variables
 from ..beside import telemetry, tie
-from ..ending import judge_below, outside, reached, script_verdict, training_alone
+from ..ending import judge_below, outside_files, reached_step, script_verdict, training_alone
 from ..files import caches, work
 from ..launch import style
 from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
@@ -224,7 +224,7 @@ def _report_written_files(folder: Path | None, diary: Diary, began: float) -> No
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # otherwise every path is on this machine's own disk, and stays there
-        elsewhere = outside.look(began, folder) if contained else ()
+        elsewhere = outside_files.find(began, folder) if contained else ()
         diary.report_written_files(variables.first_rank(), work.written(folder), elsewhere)
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
@@ -233,7 +233,9 @@ def _report_written_files(folder: Path | None, diary: Diary, began: float) -> No
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, began: float) -> Verdict | None:
     """Return how the user's script ended on this node, and at which step; None if only another node can know."""
     verdict = _how_ended(arguments, node, code)
-    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, node.diary.node, began))
+    return verdict and dataclasses.replace(
+        verdict, step=reached_step.slowest_step(node.diary.run_folder, node.diary.node, began)
+    )
 
 
 def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | None:
@@ -279,14 +281,14 @@ def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
     """The verdict on a script that ended with 0: it fails if its ranks did not train together with the others."""
     first, name = variables.first_rank(), node.diary.node
     nodes = variables.number(os.environ, "PET_NNODES", 1)
-    why = training_alone.trained_alone(node.outcome, node.diary.lives, nodes, words)
+    why = training_alone.why_trained_alone(node.outcome, node.diary.lives, nodes, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        if script_below := judge_below.not_known(node.outcome):
+        if script_below := judge_below.name_of_unknown_end(node.outcome):
             unknown = f"how {script_below} ended below {what} is not known: nothing of Muster ran inside it"
             hint = f"{unknown} (its own PYTHONPATH, say); `set -o pipefail` in {what} lets its end count"
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
-    hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
+    hint = training_alone.join_hint(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint), "trained-alone")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from muster.errors import DONE, FAILED
 
 from ...run_dir import RankFolder
-from ..ending import outside, script_verdict, training_alone
+from ..ending import outside_files, script_verdict, training_alone
 from ..ending.culprit import Failure, first_to_fail
 from ..ending.rank_lives import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
@@ -191,7 +191,9 @@ class Diary:
             if life.code is None:
                 self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})
 
-    def report_written_files(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
+    def report_written_files(
+        self, first: int, left: work.FileTotals, elsewhere: Iterable[outside_files.OutsideFiles]
+    ) -> None:
         """Report how much the script has left in its folder and its home, and what it left where nothing is kept.
 
         `first`: the node's first rank. The caller passes it, since in a run that is stopped early, ranks may have
@@ -216,11 +218,11 @@ class Diary:
         noted = self._noted(life)
         if noted.victim:
             return noted
-        heard = script_verdict.listen(words(life.local_rank), life, self._launcher)
+        heard = script_verdict.read_last_words(words(life.local_rank), life, self._launcher)
         if life.crash and life.crash.error:
             error = self.shown(life.crash.error)[: script_verdict.LINE_MOST]
-            return script_verdict.or_noted(replace(heard, error="", victim=False), error)
-        return heard if self._launcher else script_verdict.or_noted(heard, noted.error)
+            return script_verdict.with_noted_error(replace(heard, error="", victim=False), error)
+        return heard if self._launcher else script_verdict.with_noted_error(heard, noted.error)
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
         """The exception that ended a rank, from its own note (rank/steps/watcher.py).

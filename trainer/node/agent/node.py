@@ -74,7 +74,7 @@ class Node:
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
         environment = (
-            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+            training_alone.with_watcher(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
         )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
@@ -339,7 +339,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.processes(self.outcome) if processes.lives(process)]
+        trains = [process for process in training_alone.trained_processes(self.outcome) if processes.lives(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:

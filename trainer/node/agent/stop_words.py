@@ -22,8 +22,8 @@ _ENDS = re.compile(r"(?:KeyboardInterrupt|SystemExit|\w*SignalException)\b")
 class AfterStop:
     """What happened on a node after it was asked to stop.
 
-    `killed`: the ranks that were killed because they still ran after `grace_s` seconds. `errors`: by rank, the errors of
-    ranks that failed by themselves, not because of a lost peer. `files`: the files written since, the newest first.
+    `killed`: the ranks killed because they still ran after `grace_s` seconds. `errors`: by rank, the errors of ranks
+    that failed by themselves, not because of a lost peer. `files`: the files written since, the newest first.
     """
 
     killed: Sequence[int] = ()

@@ -24,7 +24,7 @@ from muster.stop import UNASKED
 
 from .. import processes
 from . import own_world, training_alone
-from .peer_errors import lost_a_peer
+from .peer_errors import line_reports_lost_peer
 from .rank_lives import LIFE, Crash, Memory, code_in_words
 from .watch_below import Unseen, has_torch
 
@@ -64,14 +64,14 @@ class Trained:
     cause: str = ""
 
 
-def not_made_good(trained: Sequence[Trained]) -> Trained | None:
+def failure_that_counts(trained: Sequence[Trained]) -> Trained | None:
     """The process whose failure counts for the run: the first that was not made good; None if there is none.
 
     A process that only lost its peers comes after one whose error has another cause.
     """
     well = [each for each in trained if not each.error]
     failed = [each for each in trained if each.error and not _is_made_good(each, well) and not _is_expected(each, well)]
-    return min(failed, key=lambda each: (lost_a_peer(each.error), each.lives, each.ended), default=None)
+    return min(failed, key=lambda each: (line_reports_lost_peer(each.error), each.lives, each.ended), default=None)
 
 
 def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
@@ -120,7 +120,7 @@ def nobody_trained(outcome: Path) -> bool:
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
-def not_known(outcome: Path) -> str:
+def name_of_unknown_end(outcome: Path) -> str:
     """The name of a script that had torch loaded, and whose end is unknown; empty if there is none."""
     notes = training_alone.notes(outcome)
     unknown = {note.get("process") for note in notes if "code" in note and note["code"] is None}
@@ -140,7 +140,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
     processes may still run.
     """
     if trained := _trained(outcome, life, pid, oom):
-        failed = not_made_good(trained)
+        failed = failure_that_counts(trained)
         if failed is None:
             return None
         if failed.lives and time.monotonic() < until:

@@ -1,7 +1,7 @@
 """Whether the ranks of a script train together, and advice if they do not, for Lightning, Accelerate and torch.
 
 This is decided from the notes that the ranks leave (trainer/node/rank/together.py). `Watch` reports it while they
-train, and `trained_alone` at the end.
+train, and `why_trained_alone` at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TORCH_HINT = (
 )
 
 
-def observed(environment: Mapping[str, str]) -> dict[str, str]:
+def with_watcher(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` with the watcher on PYTHONPATH, so that every Python below notes the groups that it forms.
 
     The watcher's folder comes last, after the user's own. If the user has switched watching off, nothing is changed.
@@ -120,9 +120,9 @@ def _alone(
         own_place = note.get("taken", life.local_rank) == life.local_rank
         if not own_place or (_hosts(lives) == 1 and note.get("client") is not True):
             continue
-        waited, in_vain = own_world.waits(note, own, now)
+        waited, in_vain = own_world.waited_s(note, own, now)
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
-            where, fix = own_world.blame(note, script)
+            where, fix = own_world.culprit_line(note, script)
             why = f"it meets at {note['meets']}, and the run's nodes meet at {note['given']}"
             if note.get("client") is True:
                 why, fix = (
@@ -149,7 +149,7 @@ def _alone(
     return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
 
 
-def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
+def why_trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
     """Return why the ranks on this node did not train together; empty if they did, or if that is unknown."""
     noted = _notes_of(outcome, lives)
     if why := _unjoined(noted, lives, nodes):
@@ -162,7 +162,7 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequ
     return ""
 
 
-def how_to_join(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
+def join_hint(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
     """What a user may change so that the ranks of a script train together, in terms of the script's framework."""
     return _hint(_notes_of(outcome, lives), lives, script)
 
@@ -201,7 +201,7 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
 
 def _whose(noted: Sequence[Mapping[str, Any]], script: Sequence[str]) -> str:
     """After a colon, the line of the script that set up the group that joins no other node; empty if it is unknown."""
-    where, _ = own_world.blame(_bringer(noted), script)
+    where, _ = own_world.culprit_line(_bringer(noted), script)
     return f": {where}" if where else ""
 
 
@@ -215,7 +215,7 @@ def _bringer(noted: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Sequence[str]) -> str:
     loaded = {name for note in noted for name in note.get("loaded", ())}
-    _, what = own_world.blame(_bringer(noted), script)
+    _, what = own_world.culprit_line(_bringer(noted), script)
     if what:
         return f"{what}; where each node shall train alone: --separate"
     if loaded & {"lightning", "pytorch_lightning", "lightning_fabric"}:
@@ -266,7 +266,7 @@ def _are_words(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def processes(outcome: Path) -> list[int]:
+def trained_processes(outcome: Path) -> list[int]:
     """The processes of this node that are known to have trained."""
     named = [str(note.get("process", "")).partition("-")[0] for note in notes(outcome) if "script" in note]
     return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})

@@ -123,7 +123,7 @@ class Unseen:
             return {"unseen": True, "own": True} if nodes == "1" else {"joined": True}
         if launch := own_world.launch_of(words, variables):
             return launch
-        return {"unseen": True} if own_world.is_astray(words, variables) else {}
+        return {"unseen": True} if own_world.lacks_run_variables(words, variables) else {}
 
     def _watch(self, about: dict[str, object]) -> None:
         """Note a process's exit code as soon as it has ended; None if the code is unknown."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 
-from .whole_torch import import_torch
+from .import_torch import import_torch
 
 if __name__ == "__main__":
     # Importing torch creates half a million objects and no garbage. A sixth of that time would be garbage collection.

@@ -23,8 +23,8 @@ def test_a_name_that_moved_is_reported_with_what_is_lost(monkeypatch):
 
 
 def test_ranks_of_a_plain_torchrun_are_not_observed():
-    assert "PYTHONPATH" in training_alone.observed({})
-    assert training_alone.observed({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
+    assert "PYTHONPATH" in training_alone.with_watcher({})
+    assert training_alone.with_watcher({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
 
 
 HOME = Path(__file__).parents[4]

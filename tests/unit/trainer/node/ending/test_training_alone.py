@@ -13,7 +13,7 @@ import pytest
 from tests.unit.trainer.node.ending.test_rank_lives import node
 from trainer.node.ending import own_world, training_alone
 from trainer.node.ending.rank_lives import Life
-from trainer.node.ending.training_alone import trained_alone
+from trainer.node.ending.training_alone import why_trained_alone
 from trainer.node.notes import Journal
 from trainer.node.rank import together, worlds
 
@@ -98,11 +98,11 @@ def noted(folder, *notes):
 
 def test_a_group_that_is_whole_on_one_of_several_hosts_trained_alone(tmp_path):
     noted(tmp_path, {"rank": 0, "size": 4, "member": 0}, {"rank": 1, "size": 4, "member": 1})
-    assert trained_alone(tmp_path, lives(0, 1), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, 1), 2) == ""
     every = [{"rank": 0, "size": 4, "member": member} for member in range(4)]
     noted(tmp_path, *every)
-    assert "on this host" in trained_alone(tmp_path, lives(0, 1), 2)
-    assert trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
+    assert "on this host" in why_trained_alone(tmp_path, lives(0, 1), 2)
+    assert why_trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
 
 
 def member(number, size, store, **more):
@@ -112,42 +112,42 @@ def member(number, size, store, **more):
 def test_a_group_of_one_host_does_no_harm_if_another_group_has_all_hosts(tmp_path):
     local = [member(number, 2, "127.0.0.1:1") for number in range(2)]
     noted(tmp_path, *local, {"rank": 0, "stepped": True})
-    assert "on this host" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "on this host" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, *local, member(0, 2, "10.0.0.1:2"), {"rank": 0, "stepped": True, "sent": True})
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
 def test_a_group_of_one_rank_is_a_fault_only_if_it_trains_or_a_launcher_made_it(tmp_path):
     noted(tmp_path, member(0, 1, "HashStore"))
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
     noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
-    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group was of 1 rank" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "launch": [1, 1, 1]}, member(0, 1, "127.0.0.1:1"))
-    assert "largest process group was of 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group was of 1 rank" in why_trained_alone(tmp_path, lives(0, world=2), 2)
 
 
 def test_a_process_without_the_runs_variables_trains_alone_unless_a_group_formed(tmp_path):
     noted(tmp_path, {"rank": 0, "unseen": True, "command": ["python", "train.py"]})
-    assert "none of the run's variables" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "none of the run's variables" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "unseen": True}, member(0, 2, "10.0.0.1:2"))
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
 def test_a_group_of_an_earlier_attempt_proves_nothing(tmp_path):
     noted(tmp_path, {"rank": 0, "attempt": 0, "size": 4, "member": 0}, {"rank": 0, "attempt": 1, "stepped": True})
-    assert "no process group" in trained_alone(tmp_path, lives(0, attempt=1), 4)
+    assert "no process group" in why_trained_alone(tmp_path, lives(0, attempt=1), 4)
 
 
 def test_if_it_is_unknown_how_ranks_trained_nothing_is_reported(tmp_path):
-    assert trained_alone(tmp_path, lives(0), 4) == ""
+    assert why_trained_alone(tmp_path, lives(0), 4) == ""
     noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
-    assert trained_alone(tmp_path, lives(0), 4) == ""
+    assert why_trained_alone(tmp_path, lives(0), 4) == ""
     for odd in (b"torn {", b"\xff\xfe"):
         (tmp_path / "journal.jsonl").write_bytes(odd)
-        assert trained_alone(tmp_path, lives(0), 4) == ""
+        assert why_trained_alone(tmp_path, lives(0), 4) == ""
     (tmp_path / "journal.jsonl").unlink()
     os.mkfifo(tmp_path / "journal.jsonl")
-    assert trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
+    assert why_trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
 
 
 @pytest.fixture
@@ -366,7 +366,7 @@ def test_ranks_that_train_or_may_train_together_or_apart_on_purpose_are_not_repo
 def test_the_hint_fits_the_framework_while_it_trains_and_at_the_end(tmp_path, told, loaded, words):
     ((_, _, hint),) = told(training_alone.Watch(tmp_path), lasting(0, loaded=loaded))
     assert words in hint
-    assert words in training_alone.how_to_join(tmp_path, lives(0, 1))
+    assert words in training_alone.join_hint(tmp_path, lives(0, 1))
     assert "--separate" in hint
 
 

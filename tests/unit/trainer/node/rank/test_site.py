@@ -12,8 +12,8 @@ from trainer.node.ending import training_alone
 
 def test_without_observation_a_scripts_environment_stays_as_it_was():
     own = {"MUSTER_OBSERVE": "0", "PYTHONPATH": "/mine"}
-    assert training_alone.observed(own) == own
-    assert "/mine:" in training_alone.observed({"PYTHONPATH": "/mine"})["PYTHONPATH"]
+    assert training_alone.with_watcher(own) == own
+    assert "/mine:" in training_alone.with_watcher({"PYTHONPATH": "/mine"})["PYTHONPATH"]
 
 
 def test_a_python_of_any_age_can_read_sitecustomize():
