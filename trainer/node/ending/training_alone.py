@@ -1,6 +1,6 @@
 """Whether the ranks of a script train together, and advice if they do not, for Lightning, Accelerate and torch.
 
-This is decided from the notes that the ranks leave (trainer/node/rank/together.py). `Watch` reports it while they
+This is decided from the notes that the ranks leave (trainer/node/rank/world_notes.py). `Watch` reports it while they
 train, and `why_trained_alone` at the end.
 """
 

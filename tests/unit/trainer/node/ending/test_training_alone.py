@@ -15,7 +15,7 @@ from trainer.node.ending import own_world, training_alone
 from trainer.node.ending.rank_lives import Life
 from trainer.node.ending.training_alone import why_trained_alone
 from trainer.node.notes import Journal
-from trainer.node.rank import together, worlds
+from trainer.node.rank import world_notes, worlds
 
 STEP = """
 import torch
@@ -386,8 +386,8 @@ def test_a_rank_notes_that_it_still_steps_and_which_framework_trains_it(tmp_path
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
     clock, torch = [100.0], Optimizer("torch.optim.optimizer")
-    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
-    together._steps(torch)
+    monkeypatch.setattr(world_notes.time, "monotonic", lambda: clock[0])
+    world_notes._steps(torch)
     for clock[0] in (100.0, 105.0, 119.0):
         torch.step()
     assert [(note.get("lasting"), note["loaded"]) for note in steps_of(tmp_path)] == [(None, ["pytorch_lightning"])]

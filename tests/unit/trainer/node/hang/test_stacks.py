@@ -144,7 +144,7 @@ def test_calls_below_the_watcher_tell_what_a_watched_function_waits_for(below, w
         f"""Look {{"t": 9.5, "pid": 7, "step": 12, "main": "0x01"}}
 Thread 0x01 (most recent call first):
   File "/x/site-packages/{below}", line 1275 in wait
-  File "/x/trainer/node/rank/steps/doors.py", line 97 in following
+  File "/x/trainer/node/rank/steps/torch_hooks.py", line 97 in following
   File "/home/me/train.py", line 28 in <module>
 """
     )

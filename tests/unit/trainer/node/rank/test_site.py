@@ -33,7 +33,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_script_alone(tmp_path):
     assert (process.stdout, process.stderr) == ("mine\n", "")
 
 
-# Imports each module that doors.py hooks. An error of ours, which a script never notices, ends this program.
+# Imports each module that torch_hooks.py hooks. An error of ours, which a script never notices, ends this program.
 DOORS = """
 import sys
 
