@@ -18,8 +18,8 @@ from muster.errors import Refused
 from trainer.node.ending.rank_lives import Life
 from trainer.node.membership import meeting, peers
 from trainer.node.roles import ready
-from trainer.node.roles.part import Part
 from trainer.node.roles.plan import BROKE, READY, RUNS, WAITS, Node, Plan, Role
+from trainer.node.roles.role_node import RoleNode
 
 KEY = "k" * 32
 
@@ -34,7 +34,7 @@ def part(tmp_path):
         Role("worker", {"worker": nodes["worker"]}, False, ("server",), NO_SIGN, 600.0),
         Role("main", {"main": nodes["main"]}, True, ("worker",), NO_SIGN, 600.0),
     )
-    made = Part(Plan(roles, KEY, within=600.0), "server", 0, tmp_path)
+    made = RoleNode(Plan(roles, KEY, within=600.0), "server", 0, tmp_path)
     made.log, made.ask_it = tmp_path / "logs/rank-0.log", lambda row: peers.ask(*nodes["server"][:2], KEY, row)
     yield made
     made._closed.set()
@@ -164,7 +164,7 @@ def test_a_stranger_without_the_key_ends_no_run_and_learns_nothing(part):
 def test_a_second_run_on_the_same_ports_is_refused(part, tmp_path):
     other = Plan(part.plan.roles, "l" * 32)
     with pytest.raises(Refused, match=r"cannot listen on 127\.0\.0\.1:"):
-        Part(other, "server", 0, tmp_path)
+        RoleNode(other, "server", 0, tmp_path)
     assert not part.over
 
 

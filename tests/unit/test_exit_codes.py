@@ -79,6 +79,6 @@ def test_no_module_has_an_exit_code_of_its_own() -> None:
 
 
 def test_both_halves_mean_the_same() -> None:
-    shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
+    shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NO_RECEIVER")
     assert [getattr(deploy, name) for name in shared] == [getattr(trainer, name) for name in shared]
     assert deploy.USAGE == trainer.REFUSED

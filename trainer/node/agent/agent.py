@@ -41,14 +41,14 @@ from muster.reserve import JOURNAL, reserve_room
 from ... import NAME, config
 from ...verdict import RESUME, Verdict, done, failed, publish
 from .. import notes, torch_names, variables
-from ..beside import telemetry, tie
+from ..beside import overlay_connection, telemetry
 from ..ending import judge_below, outside_files, reached_step, script_verdict, training_alone
 from ..files import caches, work
 from ..launch import style
 from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
 from ..parent_death import die_with_parent
-from ..queue import claims, waits
-from ..roles import part as roles
+from ..queue import claims, waiting_node
+from ..roles import role_node as roles
 from . import command, handover, pods, slurm, stop_words
 from .diary import Diary
 from .final_end import FinalEnd
@@ -82,8 +82,12 @@ def main() -> int:
         end = FinalEnd(folder, name, os.environ)
         try:
             own = claims.own(os.environ)
-            over = tie.hold(os.environ, partial(_without_overlay, name, end)) if end.code() is None else None
-        except (claims.NoClaim, tie.NoOverlay) as fault:
+            over = (
+                overlay_connection.hold(os.environ, partial(_without_overlay, name, end))
+                if end.code() is None
+                else None
+            )
+        except (claims.NoClaim, overlay_connection.NoOverlay) as fault:
             print(f"refused: {fault}", file=sys.stderr)
             code = end.publish_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
             leave(code)
@@ -112,30 +116,30 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     except KeyboardInterrupt:
         words = "stopped before its secrets came"
         return end.publish_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
-    part = None
+    role_node = None
     try:
         is_script = arguments[:1] == ["--script"]
         of_script = folder if is_script else None
         began, ticks = time.time(), time.monotonic()
         conflicts = _enter_work(of_script)
-        part = roles.join(os.environ, name, folder, variables.first_rank())
+        role_node = roles.join(os.environ, name, folder, variables.first_rank())
         command = torchrun_command([*arguments, *_restart_words(of_script)])
         own_library = script_verdict.own_library(arguments[1:]) if is_script and variables.place() == 0 else ""
         if folder:
             _tell_up(folder, name)
-            waits.until_start(os.environ, own, folder, name)
-        if part:
-            part.begin()
+            waiting_node.until_start(os.environ, own, folder, name)
+        if role_node:
+            role_node.begin()
         plan = min_nodes.take_plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
         given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
         member = None if plan else all_nodes.join(environment)
-    except waits.Ends as early:
+    except waiting_node.Ends as early:
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
         return end.publish_verdict(early.verdict)
     except (TrainError, OSError) as fault:
-        return _refused(fault, part, name, end)
+        return _refused(fault, role_node, name, end)
     with _private_folder(folder, name) as outcome, all_nodes.reporting(member, outcome):
         hidden = handover.values(os.environ, secrets)
         diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
@@ -148,8 +152,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
         if agreed and agreed.is_arbiter:
             return _vote(agreed, end)
         node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, member)
-        node.part = part
-        with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
+        node.role_node = role_node
+        with telemetry.run_telemetry(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         began = min(began, time.time() - time.monotonic() + ticks)  # if the clock was set back: files' times follow it
         _report_written_files(of_script, diary, began)
@@ -159,8 +163,8 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             return DONE
         silent = is_script and not (node.judged or node.is_released)
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
-        if part and not node.leaves:
-            verdict = part.settle(verdict, code, node.is_released)
+        if role_node and not node.leaves:
+            verdict = role_node.settle(verdict, code, node.is_released)
         is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
         for each in (verdict,) if verdict else node.verdicts() if is_script else ():
             if each.code and not (is_kept and RESUME in os.environ):  # with `srun muster agent` nothing else prints it
@@ -225,7 +229,7 @@ def _report_written_files(folder: Path | None, diary: Diary, began: float) -> No
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # otherwise every path is on this machine's own disk, and stays there
         elsewhere = outside_files.find(began, folder) if contained else ()
-        diary.report_written_files(variables.first_rank(), work.written(folder), elsewhere)
+        diary.report_written_files(variables.first_rank(), work.count_written(folder), elsewhere)
     except OSError as fault:
         print(f"{diary.node}: what the script has written could not be counted: {fault}", file=sys.stderr)
 
@@ -300,15 +304,15 @@ def _idle(what: str, node: Node) -> str:
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? logs/ has all"
 
 
-def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:
+def _refused(fault: TrainError | OSError, role_node: roles.RoleNode | None, name: str, end: FinalEnd) -> int:
     """Report that this node does not start, also to the run's other roles. Returns the exit code."""
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
-    known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
+    known = TrainError(f"{role_node.who}: {known.message}", known.hint, known.code) if role_node else known
     if not isinstance(fault, OSError):
         end.publish_verdict(failed(variables.first_rank(), name, 0, known))
     print(known.report(), file=sys.stderr, flush=True)
-    if part:
-        part.settle(None, known.code, False)
+    if role_node:
+        role_node.settle(None, known.code, False)
     return known.code
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
+from muster.errors import NO_RECEIVER, NOT_TAKEN, TAKEN
 from muster.files import seen_at, write_own
 
 NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
@@ -120,7 +120,7 @@ def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
     end = time.monotonic() + patience_seconds
     while (writing := _open(pipe)) is None:
         if time.monotonic() > end:
-            return NOBODY_WAITS
+            return NO_RECEIVER
         time.sleep(_POLL_SECONDS)
     try:
         with open(writing, "wb") as file:

@@ -35,7 +35,7 @@ from ..membership.all_nodes import AllNodesMember
 from ..membership.min_nodes import Group
 from ..notes import Journal
 from ..parent_death import die_with_parent, input_is_closed
-from ..roles.part import Part
+from ..roles.role_node import RoleNode
 from .diary import Diary
 from .limit import Limit, grace
 from .output import Output
@@ -94,7 +94,7 @@ class Node:
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
         self.leaves = self.judged = False
         # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
-        self.part: Part | None = None
+        self.role_node: RoleNode | None = None
         self.is_released, self._release_ends = False, float("inf")
 
     def run(self) -> int:
@@ -144,8 +144,8 @@ class Node:
             self.asked_at = min(self.asked_at, time.time())
             if self._group:
                 self._group.note_stop_request()
-            if self.part:
-                self.part.ask()
+            if self.role_node:
+                self.role_node.ask()
 
     @property
     def _asked(self) -> bool:
@@ -186,9 +186,9 @@ class Node:
             now = time.monotonic()
             if self.limit.look():
                 self._ask(signal.SIGINT)
-            if self.part:
-                kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))
-            if self._asked and (self.part is None or self.part.may_stop()):
+            if self.role_node:
+                kill_at = min(kill_at, self._follow_role(self.role_node, torchrun, now))
+            if self._asked and (self.role_node is None or self.role_node.may_stop()):
                 if not asked:
                     kill_at, asked = now + self.grace, True
                     self.diary.report_stop_request(self.grace)
@@ -219,14 +219,14 @@ class Node:
         verdict = failed(rank, self.diary.node, 0, fault, cause)
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-{who}", self.outcome)
 
-    def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
+    def _follow_role(self, role_node: RoleNode, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Follow the run's other roles: stop this node's ranks once the run is over. Returns when to kill torchrun."""
-        if (why := part.look(self.diary.lives, self.diary.last_failure)) and not self.verdicts():
+        if (why := role_node.look(self.diary.lives, self.diary.last_failure)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
-        if not (self.is_released or self._asked or self.verdicts()) and part.over and part.may_stop():
+        if not (self.is_released or self._asked or self.verdicts()) and role_node.over and role_node.may_stop():
             self.is_released = self.diary.is_released = True
-            self._release_ends = now + part.role.grace
+            self._release_ends = now + role_node.role.grace
         if self.is_released:
             self._release_ranks(torchrun)
         return self._release_ends

@@ -126,7 +126,7 @@ def _named(part: str) -> list[str]:
     for item in inside.split(","):
         first, dash, last = item.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) - int(first) > _MOST_NODES):
-            return [part]  # hosts() refuses it
+            return [part]  # read_host_list() refuses it
         numbers = range(int(first), int(last or first) + 1)
         made += [f"{head}{number:0{len(first)}}{end}" for number in numbers for end in _named(tail)]
     return made

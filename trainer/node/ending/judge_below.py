@@ -1,8 +1,8 @@
 """How the processes that trained below a rank, or a thread of it, ended, if the rank's own code does not show that.
 
-A process trains if it made a step, or joined a group of two or more ranks (node/rank/world_notes.py). It leaves a note of
-its end (node/rank/end_note.py). A failure is made good if another process began after it and ended well: a
-shell tries again, a launcher restarts, a search continues. If nothing trained, the last Python program counts.
+A process trains if it made a step, or joined a group of two or more ranks (node/rank/world_notes.py). It leaves a note
+of its end (node/rank/end_note.py). A failure is made good if another process began after it and ended well: a shell
+tries again, a launcher restarts, a search continues. If nothing trained, the last Python program counts.
 """
 
 from __future__ import annotations

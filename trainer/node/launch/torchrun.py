@@ -48,7 +48,7 @@ _END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 def main() -> None:
     """Run the command line as torchrun would."""
-    sharing, pipes = share.claim(os.environ), rank_pipe.claim(os.environ)
+    sharing, pipes = share.take_sharing(os.environ), rank_pipe.claim(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)

@@ -122,7 +122,7 @@ class AllNodesMember:
         self._shown, self._epoch_text, self._says = dict[str, Any](), "", dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
-            self._door = peers.serve(address, port, key, self._answer)
+            self._listening = peers.serve(address, port, key, self._answer)
 
     def begin(self, outcome: Path) -> None:
         """Report for torchrun's process from now on, from its notes in this folder."""
@@ -138,7 +138,7 @@ class AllNodesMember:
         with suppress(ValueError, TypeError, OverflowError):
             self._step()
         if self._place == 0:
-            meeting.close(self._door)
+            meeting.close(self._listening)
 
     @property
     def may_begin_again(self) -> bool:

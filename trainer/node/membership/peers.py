@@ -1,7 +1,7 @@
 """How the nodes of a run ask each other questions and answer them, also before the ranks start and after they end.
 
-For example, on_end.py asks how a node has ended, and waits.py asks whether it has its place in the queue. Question and
-answer are one line of JSON each. Both prove that they come from the same run (proof.py). Standard library only.
+For example, on_end.py asks how a node has ended; waiting_node.py asks whether it has its place in the queue. Question
+and answer are one line of JSON each. Both prove that they come from the same run (proof.py). Standard library only.
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from lab.ports import free_port
 from muster.errors import DONE, FAILED
 from trainer.node.hang import links
 from trainer.node.roles import ready
-from trainer.node.roles.part import Part
 from trainer.node.roles.plan import (
     AS_PLANNED,
     BROKE,
@@ -31,6 +30,7 @@ from trainer.node.roles.plan import (
     read,
     view_of,
 )
+from trainer.node.roles.role_node import RoleNode
 
 
 def role(name, *nodes, at=None, ends=False, after=()):
@@ -118,7 +118,7 @@ def test_the_role_that_stops_next_learns_immediately_that_the_last_one_has_ended
     (tmp_path / "logs").mkdir()
     roles = tuple(role(name, at={name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
     plan = Plan(roles, "k" * 32)
-    parts = first, second, last = [Part(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
+    parts = first, second, last = [RoleNode(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
     broken = threading.Thread(target=first.settle, args=(None, FAILED, False), daemon=True)
     broken.start()
     heard = [part._others for part in parts]

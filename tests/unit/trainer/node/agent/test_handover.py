@@ -67,7 +67,7 @@ def test_without_a_waiting_agent_nothing_is_written(tmp_path):
     link.symlink_to(plain)
     os.mkfifo(left)
     for path in (absent, plain, link, left):
-        assert handover.give(said(VALUES), 0, path) == handover.NOBODY_WAITS
+        assert handover.give(said(VALUES), 0, path) == handover.NO_RECEIVER
     assert plain.read_bytes() == b""
     assert not absent.exists()
 

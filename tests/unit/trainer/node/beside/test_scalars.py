@@ -315,7 +315,7 @@ def test_a_large_data_set_in_the_project_hides_no_metrics_file(work, monkeypatch
 def test_the_last_numbers_are_read_when_the_run_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     (tmp_path / "work").mkdir()
-    with telemetry.beside(tmp_path, "a", packages=False):
+    with telemetry.run_telemetry(tmp_path, "a", packages=False):
         shutil.copy(EVENTS, tmp_path / "work")
     assert len(told(tmp_path)[f"work/{EVENTS.name}"]["train/loss"]) == 8
 

@@ -375,7 +375,7 @@ def steps_of(folder):
 
 
 class Optimizer(types.ModuleType):
-    """A torch.optim.optimizer with only the name that `together` uses."""
+    """A torch.optim.optimizer with only the name that `world_notes` uses."""
 
     def register_optimizer_step_post_hook(self, hook):
         self.step = hook

@@ -112,7 +112,7 @@ def test_files_of_rank_0_reach_all_nodes_and_each_nodes_own_files_stay(nodes):
     assert [(folder / "work/ckpt/last.pt").read_text() for folder in nodes.folders] == ["step 2", "its own", "step 2"]
     assert not (third / "home/state.json").exists()
     assert events(third) == [("n2", "n0", 1, 6), ("n2", "n0", 1, 6)]
-    assert work.written(third).files == 1
+    assert work.count_written(third).files == 1
 
 
 def test_nothing_to_share_changes_nothing(nodes):
@@ -288,9 +288,9 @@ def test_more_files_than_the_limit_are_not_shared_and_this_is_reported(nodes, mo
 
 def test_the_ranks_do_not_get_the_key():
     environment = {share.KEY: KEY, "MUSTER_RUN_DIR": "/run", "PET_NPROC_PER_NODE": "4"}
-    assert share.claim(environment)
+    assert share.take_sharing(environment)
     assert share.KEY not in environment
-    assert share.claim({"MUSTER_RUN_DIR": "/run"}) is None
+    assert share.take_sharing({"MUSTER_RUN_DIR": "/run"}) is None
 
 
 def test_a_node_talks_to_nobody_who_does_not_prove_the_key():

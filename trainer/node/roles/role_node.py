@@ -25,7 +25,7 @@ from ...verdict import Verdict, done, publish
 from ..ending.rank_lives import Life
 from ..hang import links
 from ..membership import meeting, peers
-from ..queue.waits import Ends
+from ..queue.waiting_node import Ends
 from . import ready
 from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, read, view_of
 
@@ -39,7 +39,7 @@ _TELL_S = {ENDED: 3.0, BROKE: 20.0}
 _AT_ONCE = 32
 
 
-class Part:
+class RoleNode:
     """A node's part, from `begin` to `settle`. Threads of peers.py call `_answer`."""
 
     def __init__(self, plan: Plan, node: str, first_rank: int, run_folder: Path) -> None:
@@ -213,7 +213,7 @@ def variables(environment: Mapping[str, str], node: str) -> dict[str, str]:
     return read(environment[PLAN]).variables(node) if PLAN in environment else {}
 
 
-def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
+def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> RoleNode | None:
     """Create this node's part if the run has roles. This removes the plan from the environment.
 
     Raises Refused if the node cannot listen.
@@ -224,4 +224,4 @@ def join(environment: MutableMapping[str, str], node: str, run_folder: Path | No
     plan = read(text)
     # A secret that only the run's programs know: with the key itself they could impersonate its agents.
     environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
-    return Part(plan, node, first_rank, run_folder)
+    return RoleNode(plan, node, first_rank, run_folder)
