@@ -188,7 +188,7 @@ def _new_folder(config: Config) -> str:
 
 
 def _environment(group: Group) -> dict[str, Any]:
-    no_secrets = os.environ.keys() - handover.names(os.environ)
+    no_secrets = os.environ.keys() - handover.secret_names(os.environ)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -81,7 +81,7 @@ def main() -> int:
     with alive.hold_lock(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
         end = FinalEnd(folder, name, os.environ)
         try:
-            own = claims.own(os.environ)
+            own = claims.own_claim(os.environ)
             over = (
                 overlay_connection.hold(os.environ, partial(_without_overlay, name, end))
                 if end.code() is None
@@ -112,7 +112,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     if (code := end.code()) is not None:
         return code
     try:
-        secrets = handover.take(os.environ)
+        secrets = handover.receive_secrets(os.environ)
     except KeyboardInterrupt:
         words = "stopped before its secrets came"
         return end.publish_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
@@ -132,7 +132,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             role_node.begin()
         plan = min_nodes.take_plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
-        given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
+        given |= {**caches.variables(given), **style.cpu_variables(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
         member = None if plan else all_nodes.join(environment)
     except waiting_node.Ends as early:
@@ -141,7 +141,7 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
     except (TrainError, OSError) as fault:
         return _refused(fault, role_node, name, end)
     with _private_folder(folder, name) as outcome, all_nodes.reporting(member, outcome):
-        hidden = handover.values(os.environ, secrets)
+        hidden = handover.secret_values(os.environ, secrets)
         diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
             diary.report_conflicts(variables.first_rank(), conflicts)
@@ -394,10 +394,10 @@ def torchrun_environment(
         raise Refused(f"{name}: {number} is not one of {nodes} nodes", "number them from 0: PET_NODE_RANK")
     made |= {"PET_NODE_RANK": str(int(number))} if number else {}
     try:
-        own = address if number and int(number) == 0 else meeting.this_end(address, int(port))
+        own = address if number and int(number) == 0 else meeting.local_address(address, int(port))
     except OSError as fault:
         raise TrainError(f"{name} has no way to {address}: {fault.strerror}", "is its network up?") from fault
-    if torch_names.plain(environment):
+    if torch_names.keeps_torch_unchanged(environment):
         made.pop("PET_NODE_RANK", None)
         own = f"node-{int(number):05d}" if number and int(number) else own
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own

@@ -205,7 +205,7 @@ class Diary:
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank crashed, as `file:line`; empty if it did not crash or the place is unknown."""
-        if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
+        if -(life.code or 0) not in _CRASHES or not (look := stacks.read_crash(self._outcome, life.local_rank)):
             return ""
         about = stuck_ranks.describe(look, self.work_folder)
         return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""

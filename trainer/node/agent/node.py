@@ -114,7 +114,7 @@ class Node:
         pipes = output.pipes if output else []
         torchrun = subprocess.Popen(
             self._command,
-            env={**self._environment, **rank_pipe.given(pipes)},
+            env={**self._environment, **rank_pipe.pipe_variables(pipes)},
             pass_fds=pipes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if relays else None,
@@ -161,7 +161,7 @@ class Node:
         stuck, links = StuckRanks(self.outcome, self.diary.work_folder), Links()
         # Muster's own trainer always joins its ranks, so this need not be checked.
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
-        throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
+        throttle, alone = Throttle(), training_alone.AloneWatch(self.outcome, may_be_alone, self._command)
         before = earlier.Earlier(
             self.outcome, self.diary.run_folder if self._relay else None, self.diary.report_earlier_files
         )
@@ -201,14 +201,14 @@ class Node:
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
                     self.diary.killed_by_stop = [
-                        life.rank for life in self.diary.lives if life.code is None and processes.lives(life.pid)
+                        life.rank for life in self.diary.lives if life.code is None and processes.is_alive(life.pid)
                     ]
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
         before.finish()
 
-    def _give_up(self, of: training_alone.Alone) -> None:
+    def _give_up(self, of: training_alone.AloneReason) -> None:
         """End the run: this node's ranks wait where no other node can join them, or have trained without the others."""
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
         self._end_run(fault, "trained-alone")
@@ -242,7 +242,7 @@ class Node:
         """End the ranks that are stuck for good: torchrun then starts all ranks again."""
         if self._asked or self.verdicts():
             return
-        for rank in self._stuck_rank_ender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
+        for rank in self._stuck_rank_ender.look(self.diary.lives, stuck.stuck_ranks(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
             _send(rank.life.pid, signal.SIGKILL)
 
@@ -339,7 +339,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.trained_processes(self.outcome) if processes.lives(process)]
+        trains = [process for process in training_alone.trained_processes(self.outcome) if processes.is_alive(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:

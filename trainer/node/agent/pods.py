@@ -43,7 +43,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
     if nodes > 1:
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
-        own = meeting.this_end(first, 1)
+        own = meeting.local_address(first, 1)
         made |= slurm.rendezvous_variables(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
     return slurm.missing_variables(given, arguments, made) | (_of_role(given) if ROLES in given else {})
 

@@ -206,7 +206,7 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
         with suppress(UnicodeDecodeError):  # in an old package the author's name may contain an ö
             if name := package.name:
                 distributions[name], packages[name] = package, package.version
-    shown = variables.keys() - handover.names(variables) - {KEY}
+    shown = variables.keys() - handover.secret_names(variables) - {KEY}
     return {
         "python": platform.python_version(),
         "torch": packages.get("torch"),

@@ -92,7 +92,7 @@ def waited_s(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: f
     begun, taken = note.get("t", now), "taken" in note
     client = taken or note.get("client") is True
     elsewhere = taken or meets not in ("", given)
-    if not elsewhere or (others < 2 and not client) or not processes.lives(note.get("pid", 0)):
+    if not elsewhere or (others < 2 and not client) or not processes.is_alive(note.get("pid", 0)):
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False

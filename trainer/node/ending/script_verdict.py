@@ -99,7 +99,7 @@ def _remedy(error: str, own_library: str) -> str:
     if own_library and _MUSTER.search(error):
         return f"`import muster` gave the script its own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)
-    if variable and (name := style.that_sets(variable[1])):
+    if variable and (name := style.style_that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"
     return next((remedy for words, remedy in _REMEDIES.items() if re.match(words, error)), "")
 

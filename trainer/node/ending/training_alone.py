@@ -1,7 +1,7 @@
 """Whether the ranks of a script train together, and advice if they do not, for Lightning, Accelerate and torch.
 
-This is decided from the notes that the ranks leave (trainer/node/rank/world_notes.py). `Watch` reports it while they
-train, and `why_trained_alone` at the end.
+This is decided from the notes that the ranks leave (trainer/node/rank/world_notes.py). `AloneWatch` reports it while
+they train, and `why_trained_alone` at the end.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def with_watcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Alone:
+class AloneReason:
     """Why a rank is alone, and what to change.
 
     `waits`: it does not train, but waits. `in_vain`: it has long waited where no other node can come.
@@ -66,7 +66,7 @@ class Alone:
     in_vain: bool = False
 
 
-class Watch:
+class AloneWatch:
     """Checks every second whether the ranks of a node train alone, or wait where no other node comes.
 
     `separate`: they are allowed to train alone, and nothing is reported. `script`: the words of the run's command. A
@@ -81,7 +81,7 @@ class Watch:
         self._next = 0.0
         self._reported: dict[tuple[int, int], bool] = {}
         self._ended: list[tuple[int, int]] = []
-        self.final: Alone | None = None
+        self.final: AloneReason | None = None
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
         """Ranks that have begun to train or wait alone, each with `why`, `hint` and `waits`.
@@ -102,7 +102,7 @@ class Watch:
         loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
         self.final = next((of for of in loners.values() if of.in_vain), None)
         if len(ended) == len(lives) and _hosts(lives) > 1 and (why := _unjoined(noted, lives, _hosts(lives))):
-            self.final = Alone(why + _whose(noted, self._script), _hint(noted, lives, self._script))
+            self.final = AloneReason(why + _whose(noted, self._script), _hint(noted, lives, self._script))
         for key, of in sorted(loners.items()):
             if self._reported.get(key) != of.waits:
                 news.append((key[0], {"why": of.why, "hint": of.hint, "world": _world(lives), "waits": of.waits}))
@@ -113,7 +113,7 @@ class Watch:
 
 def _alone(
     noted: Sequence[Mapping[str, Any]], life: Life, lives: Sequence[Life], now: float, script: Sequence[str]
-) -> Alone | None:
+) -> AloneReason | None:
     """Why the rank of this life is alone; None as long as nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
     for note in reversed(own):
@@ -134,7 +134,7 @@ def _alone(
             if "launch" in note:
                 fix += "; where each node shall train alone: --nnodes=1 there, and --separate"
             fix = fix.removeprefix("; ") or _TORCH_HINT
-            return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
+            return AloneReason(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
@@ -146,7 +146,7 @@ def _alone(
     lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - begun >= _WAIT_SECONDS
     if not lasts and not any(note.get("lasting") for note in own):
         return None
-    return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
+    return AloneReason(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
 
 
 def why_trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:

@@ -194,7 +194,7 @@ def join(environment: Mapping[str, str]) -> AllNodesMember | None:
     """This node's part in its run, from torchrun's variables; None if it is the only node. Raises Refused."""
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
-    if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
+    if torch_names.keeps_torch_unchanged(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
     key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
     about = int(nodes), host.strip("[]"), int(port), key, number(environment, "PET_MAX_RESTARTS", 0)

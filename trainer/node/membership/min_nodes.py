@@ -148,7 +148,7 @@ class Group:
         """The state of all ranks of the other training nodes (end_stuck_rank.py); moving if one does not answer."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]
-        trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
+        trains = [view.is_alive(now) and view.after is None and view.number == epoch.number for view in others]
         if self.name not in epoch.members or not all(trains):
             return MOVING
         return state_together(view.stands for view in others) if others else ASLEEP
@@ -156,7 +156,7 @@ class Group:
     def reason_to_end(self) -> str:
         """Why this node must end its ranks and itself; empty as long as it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
-        seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
+        seen = {self.name, *(name for name, view in self._views.items() if view.is_alive(now))}
         present, voters = len(seen - {self._arbiter}), len(seen.intersection(self._voters))
         gone = all(view.gone for view in others)
         votes = voters > len(self._voters) // 2
@@ -176,7 +176,7 @@ class Group:
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
             return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes continue without them"
-        deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
+        deaf = any(view.number > self._epoch.number for view in others if view.is_alive(now))
         self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
         patience = ENDS_S if runs else _STUCK_S
         if now - self._deaf_since > patience:
@@ -190,7 +190,7 @@ class Group:
     @property
     def has_left(self) -> bool:
         """Whether this node was asked to leave, and the other nodes keep training without it."""
-        return self._leaving.over
+        return self._leaving.has_left
 
     def leavers(self, names: Sequence[str]) -> list[str]:
         """Which of these nodes were asked to leave."""
@@ -270,7 +270,7 @@ class Group:
 
     def _about(self) -> dict[str, Any]:
         now = time.monotonic()
-        sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
+        sees = [each for each, view in self._views.items() if each != self.name and view.is_alive(now)]
         says = {"after": None, "number": 0, "store": "", **self._says()}
         # Until this node knows the current epoch, it cannot report that it waits for a newer one.
         if says["after"] is not None:
@@ -278,7 +278,7 @@ class Group:
         saved = self._copies.saved if self._copies else newest_checkpoint_time(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
         more |= {"epoch": fields_of(self._epoch), "ended": self._spare_register.ended if self._spare_register else None}
-        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
+        more |= {"leaves": self._leaving.is_leaving, "joined": self._newcomers.addresses()}
         return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.ranks_state, **more}
 
     def _running(self) -> int:
@@ -326,7 +326,7 @@ class Group:
                 self._epoch = epoch
             self._leaving.look(self._refusal, self._epoch, time.monotonic())
             self._show()
-            if self._register.leads:
+            if self._register.is_leader:
                 self._lead()
 
     def _refusal(self) -> str:

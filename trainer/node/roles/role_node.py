@@ -52,7 +52,7 @@ class RoleNode:
         kind, port, about = self.role.ready
         # The port that has to answer: one that `ready` specifies, or else the role's own port.
         self._port = port or self._own.service
-        self._ready = ready.look_of(kind, self._own.address, self._port, about, log)
+        self._ready = ready.readiness_check(kind, self._own.address, self._port, about, log)
         # How the run ended; empty while it has not ended.
         self.over = ""
         unheard = View(seen=time.monotonic() + plan.within)
@@ -89,7 +89,7 @@ class RoleNode:
             self._end(ENDED)
             raise Ends(done(self._first, self.node, 0))
         for port in {self._own.service, self._port} - {0}:
-            if not ready.port_answers(self._own.address, port):
+            if not ready.why_no_answer(self._own.address, port):
                 what = f"port {port} is taken: something answers there already"
                 raise Refused(what, "give the role another port, or end what has it")
         self._tell(RUNS)
@@ -111,7 +111,7 @@ class RoleNode:
         # forever.
         if self._phase != RUNS or time.monotonic() < self._since + self.role.within or not (self._why_not or died):
             return ""
-        where = ready.where(links.listening(life.pid)) if self._port else ""
+        where = ready.listening_words(links.listening(life.pid)) if self._port else ""
         why = f"it was started {life.attempt + 1} times, and {died}" if died else f"{self._why_not}{where}"
         return f"{self.who} is not ready after {self.role.within:g} s: {why}"
 

@@ -212,7 +212,7 @@ def served():
 
 
 def look(kind, tmp_path, port=0, about=""):
-    return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
+    return ready.readiness_check(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
 
 
 def test_a_role_without_a_readiness_check_is_ready_once_it_runs(tmp_path):
@@ -308,8 +308,8 @@ def test_endless_output_is_read_in_pieces(tmp_path):
 
 
 def test_a_program_that_is_not_ready_is_reported_with_where_it_listens():
-    assert ready.where([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
-    assert ready.where([]) == "; its program listens on no port"
+    assert ready.listening_words([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
+    assert ready.listening_words([]) == "; its program listens on no port"
 
 
 def test_the_addresses_where_this_session_listens_are_found():

@@ -158,7 +158,7 @@ def test_a_node_without_a_route_to_the_first_node_says_so(monkeypatch):
     def no_way(*_):
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
-    monkeypatch.setattr(meeting, "this_end", no_way)
+    monkeypatch.setattr(meeting, "local_address", no_way)
     with pytest.raises(TrainError, match=r"worker-1 has no way to 10.0.0.1: Network is unreachable"):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
 

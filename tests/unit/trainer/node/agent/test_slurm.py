@@ -26,7 +26,7 @@ def addresses(monkeypatch):
     """Host names as a site's DNS resolves them, and this host's own address on a connection."""
     known = {"n1": "10.0.0.1", "n2": "10.0.0.2", "self": "127.0.1.1"}
     monkeypatch.setattr(slurm.meeting, "resolve", lambda host, patience: known[host])
-    monkeypatch.setattr(slurm.meeting, "this_end", lambda address, port: "10.0.0.9")
+    monkeypatch.setattr(slurm.meeting, "local_address", lambda address, port: "10.0.0.9")
 
 
 def given(**more):
