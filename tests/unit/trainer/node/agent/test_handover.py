@@ -107,7 +107,10 @@ def test_an_agent_asked_to_stop_while_it_waits_ends_as_stopped(tmp_path):
     environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
     code = "import pathlib; from trainer.node.agent import agent, handover;"
     code += f"pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
-    code += "take = handover.receive_secrets; handover.receive_secrets = lambda e: take(e, pipe); raise SystemExit(agent.main())"
+    code += (
+        "take = handover.receive_secrets; handover.receive_secrets = lambda e: take(e, pipe);"
+        " raise SystemExit(agent.main())"
+    )
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
         waiting.until((tmp_path / "pipe").exists, "the pipe")
         waits.send_signal(2)

@@ -143,9 +143,9 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
 _DOOR = """
 import resource, sys
 from pathlib import Path
-from trainer.node.files.share import Door
+from trainer.node.files.share import FileServer
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
-print(Door("127.0.0.1", sys.argv[2], Path(".")).where, flush=True)
+print(FileServer("127.0.0.1", sys.argv[2], Path(".")).where, flush=True)
 for _ in sys.stdin:
     print(open("/dev/null").name, flush=True)
 """
@@ -223,7 +223,7 @@ def test_a_file_that_was_written_while_it_was_sent_is_reported_as_the_cause(tmp_
     with tarfile.open(fileobj=sent, mode="w") as tar:
         about = tarfile.TarInfo("work/last.pt")
         about.size = 3
-        tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in Door's answer in this case
+        tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in FileServer's answer in this case
     sent.seek(0)
     with pytest.raises(LinkLost, match="of 1 files of n0 one lacks, or was written meanwhile"):
         share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
