@@ -98,7 +98,7 @@ def _end(folder: Path, observe: str, steps: int) -> list[Any]:
     """The digests of weights, loss and generators of each rank at the end."""
     with _run(folder, observe, steps) as run:
         run.finish(180.0)
-        return run.seen()
+        return run.records_of_ranks()
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     schedule = Schedule(folder, options.seconds, _say)
     keep = False
     try:
-        machine = schedule.look()
+        machine = schedule.read_facts()
         if machine["torch"] is None:
             print(f"error: {sys.executable} has no torch\nhint: PYTHON=/path/to/python make gpu-check", file=sys.stderr)
             return _REFUSED

@@ -24,7 +24,7 @@ _SOCKETS = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_IB_DISABLE":
 
 @dataclass(frozen=True)
 class Bench:
-    """The machine's facts from `look`, and the check's own folder, inside the folder of all checks."""
+    """The machine's facts from `machine_facts`, and the check's own folder, inside the folder of all checks."""
 
     machine: dict[str, Any]
     folder: Path
@@ -62,7 +62,7 @@ class Bench:
         # Numbered by PCI bus, as nvidia-smi does. Otherwise CUDA numbers the fastest GPU first.
         return {"CUDA_VISIBLE_DEVICES": visible or "0", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
-    def apart(self, host: str) -> dict[str, str]:
+    def separate_host_variables(self, host: str) -> dict[str, str]:
         """The variables that make NCCL treat a process on the first GPU as one on a host with this name."""
         return {**self.one_gpu(), **_SOCKETS, "NCCL_HOSTID": host} if self.gpus else {}
 
@@ -103,7 +103,7 @@ class Bench:
         return ["--script", str(SCRIPTS / f"{name}.py"), *arguments]
 
 
-def ask(command: Sequence[str], variables: Mapping[str, str] | None = None, seconds: float = 20.0) -> str | None:
+def output_of(command: Sequence[str], variables: Mapping[str, str] | None = None, seconds: float = 20.0) -> str | None:
     """The output of a command; None if the command is missing, fails or takes too long.
 
     After a timeout this does not wait for the process: no signal ends a process that is in a hanging driver.

@@ -66,7 +66,7 @@ def plug(name: str, bridge: str) -> None:
     )
 
 
-def up(name: str) -> None:
+def switch_on(name: str) -> None:
     """Switch an interface on."""
     _ask(_SETLINK, 0, _link(socket.if_nametoindex(name), _UP, _UP))
 

@@ -36,7 +36,7 @@ class Place:
 
 
 class Network:
-    """Hosts with their own networks, inside `hosts_apart`."""
+    """Hosts with their own networks, inside `separate_hosts`."""
 
     def __init__(self, switch: int, places: Sequence[Place]) -> None:
         self._switch, self.places = switch, places
@@ -45,13 +45,13 @@ class Network:
         """Silently drop everything that a host sends and receives."""
         _within(self._switch, lambda: netlink.plug(f"port{host}", ""))
 
-    def mend(self, host: int) -> None:
+    def reconnect(self, host: int) -> None:
         """Reconnect a host after `cut`."""
         _within(self._switch, lambda: netlink.plug(f"port{host}", _BRIDGE))
 
 
 @contextmanager
-def hosts_apart(count: int) -> Iterator[Network]:
+def separate_hosts(count: int) -> Iterator[Network]:
     """A network of `count` hosts. Each has a second interface that leads nowhere. Raises OSError if not allowed."""
     with ExitStack() as stack:
         switch = stack.enter_context(_held_network())
@@ -67,20 +67,20 @@ def hosts_apart(count: int) -> Iterator[Network]:
 
 def _connect_hosts(holders: Sequence[int]) -> None:
     netlink.add_bridge(_BRIDGE)
-    netlink.up(_BRIDGE)
+    netlink.switch_on(_BRIDGE)
     for number, holder in enumerate(holders):
         netlink.add_pair(f"port{number}", INTERFACE, holder)
         netlink.plug(f"port{number}", _BRIDGE)
-        netlink.up(f"port{number}")
+        netlink.switch_on(f"port{number}")
 
 
 def _settle(address: str) -> None:
-    netlink.up("lo")
-    netlink.up(INTERFACE)
+    netlink.switch_on("lo")
+    netlink.switch_on(INTERFACE)
     netlink.add_address(INTERFACE, address, 24)
     # Every host has the same address on this interface: a rank that uses it reaches no other, as with Docker's bridge.
     netlink.add_pair(DECOY, f"{DECOY}-end", os.getpid())
-    netlink.up(DECOY)
+    netlink.switch_on(DECOY)
     netlink.add_address(DECOY, "10.78.0.1", 24)
 
 
@@ -132,12 +132,12 @@ def _within(holder: int, act: Callable[[], None]) -> None:
         os.close(back)
 
 
-def allowed() -> str:
+def why_not_allowed() -> str:
     """Why this machine does not allow separate networks; empty if it does."""
     if os.getuid() != 0:
         return "only root may make network namespaces"
     try:
-        with hosts_apart(1):
+        with separate_hosts(1):
             return ""
     except subprocess.SubprocessError:
         return "the kernel refuses network namespaces"

@@ -119,7 +119,7 @@ class Run:
         """Every living process of the run."""
         return processes.labelled(RUN_DIR, str(self.folder))
 
-    def below(self) -> list[int]:
+    def processes_below(self) -> list[int]:
         """Every living process of the run below the agents, or below a rival's torchruns."""
         heads = {node.pid for node in self._nodes}
         return [pid for pid in self.pids() if pid not in heads]
@@ -170,7 +170,7 @@ class Run:
         printed = [line for name in self.names for line in read_lines(self.folder / "logs" / f"{name}.log")]
         return sorted(printed, key=lambda line: float(line["t"]))
 
-    def seen(self) -> list[dict[str, Any]]:
+    def records_of_ranks(self) -> list[dict[str, Any]]:
         """What each rank of gpu_check's scripts wrote to the run folder, in the order of ranks."""
         return [json.loads(path.read_text()) for path in sorted(self.folder.glob("seen-*.json"))]
 

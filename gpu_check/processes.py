@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from trainer.node.processes import lives
+from trainer.node.processes import is_alive
 
 # The value of this variable is the folder of the process's check.
 LABEL = "GPU_CHECK_FOLDER"
@@ -22,7 +22,7 @@ def labelled(name: str, value: str) -> list[int]:
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             environment = (folder / "environ").read_bytes()
-            if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and lives(int(folder.name)):
+            if wanted in environment.split(b"\0") and int(folder.name) != os.getpid() and is_alive(int(folder.name)):
                 pids.append(int(folder.name))
     return pids
 

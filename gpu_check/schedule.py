@@ -42,9 +42,9 @@ class Schedule:
         self._temporary = self.folder / "tmp"
         self._temporary.mkdir()
 
-    def look(self) -> dict[str, Any]:
+    def read_facts(self) -> dict[str, Any]:
         """The machine's facts. Raises subprocess.SubprocessError if this Python's torch cannot even be loaded."""
-        command = [sys.executable, "-m", f"{__package__}.look"]
+        command = [sys.executable, "-m", f"{__package__}.machine_facts"]
         looks = subprocess.Popen(command, cwd=HOME, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         try:
             output, words = looks.communicate(timeout=_LOOK_S)

@@ -35,10 +35,10 @@ class Contender:
         """Wait until it has made its first steps, and stop it until its first turn."""
         self.run.wait(lambda: (lines := self.lines()) and lines[-1]["step"] >= FIRST_STEP, "its first steps", _START_S)
         # Agents are not stopped: if this process is killed, they notice it, and end the stopped processes.
-        self.pids = self.run.below()
+        self.pids = self.run.processes_below()
         send(self.pids, signal.SIGSTOP)
 
-    def turn(self) -> float | None:
+    def take_turn(self) -> float | None:
         """Let it train for a while; returns milliseconds per step, or None if it made too few steps."""
         known, began = len(self.lines()), time.monotonic()
         send(self.pids, signal.SIGCONT)
@@ -61,7 +61,7 @@ def in_turns(contenders: Mapping[str, Contender], turns: int) -> dict[str, list[
     for turn in range(turns):
         first = turn % len(names)
         for name in names[first:] + names[:first]:
-            if (milliseconds := contenders[name].turn()) is not None:
+            if (milliseconds := contenders[name].take_turn()) is not None:
                 taken[name].append(milliseconds)
     return taken
 
@@ -71,7 +71,7 @@ def clearly_below(ratios: Sequence[float], limit: float) -> bool:
     return statistics.quantiles(ratios, n=4)[2] < limit
 
 
-def compared(what: str, ours: Sequence[float], theirs: Sequence[float], turns: int, least: float) -> Finding:
+def compare_rates(what: str, ours: Sequence[float], theirs: Sequence[float], turns: int, least: float) -> Finding:
     """Whether ours makes at least the share `least` of their steps per second.
 
     `ours` and `theirs` are milliseconds per step, in `turns` turns.

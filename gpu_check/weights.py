@@ -26,12 +26,12 @@ def differences(first: dict[str, Any], other: dict[str, Any]) -> list[str]:
     return sorted(
         {
             *mine.keys() ^ theirs.keys(),
-            *(name for name in mine.keys() & theirs.keys() if not same(mine[name], theirs[name])),
+            *(name for name in mine.keys() & theirs.keys() if not same_bits(mine[name], theirs[name])),
         }
     )
 
 
-def same(first: Any, other: Any) -> bool:
+def same_bits(first: Any, other: Any) -> bool:
     """Whether two tensors have the same type, shape and bits."""
     import torch
 
@@ -49,7 +49,7 @@ def tensors(value: Any, name: str = "") -> list[tuple[str, Any]]:
     return [pair for key, part in pairs for pair in tensors(part, f"{name}.{key}" if name else str(key))]
 
 
-def alike(what: str, first: Run, other: Run, parts: tuple[str, ...]) -> Finding:
+def compare_runs(what: str, first: Run, other: Run, parts: tuple[str, ...]) -> Finding:
     """Whether two runs ended at the same step with the same bits in these parts of their state."""
     (step, mine), (last, theirs) = newest(first.folder), newest(other.folder)
     apart = differences({part: mine[part] for part in parts}, {part: theirs[part] for part in parts})

@@ -9,7 +9,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # A shell or an engine adds a signal's number to this.
 SIGNALLED = 128
 # Exit codes of trainer/node/agent/handover.py; exit code 1 is Python's own.
-TAKEN, NOBODY_WAITS, NOT_TAKEN = 0, 3, 4
+TAKEN, NO_RECEIVER, NOT_TAKEN = 0, 3, 4
 
 
 class TrainError(Exception):

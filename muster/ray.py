@@ -65,12 +65,12 @@ def start_words(part: str, given: Mapping[str, str], shared: int, cpus: int, cli
     return [*words, f"--ray-client-server-port={client}"] if client else words
 
 
-def of_ray(given: Mapping[str, str]) -> dict[str, str]:
+def ray_environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of Ray's own processes, made from a rank's environment."""
-    return {**_CLOSED, **{name: value for name, value in of_driver(given).items() if name not in _WATCHED}}
+    return {**_CLOSED, **{name: value for name, value in driver_environment(given).items() if name not in _WATCHED}}
 
 
-def of_driver(given: Mapping[str, str]) -> dict[str, str]:
+def driver_environment(given: Mapping[str, str]) -> dict[str, str]:
     """The environment of COMMAND, which is not a rank, but is watched as the program of this role."""
     own = {name: value for name, value in given.items() if not re.fullmatch(_OF_A_RANK, name)}
     own |= {"RAY_AUTH_MODE": "token"} if given.get("MUSTER_ROLE_SECRET") else {}
@@ -107,15 +107,15 @@ def main(words: Sequence[str]) -> None:
     ray = [sys.executable, "-P", "-c", "from ray.scripts.scripts import main; main()", *start]
     if part == WORKER:
         _until(lambda: unreachable(_head(given)), _REACH_S, _FIREWALL)
-        os.execve(sys.executable, ray, of_ray(given))
+        os.execve(sys.executable, ray, ray_environment(given))
     # In its own process group, so that a stop reaches only the command, which may still use Ray while it saves.
-    started = subprocess.Popen(ray, env=of_ray(given), stdout=subprocess.DEVNULL, process_group=0)
+    started = subprocess.Popen(ray, env=ray_environment(given), stdout=subprocess.DEVNULL, process_group=0)
     try:
         _wait_for_all(started, given)
         if not command:
             signal.signal(signal.SIGTERM, lambda *_: started.terminate())
             sys.exit(started.wait())
-        os.execvpe(command[0], command, of_driver(given))
+        os.execvpe(command[0], command, driver_environment(given))
     finally:  # not reached once a command has begun
         started.terminate()
 
@@ -162,7 +162,7 @@ def _wait_for_all(started: subprocess.Popen[bytes], given: Mapping[str, str]) ->
     _until(lambda: unreachable(_head(given)), _JOIN_S, _FIREWALL, started)
     hosts = ",".join(given.get(f"MUSTER_{role}_HOSTS", "") for role in ("HEAD", "WORKER"))
     wanted = Counter(re.findall("[^,]+", hosts))
-    os.environ.update(of_ray(given))
+    os.environ.update(ray_environment(given))
     import ray
 
     if dashboard := ray.init(address=_head(given), logging_level="ERROR", log_to_driver=False).dashboard_url:

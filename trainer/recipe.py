@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.errors import Refused, TrainError
 
-from .node.ending.peer_errors import lost_peer
+from .node.ending.peer_errors import error_reports_lost_peer
 
 if TYPE_CHECKING:
     import torch
@@ -219,7 +219,7 @@ def blame(path: Path, action: str) -> Iterator[None]:
     except TrainError:
         raise
     except Exception as error:
-        if lost_peer(error):
+        if error_reports_lost_peer(error):
             raise
         lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         where = f"{_display(path)}:{lines[-1]}" if lines else _display(path)

@@ -19,7 +19,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127
 # If a signal killed the program, a shell or an engine returns this plus the signal's number.
 SIGNALLED = 128
 # Exit codes of trainer/node/agent/handover.py: the node took its secrets; no node waits for secrets.
-TAKEN, NOBODY_WAITS = 0, 3
+TAKEN, NO_RECEIVER = 0, 3
 _MOST = 60  # characters, or digits, of a value that an error shows
 # What the kernel reports when a file cannot grow any more.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)

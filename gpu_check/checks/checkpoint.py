@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from ..bench import Bench
 from ..finding import Finding, judge
-from ..weights import alike
-from .kill import reached
+from ..weights import compare_runs
+from .kill import has_reached
 
 TITLE, LIMIT_S = "checkpoints of GPU state", 90
 STEPS, KEPT_EVERY, KILL_AFTER = 120, 10, 40
@@ -23,7 +23,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     exact = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
     with bench.node("untouched", arguments, exact) as untouched:
         with bench.node("resumed", arguments, exact) as killed:
-            killed.wait(lambda: reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
+            killed.wait(lambda: has_reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
             bench.say("all of the run is killed")
             killed.kill()
         began = time.monotonic()
@@ -37,7 +37,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         )
         yield judge("goes on from the checkpoint", bool(resumptions), text, f"from step >= {KILL_AFTER}")
         untouched.finish(_END_S)
-        yield alike("weights, optimizer, scaler", resumed, untouched, PARTS)
+        yield compare_runs("weights, optimizer, scaler", resumed, untouched, PARTS)
         written = resumed.events(0, "checkpoint")
         pause, write = (max(event[name] for event in written) for name in ("pause_ms", "write_ms"))
         yield judge("what a checkpoint costs", True, f"pause <= {pause} ms, written in <= {write} ms", pause_ms=pause)

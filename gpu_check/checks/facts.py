@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ..bench import Bench, ask
+from ..bench import Bench, output_of
 from ..finding import Finding, judge, untried
 
 TITLE, LIMIT_S = "what this machine is", 30
@@ -43,7 +43,7 @@ def _gpus(bench: Bench) -> Iterator[Finding]:
     nccl = bench.torch["nccl"]
     yield judge("NCCL", bool(nccl), ".".join(map(str, nccl)) if nccl else "torch is built without", "there")
     fields = ["driver_version", "mig.mode.current", "compute_mode", "ecc.mode.current"]
-    answer = ask(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
+    answer = output_of(["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"])
     if not answer:
         yield untried("driver and MIG", "nvidia-smi does not answer")
         return
@@ -55,8 +55,8 @@ def _gpus(bench: Bench) -> Iterator[Finding]:
 
 def gpu_use() -> dict[str, Any]:
     """The process ids on the GPUs, and the MiB in use; None for each that nvidia-smi does not report."""
-    apps = ask(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
-    used = ask(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
+    apps = output_of(["nvidia-smi", "--query-compute-apps=pid", "--format=csv,noheader"])
+    used = output_of(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
     return {
         "pids": None if apps is None else sorted(set(re.findall(r"\d+", apps))),
         "used_mib": None if used is None else [int(number) for number in re.findall(r"\d+", used)],

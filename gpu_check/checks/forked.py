@@ -30,12 +30,12 @@ def run(bench: Bench) -> Iterator[Finding]:
         started = stack.enter_context(bench.node("started", bench.script("meet", bench.backend), plain))
         for name, run in runs.items():
             run.finish(_END_S)
-            seen, poisoned = run.seen(), POISON in run.logs()
+            seen, poisoned = run.records_of_ranks(), POISON in run.logs()
             good = len(seen) == 1 and seen[0]["forked"] and not seen[0]["cuda_before"] and not poisoned
             text = f"forked: {seen[0]['forked']}, on {seen[0]['device']}" if seen else "it left no word"
             yield judge(SCRIPTS[name], good, f"{POISON}!" if poisoned else text, "forked: True, no CUDA before")
         started.finish(_END_S)
-        seen = started.seen()
+        seen = started.records_of_ranks()
         good = len(seen) == 1 and not seen[0]["forked"]
         yield judge("the same with MUSTER_PLAIN_TORCHRUN=1", good, f"forked: {seen[0]['forked']}", "forked: False")
     if not bench.gpus:

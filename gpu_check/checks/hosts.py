@@ -26,14 +26,14 @@ _INTERFACE = re.compile(r"([\w.@-]+):[\da-fA-F.:]+<\d+>")
 
 def run(bench: Bench) -> Iterator[Finding]:
     """Separate hosts, each in its own network if that is allowed; then ranks that share a GPU as one host."""
-    why = network.allowed()
+    why = network.why_not_allowed()
     if why:
         yield untried("a network for each host", f"{why}; all hosts share the loopback interface")
     for count in (2, 4) if bench.gpus else (3,):
         bench.say(f"{count} hosts meet")
         with ExitStack() as stack:
             places: Sequence[Place] = (
-                [Place()] * count if why else stack.enter_context(network.hosts_apart(count)).places
+                [Place()] * count if why else stack.enter_context(network.separate_hosts(count)).places
             )
             yield from _meet(bench, stack, count, places)
     if bench.gpus:
@@ -46,7 +46,7 @@ def _meet(bench: Bench, stack: ExitStack, count: int, places: Sequence[Place]) -
     name = f"hosts-{count}"
     hosts = stack.enter_context(bench.hosts(name, bench.script("meet", bench.backend), places))
     hosts.finish(_MEET_S)
-    seen = hosts.seen()
+    seen = hosts.records_of_ranks()
     backends, worlds = sorted({line["backend"] for line in seen}), sorted({line["world"] for line in seen})
     right = len(seen) == count and all(line["right"] for line in seen) and worlds == [count]
     yield judge(
@@ -63,13 +63,13 @@ def _interface(bench: Bench, name: str, places: Sequence[Place], hosts: Run) -> 
     given = {place.interface for place in places}
     strays = [
         f"rank {line['rank']}: {address}"
-        for line, place in zip(hosts.seen(), places, strict=False)
+        for line, place in zip(hosts.records_of_ranks(), places, strict=False)
         for address in line["addresses"]
         if address not in (place.address, "127.0.0.1")
     ]
     logs = [bench.folder / f"nccl-{name}-{number}.log" for number in range(len(places))]
     used = {interface for log in logs if log.exists() for interface in interfaces(log.read_text(errors="replace"))}
-    own = all(place.address in line["addresses"] for line, place in zip(hosts.seen(), places, strict=False))
+    own = all(place.address in line["addresses"] for line, place in zip(hosts.records_of_ranks(), places, strict=False))
     named = f"NCCL names {', '.join(sorted(used))}" if used else "NCCL names none" if bench.gpus else ""
     measured = "; ".join(filter(None, [", ".join(strays) or "own addresses alone", named]))
     good = own and not strays and used <= given
@@ -102,7 +102,7 @@ def _as_one_host(bench: Bench) -> Iterator[Finding]:
         except Late as fault:  # Muster does not need this feature of NCCL
             yield Finding(f"{MULTI_RANK}=1", NOT_TRIED, f"NCCL does not bear it here: {fault}", words=fault.words)
             return
-        seen = shared.seen()
+        seen = shared.records_of_ranks()
         good = len(seen) == 2 and all(line["right"] for line in seen)
         yield judge(f"{MULTI_RANK}=1: all_reduce", good, f"{len(seen)} ranks", "2 ranks, sums right", ranks=seen)
 

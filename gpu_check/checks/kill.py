@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from trainer.node.processes import lives
+from trainer.node.processes import is_alive
 
 from ..bench import Bench
 from ..finding import Finding, judge
 from ..network import Place
 from ..nodes import Run
-from ..weights import alike
+from ..weights import compare_runs
 
 TITLE, LIMIT_S = "a rank is killed with SIGKILL", 100
 STEPS, KEPT_EVERY, KILL_AFTER = 150, 10, 40
@@ -31,7 +31,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         bench.hosts("killed", arguments, hosts, variables=exact) as killed,
         bench.hosts("untouched", arguments, hosts, variables=exact) as untouched,
     ):
-        killed.wait(lambda: reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
+        killed.wait(lambda: has_reached(killed, KILL_AFTER), f"a checkpoint at step {KILL_AFTER}", _START_S)
         victim = int(killed.events(1, "started")[0]["pid"])
         bench.say(f"rank 1 (process {victim}) is killed")
         moment = time.time()
@@ -47,11 +47,11 @@ def run(bench: Bench) -> Iterator[Finding]:
         yield judge("killed: who ended how is recorded", bool(endings), "; ".join(endings), "an `ended` event")
         killed.finish(_END_S, restart=True)
         untouched.finish(_END_S)
-        yield alike("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))
-    yield judge("killed: the dead rank is gone", not lives(victim), f"process {victim}", "no such process")
+        yield compare_runs("killed: weights beside a run left alone", killed, untouched, ("model", "optimizer"))
+    yield judge("killed: the dead rank is gone", not is_alive(victim), f"process {victim}", "no such process")
 
 
-def reached(run: Run, step: int) -> bool:
+def has_reached(run: Run, step: int) -> bool:
     """Whether rank 0 has written a checkpoint at this step or later."""
     return any(event["step"] >= step for event in run.events(0, "checkpoint"))
 

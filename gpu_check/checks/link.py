@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from trainer.node.ending.peer_errors import speaks_of_peers
-from trainer.node.processes import lives
+from trainer.node.ending.peer_errors import mentions_lost_peer
+from trainer.node.processes import is_alive
 
 from .. import network
 from ..bench import Bench
 from ..finding import Finding, judge, untried
 from ..network import Place
 from ..nodes import Run
-from .kill import reached, step_after
+from .kill import has_reached, step_after
 
 TITLE, LIMIT_S = "a dead link, and a rank that hangs", 150
 TIMEOUT_S = 6
@@ -30,13 +30,13 @@ _ENDLESS = 1_000_000
 
 def run(bench: Bench) -> Iterator[Finding]:
     """The same run twice, in parallel: one loses its link, in the other a rank is stopped."""
-    why = network.allowed()
+    why = network.why_not_allowed()
     with ExitStack() as stack:
         hung = stack.enter_context(_training(bench, "hung", [Place(), Place()]))
         if why:
             yield untried("a dead link between hosts", f"{why}; a stopped rank takes its place")
         else:
-            apart = stack.enter_context(network.hosts_apart(2))
+            apart = stack.enter_context(network.separate_hosts(2))
             cut = stack.enter_context(_training(bench, "cut", apart.places))
         yield from _stop_a_rank(bench, hung)
         hung.kill()
@@ -59,7 +59,7 @@ def recorder(prefix: Path) -> dict[str, str]:
 
 
 def _stop_a_rank(bench: Bench, run: Run) -> Iterator[Finding]:
-    run.wait(lambda: reached(run, 20), "a checkpoint at step 20", _START_S)
+    run.wait(lambda: has_reached(run, 20), "a checkpoint at step 20", _START_S)
     victim = int(run.events(1, "started")[0]["pid"])
     bench.say(f"rank 1 (process {victim}) is stopped")
     moment = time.time()
@@ -71,13 +71,13 @@ def _stop_a_rank(bench: Bench, run: Run) -> Iterator[Finding]:
 
 
 def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Finding]:
-    run.wait(lambda: reached(run, 20), "a checkpoint at step 20", _START_S)
+    run.wait(lambda: has_reached(run, 20), "a checkpoint at step 20", _START_S)
     bench.say("the link of host 2 is cut")
     moment = time.time()
     apart.cut(1)
     yield _noticed("dead link: noticed", run, moment)
     yield _dump(bench, "dead link: flight recorder", "cut")
-    apart.mend(1)
+    apart.reconnect(1)
     mended, starts = time.time(), len(run.events(0, "started"))
     bench.say("the link is back")
     back = run.wait(lambda: step_after(run, 0, mended, starts + 1), "training to go on", _END_S, restart=True)
@@ -87,9 +87,9 @@ def _cut_the_link(bench: Bench, run: Run, apart: network.Network) -> Iterator[Fi
 def _noticed(what: str, run: Run, moment: float) -> Finding:
     """When rank 0 ended, and its message about a lost peer, which NCCL's watchdog writes to the rank's own log."""
     pid = int(run.events(0, "started")[0]["pid"])
-    run.wait(lambda: not lives(pid), "rank 0 to notice", NOTICE_S)
+    run.wait(lambda: not is_alive(pid), "rank 0 to notice", NOTICE_S)
     seconds = time.time() - moment
-    line = next(filter(speaks_of_peers, run.rank_log(0).splitlines()), "")
+    line = next(filter(mentions_lost_peer, run.rank_log(0).splitlines()), "")
     limit = time.monotonic() + _EVENT_S
     while not (ended := run.events(0, "ended")) and time.monotonic() < limit:
         time.sleep(0.05)

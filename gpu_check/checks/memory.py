@@ -25,7 +25,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     ):
         trainer.finish(_END_S)
         bare.finish(_END_S)
-        mine, other = (run.seen()[0]["peak_mb"] for run in (trainer, bare))
+        mine, other = (run.records_of_ranks()[0]["peak_mb"] for run in (trainer, bare))
     good = mine <= other * MOST_RATIO + MOST_MORE_MB
     measured = f"{mine:.0f} MB, bare torch {other:.0f} MB"
     expected = f"<= {MOST_RATIO}x + {MOST_MORE_MB:.0f} MB"

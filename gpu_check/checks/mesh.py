@@ -48,15 +48,15 @@ def run(bench: Bench) -> Iterator[Finding]:
         whole, pipeline = (_pipeline(bench, stack, count) for count in (1, 2))
         yield from _kill(bench, killed)
         one.finish(_END_S)
-        yield from _same("FSDP2 on 2 ranks", fsdp, noted(one))
-        yield from _same("tensor parallel on 2 ranks", tensor, noted(one))
-        yield from _same("FSDP2, a rank killed", killed, noted(one))
+        yield from _same("FSDP2 on 2 ranks", fsdp, script_losses(one))
+        yield from _same("tensor parallel on 2 ranks", tensor, script_losses(one))
+        yield from _same("FSDP2, a rank killed", killed, script_losses(one))
         whole.finish(_END_S)
-        yield from _same("pipeline of 2 ranks", pipeline, printed(whole))
+        yield from _same("pipeline of 2 ranks", pipeline, pipeline_losses(whole))
     with ExitStack() as stack:
         large = [_script(bench, stack, f"large-{plan}", plan, LARGE) for plan in ("fsdp", "ddp")] if bench.gpus else []
         trained = {mesh: _trainer(bench, stack, mesh) for mesh in ("", "dp_shard=2", "tp=2")} if bench.gpus else {}
-        yield from _elsewhere(bench, stack, fsdp, noted(one))
+        yield from _elsewhere(bench, stack, fsdp, script_losses(one))
         yield _memory(*large) if large else untried("FSDP2: peak memory beside DDP", "no GPU")
         yield from _trained(trained)
 
@@ -84,7 +84,7 @@ def _trained(runs: dict[str, Run]) -> Iterator[Finding]:
     alone = runs.pop("")
     alone.finish(_END_S)
     for mesh, run in runs.items():
-        yield from _same(f"the trainer with --mesh {mesh}", run, logged(alone))
+        yield from _same(f"the trainer with --mesh {mesh}", run, trainer_losses(alone))
 
 
 def _script(
@@ -125,8 +125,8 @@ def _trainer(bench: Bench, stack: ExitStack, mesh: str) -> Run:
 def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
     """Kill rank 1 with SIGKILL in the middle, and wait until training continues."""
     try:
-        run.wait(lambda: len(noted(run)) >= KILL_AFTER, f"step {KILL_AFTER}", _START_S)
-        victim = int(begun(run, 1)[-1]["pid"])
+        run.wait(lambda: len(script_losses(run)) >= KILL_AFTER, f"step {KILL_AFTER}", _START_S)
+        victim = int(starts_of(run, 1)[-1]["pid"])
         bench.say(f"rank 1 (process {victim}) of two with FSDP2 is killed")
         moment = time.time()
         os.kill(victim, signal.SIGKILL)
@@ -134,7 +134,7 @@ def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
     except Late as fault:
         yield fault.finding("FSDP2, a rank killed: training goes on")
         return
-    seconds, step = back["t"] - moment, begun(run, 0)[1]["step"]
+    seconds, step = back["t"] - moment, starts_of(run, 0)[1]["step"]
     yield judge(
         "FSDP2, a rank killed: training goes on", step >= KEPT_EVERY, f"{seconds:.1f} s later, from step {step}",
         f"from step >= {KEPT_EVERY}", seconds=round(seconds, 2), step=step,
@@ -143,7 +143,7 @@ def _kill(bench: Bench, run: Run) -> Iterator[Finding]:
 
 def _again(run: Run) -> dict[str, Any] | None:
     """The first loss after rank 0 has started a second time."""
-    starts = begun(run, 0)
+    starts = starts_of(run, 0)
     since = starts[1]["t"] if len(starts) > 1 else float("inf")
     return next((line for line in read_lines(run.folder / "losses.jsonl") if line["t"] > since), None)
 
@@ -155,8 +155,8 @@ def _same(what: str, run: Run, expected: Losses) -> Iterator[Finding]:
     except Late as fault:
         yield fault.finding(what)
         return
-    losses = noted(run) or logged(run) or printed(run)
-    far = apart(losses, expected)
+    losses = script_losses(run) or trainer_losses(run) or pipeline_losses(run)
+    far = largest_difference(losses, expected)
     ends = f"loss {losses[min(losses)]:.4f} to {losses[max(losses)]:.4f}" if losses else "no loss"
     text = f"{len(losses)} of {len(expected)} steps, {ends}, at most {far:.1e} apart"
     yield judge(what, far <= APART, text, f"<= {APART:.0e} from one process", apart=far)
@@ -170,33 +170,33 @@ def _memory(fsdp: Run, ddp: Run) -> Finding:
             run.finish(_END_S)
     except Late as fault:
         return fault.finding(what)
-    mine, other = (max(rank["peak_mb"] for rank in run.seen()) for run in (fsdp, ddp))
+    mine, other = (max(rank["peak_mb"] for rank in run.records_of_ranks()) for run in (fsdp, ddp))
     measured = f"{mine:.0f} MB a rank, DDP {other:.0f} MB: {mine / other:.2f}x"
     return judge(what, mine <= MOST_RATIO * other, measured, f"<= {MOST_RATIO}x", fsdp_mb=mine, ddp_mb=other)
 
 
-def apart(losses: Losses, expected: Losses) -> float:
+def largest_difference(losses: Losses, expected: Losses) -> float:
     """The largest relative difference of a loss; infinite if a step is missing, or there is none."""
     if not expected or losses.keys() != expected.keys():
         return float("inf")
     return max(abs(losses[step] - loss) / abs(loss) for step, loss in expected.items())
 
 
-def begun(run: Run, rank: int) -> list[dict[str, Any]]:
+def starts_of(run: Run, rank: int) -> list[dict[str, Any]]:
     """Each start of a rank of gpu_check's script, oldest first."""
     return read_lines(run.folder / f"begun-{rank}.jsonl")
 
 
-def noted(run: Run) -> Losses:
+def script_losses(run: Run) -> Losses:
     """The loss of each step of gpu_check's script; for a repeated step, the last one."""
     return {line["step"]: line["loss"] for line in read_lines(run.folder / "losses.jsonl")}
 
 
-def logged(run: Run) -> Losses:
+def trainer_losses(run: Run) -> Losses:
     """The loss of each step of the trainer."""
     return {line["step"]: line["loss"] for line in run.metrics()}
 
 
-def printed(run: Run) -> Losses:
+def pipeline_losses(run: Run) -> Losses:
     """The losses that the pipeline prints."""
     return {int(step): float(loss) for step, loss in _PRINTED.findall(run.logs())}

@@ -25,11 +25,11 @@ MODES = {
 
 def run(bench: Bench) -> Iterator[Finding]:
     """Run all modes together, each as a separate run."""
-    lacking = compiler_lacking(bench)
+    lacking = why_no_compiler(bench)
     arguments = bench.training("inspected", STEPS_ON_GPU if bench.gpus else STEPS_ON_CPU, "--warmup", str(WARMUP))
     with ExitStack() as stack:
         runs = {
-            mode: stack.enter_context(bench.node(mode, [*arguments, *options, *few(bench, mode)]))
+            mode: stack.enter_context(bench.node(mode, [*arguments, *options, *few_steps(bench, mode)]))
             for mode, (_, options) in MODES.items()
             if mode != "compile" or not lacking
         }
@@ -44,12 +44,12 @@ def run(bench: Bench) -> Iterator[Finding]:
         yield untried("torch.compile", lacking)
 
 
-def few(bench: Bench, mode: str) -> tuple[str, ...]:
+def few_steps(bench: Bench, mode: str) -> tuple[str, ...]:
     """Options for a mode that is slow on this machine: the check then only shows that the mode works."""
     return FEW if mode == "fp16" and not bench.gpus else ()
 
 
-def compiler_lacking(bench: Bench) -> str:
+def why_no_compiler(bench: Bench) -> str:
     """Why torch.compile cannot be tried here; empty if it can."""
     compilers = set(bench.machine["compilers"])
     if not bench.gpus:
@@ -62,12 +62,12 @@ def compiler_lacking(bench: Bench) -> str:
 
 
 def _findings(bench: Bench, mode: str, run: Run) -> Iterator[Finding]:
-    wanted, record, losses = MODES[mode][0], run.seen()[0], [line["loss"] for line in run.metrics()]
+    wanted, record, losses = MODES[mode][0], run.records_of_ranks()[0], [line["loss"] for line in run.metrics()]
     on, left = "cuda" if bench.gpus else "cpu", losses[-1] / losses[0]
-    learns = bool(few(bench, mode)) or left <= MOST_LOSS_LEFT
+    learns = bool(few_steps(bench, mode)) or left <= MOST_LOSS_LEFT
     good = record["types"] == [wanted] and record["device"].startswith(on) and learns
     text = f"{', '.join(record['types'])} on {record['device']}, loss {losses[0]:.2f} to {losses[-1]:.2f}"
-    yield judge(mode, good, text, f"{wanted}{'' if few(bench, mode) else ', half the loss'}", **record)
+    yield judge(mode, good, text, f"{wanted}{'' if few_steps(bench, mode) else ', half the loss'}", **record)
     if mode != "compile":
         laid = "channels-last" if record["channels_last"] else "contiguous"
         yield judge(

@@ -76,6 +76,6 @@ def _question(bench: Bench, endpoint: str, number: int, place: Place) -> Mapping
         "GLOO_SOCKET_IFNAME": place.interface,
         "NCCL_SOCKET_IFNAME": f"={place.interface}",
         "MUSTER_RUN_DIR": str(bench.folder),
-        **bench.apart(f"rehearsal-{number}"),
+        **bench.separate_host_variables(f"rehearsal-{number}"),
     }
     return {"backend": bench.backend, "environment": variables}

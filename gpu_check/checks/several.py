@@ -20,7 +20,7 @@ def run(bench: Bench) -> Iterator[Finding]:
     ranks = bench.gpus or 2
     with Run(bench.folder / "several", bench.script("rate", bench.backend), ranks=ranks) as run:
         run.finish(_END_S)
-        seen = run.seen()
+        seen = run.records_of_ranks()
     good = len(seen) == ranks and all(rank["right"] for rank in seen)
     backends = sorted({rank["backend"] for rank in seen})
     yield judge(f"{ranks} ranks: all_reduce", good and backends == [bench.backend], ", ".join(backends), bench.backend)

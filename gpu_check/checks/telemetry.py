@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from ..bench import Bench, ask
+from ..bench import Bench, output_of
 from ..finding import Finding, judge, untried
 from ..nodes import SCRIPTS, environment
 
@@ -38,16 +38,16 @@ def run(bench: Bench) -> Iterator[Finding]:
             assert load.stdout
             load.stdout.readline()  # it has begun to compute
             time.sleep(2.0)  # use is a mean over the last second or less
-            said = ask(
+            said = output_of(
                 ["nvidia-smi", f"--id={gpu}", f"--query-gpu={','.join(FIELDS)}", "--format=csv,noheader,nounits"]
             )
-            read = ask([sys.executable, "-c", _READ], of_gpu)
+            read = output_of([sys.executable, "-c", _READ], of_gpu)
         finally:
             load.kill()
-    yield compared(json.loads(read or "{}"), said or "")
+    yield compare(json.loads(read or "{}"), said or "")
 
 
-def compared(read: dict[str, Any], said: str) -> Finding:
+def compare(read: dict[str, Any], said: str) -> Finding:
     """Met if Muster has every number that nvidia-smi reports, and the GPU was busy.
 
     The driver reports fewer numbers for some GPUs.

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from ..bench import Bench
 from ..finding import Finding, untried
 from ..nodes import RECIPES, Run
-from ..turns import Contender, compared, in_turns
+from ..turns import Contender, compare_rates, in_turns
 
 TITLE, LIMIT_S = "the trainer beside bare torch", 150
 TURNS, LEAST_RATIO = 6, 0.95
@@ -40,7 +40,7 @@ def run(bench: Bench) -> Iterator[Finding]:
             taken = in_turns(contenders, TURNS)
         for name in list(contenders)[1:]:
             what = f"{recipe}: steps/s beside {name}"
-            yield compared(what, taken[OURS], taken[name], TURNS, LEAST_RATIO)
+            yield compare_rates(what, taken[OURS], taken[name], TURNS, LEAST_RATIO)
 
 
 def _run(bench: Bench, stack: ExitStack, recipe: str, name: str, *more: str, module: str = "") -> Run:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from ..bench import Bench
 from ..finding import NOT_MET, Finding, judge, untried
 from ..nodes import Run
-from ..turns import Contender, compared, in_turns
+from ..turns import Contender, compare_rates, in_turns
 
 TITLE, LIMIT_S = "watching a script's ranks", 110
 SWITCH = "MUSTER_OBSERVE"
@@ -25,7 +25,7 @@ def run(bench: Bench) -> Iterator[Finding]:
         strict = {s: stack.enter_context(_loop(bench, s, STEPS, "strict")) for s in ("0", "1") if bench.gpus}
         plain.finish(_END_S)
         watched.finish(_END_S)
-        good = plain.seen() == watched.seen() != []
+        good = plain.records_of_ranks() == watched.records_of_ranks() != []
         yield judge("weights, watched and not", good, "bit-identical" if good else "they differ", "bit-identical")
         yield _never_waits(strict)
     yield from _cost(bench)
@@ -58,4 +58,4 @@ def _cost(bench: Bench) -> Iterator[Finding]:
             contenders[switch] = Contender(run, run.console_lines)
         bench.say("watched and not, in turns")
         taken = in_turns(contenders, PAIRS)
-    yield compared("cost of watching, steps/s", taken["1"], taken["0"], PAIRS, LEAST_RATIO)
+    yield compare_rates("cost of watching, steps/s", taken["1"], taken["0"], PAIRS, LEAST_RATIO)

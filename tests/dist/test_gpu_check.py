@@ -129,9 +129,9 @@ def test_a_python_without_torch_is_refused_with_the_reason(tmp_path, temporary):
 
 
 def test_a_cut_link_silently_drops_all_packets_until_it_is_mended():
-    if network.allowed():
-        pytest.skip(network.allowed())
-    with network.hosts_apart(2) as net:
+    if network.why_not_allowed():
+        pytest.skip(network.why_not_allowed())
+    with network.separate_hosts(2) as net:
         first, other = net.places
         answer = f"import socket; s = socket.create_server(('{other.address}', 9), backlog=9); print(1, flush=True)"
         server = subprocess.Popen(
@@ -149,7 +149,7 @@ def test_a_cut_link_silently_drops_all_packets_until_it_is_mended():
             assert reaches()
             net.cut(1)
             assert not reaches()
-            net.mend(1)
+            net.reconnect(1)
             assert reaches()
         finally:
             server.kill()

@@ -118,7 +118,7 @@ SAID = {"place": 1, "life": "a", "ranks": 2, "after": 3, "number": 3, "store": "
 @pytest.mark.parametrize("field", SAID)
 def test_the_first_agent_answers_the_others_whatever_one_of_them_sends(field, odd):
     port = free_port()
-    first = all_nodes.Everybody(0, 3, "127.0.0.1", port, "key")
+    first = all_nodes.AllNodesMember(0, 3, "127.0.0.1", port, "key")
     try:
         peers.ask("127.0.0.1", port, "key", {**SAID, field: odd})
         assert peers.ask("127.0.0.1", port, "key", {**SAID, "place": 2})["nodes"] == 3
@@ -137,7 +137,7 @@ def test_nothing_that_ranks_exchange_is_unpickled(payload):
 @pytest.mark.holds("port-is-held")
 def test_the_rendezvous_port_is_held_from_the_first_look_on():
     port = free_port()
-    first = all_nodes.Everybody(0, 2, "127.0.0.1", port, "key")
+    first = all_nodes.AllNodesMember(0, 2, "127.0.0.1", port, "key")
     try:
         for address in ("127.0.0.1", "0.0.0.0"):
             with pytest.raises(OSError, match="in use"):

@@ -140,7 +140,7 @@ def test_an_odd_value_in_a_ranks_stacks_is_left_out(tmp_path, field, value) -> N
     assert [look.threads[0].frames[0].line for look in looks] == [4, 4, 4]
     assert stacks.last_collectives(tmp_path, 0, 7) == ()
     stacks.of_life(path, 0.0)
-    assert stuck_ranks.moves(looks, 0.0, 6.0) in (True, False)
+    assert stuck_ranks.is_moving(looks, 0.0, 6.0) in (True, False)
     json.dumps(stuck_ranks.describe(looks[-1], tmp_path)).encode()
 
 

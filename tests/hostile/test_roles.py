@@ -28,7 +28,7 @@ from tests import pods as cluster
 from tests.hosts import FACTS
 from trainer.node.agent.pods import variables
 from trainer.node.membership import peers
-from trainer.node.roles import part
+from trainer.node.roles import role_node
 from trainer.node.roles.plan import read as read_plan
 
 HOME = Path(__file__).resolve().parents[2]
@@ -46,9 +46,9 @@ def of_hosts(*texts, **facts):
 
 
 def secret_of(key, monkeypatch):
-    given = {part.PLAN: json.dumps({"key": key, "roles": []})}
-    monkeypatch.setattr(part, "Part", lambda *_: None)
-    part.join(given, "a", Path("/none"), 0)
+    given = {role_node.PLAN: json.dumps({"key": key, "roles": []})}
+    monkeypatch.setattr(role_node, "RoleNode", lambda *_: None)
+    role_node.join(given, "a", Path("/none"), 0)
     return given
 
 
@@ -59,23 +59,23 @@ def test_a_program_cannot_act_as_an_agent_with_the_secret_it_has(monkeypatch):
     server = peers.serve("127.0.0.1", 0, "k" * 32, lambda question: heard.append(question) or {"phase": "ready"})
     with server:
         port = server.getsockname()[1]
-        assert peers.ask("127.0.0.1", port, given[part.SECRET], {"node": "a", "phase": "ended", "code": 1}) is None
+        assert peers.ask("127.0.0.1", port, given[role_node.SECRET], {"node": "a", "phase": "ended", "code": 1}) is None
         assert peers.ask("127.0.0.1", port, "k" * 32, {"node": "a"}) == {"phase": "ready"}
     assert heard == [{"node": "a"}]
 
 
 def test_a_programs_secret_is_unique_to_its_run_and_does_not_reveal_the_key(monkeypatch):
     one, other = secret_of("k" * 32, monkeypatch), secret_of("l" * 32, monkeypatch)
-    assert one[part.SECRET] != other[part.SECRET]
-    assert re.fullmatch(r"[0-9a-f]{64}", one[part.SECRET])
-    assert part.PLAN not in one
-    assert "k" * 8 not in one[part.SECRET]
+    assert one[role_node.SECRET] != other[role_node.SECRET]
+    assert re.fullmatch(r"[0-9a-f]{64}", one[role_node.SECRET])
+    assert role_node.PLAN not in one
+    assert "k" * 8 not in one[role_node.SECRET]
 
 
 @pytest.mark.holds("programs-secret")
 def test_no_container_shows_the_programs_secret_to_whoever_may_inspect_it():
     for node in of_hosts("head=1,port=free,ends:python -m muster.ray head", "worker=1:python -m muster.ray worker"):
-        assert part.SECRET not in node.environment
+        assert role_node.SECRET not in node.environment
         assert "RAY_AUTH" not in " ".join(node.argv)
 
 
@@ -147,7 +147,7 @@ def test_a_heads_address_never_becomes_an_option_of_ray():
 
 def test_no_role_name_collides_with_a_variable_of_muster():
     plain = read_plan(of_hosts("a=1,port=1:x.py", "b=1:x.py")[0].environment["MUSTER_ROLES"]).variables("a")
-    ours = {*environment.MUSTER_NAMES, plan.ROLES, plan.POD_KEY, part.SECRET}
+    ours = {*environment.MUSTER_NAMES, plan.ROLES, plan.POD_KEY, role_node.SECRET}
     ours |= {name for name in plain if not name.startswith(("MUSTER_A_", "MUSTER_B_"))}
     for name in (each.removeprefix("MUSTER_").lower().replace("_", "-") for each in ours):
         for end in ("", "-hosts", "-port", "-addresses"):

@@ -18,8 +18,8 @@ from muster.errors import Refused
 from trainer.node.ending.rank_lives import Life
 from trainer.node.membership import meeting, peers
 from trainer.node.roles import ready
-from trainer.node.roles.part import Part
 from trainer.node.roles.plan import BROKE, READY, RUNS, WAITS, Node, Plan, Role
+from trainer.node.roles.role_node import RoleNode
 
 KEY = "k" * 32
 
@@ -34,7 +34,7 @@ def part(tmp_path):
         Role("worker", {"worker": nodes["worker"]}, False, ("server",), NO_SIGN, 600.0),
         Role("main", {"main": nodes["main"]}, True, ("worker",), NO_SIGN, 600.0),
     )
-    made = Part(Plan(roles, KEY, within=600.0), "server", 0, tmp_path)
+    made = RoleNode(Plan(roles, KEY, within=600.0), "server", 0, tmp_path)
     made.log, made.ask_it = tmp_path / "logs/rank-0.log", lambda row: peers.ask(*nodes["server"][:2], KEY, row)
     yield made
     made._closed.set()
@@ -102,7 +102,7 @@ def test_restarts_give_a_program_no_more_time_to_become_ready(part):
 def test_output_of_an_earlier_start_does_not_count_as_ready(tmp_path):
     log = tmp_path / "rank-0.log"
     log.write_text("is up\n" * 100_000)
-    ask = ready.look_of("line", "127.0.0.1", 0, "is up", log)
+    ask = ready.readiness_check("line", "127.0.0.1", 0, "is up", log)
     assert ask(0.0)
 
 
@@ -113,7 +113,7 @@ def test_a_redirect_leads_to_no_other_address(serve, tmp_path, monkeypatch, answ
         socket, "create_connection", lambda address, timeout: asked.append(address) or connect(address, timeout)
     )
     port = serve(f"HTTP/1.1 {answer}\r\nLocation: http://169.254.169.254/latest/meta-data/\r\n\r\n".encode())
-    why = ready.look_of("url", "127.0.0.1", port, "/", tmp_path / "log")(0.0)
+    why = ready.readiness_check("url", "127.0.0.1", port, "/", tmp_path / "log")(0.0)
     assert why == f"http://localhost:{port}/ answers {answer[:3]}, not 200"
     assert asked == [("127.0.0.1", port)]
 
@@ -129,7 +129,7 @@ def test_only_a_plain_file_from_the_role_itself_counts_as_its_ready_file(tmp_pat
         "pipe": lambda: os.mkfifo(path),  # a process that opens the pipe waits forever
         "device": lambda: path.symlink_to("/dev/zero"),
     }[make]()
-    why = ready.look_of("file", "127.0.0.1", 0, "started", tmp_path / "log")(0.0)
+    why = ready.readiness_check("file", "127.0.0.1", 0, "started", tmp_path / "log")(0.0)
     assert why == "started is older than this start, or is not a file"
 
 
@@ -164,7 +164,7 @@ def test_a_stranger_without_the_key_ends_no_run_and_learns_nothing(part):
 def test_a_second_run_on_the_same_ports_is_refused(part, tmp_path):
     other = Plan(part.plan.roles, "l" * 32)
     with pytest.raises(Refused, match=r"cannot listen on 127\.0\.0\.1:"):
-        Part(other, "server", 0, tmp_path)
+        RoleNode(other, "server", 0, tmp_path)
     assert not part.over
 
 

@@ -35,6 +35,6 @@ def test_a_read_that_never_ends_is_reported_with_its_file_and_file_system(hung, 
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [about["doing"] for _, about in told] == ["disk"]
     assert told[0][1]["disk"] == f"{hung}/shard-7 on {hung} (fuse.hung hung)"
-    assert not still.stuck([life])[0].asleep
+    assert not still.stuck_ranks([life])[0].asleep
     rank.kill()
     assert disks.waiting(rank.pid), "no signal ends it"

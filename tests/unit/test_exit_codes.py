@@ -79,6 +79,6 @@ def test_no_module_defines_its_own_exit_code() -> None:
 
 
 def test_both_halves_give_the_same_meaning_to_each_exit_code() -> None:
-    shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NOBODY_WAITS")
+    shared = ("DONE", "FAILED", "STOPPED", "NOT_EXECUTABLE", "NOT_FOUND", "SIGNALLED", "TAKEN", "NO_RECEIVER")
     assert [getattr(deploy, name) for name in shared] == [getattr(trainer, name) for name in shared]
     assert deploy.USAGE == trainer.REFUSED

@@ -70,7 +70,7 @@ def test_the_run_folder_of_a_script_on_hosts_is_read_completely(on_hosts, monkey
     monkeypatch.setattr(provenance, "is_ours", lambda stored: True)  # the seal belongs to the user who made this folder
     known = code.read(on_hosts)
     assert (known.commit[:8], known.changed) == ("4050b9eb", ("train.py",))
-    assert work.written(on_hosts) == work.FileTotals(1, 1877, "work"), "notes.txt is as sent.json has it"
+    assert work.count_written(on_hosts) == work.FileTotals(1, 1877, "work"), "notes.txt is as sent.json has it"
     shown = page.write(on_hosts).read_text()
     for words in ("rack-2", "4050b9eb", "Memory", "2.13.0+cpu"):
         assert words in shown, words

@@ -10,7 +10,7 @@ import pytest
 from gpu_check import finding, schedule, turns
 from gpu_check.__main__ import _report as report
 from gpu_check.__main__ import main
-from gpu_check.bench import Bench, ask
+from gpu_check.bench import Bench, output_of
 from gpu_check.checks import ORDER, facts, hosts, mesh, module, orphans, precision, telemetry
 from gpu_check.finding import MET, NOT_MET, NOT_TRIED, Done, Finding, judge, untried
 
@@ -116,13 +116,13 @@ SMI = "37, 1024, 310.5, 41, 1980, 2619\n"
     ],
 )
 def test_telemetry_must_report_everything_that_nvidia_smi_reports(gpu, said, state):
-    assert telemetry.compared({"gpus": [gpu]}, said).state == state
+    assert telemetry.compare({"gpus": [gpu]}, said).state == state
 
 
 def test_a_gpu_that_telemetry_misses_is_not_met_and_the_reason_is_given():
-    unseen = telemetry.compared({"gpu_unseen": "Driver/library version mismatch"}, SMI)
+    unseen = telemetry.compare({"gpu_unseen": "Driver/library version mismatch"}, SMI)
     assert (unseen.state, "mismatch" in unseen.measured) == (NOT_MET, True)
-    assert telemetry.compared({}, "").state == NOT_MET
+    assert telemetry.compare({}, "").state == NOT_MET
 
 
 @pytest.mark.long
@@ -134,8 +134,8 @@ def test_a_driver_that_hangs_and_ignores_signals_blocks_nothing(tmp_path, monkey
     monkeypatch.setattr(sys, "executable", str(hangs))
     monkeypatch.setattr(schedule, "_LOOK_S", 0.2)
     with pytest.raises(subprocess.TimeoutExpired):
-        schedule.Schedule(tmp_path, 9.0, print).look()
-    assert ask([str(hangs)], seconds=0.2) is None
+        schedule.Schedule(tmp_path, 9.0, print).read_facts()
+    assert output_of([str(hangs)], seconds=0.2) is None
     assert time.monotonic() - began < 3
 
 
@@ -165,8 +165,8 @@ def test_a_ratio_is_too_low_only_if_most_turns_are_too_low():
     ("losses", "far"), [({1: 4.0, 2: 2.0}, 0.0), ({1: 4.0, 2: 2.5}, 0.25), ({1: 4.0}, float("inf")), ({}, float("inf"))]
 )
 def test_losses_are_compared_step_by_step_and_none_may_be_missing(losses, far):
-    assert mesh.apart(losses, {1: 4.0, 2: 2.0}) == far
-    assert mesh.apart({}, {}) == float("inf")
+    assert mesh.largest_difference(losses, {1: 4.0, 2: 2.0}) == far
+    assert mesh.largest_difference({}, {}) == float("inf")
 
 
 def bench(tmp_path, gpus=0, nccl=None, compilers=(), triton=False, capability="9.0"):
@@ -189,11 +189,11 @@ def test_nccl_lets_ranks_share_a_gpu_from_2_30_on(tmp_path, nccl, shares):
 
 
 def test_torch_compile_needs_a_compiler_and_on_gpus_triton(tmp_path):
-    assert precision.compiler_lacking(bench(tmp_path))
-    assert not precision.compiler_lacking(bench(tmp_path, compilers=["g++"]))
-    assert "triton" in precision.compiler_lacking(bench(tmp_path, 1, compilers=["g++", "gcc"]))
-    assert not precision.compiler_lacking(bench(tmp_path, 1, compilers=["gcc"], triton=True))
-    assert "6.1" not in (why := precision.compiler_lacking(bench(tmp_path, 1, None, ["gcc"], True, "6.1")))
+    assert precision.why_no_compiler(bench(tmp_path))
+    assert not precision.why_no_compiler(bench(tmp_path, compilers=["g++"]))
+    assert "triton" in precision.why_no_compiler(bench(tmp_path, 1, compilers=["g++", "gcc"]))
+    assert not precision.why_no_compiler(bench(tmp_path, 1, compilers=["gcc"], triton=True))
+    assert "6.1" not in (why := precision.why_no_compiler(bench(tmp_path, 1, None, ["gcc"], True, "6.1")))
     assert "7.0" in why, "a Pascal card is no fault of ours"
 
 

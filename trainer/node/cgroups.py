@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 
-def of(process: int | str, kind: str, root: Path = Path("/")) -> Iterator[Path]:
+def cgroup_folders(process: int | str, kind: str, root: Path = Path("/")) -> Iterator[Path]:
     """The folder of a process's cgroup for `kind` (cpu, memory), and those above it.
 
     `root` contains /proc and /sys. In a container its own cgroup is at the top, and the path may be the host's.

@@ -91,7 +91,7 @@ NOTES = (
     # processes below a rank ended that are not watched from inside (ending/watch_below.py);
     # a rank: that it can stop gracefully, or has stopped as asked (muster/stop.py); its verdict, and the agent's
     # (trainer/verdict.py);
-    # each process below a rank: which world it forms and that it trains (rank/together.py), the exception that ended
+    # each process below a rank: which world it forms and that it trains (rank/world_notes.py), the exception that ended
     # it (rank/steps/watcher.py, trainer/train/run.py), that it begins anew, and which process it ended on purpose
     # (rank/end_note.py);
     # a program next to the agent: that the node is asked to leave; and the agent: whether it may leave

@@ -37,7 +37,7 @@ def exists(pid: int) -> bool:
     return pid > 0
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     """Whether a process has not ended yet."""
     return exists(pid) and state_of(pid) not in ("Z", "X")
 

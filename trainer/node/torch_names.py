@@ -24,12 +24,12 @@ NAMES = {
 }
 
 
-def plain(environment: Mapping[str, str]) -> bool:
+def keeps_torch_unchanged(environment: Mapping[str, str]) -> bool:
     """Whether the user asked to leave torch unchanged."""
     return environment.get(PLAIN) == "1"
 
 
-def moved() -> list[str]:
+def missing_names() -> list[str]:
     """The names that this version of torch does not have, each with what does not work without it. Imports torch."""
     return [f"{name} ({loss})" for name, loss in NAMES.items() if not _is_there(name)]
 

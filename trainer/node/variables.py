@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from .torch_names import plain
+from .torch_names import keeps_torch_unchanged
 
 # If nodes continue without a lost one: the number of the node's first rank file, because rank numbers change.
 FIRST_FILE = "MUSTER_FIRST_RANK_FILE"
@@ -41,7 +41,7 @@ def first_rank(given: Mapping[str, str] = os.environ) -> int:
 
 def is_observed(given: Mapping[str, str]) -> bool:
     """Whether the ranks may be watched from inside: the user has turned off neither this nor all changes to torch."""
-    return not (plain(given) or given.get("MUSTER_OBSERVE") == "0")
+    return not (keeps_torch_unchanged(given) or given.get("MUSTER_OBSERVE") == "0")
 
 
 def event_file_of(plan: Mapping[str, Any] | None, name: str, per_node: int) -> Callable[[int], int]:

@@ -20,7 +20,7 @@ from ..run_dir import RankFolder
 from .ending.rescue import Mark, Rescue, Take
 from .environment import Ranks
 from .process_group import Group
-from .saving_lock import alone
+from .saving_lock import locked
 from .step import Stepper
 
 
@@ -55,7 +55,7 @@ class Checkpoints:
         several = self._copies and ranks.world > 1
         lowest = lowest_on_each(folder.checkpoints) if several else [0] * ranks.world
         self._savers = savers(lowest, ranks.disks) if several else [0]
-        lock = partial(alone, folder.path) if several else nullcontext
+        lock = partial(locked, folder.path) if several else nullcontext
         writes, keep = ranks.rank in self._savers, config.keep
         self._writer = open_writer(folder.checkpoints, keep, True, self._written, stepper.parts(), writes, lock)
         # A GPU may be waiting for the lost rank, and a copy of the weights would queue behind that. Not yet tried on a

@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 from muster.errors import Refused
 
 from ..config import Config
-from ..node.ending.peer_errors import LostPeerError, lost_peer
+from ..node.ending.peer_errors import LostPeerError, error_reports_lost_peer
 from .environment import Ranks
 
 
@@ -85,7 +85,7 @@ def joined(config: Config, ranks: Ranks) -> Iterator[Group]:
             device_id=device if backend == "nccl" else None,
         )
     except (dist.DistError, RuntimeError) as fault:
-        if not lost_peer(fault):
+        if not error_reports_lost_peer(fault):
             raise
         where = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
         raise LostPeerError(f"the {ranks.world} ranks did not find each other through {where}: {fault}") from fault

@@ -29,7 +29,7 @@ from .. import recipe as recipes
 from .. import verdict
 from ..config import Config
 from ..node.agent import handover
-from ..node.ending.peer_errors import lost_peer
+from ..node.ending.peer_errors import error_reports_lost_peer
 from ..node.rank.failure import masked
 from ..node.variables import WRITTEN_DOWN
 from ..run_dir import RankFolder
@@ -87,7 +87,7 @@ def run(config: Config, ranks: Ranks) -> int:
             verdict.record(end, folder, ranks.local_rank)
         verdicts.linger()
     except Exception as fault:
-        if lost_peer(fault):
+        if error_reports_lost_peer(fault):
             _end_without_verdict(fault)
         known = fault if isinstance(fault, TrainError) else TrainError(f"{type(fault).__name__}: {fault}")
         if known is not fault:
@@ -137,7 +137,7 @@ def _train(config: Config, ranks: Ranks, group: Group, folder: RankFolder, conso
             with ended_when_stuck(stop, partial(_end_stuck, training)):
                 return training.run()
         except Exception as fault:
-            if lost_peer(fault):
+            if error_reports_lost_peer(fault):
                 training.rescue()
             raise
         finally:
@@ -188,7 +188,7 @@ def _new_folder(config: Config) -> str:
 
 
 def _environment(group: Group) -> dict[str, Any]:
-    no_secrets = os.environ.keys() - handover.names(os.environ)
+    no_secrets = os.environ.keys() - handover.secret_names(os.environ)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
@@ -220,7 +220,7 @@ def _judge(fault: Exception, ranks: Ranks, verdicts: VerdictStore, folder: RankF
     """The verdict that `fault` means for the run; None if another rank was lost and published no reason."""
     known = fault
     if not isinstance(known, TrainError):
-        if lost_peer(fault):
+        if error_reports_lost_peer(fault):
             print(f"another rank was lost: {fault}", file=sys.stderr)
             return verdicts.poll()
         hint = f"the traceback is in {folder.path}/logs/rank-{folder.file}.log"

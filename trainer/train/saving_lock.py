@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @contextmanager
-def alone(run_folder: Path) -> Iterator[bool]:
+def locked(run_folder: Path) -> Iterator[bool]:
     """Wait until no other process writes to the checkpoints of `run_folder`; False if the file system has no locks.
 
     The lock belongs to the process, not to one of its threads.

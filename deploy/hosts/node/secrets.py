@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 from ...causes.docker_faults import DockerFault
-from ...core.errors import NOBODY_WAITS, TAKEN, DeployError, UsageError
+from ...core.errors import NO_RECEIVER, TAKEN, DeployError, UsageError
 from ...core.text import last_line
 from ...door.session import Session
 from ...engine import reach
@@ -94,11 +94,11 @@ def hand_in(session: Session, run: str, secrets: Mapping[str, str]) -> bool:
         if (seen := engine.inspect(name)) and seen.status == "running":
             raise
         return False
-    if done.code not in (TAKEN, NOBODY_WAITS):
+    if done.code not in (TAKEN, NO_RECEIVER):
         seen = engine.inspect(name)
         if seen is None or seen.status != "running":
             return False
         if document:
             words = last_line(done.err, "it needs others")
             raise DeployError(f"{session.name}: its node waits for its secrets, but did not accept these: {words}")
-    return done.code != NOBODY_WAITS
+    return done.code != NO_RECEIVER

@@ -1,7 +1,7 @@
 """What each node's claim on its host says; with --wait, also what the node must know to wait, and the order of hosts.
 
-The order in which nodes take hosts is the same for all runs. The nodes themselves wait (trainer/node/queue/waits.py);
-docs/decisions/0057 explains how.
+The order in which nodes take hosts is the same for all runs. The nodes themselves wait:
+trainer/node/queue/waiting_node.py, and docs/decisions/0057 explains how.
 """
 
 from __future__ import annotations

@@ -101,10 +101,10 @@ def of_ranks(folder, chance):
     for look in (*stacks.of_life(folder / "0.stacks", 0.0), *stacks.read(folder / "0.stacks")):
         stuck_ranks.describe(look, folder)
     looks = stacks.read(folder / "0.stacks", 1000)
-    stacks.stuck(looks)
-    stuck_ranks.moves(looks, 0.0, 1795238480.0)
+    stacks.are_same(looks)
+    stuck_ranks.is_moving(looks, 0.0, 1795238480.0)
     stacks.last_collectives(folder, 0, 4711)
-    if look := stacks.at_crash(folder, 0):
+    if look := stacks.read_crash(folder, 0):
         stuck_ranks.describe(look, folder)
 
 

@@ -38,5 +38,5 @@ def test_a_refusal_has_exit_code_2_so_that_it_is_not_repeated(kind):
 def test_exit_codes_keep_the_numbers_that_callers_know():
     assert (errors.DONE, errors.FAILED, errors.REFUSED, errors.STOPPED) == (0, 1, 2, 75)
     assert (errors.NOT_EXECUTABLE, errors.NOT_FOUND, errors.SIGNALLED) == (126, 127, 128)
-    assert (errors.TAKEN, errors.NOBODY_WAITS, errors.NOT_TAKEN) == (0, 3, 4)
+    assert (errors.TAKEN, errors.NO_RECEIVER, errors.NOT_TAKEN) == (0, 3, 4)
     assert TrainError("x").code == errors.FAILED

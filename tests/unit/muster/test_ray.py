@@ -51,14 +51,14 @@ def test_the_object_store_leaves_some_shared_memory_and_meets_rays_minimum(share
 
 def test_rays_own_processes_are_no_ranks_and_open_no_port_without_a_token():
     rank = {"RANK": "0", "PET_NNODES": "1", "MASTER_ADDR": "a", "OMP_NUM_THREADS": "8", "MUSTER_OUTCOME_DIR": "/x"}
-    made = ray.of_ray({**HEAD, **rank, "MUSTER_LIFE": "0-0-1", "HF_HOME": "/h"})
+    made = ray.ray_environment({**HEAD, **rank, "MUSTER_LIFE": "0-0-1", "HF_HOME": "/h"})
     assert not made.keys() & {*rank, "MUSTER_LIFE", "MUSTER_ROLE_SECRET"}
     assert (made["HF_HOME"], made["RAY_ADDRESS"], made["RAY_AUTH_MODE"]) == ("/h", "10.0.0.1:29601", "token")
     assert (made["AUTOSCALER_METRIC_PORT"], made["DASHBOARD_METRIC_PORT"]) == ("-1", "-1")
 
 
 def test_the_driver_is_watched_like_a_script_but_has_no_variables_of_a_rank():
-    made = ray.of_driver({**HEAD, "RANK": "0", "WORLD_SIZE": "1", "MUSTER_OUTCOME_DIR": "/x"})
+    made = ray.driver_environment({**HEAD, "RANK": "0", "WORLD_SIZE": "1", "MUSTER_OUTCOME_DIR": "/x"})
     assert "MUSTER_OUTCOME_DIR" in made
     assert not made.keys() & {"RANK", "WORLD_SIZE", "MUSTER_ROLE_SECRET"}
 

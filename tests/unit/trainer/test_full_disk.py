@@ -18,7 +18,7 @@ from muster.metrics import Metrics
 from muster.reserve import note, reserve_room, write_surely
 from trainer import run_dir
 from trainer.node.ending import rank_lives
-from trainer.node.membership.all_nodes import Everybody
+from trainer.node.membership.all_nodes import AllNodesMember
 from trainer.node.membership.min_nodes import EPOCH
 from trainer.node.notes import Journal
 from trainer.train.checkpoints import describe_earlier
@@ -127,7 +127,7 @@ def test_nodes_whose_ranks_ended_well_end_on_a_full_disk_too(small_disk):
     """
     disk, fill = small_disk
     port, folders = free_port(), [disk / "0", disk / "1"]
-    agents = [Everybody(place, 2, "127.0.0.1", port, "key") for place in range(2)]
+    agents = [AllNodesMember(place, 2, "127.0.0.1", port, "key") for place in range(2)]
     for agent, folder in zip(agents, folders, strict=True):
         folder.mkdir()
         reserve_room(folder)

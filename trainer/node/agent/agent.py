@@ -41,14 +41,14 @@ from muster.reserve import JOURNAL, reserve_room
 from ... import NAME, config
 from ...verdict import RESUME, Verdict, done, failed, publish
 from .. import notes, torch_names, variables
-from ..beside import telemetry, tie
-from ..ending import judge_below, outside, reached, script_verdict, training_alone
+from ..beside import overlay_connection, telemetry
+from ..ending import judge_below, outside_files, reached_step, script_verdict, training_alone
 from ..files import caches, work
 from ..launch import style
 from ..membership import alive, all_nodes, arbiter, meeting, min_nodes
 from ..parent_death import die_with_parent
-from ..queue import claims, waits
-from ..roles import part as roles
+from ..queue import claims, waiting_node
+from ..roles import role_node as roles
 from . import command, handover, pods, slurm, stop_words
 from .diary import Diary
 from .final_end import FinalEnd
@@ -70,7 +70,7 @@ def main() -> int:
         if source := next((each for each in (slurm, pods) if each.applies(os.environ)), None):
             os.environ |= source.variables(os.environ, sys.argv[1:], Path.cwd())
             os.environ.pop(pods.KEY, None)
-            slurm.clear(os.environ)
+            slurm.remove_earlier_verdicts(os.environ)
     except (TrainError, OSError) as fault:
         known = fault if isinstance(fault, TrainError) else Refused(str(fault))
         print(known.report(), file=sys.stderr)
@@ -78,14 +78,18 @@ def main() -> int:
     name = os.environ.get("MUSTER_NODE") or socket.gethostname()
     os.environ |= roles.variables(os.environ, name)
     folder = Path(os.environ["MUSTER_RUN_DIR"]) if os.environ.get("MUSTER_RUN_DIR") else None
-    with alive.presence(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
+    with alive.hold_lock(folder, name, os.environ.get("PET_RDZV_ID", "")) as leave:
         end = FinalEnd(folder, name, os.environ)
         try:
-            own = claims.own(os.environ)
-            over = tie.hold(os.environ, partial(_without_overlay, name, end)) if end.code() is None else None
-        except (claims.NoClaim, tie.NoOverlay) as fault:
+            own = claims.own_claim(os.environ)
+            over = (
+                overlay_connection.hold(os.environ, partial(_without_overlay, name, end))
+                if end.code() is None
+                else None
+            )
+        except (claims.NoClaim, overlay_connection.NoOverlay) as fault:
             print(f"refused: {fault}", file=sys.stderr)
-            code = end.with_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
+            code = end.publish_verdict(Verdict("refused", REFUSED, variables.first_rank(), name, 0, f"{name}: {fault}"))
             leave(code)
             return code
         code = _run(sys.argv[1:], folder, name, end, own)
@@ -101,66 +105,66 @@ def _without_overlay(name: str, end: FinalEnd) -> None:
     """End this node immediately: its ranks would wait for peers that they can no longer reach."""
     words = f"{name}: the overlay network of this run has ended on this host"
     print(f"failed: {words}", file=sys.stderr, flush=True)
-    os._exit(end.with_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
+    os._exit(end.publish_verdict(Verdict("failed", FAILED, variables.first_rank(), name, 0, words)))
 
 
 def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, own: claims.Claims | None) -> int:
     if (code := end.code()) is not None:
         return code
     try:
-        secrets = handover.take(os.environ)
+        secrets = handover.receive_secrets(os.environ)
     except KeyboardInterrupt:
         words = "stopped before its secrets arrived"
-        return end.with_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
-    part = None
+        return end.publish_verdict(Verdict("stopped", STOPPED, variables.first_rank(), name, 0, words))
+    role_node = None
     try:
         is_script = arguments[:1] == ["--script"]
         of_script = folder if is_script else None
         began, ticks = time.time(), time.monotonic()
         conflicts = _enter_work(of_script)
-        part = roles.join(os.environ, name, folder, variables.first_rank())
+        role_node = roles.join(os.environ, name, folder, variables.first_rank())
         command = torchrun_command([*arguments, *_restart_words(of_script)])
         own_library = script_verdict.own_library(arguments[1:]) if is_script and variables.place() == 0 else ""
         if folder:
             _tell_up(folder, name)
-            waits.until_start(os.environ, own, folder, name)
-        if part:
-            part.begin()
-        plan = min_nodes.plan(os.environ)
+            waiting_node.until_start(os.environ, own, folder, name)
+        if role_node:
+            role_node.begin()
+        plan = min_nodes.take_plan(os.environ)
         given = {**os.environ, **handover.put_files(os.environ, secrets)}
-        given |= {**caches.variables(given), **style.without_accelerator(given)} if is_script else {}
+        given |= {**caches.variables(given), **style.cpu_variables(given)} if is_script else {}
         environment = torchrun_environment(given, name, plan)
-        everyone = None if plan else all_nodes.join(environment)
-    except waits.Ends as early:
+        member = None if plan else all_nodes.join(environment)
+    except waiting_node.Ends as early:
         print(f"{early.verdict.verdict}: {early.verdict.message}", file=sys.stderr)
-        return end.with_verdict(early.verdict)
+        return end.publish_verdict(early.verdict)
     except (TrainError, OSError) as fault:
-        return _refused(fault, part, name, end)
-    with _private_folder(folder, name) as outcome, all_nodes.speaking(everyone, outcome):
-        hidden = handover.values(os.environ, secrets)
+        return _refused(fault, role_node, name, end)
+    with _private_folder(folder, name) as outcome, all_nodes.reporting(member, outcome):
+        hidden = handover.secret_values(os.environ, secrets)
         diary = Diary(folder, name, outcome, variables.event_file_of(plan, name, variables.ranks(environment)), hidden)
         if conflicts:
-            diary.tell_conflicts(variables.first_rank(), conflicts)
+            diary.report_conflicts(variables.first_rank(), conflicts)
         if own_library:
             diary.event("own_library", variables.first_rank(), path=own_library)
         limit = Limit(folder, name, os.environ)
         agreed = min_nodes.join(plan, name, folder, os.environ, outcome, is_script)
-        if agreed and agreed.arbitrates:
+        if agreed and agreed.is_arbiter:
             return _vote(agreed, end)
-        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, everyone)
-        node.part = part
-        with telemetry.beside(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
+        node = Node(command, environment, outcome, diary, limit, is_script, hidden, agreed, member)
+        node.role_node = role_node
+        with telemetry.run_telemetry(folder, name, packages=is_script and variables.place() == 0, hidden=hidden):
             code = node.run()
         began = min(began, time.time() - time.monotonic() + ticks)  # if the clock was set back: files' times follow it
-        _tell_kept(of_script, diary, began)
+        _report_written_files(of_script, diary, began)
         if agreed and agreed.has_left:  # the run has not ended, and this node may be started again
             agreed.linger()
             print(f"muster: {name} has left the run, which continues on {', '.join(agreed.epoch.members)}", flush=True)
             return DONE
-        silent = is_script and not (node.judged or node.released)
+        silent = is_script and not (node.judged or node.is_released)
         verdict = _verdict_on(arguments[1:], node, code, began) if silent else None
-        if part and not node.leaves:
-            verdict = part.settle(verdict, code, node.released)
+        if role_node and not node.leaves:
+            verdict = role_node.settle(verdict, code, node.is_released)
         is_kept = not verdict or publish(verdict, folder, f"{name}-agent", outcome)
         for each in (verdict,) if verdict else node.verdicts() if is_script else ():
             if each.code and not (is_kept and RESUME in os.environ):  # with `srun muster agent` nothing else prints it
@@ -169,9 +173,9 @@ def _run(arguments: list[str], folder: Path | None, name: str, end: FinalEnd, ow
             print(f"error: the disk of {folder} is full", file=sys.stderr)
         code = verdict.code if verdict else code
         if verdict or node.judged or code in (DONE, STOPPED) or (agreed and agreed.epoch.over is not None):
-            end.leave(code)
+            end.keep_code(code)
             if agreed:
-                agreed.leave(code)
+                agreed.end_run(code)
     return code
 
 
@@ -186,8 +190,8 @@ def _vote(agreed: min_nodes.Group, end: FinalEnd) -> int:
     """Act as the arbiter until the run is over."""
     code = arbiter.vote(agreed, os.environ.get("MUSTER_RESTARTED_BY_HOST") == "1")
     if agreed.epoch.over is not None or code == STOPPED:
-        end.leave(code)
-        agreed.leave(code)
+        end.keep_code(code)
+        agreed.end_run(code)
     return code
 
 
@@ -213,7 +217,7 @@ def _restart_words(folder: Path | None) -> list[str]:
     return shlex.split(os.environ.pop(command.AGAIN, "")) if again else []
 
 
-def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
+def _report_written_files(folder: Path | None, diary: Diary, began: float) -> None:
     """Report how much the script wrote, and save what it wrote into a folder of the image.
 
     `folder`: the run folder, if the run is that of a script.
@@ -224,8 +228,8 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
         if os.environ.get("MUSTER_SAVE_CHANGES") == "1" and Path.cwd() != Path("/"):
             work.save_changes(folder, Path.cwd(), began)
         contained = folder.is_mount()  # otherwise every path is on this machine's own disk, and stays there
-        elsewhere = outside.look(began, folder) if contained else ()
-        diary.tell_kept(variables.first_rank(), work.written(folder), elsewhere)
+        elsewhere = outside_files.find(began, folder) if contained else ()
+        diary.report_written_files(variables.first_rank(), work.count_written(folder), elsewhere)
     except OSError as fault:
         print(f"{diary.node}: could not count the files that the script wrote: {fault}", file=sys.stderr)
 
@@ -233,7 +237,9 @@ def _tell_kept(folder: Path | None, diary: Diary, began: float) -> None:
 def _verdict_on(arguments: Sequence[str], node: Node, code: int, began: float) -> Verdict | None:
     """Return how the user's script ended on this node, and at which step; None if only another node can know."""
     verdict = _how_ended(arguments, node, code)
-    return verdict and dataclasses.replace(verdict, step=reached.step(node.diary.run_folder, node.diary.node, began))
+    return verdict and dataclasses.replace(
+        verdict, step=reached_step.slowest_step(node.diary.run_folder, node.diary.node, began)
+    )
 
 
 def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | None:
@@ -242,7 +248,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     if code == DONE:
         return _verdict_on_end(what, arguments, node)
     if code == STOPPED:
-        why, after = node.limit.words if node.limit.reached else "was asked to stop", after_stop(node)
+        why, after = node.limit.words if node.limit.reached else "was asked to stop", observe_stop(node)
         words = stop_words.how_it_stopped(f"{what} {why}", after, nodes=os.environ.get("PET_NNODES", "1") != "1")
         if after.unsaved:
             return Verdict("failed", FAILED, first, name, 0, words, since=node.asked_at, cause="exception")
@@ -261,7 +267,7 @@ def _how_ended(arguments: Sequence[str], node: Node, code: int) -> Verdict | Non
     )
 
 
-def after_stop(node: Node) -> stop_words.AfterStop:
+def observe_stop(node: Node) -> stop_words.AfterStop:
     """What happened on this node after it was asked to stop."""
     folder, errors, lives = node.diary.run_folder, dict[int, str](), node.diary.lives
     # A rank that fails after another one may only have lost that one as a peer. So only the first failure counts, and
@@ -272,21 +278,21 @@ def after_stop(node: Node) -> stop_words.AfterStop:
         if node.asked_at <= failure.life.ended <= first and not failure.last_words.victim:
             errors |= {failure.life.rank: failure.last_words.error} if failure.last_words.error else {}
     files = map(node.diary.shown, work.written_since(folder, node.asked_at) if folder else [])
-    return stop_words.AfterStop(tuple(node.diary.cut or ()), node.grace, errors, tuple(files))
+    return stop_words.AfterStop(tuple(node.diary.killed_by_stop or ()), node.grace, errors, tuple(files))
 
 
 def _verdict_on_end(what: str, words: Sequence[str], node: Node) -> Verdict:
     """The verdict on a script that ended with 0: it fails if its ranks did not train together with the others."""
     first, name = variables.first_rank(), node.diary.node
     nodes = variables.number(os.environ, "PET_NNODES", 1)
-    why = training_alone.trained_alone(node.outcome, node.diary.lives, nodes, words)
+    why = training_alone.why_trained_alone(node.outcome, node.diary.lives, nodes, words)
     if not why or os.environ.get("MUSTER_SEPARATE") == "1":
-        if script_below := judge_below.not_known(node.outcome):
+        if script_below := judge_below.name_of_unknown_end(node.outcome):
             unknown = f"nobody knows how {script_below} ended below {what}: no part of Muster ran inside it"
             hint = f"{unknown} (it may set its own PYTHONPATH); with `set -o pipefail` in {what}, its exit code counts"
             return dataclasses.replace(done(first, name, 0), message=unknown, hint=hint)
         return dataclasses.replace(done(first, name, 0), hint=_idle(what, node))
-    hint = training_alone.how_to_join(node.outcome, node.diary.lives, words)
+    hint = training_alone.join_hint(node.outcome, node.diary.lives, words)
     return failed(first, name, 0, TrainError(f"{what} trained alone: {why}", hint), "trained-alone")
 
 
@@ -298,15 +304,15 @@ def _idle(what: str, node: Node) -> str:
     return f"no rank of {what} joined a process group or made a step, and it wrote no file: did it train? see logs/"
 
 
-def _refused(fault: TrainError | OSError, part: roles.Part | None, name: str, end: FinalEnd) -> int:
+def _refused(fault: TrainError | OSError, role_node: roles.RoleNode | None, name: str, end: FinalEnd) -> int:
     """Report that this node does not start, also to the run's other roles. Returns the exit code."""
     known = fault if isinstance(fault, TrainError) else TrainError(f"cannot write the run folder: {fault}")
-    known = TrainError(f"{part.who}: {known.message}", known.hint, known.code) if part else known
+    known = TrainError(f"{role_node.who}: {known.message}", known.hint, known.code) if role_node else known
     if not isinstance(fault, OSError):
-        end.with_verdict(failed(variables.first_rank(), name, 0, known))
+        end.publish_verdict(failed(variables.first_rank(), name, 0, known))
     print(known.report(), file=sys.stderr, flush=True)
-    if part:
-        part.settle(None, known.code, False)
+    if role_node:
+        role_node.settle(None, known.code, False)
     return known.code
 
 
@@ -390,10 +396,10 @@ def torchrun_environment(
         raise Refused(f"{name}: there is no node {number} among {nodes} nodes", "number them from 0: PET_NODE_RANK")
     made |= {"PET_NODE_RANK": str(int(number))} if number else {}
     try:
-        own = address if number and int(number) == 0 else meeting.this_end(address, int(port))
+        own = address if number and int(number) == 0 else meeting.local_address(address, int(port))
     except OSError as fault:
         raise TrainError(f"{name} has no route to {address}: {fault.strerror}", "is its network up?") from fault
-    if torch_names.plain(environment):
+    if torch_names.keeps_torch_unchanged(environment):
         made.pop("PET_NODE_RANK", None)
         own = f"node-{int(number):05d}" if number and int(number) else own
     made["PET_LOCAL_ADDR"] = environment.get("PET_LOCAL_ADDR") or own

@@ -14,7 +14,7 @@ from typing import Any
 from muster.errors import DONE, FAILED
 
 from ...run_dir import RankFolder
-from ..ending import outside, script_verdict, training_alone
+from ..ending import outside_files, script_verdict, training_alone
 from ..ending.culprit import Failure, first_to_fail
 from ..ending.rank_lives import Ends, Life, Memory, ended_how, ended_why
 from ..files import work
@@ -50,13 +50,13 @@ class Diary:
         self._ends, self._memory = Ends(outcome), Memory()
         self._failures: dict[int, Failure] = {}
         # How the latest failed life ended; it stays when the rank has been started again since.
-        self.died = ""
+        self.last_failure = ""
         self._expected: dict[int, tuple[str, dict[str, str]]] = {}
         self._folders: dict[int, RankFolder] = {}
         # Whether the ranks end because another role has ended the run: then their ends are no failures.
-        self.released = False
+        self.is_released = False
         # None until the node is asked to stop; then the ranks that it kills because they still run after the grace.
-        self.cut: list[int] | None = None
+        self.killed_by_stop: list[int] | None = None
 
     @property
     def lives(self) -> Sequence[Life]:
@@ -88,14 +88,14 @@ class Diary:
         """The rank that failed first and is not a victim."""
         return first_to_fail(self._failures.values())
 
-    def keep(self, words: Callable[[int], str]) -> None:
+    def record_news(self, words: Callable[[int], str]) -> None:
         """Write events for all that is new. `words` returns a local rank's last output, if the agent reads it."""
         for life in self._ends.read():
             if life.code is None:
                 self._failures.pop(life.local_rank, None)
                 self.event("began", life.rank, attempt=life.attempt, world=life.world, pid=life.pid)
                 continue
-            if self.released and life.failed:
+            if self.is_released and life.failed:
                 self._tell_end(life, DONE, "was stopped: the run is over", script_verdict.LastWords())
                 continue
             oom = self._memory.killed() if life.code == -signal.SIGKILL else None
@@ -104,11 +104,11 @@ class Diary:
             # A rank that was killed from outside has not printed why; its last lines would hide the kernel's report.
             mute = oom is False and not expected and not self._launcher
             last_words = self._last_words(words, life) if life.failed and not mute else script_verdict.LastWords()
-            if self.cut is None and script_verdict.is_handed_on(life, last_words):
+            if self.killed_by_stop is None and script_verdict.is_handed_on(life, last_words):
                 about = {**about, "cause": ""}
             if life.failed:
                 self._failures[life.local_rank] = Failure(life, last_words, how, about.get("cause", ""))
-                self.died = f"{how}: {last_words.error}" if last_words.error else how
+                self.last_failure = f"{how}: {last_words.error}" if last_words.error else how
             self._tell_end(life, life.code, how, last_words, about)
 
     def _how(self, life: Life, oom: bool | None) -> tuple[str, dict[str, str]]:
@@ -116,7 +116,7 @@ class Diary:
         if life.crash:
             return self.shown(f"ended with code 0, but {life.crash.why}"), {"cause": life.crash.cause}
         by = _STOP_SIGNALS.get(life.code or 0)
-        if by and self.cut is not None and (by != "SIGKILL" or life.rank in self.cut):
+        if by and self.killed_by_stop is not None and (by != "SIGKILL" or life.rank in self.killed_by_stop):
             return f"was ended by the request to stop ({by})", {"cause": "ended-from-outside"}
         end = life.code or 0, oom, self._memory.of_host()
         place = self._crash_place(life)
@@ -153,20 +153,20 @@ class Diary:
         how = f"{what}{in_it} for {about['since_s']:.0f} s, and its node ended it"
         self._expected[life.pid] = how, {"cause": cause}
 
-    def tell_asked(self, grace_s: float) -> None:
+    def report_stop_request(self, grace_s: float) -> None:
         """Report that the ranks were asked to stop, and how many seconds they may take."""
-        self.cut = []
+        self.killed_by_stop = []
         self.event("asked", self.first_rank, grace_s=grace_s)
 
-    def tell_put_aside(self, about: Mapping[str, Any]) -> None:
+    def report_earlier_files(self, about: Mapping[str, Any]) -> None:
         """Report what earlier starts wrote, and where it is kept, or why it is not kept."""
         self.event("put_aside", self.first_rank, **about)
 
-    def tell_conflicts(self, first: int, paths: Sequence[str]) -> None:
+    def report_conflicts(self, first: int, paths: Sequence[str]) -> None:
         """Report which sent files are not used because the script's own are kept. `first`: the node's first rank."""
         self.event("conflicts", first, paths=[path[-_PATH_MOST:] for path in paths[:_PATHS_MOST]], count=len(paths))
 
-    def tell_members(
+    def report_members(
         self, epoch: Epoch, planned: Sequence[str], spares: Sequence[str], left: Sequence[str] = ()
     ) -> None:
         """Report the new members; only the node with rank 0 calls this. `left`: nodes that left on request."""
@@ -175,7 +175,7 @@ class Diary:
         more = {"spares": spares} if spares else {}
         self.event("members", 0, epoch=epoch.number, **who, **more, **({"left": left} if left else {}))
 
-    def tell_torchrun(self, code: int, words: Callable[[int], str]) -> None:
+    def report_torchrun_end(self, code: int, words: Callable[[int], str]) -> None:
         """Report that torchrun failed before its ranks had ended. They end with it, and nothing else reports that."""
         if code > 0:  # torchrun lost its peers; a rank that was about to fail for the same reason has printed where
             for life in self.lives:
@@ -191,7 +191,9 @@ class Diary:
             if life.code is None:
                 self._tell_end(life, code, how, script_verdict.LastWords(), {"cause": cause})
 
-    def tell_kept(self, first: int, left: work.FileTotals, elsewhere: Iterable[outside.Outside]) -> None:
+    def report_written_files(
+        self, first: int, left: work.FileTotals, elsewhere: Iterable[outside_files.OutsideFiles]
+    ) -> None:
         """Report how much the script has left in its folder and its home, and what it left where nothing is kept.
 
         `first`: the node's first rank. The caller passes it, since in a run that is stopped early, ranks may have
@@ -203,7 +205,7 @@ class Diary:
 
     def _crash_place(self, life: Life) -> str:
         """Where in the script a rank crashed, as `file:line`; empty if it did not crash or the place is unknown."""
-        if -(life.code or 0) not in _CRASHES or not (look := stacks.at_crash(self._outcome, life.local_rank)):
+        if -(life.code or 0) not in _CRASHES or not (look := stacks.read_crash(self._outcome, life.local_rank)):
             return ""
         about = stuck_ranks.describe(look, self.work_folder)
         return self.shown(f"{about['file']}:{about['line']}") if about.get("file") else ""
@@ -216,11 +218,11 @@ class Diary:
         noted = self._noted(life)
         if noted.victim:
             return noted
-        heard = script_verdict.listen(words(life.local_rank), life, self._launcher)
+        heard = script_verdict.read_last_words(words(life.local_rank), life, self._launcher)
         if life.crash and life.crash.error:
             error = self.shown(life.crash.error)[: script_verdict.LINE_MOST]
-            return script_verdict.or_noted(replace(heard, error="", victim=False), error)
-        return heard if self._launcher else script_verdict.or_noted(heard, noted.error)
+            return script_verdict.with_noted_error(replace(heard, error="", victim=False), error)
+        return heard if self._launcher else script_verdict.with_noted_error(heard, noted.error)
 
     def _noted(self, life: Life) -> script_verdict.LastWords:
         """The exception that ended a rank, from its own note (rank/steps/watcher.py).

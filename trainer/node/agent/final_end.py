@@ -41,14 +41,14 @@ class FinalEnd:
         """Whether the host will not start this node again after this end."""
         return self._kept_in is None or code == DONE or self.code() is not None
 
-    def with_verdict(self, verdict: Verdict) -> int:
+    def publish_verdict(self, verdict: Verdict) -> int:
         """Publish the verdict of a node that ends for good without its ranks, and keep its code; returns the code."""
         if self._folder:
             publish(verdict, self._folder, f"{self._name}-agent")
-        self.leave(verdict.code)
+        self.keep_code(verdict.code)
         return verdict.code
 
-    def leave(self, code: int) -> None:
+    def keep_code(self, code: int) -> None:
         """Keep this code as final."""
         if self._kept_in:
             keep = partial(replace, _path(self._kept_in, self._name), f"{self._start} {code}")

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from muster.errors import NOBODY_WAITS, NOT_TAKEN, TAKEN
+from muster.errors import NO_RECEIVER, NOT_TAKEN, TAKEN
 from muster.files import seen_at, write_own
 
 NAMES, FILES, PRESENT = "MUSTER_SECRET_NAMES", "MUSTER_SECRET_FILES", "MUSTER_SECRETS_PRESENT"
@@ -30,12 +30,12 @@ _QUIET_SECONDS = 3.0
 _TAKING_SECONDS = 10.0
 
 
-def names(environment: Mapping[str, str]) -> frozenset[str]:
+def secret_names(environment: Mapping[str, str]) -> frozenset[str]:
     """The names of all secrets of this node."""
     return _listed(environment, NAMES) | _listed(environment, PRESENT)
 
 
-def values(environment: Mapping[str, str], taken: Mapping[str, str]) -> list[str]:
+def secret_values(environment: Mapping[str, str], taken: Mapping[str, str]) -> list[str]:
     """The values that must not be shown: the secrets that were handed in, and those that already are variables."""
     present = [environment[name] for name in _listed(environment, PRESENT) if name in environment]
     return [*taken.values(), *present]
@@ -56,7 +56,7 @@ def _listed(environment: Mapping[str, str], variable: str) -> frozenset[str]:
     return frozenset(filter(None, environment.get(variable, "").split(",")))
 
 
-def take(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
+def receive_secrets(environment: Mapping[str, str], pipe: Path = PIPE) -> dict[str, str]:
     """Wait until all secrets that `environment` lists are handed in, and return them by name.
 
     Prints a line if that takes long.
@@ -112,7 +112,7 @@ def _read(reading: int, due: frozenset[str]) -> dict[str, str] | None:
     return values if texts and values.keys() == due else None
 
 
-def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
+def send_secrets(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
     """Hand `secrets` to the agent that waits in this container, or begins to wait in time; returns an exit code.
 
     If `secrets` is empty, this only checks whether an agent waits, and returns NOT_TAKEN if one does.
@@ -120,7 +120,7 @@ def give(secrets: bytes, patience_seconds: float, pipe: Path = PIPE) -> int:
     end = time.monotonic() + patience_seconds
     while (writing := _open(pipe)) is None:
         if time.monotonic() > end:
-            return NOBODY_WAITS
+            return NO_RECEIVER
         time.sleep(_POLL_SECONDS)
     try:
         with open(writing, "wb") as file:
@@ -151,4 +151,4 @@ def _open(pipe: Path) -> int | None:
 
 
 if __name__ == "__main__":
-    sys.exit(give(sys.stdin.buffer.read(), float(sys.argv[1])))
+    sys.exit(send_secrets(sys.stdin.buffer.read(), float(sys.argv[1])))

@@ -26,16 +26,16 @@ from .. import processes, variables
 from ..ending import training_alone
 from ..ending.rank_lives import Life
 from ..files import earlier
+from ..hang.end_stuck_rank import StuckRankEnder
 from ..hang.links import Links
-from ..hang.mend import Mender
 from ..hang.stuck_ranks import StuckRanks
 from ..hang.throttle import Throttle
 from ..launch import rank_pipe
-from ..membership.all_nodes import Everybody
+from ..membership.all_nodes import AllNodesMember
 from ..membership.min_nodes import Group
 from ..notes import Journal
 from ..parent_death import die_with_parent, input_is_closed
-from ..roles.part import Part
+from ..roles.role_node import RoleNode
 from .diary import Diary
 from .limit import Limit, grace
 from .output import Output
@@ -68,20 +68,20 @@ class Node:
         relay: bool = False,
         hidden: Sequence[str] = (),
         group: Group | None = None,
-        everybody: Everybody | None = None,
+        member: AllNodesMember | None = None,
     ) -> None:
         self.limit, self._group = limit, group
         self._command, self.outcome, self.diary, self._relay = command, outcome, diary, relay
         self._hidden = hidden
         environment = (
-            training_alone.observed(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
+            training_alone.with_watcher(environment) if relay else {**with_muster(environment), "PYTHONSAFEPATH": "1"}
         )
         self._environment = {**environment, "MUSTER_OUTCOME_DIR": str(outcome)}
         self._restarted_by_host = environment.get("MUSTER_RESTARTED_BY_HOST") == "1"
         self._last_attempt = variables.number(environment, "PET_MAX_RESTARTS", 0)
         # If the user's launcher has started the ranks, only that launcher may end them.
-        mends = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
-        self._mender = Mender(mends, group or everybody, group is not None)
+        restarts = 0 if environment.get("MUSTER_LAUNCHER_RANKS") else self._last_attempt
+        self._stuck_rank_ender = StuckRankEnder(restarts, group or member, group is not None)
         self._given_up = self._killed = self._interrupted = False
         self._signalled, self._heard = set[int](), list[int]()
         # Each rank's newest note about stopping (muster/stop.py), and each verdict by the process that left it.
@@ -94,8 +94,8 @@ class Node:
         self._ending = signal.SIGQUIT if self._all_signalled else signal.SIGTERM
         self.leaves = self.judged = False
         # In a run of several roles: this node's part in it, and whether it was stopped because the run is over.
-        self.part: Part | None = None
-        self.released, self._release_ends = False, float("inf")
+        self.role_node: RoleNode | None = None
+        self.is_released, self._release_ends = False, float("inf")
 
     def run(self) -> int:
         """Start torchrun and watch it until it ends; returns this node's exit code."""
@@ -114,7 +114,7 @@ class Node:
         pipes = output.pipes if output else []
         torchrun = subprocess.Popen(
             self._command,
-            env={**self._environment, **rank_pipe.given(pipes)},
+            env={**self._environment, **rank_pipe.pipe_variables(pipes)},
             pass_fds=pipes,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if relays else None,
@@ -128,11 +128,11 @@ class Node:
         # The ranks of Muster's own trainer report in their verdicts why they failed.
         words = output.words if output and self._relay else lambda _: ""
         self._watch(torchrun, words)
-        self.diary.keep(words)
+        self.diary.record_news(words)
         if torchrun.returncode < 0:
             self._end_left_behind()
         if torchrun.returncode and not (self._asked or self._killed or self.verdicts()):
-            self.diary.tell_torchrun(torchrun.returncode, words)
+            self.diary.report_torchrun_end(torchrun.returncode, words)
         if output:
             output.finish()
         return self._code(torchrun.returncode)
@@ -143,9 +143,9 @@ class Node:
         else:
             self.asked_at = min(self.asked_at, time.time())
             if self._group:
-                self._group.ask()
-            if self.part:
-                self.part.ask()
+                self._group.note_stop_request()
+            if self.role_node:
+                self.role_node.ask()
 
     @property
     def _asked(self) -> bool:
@@ -161,19 +161,19 @@ class Node:
         stuck, links = StuckRanks(self.outcome, self.diary.work_folder), Links()
         # Muster's own trainer always joins its ranks, so this need not be checked.
         may_be_alone = not self._relay or self._environment.get("MUSTER_SEPARATE") == "1"
-        throttle, alone = Throttle(), training_alone.Watch(self.outcome, may_be_alone, self._command)
+        throttle, alone = Throttle(), training_alone.AloneWatch(self.outcome, may_be_alone, self._command)
         before = earlier.Earlier(
-            self.outcome, self.diary.run_folder if self._relay else None, self.diary.tell_put_aside
+            self.outcome, self.diary.run_folder if self._relay else None, self.diary.report_earlier_files
         )
         while torchrun.poll() is None:
             if input_is_closed():
                 self._ask(signal.SIGINT)
-            self._tell_members()
-            self.diary.keep(words)
+            self._report_members()
+            self.diary.record_news(words)
             self._pass_on()
             for rank, about in stuck.look(self.diary.lives):
                 self.diary.event("stuck", rank, **about) if about else self.diary.event("moves", rank)
-            self._mend(stuck)
+            self._end_stuck_ranks(stuck)
             before.look(self.diary.lives)
             for rank, ends in links.look(self.diary.lives, torchrun.pid):
                 self.diary.event("links", rank, **ends)
@@ -186,12 +186,12 @@ class Node:
             now = time.monotonic()
             if self.limit.look():
                 self._ask(signal.SIGINT)
-            if self.part:
-                kill_at = min(kill_at, self._follow_part(self.part, torchrun, now))
-            if self._asked and (self.part is None or self.part.may_stop()):
+            if self.role_node:
+                kill_at = min(kill_at, self._follow_role(self.role_node, torchrun, now))
+            if self._asked and (self.role_node is None or self.role_node.may_stop()):
                 if not asked:
                     kill_at, asked = now + self.grace, True
-                    self.diary.tell_asked(self.grace)
+                    self.diary.report_stop_request(self.grace)
                 self._ask_ranks(torchrun)
             self._judge_leavers()
             # If the nodes have agreed that the run has failed, this node's ranks may wait for ranks that are gone.
@@ -200,15 +200,15 @@ class Node:
                 kill_at = now + (_ALONE_FINISH_SECONDS if alone.final else _FINISH_SECONDS)
             if now > kill_at or self.leaves or self._is_out():
                 if asked and now > kill_at:
-                    self.diary.cut = [
-                        life.rank for life in self.diary.lives if life.code is None and processes.lives(life.pid)
+                    self.diary.killed_by_stop = [
+                        life.rank for life in self.diary.lives if life.code is None and processes.is_alive(life.pid)
                     ]
                 self._killed = True
                 torchrun.kill()
             _wait(torchrun, _POLL_SECONDS)
         before.finish()
 
-    def _give_up(self, of: training_alone.Alone) -> None:
+    def _give_up(self, of: training_alone.AloneReason) -> None:
         """End the run: this node's ranks wait where no other node can join them, or have trained without the others."""
         fault = TrainError(f"its ranks {'wait' if of.waits else 'trained'} alone: {of.why}", of.hint)
         self._end_run(fault, "trained-alone")
@@ -219,15 +219,15 @@ class Node:
         verdict = failed(rank, self.diary.node, 0, fault, cause)
         publish(verdict, self.diary.run_folder, f"{self.diary.node}-{who}", self.outcome)
 
-    def _follow_part(self, part: Part, torchrun: subprocess.Popen[bytes], now: float) -> float:
+    def _follow_role(self, role_node: RoleNode, torchrun: subprocess.Popen[bytes], now: float) -> float:
         """Follow the run's other roles: stop this node's ranks once the run is over. Returns when to kill torchrun."""
-        if (why := part.look(self.diary.lives, self.diary.died)) and not self.verdicts():
+        if (why := role_node.look(self.diary.lives, self.diary.last_failure)) and not self.verdicts():
             self._end_run(TrainError(why, f"logs/{self.diary.node}.log has what it printed"), "not-ready")
             return 0.0
-        if not (self.released or self._asked or self.verdicts()) and part.over and part.may_stop():
-            self.released = self.diary.released = True
-            self._release_ends = now + part.role.grace
-        if self.released:
+        if not (self.is_released or self._asked or self.verdicts()) and role_node.over and role_node.may_stop():
+            self.is_released = self.diary.is_released = True
+            self._release_ends = now + role_node.role.grace
+        if self.is_released:
             self._release_ranks(torchrun)
         return self._release_ends
 
@@ -238,28 +238,28 @@ class Node:
             self._killed = True
             torchrun.kill()
 
-    def _mend(self, stuck: StuckRanks) -> None:
+    def _end_stuck_ranks(self, stuck: StuckRanks) -> None:
         """End the ranks that are stuck for good: torchrun then starts all ranks again."""
         if self._asked or self.verdicts():
             return
-        for rank in self._mender.look(self.diary.lives, stuck.stuck(self.diary.lives)):
+        for rank in self._stuck_rank_ender.look(self.diary.lives, stuck.stuck_ranks(self.diary.lives)):
             self.diary.expect_end(rank.life, rank.about)
             _send(rank.life.pid, signal.SIGKILL)
 
-    def _tell_members(self) -> None:
+    def _report_members(self) -> None:
         """Report each epoch that this node is first in, before its ranks begin, and living nodes that are left out."""
         if self._group and (epoch := self._group.news()):
-            self.diary.tell_members(epoch, self._group.planned, self._group.spares, self._group.left(epoch.before))
-        for name, others in self._group.apart() if self._group else ():
+            self.diary.report_members(epoch, self._group.planned, self._group.spares, self._group.leavers(epoch.before))
+        for name, others in self._group.cut_off_nodes() if self._group else ():
             self.diary.event("apart", 0, left_out=name, others=others)
 
     def _is_out(self) -> bool:
         """Whether the other nodes continue without this node, or have ended without it."""
         if self._group is None:
             return False
-        if (self._group.epoch.over is not None and self._group.waits()) or self._group.has_left:
+        if (self._group.epoch.over is not None and self._group.is_waiting()) or self._group.has_left:
             return True
-        if why := self._group.trouble():
+        if why := self._group.reason_to_end():
             print(f"muster: {why}", file=sys.stderr, flush=True)
         return bool(why)
 
@@ -325,7 +325,7 @@ class Node:
         If this node's role has been released, ranks that have ended are left alone: a rank that ended as asked may have
         left a process that still saves.
         """
-        running = () if self.released else (life.pid for life in self.diary.lives if life.code is None)
+        running = () if self.is_released else (life.pid for life in self.diary.lives if life.code is None)
         for rank in {*self._living(), *running}:
             _send(-rank, signal.SIGKILL)
 
@@ -339,7 +339,7 @@ class Node:
             return [rank for rank in living if rank in self._listening()]
         if not self._environment.get("MUSTER_LAUNCHER_RANKS"):
             return list(living)
-        trains = [process for process in training_alone.processes(self.outcome) if processes.lives(process)]
+        trains = [process for process in training_alone.trained_processes(self.outcome) if processes.is_alive(process)]
         return trains or [-life.pid for life in self.diary.lives if life.pid in living]
 
     def _hear(self, number: int, *_: Any) -> None:
@@ -359,7 +359,7 @@ class Node:
         return self._verdicts_by.values()
 
     def _code(self, torchrun_code: int) -> int:
-        if self.released or (self._group and self._group.has_left):
+        if self.is_released or (self._group and self._group.has_left):
             return DONE
         codes = [verdict.code for verdict in self.verdicts()]
         self.judged = bool(codes)

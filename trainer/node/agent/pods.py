@@ -39,13 +39,13 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     """
     nodes, place = number(given, "PET_NNODES", 1), number(given, "PET_NODE_RANK", 0)
     run = given.get("MUSTER_RUN_ID") or given["PET_MASTER_ADDR"].partition(".")[0]
-    made = slurm.of_a_node(arguments, slurm.ranks_of(given))
+    made = slurm.unplanned_node_variables(arguments, slurm.ranks_of(given))
     made |= {"MUSTER_RUN_ID": run, "MUSTER_RUN_DIR": str(here / "runs" / run)}
     if nodes > 1:
         first = meeting.resolve(given["PET_MASTER_ADDR"], _PATIENCE_SECONDS)
-        own = meeting.this_end(first, 1)
-        made |= slurm.met(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
-    return slurm.beside(given, arguments, made) | (_of_role(given) if ROLES in given else {})
+        own = meeting.local_address(first, 1)
+        made |= slurm.rendezvous_variables(first, own, given.get("PET_MASTER_PORT") or _PORT, place, run)
+    return slurm.missing_variables(given, arguments, made) | (_of_role(given) if ROLES in given else {})
 
 
 def _of_role(given: Mapping[str, str]) -> dict[str, str]:

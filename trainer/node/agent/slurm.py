@@ -59,7 +59,7 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     name = f"slurm-{step[0]}" + (f"-{step[1]}" if step[1].isdecimal() and step[1] != "0" else "")
     cores = number(given, "SLURM_CPUS_ON_NODE", 1)
     made = {
-        **of_a_node(arguments, ranks),
+        **unplanned_node_variables(arguments, ranks),
         "PET_NNODES": str(nodes),
         "PET_NODE_RANK": str(place),
         "OMP_NUM_THREADS": str(max(1, cores // ranks)),
@@ -74,10 +74,10 @@ def variables(given: Mapping[str, str], arguments: Sequence[str], here: Path) ->
     }
     if nodes > 1:
         made |= _meeting(given, place, "-".join(step))
-    return beside(given, arguments, made)
+    return missing_variables(given, arguments, made)
 
 
-def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
+def unplanned_node_variables(arguments: Sequence[str], ranks: int) -> dict[str, str]:
     """The variables of a node that no control side has planned: its number of ranks, and torchrun's settings."""
     return {
         "PET_NPROC_PER_NODE": str(ranks),
@@ -88,7 +88,7 @@ def of_a_node(arguments: Sequence[str], ranks: int) -> dict[str, str]:
     }
 
 
-def beside(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
+def missing_variables(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str, str]) -> dict[str, str]:
     """The variables of `made` that are not in `given`; also those for a command that starts a node's ranks itself."""
     own = {variable: value for variable, value in made.items() if variable not in given}
     if list(arguments[:2]) == ["--script", "--per-node"]:
@@ -96,14 +96,14 @@ def beside(given: Mapping[str, str], arguments: Sequence[str], made: Mapping[str
     return own
 
 
-def clear(given: Mapping[str, str]) -> None:
+def remove_earlier_verdicts(given: Mapping[str, str]) -> None:
     """On the first node, remove an earlier start's verdicts: a requeued job has the same run folder."""
     if given.get("PET_NODE_RANK") == "0":
         for path in Path(given["MUSTER_RUN_DIR"]).glob("outcome/*.json"):
             path.unlink(missing_ok=True)
 
 
-def hosts(text: str) -> list[str]:
+def read_host_list(text: str) -> list[str]:
     """The hosts of a Slurm list, in its order: `n[1-2,07],login` is n1, n2, n07, login. Raises Refused."""
     names: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
@@ -128,7 +128,7 @@ def _named(part: str) -> list[str]:
     for item in inside.split(","):
         first, dash, last = item.partition("-")
         if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) - int(first) > _MOST_NODES):
-            return [part]  # hosts() refuses it
+            return [part]  # read_host_list() refuses it
         numbers = range(int(first), int(last or first) + 1)
         made += [f"{head}{number:0{len(first)}}{end}" for number in numbers for end in _named(tail)]
     return made
@@ -136,16 +136,16 @@ def _named(part: str) -> list[str]:
 
 def _meeting(given: Mapping[str, str], place: int, start: str) -> dict[str, str]:
     """The rendezvous at the first host's address, as the other hosts resolve its name, and the interface to it."""
-    names = hosts(given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", ""))
+    names = read_host_list(given.get("SLURM_STEP_NODELIST") or given.get("SLURM_JOB_NODELIST", ""))
     first = meeting.resolve(names[0], _PATIENCE_SECONDS)
     peer = meeting.resolve(names[1], _PATIENCE_SECONDS) if place == 0 and len(names) > 1 else first
-    own = meeting.this_end(peer, 1)
+    own = meeting.local_address(peer, 1)
     if place == 0 and _is_loopback(first) and not _is_loopback(peer):
         first = own  # Debian's /etc/hosts maps the host's own name to 127.0.1.1, which no other host reaches
-    return met(first, own, _port(given, start), place, f"slurm-{start}")
+    return rendezvous_variables(first, own, _port(given, start), place, f"slurm-{start}")
 
 
-def met(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
+def rendezvous_variables(first: str, own: str, port: int | str, place: int, start: str) -> dict[str, str]:
     """The rendezvous variables: the nodes meet at `first`, the first node's address.
 
     `own`: the address of this node on the network to the first one. `start`: an id of this start of the nodes.

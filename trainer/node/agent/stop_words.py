@@ -22,11 +22,11 @@ _ENDS = re.compile(r"(?:KeyboardInterrupt|SystemExit|\w*SignalException)\b")
 class AfterStop:
     """What happened on a node after it was asked to stop.
 
-    `cut`: the ranks that were killed because they still ran after `grace_s` seconds. `errors`: by rank, the errors of
-    ranks that failed by themselves, not because of a lost peer. `files`: the files written since, the newest first.
+    `killed`: the ranks killed because they still ran after `grace_s` seconds. `errors`: by rank, the errors of ranks
+    that failed by themselves, not because of a lost peer. `files`: the files written since, the newest first.
     """
 
-    cut: Sequence[int] = ()
+    killed: Sequence[int] = ()
     grace_s: float = USUAL_GRACE_S
     errors: Mapping[int, str] | None = None
     files: Sequence[str] = ()
@@ -48,9 +48,9 @@ def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:
     `nodes`: there are several nodes, so another node may have written files even if this one has not.
     """
     parts = [what]
-    if after.cut:
-        who = f"rank{'' if len(after.cut) == 1 else 's'} {', '.join(map(str, after.cut))}"
-        were = "was" if len(after.cut) == 1 else "were"
+    if after.killed:
+        who = f"rank{'' if len(after.killed) == 1 else 's'} {', '.join(map(str, after.killed))}"
+        were = "was" if len(after.killed) == 1 else "were"
         parts.append(f"{who} {were} killed after {after.grace_s:g} s while still working (--grace gives more time)")
     if after.own_errors:
         rank, error = after.own_errors[0]
@@ -65,5 +65,5 @@ def how_it_stopped(what: str, after: AfterStop, nodes: bool = False) -> str:
 def _wrote(after: AfterStop) -> str:
     newest = after.files[0][-_PATH_MOST:]
     more = f" and {len(after.files) - 1} more" if len(after.files) > 1 else ""
-    may_lack = ", which may be incomplete" if after.cut else ""
+    may_lack = ", which may be incomplete" if after.killed else ""
     return f"wrote {newest}{more}{may_lack}"

@@ -16,7 +16,7 @@ from typing import Any
 from muster.files import is_number, read_object
 
 from ... import NODE
-from ..ending.reached import newest
+from ..ending.reached_step import newest_events
 
 START_LIMIT_S = 120.0
 PROGRESS_LIMIT_S = 300.0
@@ -70,7 +70,9 @@ def _last_words(folder: Path, node: str) -> list[float]:
     def is_of(event: Mapping[str, Any]) -> bool:
         return event.get("node") == node and is_number(event.get("t"))
 
-    last = (next((each for each in newest(path) if is_of(each)), None) for path in folder.glob("ranks/rank-*.jsonl"))
+    last = (
+        next((each for each in newest_events(path) if is_of(each)), None) for path in folder.glob("ranks/rank-*.jsonl")
+    )
     return [float(event["t"]) for event in last if event]
 
 

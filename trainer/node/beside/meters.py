@@ -52,7 +52,7 @@ class Meters:
 
     def _own_memory(self) -> tuple[Path, Path] | None:
         """The files with the bytes that this node's own cgroup uses and may use; None if there is no limit."""
-        for folder in cgroups.of("self", "memory", self._root):
+        for folder in cgroups.cgroup_folders("self", "memory", self._root):
             for use, limit in _MEMORY_FILES:
                 with suppress(OSError, ValueError):
                     if 0 < int((folder / limit).read_text()) < self._memory_total:

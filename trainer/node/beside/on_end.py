@@ -71,7 +71,7 @@ class Witness:
         """Wait for the end of one node; returns its exit code, or None if it was killed."""
         began = away = time.monotonic()
         while True:
-            lives, code = alive.look(self.folder, name, self.plan["start"])
+            lives, code = alive.read_lock(self.folder, name, self.plan["start"])
             now = time.monotonic()
             away = now if lives else away
             if (lives is False and not self._may_return(name, away)) or (lives is None and now - began > _BEGIN_S):
@@ -89,7 +89,7 @@ def main() -> int:
     """Wait for the run's end, then act on it unless an earlier node's witness has acted. Returns 0."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C during `muster up` is meant for its nodes
     plan = json.loads(os.environ.pop(PLAN))
-    secrets, witness = handover.take(os.environ), Witness(plan)
+    secrets, witness = handover.receive_secrets(os.environ), Witness(plan)
     hosts = plan["hosts"]
     if len(hosts) > 1:
         with suppress(Refused):
@@ -206,7 +206,7 @@ def _run(plan: Mapping[str, Any], about: Mapping[str, Any], secrets: Mapping[str
             start_new_session=True,
         )
         reading = threading.Thread(
-            target=_copy, args=(child, log, Mask(handover.values(os.environ, secrets))), daemon=True
+            target=_copy, args=(child, log, Mask(handover.secret_values(os.environ, secrets))), daemon=True
         )
         reading.start()
         try:

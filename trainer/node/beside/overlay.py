@@ -3,8 +3,8 @@
 This is the option --overlay. The program runs in a container next to the run's. It creates this host's key and
 interface with wireguard-go, wg and ip, at the request of the control side through `... overlay talk NAME`
 (contract.md), and relays the packets of other pairs of hosts. It runs as long as a connection to its abstract socket
-NAME is open: first the control side's connection, then the connection of the run's node (tie.py). When its container
-ends, wireguard-go ends too, and the kernel removes the interface.
+NAME is open: first the control side's connection, then that of the run's node (overlay_connection.py). When its
+container ends, wireguard-go ends too, and the kernel removes the interface.
 
 The private key goes from `wg genkey` to wireguard-go through pipes, and is stored nowhere else. Standard library only.
 """
@@ -30,7 +30,7 @@ from muster.errors import FAILED
 
 from ... import NODE
 from ..parent_death import die_with_parent
-from .tie import DONE
+from .overlay_connection import DONE
 
 TOOLS = ("wireguard-go", "wg", "ip")
 # A node that its engine restarts is away for a moment.

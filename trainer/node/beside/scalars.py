@@ -131,7 +131,7 @@ class Scalars:
         """Read a file that is rewritten as a whole: report only what was added since the last time."""
         # A Trainer writes a file for each of its checkpoints, and each contains all numbers so far.
         family = _CHECKPOINT.sub("", path)
-        values = of_trainer_state(text) if path.endswith(_STATE) else of_csv(text)
+        values = read_trainer_state(text) if path.endswith(_STATE) else read_csv(text)
         new = []
         for tag, points in values.items():
             since = self._last.get((family, tag), -1)
@@ -177,7 +177,7 @@ def _text(file: BinaryIO, size: int) -> bytes:
     return names + file.read(_MOST_TEXT)
 
 
-def of_csv(text: str) -> Values:
+def read_csv(text: str) -> Values:
     """Lightning's metrics.csv: a column for each name, with gaps; an incomplete last line is left out."""
     values: Values = {}
     whole = text[: text.rfind("\n") + 1]
@@ -191,7 +191,7 @@ def of_csv(text: str) -> Values:
     return values
 
 
-def of_trainer_state(text: str) -> Values:
+def read_trainer_state(text: str) -> Values:
     """The history of a Hugging Face Trainer: all entries that are complete in the text."""
     values: Values = {}
     history = object_of(text).get("log_history")

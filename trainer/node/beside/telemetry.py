@@ -65,14 +65,14 @@ def main() -> None:
         replace(folder / "environment.json", json.dumps(about, indent=1))
     lines, began = Lines(folder / "telemetry" / f"{node}.jsonl"), time.monotonic()
     scalars, due = Scalars(folder, node, hidden), 0.0
-    wakes, line_due = Wakes(int(sys.argv[1])), began + pause(0.0)
+    wakes, line_due = Wakes(int(sys.argv[1])), began + pause_s(0.0)
     # A long run writes few lines, but a stopped agent must still be reported within seconds.
     while not _ends_within(min(max(0.0, line_due - time.monotonic()), EVERY_S)):
         now = time.monotonic()
         halted = wakes.look(now)
         if now < line_due and not wakes.news:
             continue
-        line_due = now + pause(now - began)
+        line_due = now + pause_s(now - began)
         lines.add(node=node, **meters.read(now), **gpus.read(), **halted)
         if now >= due:
             scalars.look(now + _LOOK_S)
@@ -116,13 +116,13 @@ def _ends_within(seconds: float) -> bool:
     return bool(select.select([sys.stdin], [], [], seconds)[0])
 
 
-def pause(elapsed: float) -> float:
+def pause_s(elapsed: float) -> float:
     """Seconds to the next line, so that a short run has a few lines too, and the file of a run of weeks stays small."""
     return min(SLOWEST_S, max(min(EVERY_S, FIRST_S + elapsed / 4), elapsed / 1000))
 
 
 @contextmanager
-def beside(folder: Path | None, node: str, packages: bool, hidden: Sequence[str] = ()) -> Iterator[None]:
+def run_telemetry(folder: Path | None, node: str, packages: bool, hidden: Sequence[str] = ()) -> Iterator[None]:
     """Run telemetry next to the agent's work, while the block runs.
 
     This never raises an error, and never waits for a process that hangs. `hidden`: the secrets, which telemetry must
@@ -206,7 +206,7 @@ def environment(variables: Mapping[str, str], gpus: Gpus) -> dict[str, Any]:
         with suppress(UnicodeDecodeError):  # in an old package the author's name may contain an ö
             if name := package.name:
                 distributions[name], packages[name] = package, package.version
-    shown = variables.keys() - handover.names(variables) - {KEY}
+    shown = variables.keys() - handover.secret_names(variables) - {KEY}
     return {
         "python": platform.python_version(),
         "torch": packages.get("torch"),

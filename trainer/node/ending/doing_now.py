@@ -47,7 +47,7 @@ def _about(life: Life, file: Path, folder: Path) -> dict[str, Any]:
         return {"doing": "unseen" if life.observed else "unobserved"}
     look, now = looks[-1], time.time()
     age = now - look.t if look.t else None
-    about: dict[str, Any] = {"moves": stuck_ranks.moves(looks, life.began, now)}
+    about: dict[str, Any] = {"moves": stuck_ranks.is_moving(looks, life.began, now)}
     about |= {"step": look.before + look.step, "since_s": round(look.since_s + (age or 0.0), 1), "t": look.t}
     about |= stuck_ranks.describe(look, folder / work.WORK)
     frames = look.main.frames if look.main else ()
@@ -61,7 +61,7 @@ def _started_by_command(outcome: Path) -> dict[int, Path]:
     for path in outcome.glob("*.stacks"):
         with suppress(OSError):
             look = next(reversed(stacks.read(path)), None)
-            if look and look.rank is not None and processes.lives(look.pid):
+            if look and look.rank is not None and processes.is_alive(look.pid):
                 files[look.rank] = path
     return files
 

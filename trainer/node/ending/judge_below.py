@@ -1,8 +1,8 @@
 """How the processes that trained below a rank, or a thread of it, ended, if the rank's own code does not show that.
 
-A process trains if it made a step, or joined a group of two or more ranks (trainer/node/rank/together.py). It leaves a
-note of its end (node/rank/end_note.py). A failure is made good if another process began after it and ended well: a
-shell tries again, a launcher restarts, a search continues. If nothing trained, the last Python program counts.
+A process trains if it made a step, or joined a group of two or more ranks (node/rank/world_notes.py). It leaves a note
+of its end (node/rank/end_note.py). A failure is made good if another process began after it and ended well: a shell
+tries again, a launcher restarts, a search continues. If nothing trained, the last Python program counts.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from muster.stop import UNASKED
 
 from .. import processes
 from . import own_world, training_alone
-from .peer_errors import lost_a_peer
+from .peer_errors import line_reports_lost_peer
 from .rank_lives import LIFE, Crash, Memory, code_in_words
 from .watch_below import Unseen, has_torch
 
@@ -64,14 +64,14 @@ class Trained:
     cause: str = ""
 
 
-def not_made_good(trained: Sequence[Trained]) -> Trained | None:
+def failure_that_counts(trained: Sequence[Trained]) -> Trained | None:
     """The process whose failure counts for the run: the first that was not made good; None if there is none.
 
     A process that only lost its peers comes after one whose error has another cause.
     """
     well = [each for each in trained if not each.error]
     failed = [each for each in trained if each.error and not _is_made_good(each, well) and not _is_expected(each, well)]
-    return min(failed, key=lambda each: (lost_a_peer(each.error), each.lives, each.ended), default=None)
+    return min(failed, key=lambda each: (line_reports_lost_peer(each.error), each.lives, each.ended), default=None)
 
 
 def _is_made_good(failed: Trained, well: Iterable[Trained]) -> bool:
@@ -120,7 +120,7 @@ def nobody_trained(outcome: Path) -> bool:
     return not any("script" in note for note in training_alone.notes(outcome))
 
 
-def not_known(outcome: Path) -> str:
+def name_of_unknown_end(outcome: Path) -> str:
     """The name of a script that had torch loaded, and whose end is unknown; empty if there is none."""
     notes = training_alone.notes(outcome)
     unknown = {note.get("process") for note in notes if "code" in note and note["code"] is None}
@@ -128,7 +128,7 @@ def not_known(outcome: Path) -> str:
     return next((Path(str(script)).name for script in scripts), "")
 
 
-class NotYet(Exception):
+class StillRuns(Exception):
     """A process that a rank has started still runs, and may end in time."""
 
 
@@ -140,11 +140,11 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
     processes may still run.
     """
     if trained := _trained(outcome, life, pid, oom):
-        failed = not_made_good(trained)
+        failed = failure_that_counts(trained)
         if failed is None:
             return None
         if failed.lives and time.monotonic() < until:
-            raise NotYet
+            raise StillRuns
         if failed.outside and not failed.lives:  # its error can be found in its output
             return Crash(f"{failed.script} below it {failed.error}", cause=failed.cause)
         who = "its thread that trained" if failed.pid == pid else f"{failed.script}, which trained below it,"
@@ -161,7 +161,7 @@ def judge(outcome: Path, life: str, pid: int, oom: bool, program: bool, until: f
         return Crash(f"nothing trained below it, and {last['script']} failed", fault)
     left = {} if last else _below(life, pid)
     if left and time.monotonic() < until:
-        raise NotYet
+        raise StillRuns
     for each, script in left.items():  # a server without torch that a Python script leaves behind is no failure
         if program or has_torch(each):
             return Crash(f"{script}, which it started, has not ended", _WAIT_HINT)
@@ -190,7 +190,7 @@ def _is_ended_on_purpose(pid: int, group: int, shell: Sequence[str], killed: Set
     """Whether a Python has killed this process or its group; or it is gone, and a line of its shell kills processes."""
     if pid in killed or -group in killed:
         return True
-    return any(map(_KILLS.search, _lines(shell))) and not processes.lives(pid)
+    return any(map(_KILLS.search, _lines(shell))) and not processes.is_alive(pid)
 
 
 def _trained(outcome: Path, life: str, pid: int, oom: bool) -> list[Trained]:
@@ -230,7 +230,7 @@ def _end_of(
     # It is the rank itself, whose code is known, or another process has ended it on purpose.
     if known.pid == pid or first.get("managed") or on_purpose:
         return known
-    if processes.lives(known.pid):
+    if processes.is_alive(known.pid):
         return replace(known, ended=_NEVER, error=_WAIT_HINT, lives=True)
     if os.statvfs(outcome).f_bavail == 0:  # the disk is full: it could not leave a note
         return known
@@ -281,12 +281,12 @@ def _below(life: str, pid: int) -> dict[int, str]:
             if mine in processes.texts(each, "environ"):
                 words = processes.texts(each, "cmdline")
                 script = next((word for before, word in pairwise(words) if word.endswith(".py") or before == "-m"), "")
-                if script and "python" in Path(words[0]).name and processes.lives(each):
+                if script and "python" in Path(words[0]).name and processes.is_alive(each):
                     left[each] = Path(script).name
     return left
 
 
-class Judged:
+class JudgedRank:
     """A rank as torchrun sees it: wraps a Popen or a similar object, and returns the code that counts.
 
     Without an agent, that is the rank's own code. `noted`: the code for the agent. The two differ in a graceful stop:
@@ -328,7 +328,7 @@ class Judged:
         self._until = self._until or time.monotonic() + _HELPERS_END_S
         try:
             crash = judge(outcome, given[LIFE], self.pid, oom, self._program, self._until)
-        except NotYet:  # ask again later; meanwhile the caller looks at the other ranks
+        except StillRuns:  # ask again later; meanwhile the caller looks at the other ranks
             self.returncode = None
             return
         if crash:

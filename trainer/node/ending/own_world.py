@@ -53,7 +53,7 @@ def is_launcher(note: Mapping[str, Any]) -> bool:
     return bool(_LAUNCHERS.search(" ".join(_strings(note.get("command"))[:4])))
 
 
-def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
+def culprit_line(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     """The line that makes the ranks of `note` a world of their own, and the fix; both may be empty.
 
     `script`: the words of the run's command, used if the shell has replaced itself by its last command.
@@ -80,7 +80,7 @@ def blame(note: Mapping[str, Any], script: Sequence[str]) -> tuple[str, str]:
     return at, ""
 
 
-def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: float) -> tuple[float, bool]:
+def waited_s(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: float) -> tuple[float, bool]:
     """For how many seconds the process of `note` has waited at an address of its own, and whether that is in vain.
 
     0 if it does not wait, or waits at the run's own rendezvous. `noted`: all notes of its rank. A launcher, or a rank
@@ -94,7 +94,7 @@ def waits(note: Mapping[str, Any], noted: Sequence[Mapping[str, Any]], now: floa
     begun, taken = note.get("t", now), "taken" in note
     client = taken or note.get("client") is True
     elsewhere = taken or meets not in ("", given)
-    if not elsewhere or (others < 2 and not client) or not processes.lives(note.get("pid", 0)):
+    if not elsewhere or (others < 2 and not client) or not processes.is_alive(note.get("pid", 0)):
         return 0.0, False
     if any("size" in each and each.get("t", 0.0) >= begun for each in noted):
         return 0.0, False
@@ -127,7 +127,7 @@ def _value(words: Sequence[str], option: str) -> str:
     return ""
 
 
-def is_astray(words: Sequence[str], variables: Mapping[str, str]) -> bool:
+def lacks_run_variables(words: Sequence[str], variables: Mapping[str, str]) -> bool:
     """Whether a Python has neither the run's variables nor an address of another machine in its words or variables."""
     if not variables or "MUSTER_OUTCOME_DIR" in variables:
         return False

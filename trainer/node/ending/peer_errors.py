@@ -48,16 +48,16 @@ class LostPeerError(Exception):
     """A rank of Muster's own trainer did not find another rank, or lost it."""
 
 
-def lost_peer(error: BaseException) -> bool:
+def error_reports_lost_peer(error: BaseException) -> bool:
     """Whether `error` reports failed communication, for which the code that raised it is not at fault."""
-    return isinstance(error, LostPeerError) or lost_a_peer(f"{type(error).__name__}: {error}")
+    return isinstance(error, LostPeerError) or line_reports_lost_peer(f"{type(error).__name__}: {error}")
 
 
-def lost_a_peer(error: str) -> bool:
+def line_reports_lost_peer(error: str) -> bool:
     """Whether `error` is a victim's: the last line of a traceback (`RuntimeError: ...`) and the lines after it."""
-    return bool(_KINDS.match(error)) and speaks_of_peers(error)
+    return bool(_KINDS.match(error)) and mentions_lost_peer(error)
 
 
-def speaks_of_peers(text: str) -> bool:
+def mentions_lost_peer(text: str) -> bool:
     """Whether the text has one of torch's messages about a peer that is gone or late."""
     return any(_WORDS.search(line.strip().lower()) for line in text.splitlines())

@@ -121,7 +121,7 @@ class Memory:
     """Whether the kernel killed processes of this container, or of this process's group, because memory ran out."""
 
     def __init__(self, root: Path = Path("/")) -> None:
-        self._files = [folder / name for folder in cgroups.of("self", "memory", root) for name in _COUNTERS]
+        self._files = [folder / name for folder in cgroups.cgroup_folders("self", "memory", root) for name in _COUNTERS]
         self._before, self._met_before = self._counts()
 
     def killed(self) -> bool | None:

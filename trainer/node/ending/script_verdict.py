@@ -18,7 +18,7 @@ from muster.errors import FAILED
 from ...verdict import Verdict
 from ..launch import bare, style
 from ..rank.place import in_run
-from .peer_errors import lost_a_peer, speaks_of_peers
+from .peer_errors import line_reports_lost_peer, mentions_lost_peer
 from .rank_lives import Life
 
 _LAST_LINES, _RAY = 12, "muster.ray"
@@ -99,7 +99,7 @@ def _remedy(error: str, own_library: str) -> str:
     if own_library and _MUSTER.search(error):
         return f"`import muster` loaded the script's own {own_library}, not Muster's library: rename it"
     variable = _VARIABLE.match(error)
-    if variable and (name := style.that_sets(variable[1])):
+    if variable and (name := style.style_that_sets(variable[1])):
         return f"--style {name} gives each rank {variable[1]}"
     return next((remedy for words, remedy in _REMEDIES.items() if re.match(words, error)), "")
 
@@ -113,7 +113,7 @@ class LastWords:
     victim: bool = False
 
 
-def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
+def read_last_words(console: str, life: Life, launcher: bool = False) -> LastWords:
     """The last words of the rank `life`, from its whole output.
 
     Lines of other ranks are left out, if torch has marked them. `launcher`: the rank is a launcher of the user, and the
@@ -131,9 +131,9 @@ def listen(console: str, life: Life, launcher: bool = False) -> LastWords:
         lines = [line for line in lines if _speaker(line) == speaker]
     bare = [_SPEAKER.sub("", line) for line in lines]
     errors = _chain(bare)
-    victim = bool(errors) and life.code == FAILED and lost_a_peer(errors[0])
+    victim = bool(errors) and life.code == FAILED and line_reports_lost_peer(errors[0])
     # NCCL's watchdog and an exception in gloo's own thread abort the process.
-    if life.code == -signal.SIGABRT and (peer_words := list(filter(speaks_of_peers, bare[-_ABORT_LINES:]))):
+    if life.code == -signal.SIGABRT and (peer_words := list(filter(mentions_lost_peer, bare[-_ABORT_LINES:]))):
         victim, errors = True, peer_words[:1]
     last = errors[-1].splitlines()[0] if errors else ""
     ending = _up_to(lines, last)
@@ -177,9 +177,13 @@ def _unwrapped(error: str, lines: Sequence[str]) -> str:
     return error[:LINE_MOST]
 
 
-def or_noted(heard: LastWords, noted: str) -> LastWords:
+def with_noted_error(heard: LastWords, noted: str) -> LastWords:
     """The last words that were `heard`; if they show no error, with the exception that the rank `noted` itself."""
-    return heard if heard.error or not noted else LastWords(heard.words, noted, heard.victim or lost_a_peer(noted))
+    return (
+        heard
+        if heard.error or not noted
+        else LastWords(heard.words, noted, heard.victim or line_reports_lost_peer(noted))
+    )
 
 
 def is_handed_on(life: Life, last_words: LastWords) -> bool:
@@ -210,7 +214,7 @@ def _first_to_fail(lines: Sequence[str], rank: int) -> int:
 
     def knows_nothing(speaker: int) -> bool:
         errors = _chain([_SPEAKER.sub("", line) for line in lines if _speaker(line) == speaker])
-        return not errors or lost_a_peer(errors[0])
+        return not errors or line_reports_lost_peer(errors[0])
 
     return min((speaker for speaker in speakers if speaker is not None), key=knows_nothing, default=rank)
 

@@ -1,7 +1,7 @@
 """Whether the ranks of a script train together, and advice if they do not, for Lightning, Accelerate and torch.
 
-This is decided from the notes that the ranks leave (trainer/node/rank/together.py). `Watch` reports it while they
-train, and `trained_alone` at the end.
+This is decided from the notes that the ranks leave (trainer/node/rank/world_notes.py). `AloneWatch` reports it while
+they train, and `why_trained_alone` at the end.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _TORCH_HINT = (
 )
 
 
-def observed(environment: Mapping[str, str]) -> dict[str, str]:
+def with_watcher(environment: Mapping[str, str]) -> dict[str, str]:
     """`environment` with the watcher on PYTHONPATH, so that every Python below notes the groups that it forms.
 
     The watcher's folder comes last, after the user's own. If the user has switched watching off, nothing is changed.
@@ -54,7 +54,7 @@ def observed(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Alone:
+class AloneReason:
     """Why a rank is alone, and what to change.
 
     `waits`: it does not train, but waits. `in_vain`: it has long waited where no other node can come.
@@ -66,7 +66,7 @@ class Alone:
     in_vain: bool = False
 
 
-class Watch:
+class AloneWatch:
     """Checks every second whether the ranks of a node train alone, or wait where no other node comes.
 
     `separate`: they are allowed to train alone, and nothing is reported. `script`: the words of the run's command. A
@@ -81,7 +81,7 @@ class Watch:
         self._next = 0.0
         self._reported: dict[tuple[int, int], bool] = {}
         self._ended: list[tuple[int, int]] = []
-        self.final: Alone | None = None
+        self.final: AloneReason | None = None
 
     def look(self, lives: Sequence[Life]) -> list[tuple[int, dict[str, Any]]]:
         """Ranks that have begun to train or wait alone, each with `why`, `hint` and `waits`.
@@ -102,7 +102,7 @@ class Watch:
         loners = {_key(life): of for life in living if (of := _alone(noted, life, lives, at, self._script))}
         self.final = next((of for of in loners.values() if of.in_vain), None)
         if len(ended) == len(lives) and _hosts(lives) > 1 and (why := _unjoined(noted, lives, _hosts(lives))):
-            self.final = Alone(why + _whose(noted, self._script), _hint(noted, lives, self._script))
+            self.final = AloneReason(why + _whose(noted, self._script), _hint(noted, lives, self._script))
         for key, of in sorted(loners.items()):
             if self._reported.get(key) != of.waits:
                 news.append((key[0], {"why": of.why, "hint": of.hint, "world": _world(lives), "waits": of.waits}))
@@ -113,16 +113,16 @@ class Watch:
 
 def _alone(
     noted: Sequence[Mapping[str, Any]], life: Life, lives: Sequence[Life], now: float, script: Sequence[str]
-) -> Alone | None:
+) -> AloneReason | None:
     """Why the rank of this life is alone; None as long as nothing shows that it is."""
     own = [note for note in noted if (note["rank"], note["attempt"]) == _key(life)]
     for note in reversed(own):
         own_place = note.get("taken", life.local_rank) == life.local_rank
         if not own_place or (_hosts(lives) == 1 and note.get("client") is not True):
             continue
-        waited, in_vain = own_world.waits(note, own, now)
+        waited, in_vain = own_world.waited_s(note, own, now)
         if waited >= (_VAIN_SECONDS if in_vain else _WAIT_SECONDS):
-            where, fix = own_world.blame(note, script)
+            where, fix = own_world.culprit_line(note, script)
             why = f"it meets at {note['meets']}, but the run's nodes meet at {note['given']}"
             if note.get("client") is True:
                 why, fix = (
@@ -134,7 +134,7 @@ def _alone(
             if "launch" in note:
                 fix += "; if each node should train alone: --nnodes=1 there, and --separate"
             fix = fix.removeprefix("; ") or _TORCH_HINT
-            return Alone(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
+            return AloneReason(f"{where}: {why}" if where else why, fix, True, in_vain and waited >= _HOPELESS_SECONDS)
     if not (why := _unjoined(noted, lives, _hosts(lives))):
         return None
     of_world = any("launch" in note or note.get("size", 0) > 1 for note in own)
@@ -146,10 +146,10 @@ def _alone(
     lasts = now - min(steps, default=now) >= _GROUP_SECONDS or now - begun >= _WAIT_SECONDS
     if not lasts and not any(note.get("lasting") for note in own):
         return None
-    return Alone(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
+    return AloneReason(f"{why}{_whose(noted, script)}", _hint(noted, lives, script))
 
 
-def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
+def why_trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequence[str] = ()) -> str:
     """Return why the ranks on this node did not train together; empty if they did, or if that is unknown."""
     noted = _notes_of(outcome, lives)
     if why := _unjoined(noted, lives, nodes):
@@ -162,7 +162,7 @@ def trained_alone(outcome: Path, lives: Sequence[Life], nodes: int, script: Sequ
     return ""
 
 
-def how_to_join(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
+def join_hint(outcome: Path, lives: Sequence[Life], script: Sequence[str] = ()) -> str:
     """What a user may change so that the ranks of a script train together, in terms of the script's framework."""
     return _hint(_notes_of(outcome, lives), lives, script)
 
@@ -201,7 +201,7 @@ def _unjoined(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], nodes: 
 
 def _whose(noted: Sequence[Mapping[str, Any]], script: Sequence[str]) -> str:
     """After a colon, the line of the script that set up the group that joins no other node; empty if it is unknown."""
-    where, _ = own_world.blame(_bringer(noted), script)
+    where, _ = own_world.culprit_line(_bringer(noted), script)
     return f": {where}" if where else ""
 
 
@@ -215,7 +215,7 @@ def _bringer(noted: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
 
 def _hint(noted: Sequence[Mapping[str, Any]], lives: Sequence[Life], script: Sequence[str]) -> str:
     loaded = {name for note in noted for name in note.get("loaded", ())}
-    _, what = own_world.blame(_bringer(noted), script)
+    _, what = own_world.culprit_line(_bringer(noted), script)
     if what:
         return f"{what}; if each node should train alone: --separate"
     if loaded & {"lightning", "pytorch_lightning", "lightning_fabric"}:
@@ -266,7 +266,7 @@ def _are_words(values: Iterable[object]) -> bool:
     return all(isinstance(value, str) for value in values)
 
 
-def processes(outcome: Path) -> list[int]:
+def trained_processes(outcome: Path) -> list[int]:
     """The processes of this node that are known to have trained."""
     named = [str(note.get("process", "")).partition("-")[0] for note in notes(outcome) if "script" in note]
     return sorted({int(pid) for pid in named if re.fullmatch(r"[1-9][0-9]{0,8}", pid)})

@@ -59,14 +59,14 @@ class Unseen:
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_SECONDS
             # A loop in a shell may start hundreds of processes, one after another: forget those that have ended.
-            self._known = set(filter(processes.lives, self._known))
+            self._known = set(filter(processes.is_alive, self._known))
             self._watched = {pid: watch for pid, watch in self._watched.items() if watch.is_alive()}
             self._look()
 
     def settle(self) -> None:
         """Wait until the ends of all ended processes have been noted."""
         for pid, thread in self._watched.items():
-            if not processes.lives(pid):
+            if not processes.is_alive(pid):
                 thread.join(_SETTLE_SECONDS)
 
     def _look(self) -> None:
@@ -123,7 +123,7 @@ class Unseen:
             return {"unseen": True, "own": True} if nodes == "1" else {"joined": True}
         if launch := own_world.launch_of(words, variables):
             return launch
-        return {"unseen": True} if own_world.is_astray(words, variables) else {}
+        return {"unseen": True} if own_world.lacks_run_variables(words, variables) else {}
 
     def _watch(self, about: dict[str, object]) -> None:
         """Note a process's exit code as soon as it has ended; None if the code is unknown."""

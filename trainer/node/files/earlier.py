@@ -56,7 +56,7 @@ class Earlier:
 
     def _copy(self, run_folder: Path, began: float) -> None:
         try:
-            about = put_aside(run_folder, began)
+            about = keep_earlier_files(run_folder, began)
         except OSError as fault:
             about = {"files": 0, "bytes": 0, "place": "", "message": fault.strerror or str(fault)}
         with suppress(OSError):
@@ -64,13 +64,13 @@ class Earlier:
                 self._tell(about)
 
 
-def put_aside(run_folder: Path, began: float) -> dict[str, Any]:
+def keep_earlier_files(run_folder: Path, began: float) -> dict[str, Any]:
     """Copy what the script had written before `began`, in unix seconds; returns the fields of the event `put_aside`.
 
     Empty if there is nothing to copy, or if another node of this machine has copied it. Raises OSError, and then leaves
     no copy.
     """
-    with work.alone(run_folder):
+    with work.locked(run_folder):
         home = run_folder / EARLIER
         made = sorted(home.iterdir(), key=lambda path: path.stat().st_mtime) if home.is_dir() else []
         if made and made[-1].stat().st_mtime >= began:

@@ -31,7 +31,7 @@ class Listing:
     links: Sequence[str] = ()
 
 
-def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]:
+def find_missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]:
     """For each source and target node: the files that the target does not have, or has only an old copy of.
 
     The source is the first node that wrote the file, or that has the newest copy. If all nodes have only copies of it,
@@ -66,7 +66,7 @@ def missing(listings: Mapping[str, Listing]) -> dict[tuple[str, str], list[str]]
     return pairs
 
 
-def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[str, list[str]]:
+def find_outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[str, list[str]]:
     """For each node: the files that it wrote, and that another node wrote while these `stale` nodes were away.
 
     If all nodes are stale, as at the start of a run, no node has continued without the others.
@@ -84,7 +84,7 @@ def outdated(listings: Mapping[str, Listing], stale: Collection[str]) -> dict[st
     }
 
 
-def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]]) -> dict[str, Listing]:
+def with_outdated(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]]) -> dict[str, Listing]:
     """The listings, with each node's `old` files marked as copies, so that a newer file replaces them."""
     made = dict(listings)
     for node, paths in old.items():
@@ -94,7 +94,7 @@ def without(listings: Mapping[str, Listing], old: Mapping[str, Collection[str]])
     return made
 
 
-def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
+def find_torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
     """The checkpoint folders whose other part was only on a `lost` node: no rank may continue from them.
 
     The evidence is an older folder next to it, whose name differs only in a number, and in which both the same node and
@@ -122,7 +122,7 @@ def torn(listings: Mapping[str, Listing], lost: Collection[str]) -> list[str]:
     return sorted(folders)
 
 
-def less(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:
+def without_folders(listings: Mapping[str, Listing], folders: Collection[str]) -> dict[str, Listing]:
     """The listings without the files in these folders."""
     left = {*folders}
     return {

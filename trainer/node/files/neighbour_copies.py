@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from ..membership.link import Link, LinkLost
 from . import work
 from .missing_files import OWN, SENT, Entry
-from .share import Door, receive
+from .share import FileServer, receive
 
 # A file that has not changed for this long is complete. File times are in whole seconds.
 _QUIET_S = 2.0
@@ -118,7 +118,7 @@ class NeighbourCopies:
         self, folder: Path, key: str, address: str, sources: Callable[[], Sequence[Source]], runs: Callable[[], int]
     ) -> None:
         self._folder, self._key, self._sources, self._runs = folder, key, sources, runs
-        self._door = Door(address, key, folder) if address else None
+        self._server = FileServer(address, key, folder) if address else None
         self._have: dict[str, float] = {}
         self._whole = Whole(lambda: being_written(folder))
         self._closed = threading.Event()
@@ -128,13 +128,13 @@ class NeighbourCopies:
     @property
     def where(self) -> str:
         """The address from which other nodes get the files; empty if all nodes share a disk."""
-        return self._door.where if self._door else ""
+        return self._server.where if self._server else ""
 
     def close(self) -> None:
         """Stop looking for files, and stop serving them."""
         self._closed.set()
-        if self._door:
-            self._door.close()
+        if self._server:
+            self._server.close()
 
     def _follow(self) -> None:
         pause = _LOOK_S
@@ -143,17 +143,17 @@ class NeighbourCopies:
             with suppress(OSError):
                 self._look()
             looks, began = time.thread_time() - computed, time.monotonic()
-            for source in self._sources() if self._door else ():
+            for source in self._sources() if self._server else ():
                 with suppress(LinkLost, OSError, tarfile.TarError, EOFError, LookupError, ValueError, TypeError):
                     self._copy(source)
             pause = max(_LOOK_S, looks / _LOOKS_SHARE, (time.monotonic() - began) * (1 / _COPIES_SHARE - 1))
 
     def _look(self) -> None:
         whole, restless = self._whole.look(work.listing(self._folder, (*work.TOPS, work.KEEP)).files, time.time())
-        if self._door:
+        if self._server:
             tops = tuple(f"{top}/" for top in work.TOPS)
             own = {path: entry for path, entry in whole.items() if entry.origin == OWN and path.startswith(tops)}
-            self._door.files = {
+            self._server.files = {
                 path: Entry(*entry[:2], _RESTLESS if path in restless else OWN) for path, entry in own.items()
             }
         self.saved = max((float(entry.time) for entry in whole.values()), default=0.0)
@@ -172,7 +172,7 @@ class NeighbourCopies:
                 now = self._ask(source)
                 if any(now.get(path) != entry for path, entry in wanted.items() if entry.origin != _RESTLESS):
                     return  # a file was written meanwhile
-            with work.alone(self._folder):
+            with work.locked(self._folder):
                 if self._runs() != source.epoch:  # the next start has chosen its files
                     return
                 work.move_in(stage, self._folder, source.name, wanted)

@@ -67,30 +67,30 @@ class Sharing:
         self._first_rank = place * self._ranks
         self.stale = self.stale or not epoch["stayed"]
         self._lost |= {*epoch["lost"]}
-        alone, opened = work.alone(self._folder), closing(Door(address, self._key, self._folder))
-        with opened as door, alone, _Ending(over) as self._ending:
-            where = meet(door.where)
+        alone, opened = work.locked(self._folder), closing(FileServer(address, self._key, self._folder))
+        with opened as server, alone, _Ending(over) as self._ending:
+            where = meet(server.where)
             try:
                 if place == 0:
-                    self._lead(door, nodes)
+                    self._lead(server, nodes)
                 else:
-                    self._follow(door, place, where)
+                    self._follow(server, place, where)
             except (LookupError, ValueError, TypeError, AttributeError) as fault:
                 raise LinkLost(f"a node sent an odd answer: {fault}") from fault
         self.stale, self._lost = False, set()
 
-    def _lead(self, door: Door, nodes: int) -> None:
+    def _lead(self, server: FileServer, nodes: int) -> None:
         with ExitStack() as stack:
             links: dict[int, Link] = {}
             end = time.monotonic() + _JOIN_SECONDS
             while len(links) < nodes - 1:
-                place, link = door.join(end, self._ending)
+                place, link = server.join(end, self._ending)
                 stack.callback(link.close)
                 links[place] = self._ending.holds(link)
             # All lists are read in parallel: a node whose long list is not read would seem to be gone.
             with ThreadPoolExecutor(max(1, len(links))) as pool:
                 lists = pool.map(lambda place: (place, links[place].receive()), links)
-                about = {0: self._about(door), **dict(lists)}
+                about = {0: self._about(server), **dict(lists)}
             orders = _orders(about, self._lost)
             for place, link in links.items():
                 link.send(orders[place])
@@ -100,19 +100,19 @@ class Sharing:
                 link.send({"fault": fault})
         _raise(fault)
 
-    def _follow(self, door: Door, place: int, first: str) -> None:
+    def _follow(self, server: FileServer, place: int, first: str) -> None:
         with self._ending.holds(Link.to(first, self._key)) as link:
             link.patience(None)
             link.send({"place": place})
-            link.send(self._about(door))
+            link.send(self._about(server))
             link.send({"fault": self._fetch(link.receive())})
             fault = str(link.receive()["fault"])
         _raise(fault)
 
-    def _about(self, door: Door) -> dict[str, Any]:
+    def _about(self, server: FileServer) -> dict[str, Any]:
         """This node's files. A list of too many files is left out: then no node receives or sends any."""
         here = work.listing(self._folder)
-        about = {"node": self._node, "where": door.where, "stale": self.stale}
+        about = {"node": self._node, "where": server.where, "stale": self.stale}
         if len(here.files) + len(here.links) > work.MOST_LISTED:
             print(
                 f"muster: {self._node} has more than {work.MOST_LISTED:,} files: before this attempt the hosts do not "
@@ -120,7 +120,7 @@ class Sharing:
                 file=sys.stderr,
             )
             return {**about, "files": None, "links": []}
-        door.files = here.files
+        server.files = here.files
         return {**about, "files": here.files, "links": here.links}
 
     def _fetch(self, order: Mapping[str, Any]) -> str:
@@ -161,7 +161,7 @@ def receive(link: Link, node: str, files: Mapping[str, int], folder: Path, old: 
     return came
 
 
-def claim(environment: MutableMapping[str, str]) -> Sharing | None:
+def take_sharing(environment: MutableMapping[str, str]) -> Sharing | None:
     """Create this node's exchange from its variables; None if it was not asked for. The ranks do not get the key."""
     key, folder = environment.pop(KEY, ""), environment.get("MUSTER_RUN_DIR")
     if not key or not folder:
@@ -183,11 +183,11 @@ def _orders(about: Mapping[int, Mapping[str, Any]], lost: Collection[str] = ()) 
         )
         for node in nodes
     }
-    torn = missing_files.torn(listings, lost)
-    listings = missing_files.less(listings, torn)
-    old = missing_files.outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
-    listings = missing_files.without(listings, old)
-    pairs = {} if any(node["files"] is None for node in nodes) else missing_files.missing(listings)
+    torn = missing_files.find_torn(listings, lost)
+    listings = missing_files.without_folders(listings, torn)
+    old = missing_files.find_outdated(listings, [str(node["node"]) for node in nodes if node.get("stale") is True])
+    listings = missing_files.with_outdated(listings, old)
+    pairs = {} if any(node["files"] is None for node in nodes) else missing_files.find_missing(listings)
     for place, node in enumerate(nodes):
         get = []
         for source in (*nodes[place + 1 :], *nodes[:place]):
@@ -236,7 +236,7 @@ class _Ending:
                 return
 
 
-class Door:
+class FileServer:
     """This node's listening socket: on the first node others join here; on any node they get its `files`.
 
     Raises LinkLost.

@@ -64,7 +64,7 @@ def prepare(run_folder: Path, sent: Path, wanted: str = "") -> list[str]:
     work = run_folder / WORK
     for folder in (work, run_folder / HOME):
         folder.mkdir(parents=True, exist_ok=True)
-    with alone(run_folder):
+    with locked(run_folder):
         before = _manifest(run_folder)
 
         @cache
@@ -224,7 +224,7 @@ def _take(tar: tarfile.TarFile, member: tarfile.TarInfo, run_folder: Path, repla
     return member.name
 
 
-def written(run_folder: Path) -> FileTotals:
+def count_written(run_folder: Path) -> FileTotals:
     """Totals of the files that the script has written so far on this host; replaceable files are counted separately."""
     downloads, sizes, places, tops = 0, list[int](), set[str](), set[str]()
     for path, status, kind in _wrote(run_folder):
@@ -419,7 +419,7 @@ def _rows(path: Path) -> Iterable[tuple[str, Any]]:
 
 
 @contextmanager
-def alone(run_folder: Path) -> Iterator[None]:
+def locked(run_folder: Path) -> Iterator[None]:
     """Hold the lock against other processes that copy files: of this node, and of other nodes on this machine."""
     with (run_folder / _LOCK).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

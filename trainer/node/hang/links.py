@@ -50,7 +50,7 @@ class Connection:
     waiting_bytes: int
 
 
-def busy(texts: Iterable[str]) -> list[Connection]:
+def busy_connections(texts: Iterable[str]) -> list[Connection]:
     """The connections in /proc/net/tcp and tcp6 (`texts`) that are unanswered, or have much to send."""
     return [of for of in connections(texts) if of.unanswered or of.waiting_bytes >= _BACKLOG_BYTES][:_MOST]
 
@@ -76,7 +76,7 @@ def connections(texts: Iterable[str]) -> list[Connection]:
 
 
 def of_ranks(
-    ranks: Mapping[int, int], read: Callable[[list[str]], list[Connection]] = busy
+    ranks: Mapping[int, int], read: Callable[[list[str]], list[Connection]] = busy_connections
 ) -> dict[int, list[Connection]]:
     """The busy connections of each rank and its children. `ranks`: rank numbers by the leader of their session."""
     known = {connection.inode: connection for connection in read(_texts())}
@@ -105,7 +105,7 @@ def _sockets_of(sessions: Collection[int]) -> Iterator[tuple[int, str]]:
                     yield session, target[8:-1]
 
 
-def answers(address: str) -> bool:
+def is_reachable(address: str) -> bool:
     """Whether the machine at an address answers a call, even by refusing it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as call:
@@ -120,7 +120,7 @@ def answers(address: str) -> bool:
 class Calls:
     """Calls all other machines of a node's ranks at the same time, once each time that a link fails."""
 
-    def __init__(self, call: Callable[[str], bool] = answers) -> None:
+    def __init__(self, call: Callable[[str], bool] = is_reachable) -> None:
         self._call = call
         self._ends: set[tuple[str, str]] | None = None
         self._answers: dict[str, bool] = {}

@@ -106,7 +106,7 @@ def _text(path: Path) -> str:
         return file.read(_READ_BYTES).decode(errors="replace")
 
 
-def at_crash(outcome: Path, local_rank: int) -> Look | None:
+def read_crash(outcome: Path, local_rank: int) -> Look | None:
     """The threads of a rank when a signal killed it, if they were written; else None."""
     path = outcome / f"{local_rank}.stacks"
     with suppress(OSError):
@@ -129,7 +129,7 @@ def newest(outcome: Path, local_rank: int) -> Path:
     A launcher or a shell script below the agent waits for its children, and is not stuck as long as one of them trains.
     """
     children = {path: path.name.split(".")[1] for path in outcome.glob(f"{local_rank}.*.stacks")}
-    living = [path for path, pid in children.items() if pid.isdecimal() and processes.lives(int(pid))]
+    living = [path for path, pid in children.items() if pid.isdecimal() and processes.is_alive(int(pid))]
     with suppress(OSError):
         return max(living, key=lambda path: path.stat().st_mtime, default=outcome / f"{local_rank}.stacks")
     return outcome / f"{local_rank}.stacks"
@@ -145,7 +145,7 @@ def of_life(path: Path, began: float) -> list[Look]:
         looks = [look for look in looks if look.pid == looks[-1].pid and (look.locked or look.t >= began)]
     except OSError:
         return []
-    return [] if looks and looks[-1].pid and not processes.lives(looks[-1].pid) else looks
+    return [] if looks and looks[-1].pid and not processes.is_alive(looks[-1].pid) else looks
 
 
 def parse(text: str) -> list[Look]:
@@ -180,7 +180,7 @@ def doing(look: Look, home: Path | None = None) -> Doing:
     return Doing(what or look.seen or "script", own, frames[0] if frames else None, op if what == "collective" else "")
 
 
-def stuck(looks: Sequence[Look], most: int = LOOKS) -> bool:
+def are_same(looks: Sequence[Look], most: int = LOOKS) -> bool:
     """Whether the last looks are the same: no step between them, and the main thread always at the same call.
 
     Below the script's own line, calls may differ: a thread that waits in a library's loop is not always at one line.

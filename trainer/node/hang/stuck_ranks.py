@@ -125,7 +125,7 @@ class StuckRanks:
             seen.about = about
         return news
 
-    def stuck(self, lives: Sequence[Life]) -> list[Stuck]:
+    def stuck_ranks(self, lives: Sequence[Life]) -> list[Stuck]:
         """The ranks that were stuck at the last look."""
         ranks = []
         for life in lives:
@@ -169,16 +169,16 @@ class StuckRanks:
             if seen.disks:  # the next look shows whether the wait was only short
                 return seen.about
         if not _idle(seen.samples):
-            if looks and all(look.locked for look in looks) and stacks.stuck(looks):
+            if looks and all(look.locked for look in looks) and stacks.are_same(looks):
                 return {**about, **describe(looks[-1], self._work)}
             what = _in_a_loop(seen.samples, seen.loop_is_own) if seen.loops >= _LOOPS else ""
             return {**about, **describe(looks[-1], self._work), "doing": what} if what else None
         fresh = bool(looks) and (looks[-1].locked or now - looks[-1].t < _WITHOUT_A_LOOK_SECONDS)
-        if looks and not fresh and seen.step and processes.lives(seen.seen_pid):
+        if looks and not fresh and seen.step and processes.is_alive(seen.seen_pid):
             return {**about, "doing": "unseen"}  # the watcher has ended: the exit hangs, or another program runs
         if 0 < len(looks) < stacks.LOOKS and seen.about:
             return seen.about  # its file of looks was started anew, so wait for the next looks
-        if not fresh or not stacks.stuck(looks):
+        if not fresh or not stacks.are_same(looks):
             return None
         return {**about, **describe(looks[-1], self._work)}
 
@@ -189,7 +189,7 @@ def _disk(seen: _Rank, pid: int) -> str:
     return next((words for thread, words in seen.disks.items() if before.get(thread) == words), "")[:300]
 
 
-def moves(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
+def is_moving(looks: Sequence[stacks.Look], began: float, now: float) -> bool:
     """Whether the last step of a rank is not unusually long ago. `began`: when it began. `looks`: all known looks."""
     seen = _Rank(0, began)
     for look in looks:

@@ -73,7 +73,7 @@ class Throttle:
 
 def limits(pid: int, root: Path) -> Iterator[Limit]:
     """The CPU limits for a process: those of its cgroup and of the cgroups above it."""
-    for folder in cgroups.of(pid, "cpu", root):
+    for folder in cgroups.cgroup_folders(pid, "cpu", root):
         with suppress(OSError, ValueError, KeyError):
             stat = dict(line.split() for line in (folder / "cpu.stat").read_text().splitlines())
             if cpus := _cpus(folder):

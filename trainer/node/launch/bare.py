@@ -18,7 +18,7 @@ RANK = "MUSTER_BARE_RANK"
 _COUNT = "TORCHELASTIC_RESTART_COUNT"
 
 
-def environment(given: Mapping[str, str]) -> dict[str, str]:
+def without_torchrun_variables(given: Mapping[str, str]) -> dict[str, str]:
     """The variables for a rank that torchrun would start with `given`. Its attempt can still be read in MUSTER_LIFE."""
     launches = int(given.get("MUSTER_LAUNCHER_RANKS") or 0)
     is_bare = given.get(RANK) == "1" and given.get("WORLD_SIZE") == "1"

@@ -33,7 +33,7 @@ from muster.reserve import note
 
 from ..files.share import Sharing
 from ..membership import meeting
-from ..membership.all_nodes import Roll
+from ..membership.all_nodes import AllNodesState
 from ..membership.link import LinkLost
 from ..membership.min_nodes import BACKEND, EPOCH
 from ..membership.register_without_vote import view_of
@@ -81,7 +81,7 @@ class Epochs:
 
     def __init__(self, config: LaunchConfig, sharing: Sharing | None = None) -> None:
         self._ranks = config.nproc_per_node
-        self._alone = Roll(1, config.max_restarts) if config.max_nodes == 1 else None
+        self._alone = AllNodesState(1, config.max_restarts) if config.max_nodes == 1 else None
         self._sharing = None if self._alone else sharing
         self.loses_nodes = config.rdzv_backend == BACKEND
         if self._sharing:  # the other nodes may have begun while this node was still starting

@@ -3,7 +3,7 @@
 Under torch's own torchrun, every rank imports torch itself, and again at every restart. Here torchrun's process has no
 threads, and a rank is a fork of it. If a fork would not behave exactly like a new Python, the rank gets a new one
 (ranks.py): if torchrun has looked for GPUs, for example, or if the script sets or imports something that torchrun's
-process has loaded already (early.py).
+process has loaded already (script_text.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch.distributed.launcher.api import LaunchConfig
 from ... import NAME
 from ..parent_death import die_with_parent
 from ..rank.site import sitecustomize
-from . import early
+from . import script_text
 
 # Libraries read these variables when they are loaded. If a rank's value differs, a fork would be too late for it.
 _READ_ON_IMPORT = ("OMP_", "KMP_", "GOMP_", "MKL_", "LD_", "PYTHON")
@@ -73,7 +73,7 @@ def can_start(command: Sequence[str], environment: Mapping[str, str]) -> bool:
     if python != [sys.executable, "-u"] or not supported or given != _AT_IMPORT or _has_asked_for_gpu():
         return False
     path = environment.get("PYTHONPATH", "").split(os.pathsep)
-    return words[:2] == ["-m", NAME] or not early.comes_too_late(words, Path.cwd(), path)
+    return words[:2] == ["-m", NAME] or not script_text.needs_new_python(words, Path.cwd(), path)
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], output: int | None, torchruns: Sequence[int]) -> Rank:

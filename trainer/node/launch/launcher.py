@@ -59,7 +59,7 @@ def main() -> None:
     given = dict(os.environ)
     place = place_of(given)
     assert place, "the variables of bare.py"
-    command, here = filled(sys.argv[1:], place), Path(given["MUSTER_OUTCOME_DIR"], f"launchers-{os.getpid()}")
+    command, here = fill_in(sys.argv[1:], place), Path(given["MUSTER_OUTCOME_DIR"], f"launchers-{os.getpid()}")
     path = {} if Path(command[0]).name in _LAUNCHERS else stand_ins(here, given)
     become(with_place(command, place, here), {**given, **path})
 
@@ -126,7 +126,7 @@ def become(command: list[str], environment: Mapping[str, str]) -> NoReturn:
         sys.exit(_NOT_FOUND if isinstance(fault, FileNotFoundError) else _NOT_EXECUTABLE)
 
 
-def filled(words: Sequence[str], place: Place) -> list[str]:
+def fill_in(words: Sequence[str], place: Place) -> list[str]:
     """The command with `{node_rank}` and the other braces filled in; a Python file is run by this Python."""
     values = {
         "{node_rank}": place.node,

@@ -28,12 +28,12 @@ def make() -> tuple[int, int]:
     return reading, writing
 
 
-def given(pipes: Sequence[int]) -> dict[str, str]:
+def pipe_variables(pipes: Sequence[int]) -> dict[str, str]:
     """The variables for torchrun's process, which inherits these descriptors."""
     return {PIPES: ",".join(map(str, pipes))}
 
 
-def claim(environment: MutableMapping[str, str]) -> list[int]:
+def take_pipes(environment: MutableMapping[str, str]) -> list[int]:
     """Take the inherited descriptors out of the environment; no program that this process starts inherits them all."""
     pipes = [int(each) for each in environment.pop(PIPES, "").split(",") if each]
     for each in pipes:
@@ -41,7 +41,7 @@ def claim(environment: MutableMapping[str, str]) -> list[int]:
     return pipes
 
 
-def of_rank(pipes: Sequence[int], local_rank: int) -> int | None:
+def pipe_of_rank(pipes: Sequence[int], local_rank: int) -> int | None:
     """The descriptor for a local rank that is about to start, set to block as usual; None if there is none."""
     if local_rank >= len(pipes):
         return None

@@ -38,7 +38,7 @@ class Ranks:
 
     def __init__(self, config: LaunchConfig, command: Sequence[str], pipes: Sequence[int]) -> None:
         self._config, self._command, self._pipes = config, command, pipes
-        self._processes = dict[int, judge_below.Judged]()
+        self._processes = dict[int, judge_below.JudgedRank]()
         self._failures, self._error_files = dict[int, ProcessFailure](), dict[int, str]()
         # The local ranks that have not ended.
         self.running = set[int]()
@@ -56,10 +56,10 @@ class Ranks:
             given = {**os.environ, **own}
             given |= {**style.variables(given), rank_lives.LIFE: rank_lives.new_life(given)}
             words = command.words_of_start(macros.substitute(list(self._command), str(local)), given, again)
-            pipe = rank_pipe.of_rank(self._pipes, local)
-            process = self._started(words, bare.environment(given), pipe)
+            pipe = rank_pipe.pipe_of_rank(self._pipes, local)
+            process = self._started(words, bare.without_torchrun_variables(given), pipe)
             is_own = words[2:4] == ["-m", NAME]
-            self._processes[local] = judge_below.Judged(process, given, stops=not is_own)
+            self._processes[local] = judge_below.JudgedRank(process, given, stops=not is_own)
             self.running.add(local)
             rank_lives.note_begin(local, process.pid, given)
 

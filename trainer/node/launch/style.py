@@ -28,13 +28,13 @@ def variables(given: Mapping[str, str]) -> dict[str, str]:
     return made | _STYLES[style](given) if style in _STYLES else made
 
 
-def that_sets(variable: str) -> str:
+def style_that_sets(variable: str) -> str:
     """The style that gives ranks this variable; empty if no style does."""
     any_rank = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}
     return next((style for style, made in _STYLES.items() if variable in made(any_rank)), "")
 
 
-def without_accelerator(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
+def cpu_variables(given: Mapping[str, str], devices: Path = Path("/dev")) -> dict[str, str]:
     """Accelerate's variable for ranks on CPUs; empty if the node has an accelerator, or does not run Linux.
 
     Without the variable, Accelerate (and so Hugging Face's Trainer) forms no process group on CPUs, and each rank

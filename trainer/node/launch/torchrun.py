@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 
-from .whole_torch import import_torch
+from .import_torch import import_torch
 
 if __name__ == "__main__":
     # Importing torch creates half a million objects and no garbage. A sixth of that time would be garbage collection.
@@ -48,13 +48,13 @@ _END_S, _SIGNALS = 30, "SIGTERM,SIGINT,SIGHUP,SIGQUIT"
 
 def main() -> None:
     """Run the command line as torchrun would."""
-    sharing, pipes = share.claim(os.environ), rank_pipe.claim(os.environ)
+    sharing, pipes = share.take_sharing(os.environ), rank_pipe.take_pipes(os.environ)
     if os.environ.get("MUSTER_ALL_SIGNALLED") == "1":
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
     for number in (signal.SIGUSR1, signal.SIGUSR2):  # Slurm sends them to every process; they are for the ranks
         signal.signal(number, lambda *_: None)
-    if torch_names.plain(os.environ):
+    if torch_names.keeps_torch_unchanged(os.environ):
         gc.enable()
         run.main()
         return

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 @contextmanager
-def presence(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
+def hold_lock(folder: Path | None, name: str, start: str) -> Iterator[Callable[[int], None]]:
     """Show that this start of the node lives. Yields `leave(code)`, which notes the exit code; a kill notes none."""
     descriptor = -1
     with suppress(OSError):
@@ -39,7 +39,7 @@ def presence(folder: Path | None, name: str, start: str) -> Iterator[Callable[[i
             os.close(descriptor)
 
 
-def look(folder: Path, name: str, start: str) -> tuple[bool | None, int | None]:
+def read_lock(folder: Path, name: str, start: str) -> tuple[bool | None, int | None]:
     """Whether that start of the node lives (None: it has not begun), and its exit code (None: it was killed)."""
     try:
         descriptor = os.open(_path(folder, name), os.O_RDONLY)

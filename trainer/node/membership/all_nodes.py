@@ -20,12 +20,12 @@ from muster.files import is_number
 
 from .. import torch_names
 from ..files.share import KEY
-from ..hang.mend import MOVES, joined
+from ..hang.end_stuck_rank import MOVING, state_together
 from ..notes import Journal
 from ..variables import number
 from . import meeting, peers
 from .members import View, may_repeat
-from .min_nodes import show
+from .min_nodes import write_epoch
 from .register_without_vote import view_of
 
 # How often a node checks what its own ranks need, which it reports immediately; and how often it asks while they train.
@@ -39,7 +39,7 @@ _FRESH_S, _GONE_S, _SILENT_S = 1.0, 3.0, 60.0
 _LEAVE_S = 2.0
 
 
-class Roll:
+class AllNodesState:
     """What the first node knows about all `nodes`. Pure: `hear` takes a node's report, `answer` makes its answer.
 
     `restarts`: how often ranks may begin again after failures of their own; restarts because a node came back do not
@@ -92,7 +92,10 @@ class Roll:
         shown["repeats"] = self._repeats
         others = [view for each, view in self._views.items() if each != place]
         train = len(others) == self._nodes - 1 and all(each.after is None for each in others)
-        shown |= {"come": len(self.waiting(now)), "stands": joined(each.stands for each in others) if train else MOVES}
+        shown |= {
+            "come": len(self.waiting(now)),
+            "stands": state_together(each.stands for each in others) if train else MOVING,
+        }
         if self._lives:
             views = [self._views[each] for each in range(self._nodes)]
             ranks, first = [view.ranks for view in views], views[0]
@@ -104,27 +107,27 @@ class Roll:
         return shown
 
 
-class Everybody:
+class AllNodesMember:
     """This node in a run that needs all its nodes. The first node listens from now on; Refused if its port is taken.
 
     `place`: None if the first node assigns one.
     """
 
     def __init__(self, place: int | None, nodes: int, address: str, port: int, key: str, restarts: int = 0) -> None:
-        self.stands, self._restarts = MOVES, restarts
+        self.ranks_state, self._restarts = MOVING, restarts
         self._place, self._nodes, self._where, self._key = place, nodes, (address, port), key
         self._life = secrets.token_hex(8)
-        self._roll, self._lock, self._closed = Roll(nodes, restarts), threading.Lock(), threading.Event()
+        self._roll, self._lock, self._closed = AllNodesState(nodes, restarts), threading.Lock(), threading.Event()
         self._journal: Journal | None = None
         self._shown, self._epoch_text, self._says = dict[str, Any](), "", dict[str, Any]()
         self._heard_at = self._asked_at = 0.0
         if place == 0:
-            self._door = peers.serve(address, port, key, self._answer)
+            self._listening = peers.serve(address, port, key, self._answer)
 
     def begin(self, outcome: Path) -> None:
         """Report for torchrun's process from now on, from its notes in this folder."""
         self._journal = Journal(outcome)
-        threading.Thread(target=self._follow, daemon=True, name="muster-everybody").start()
+        threading.Thread(target=self._follow, daemon=True, name="muster-all-nodes").start()
 
     def close(self) -> None:
         """Send the last report, and stop."""
@@ -135,16 +138,16 @@ class Everybody:
         with suppress(ValueError, TypeError, OverflowError):
             self._step()
         if self._place == 0:
-            meeting.close(self._door)
+            meeting.close(self._listening)
 
     @property
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again after a failure of their own."""
         return may_repeat(int(self._shown.get("repeats", 0)), self._restarts)
 
-    def others_stuck(self) -> str:
-        """The state of the ranks of all other nodes (mend.py)."""
-        return str(self._shown.get("stands", MOVES))
+    def others_state(self) -> str:
+        """The state of the ranks of all other nodes (end_stuck_rank.py)."""
+        return str(self._shown.get("stands", MOVING))
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         now, place = time.monotonic(), question.get("place")
@@ -168,7 +171,7 @@ class Everybody:
         if not says or (self._place != 0 and trains and now - self._asked_at < _TRAINS_S):
             return
         self._says, self._asked_at = says, now
-        about = {"life": self._life, "place": self._place, "stands": self.stands, **says}
+        about = {"life": self._life, "place": self._place, "stands": self.ranks_state, **says}
         if self._place == 0:
             with self._lock:
                 self._roll.hear(0, view_of(about, now))
@@ -184,31 +187,31 @@ class Everybody:
         self._shown = shown
         if self._journal:
             epoch = {name: value for name, value in shown.items() if name != "stands"}  # only the agent needs that
-            self._epoch_text = show(self._journal.folder, epoch, self._epoch_text)
+            self._epoch_text = write_epoch(self._journal.folder, epoch, self._epoch_text)
 
 
-def join(environment: Mapping[str, str]) -> Everybody | None:
+def join(environment: Mapping[str, str]) -> AllNodesMember | None:
     """This node's part in its run, from torchrun's variables; None if it is the only node. Raises Refused."""
     nodes = environment.get("PET_NNODES", "1").rpartition(":")[2]
     host, _, port = environment.get("PET_RDZV_ENDPOINT", "").rpartition(":")
-    if torch_names.plain(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
+    if torch_names.keeps_torch_unchanged(environment) or not host or not nodes.isdecimal() or int(nodes) < 2:
         return None
     key = f"{environment.get('PET_RDZV_ID', '')} {environment.get(KEY, '')}"
     about = int(nodes), host.strip("[]"), int(port), key, number(environment, "PET_MAX_RESTARTS", 0)
     if place := environment.get("PET_NODE_RANK"):
-        return Everybody(int(place), *about)
+        return AllNodesMember(int(place), *about)
     with suppress(Refused):  # the node that can listen at that address is the first one
-        return Everybody(0, *about)
-    return Everybody(None, *about)
+        return AllNodesMember(0, *about)
+    return AllNodesMember(None, *about)
 
 
 @contextmanager
-def speaking(everybody: Everybody | None, outcome: Path) -> Iterator[None]:
-    """Let `everybody` report for torchrun's process inside this block."""
-    if everybody:
-        everybody.begin(outcome)
+def reporting(member: AllNodesMember | None, outcome: Path) -> Iterator[None]:
+    """Let `member` report for torchrun's process inside this block."""
+    if member:
+        member.begin(outcome)
     try:
         yield
     finally:
-        if everybody:
-            everybody.close()
+        if member:
+            member.close()

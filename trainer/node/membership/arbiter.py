@@ -27,7 +27,7 @@ def vote(group: Group, restarted_by_host: bool) -> int:
             asked.add(signal.SIGINT)
         if restarted_by_host and signal.SIGTERM in asked:
             return SIGNALLED + signal.SIGTERM
-        if why := group.trouble():
+        if why := group.reason_to_end():
             print(f"muster: {why}", file=sys.stderr, flush=True)
             return STOPPED if asked else FAILED
         time.sleep(_LOOK_S)

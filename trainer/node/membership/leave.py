@@ -29,10 +29,10 @@ class Leaving:
     def __init__(self, outcome: Path, name: str) -> None:
         self._journal, self._name = Journal(outcome), name
         self._since = float("inf")
-        self._is_request = self.over = False
+        self._is_request = self.has_left = False
 
     @property
-    def asked(self) -> bool:
+    def is_leaving(self) -> bool:
         """Whether the node is leaving, or has left."""
         return self._since < float("inf")
 
@@ -40,9 +40,9 @@ class Leaving:
         """Take a request, and answer it once it is decided. `refusal`: returns why the node must stay, or nothing."""
         for row in self._journal.read():
             self._is_request = bool(row.get("leave", self._is_request))
-        if self.over:
+        if self.has_left:
             return
-        if not self.asked:
+        if not self.is_leaving:
             if not self._is_request:
                 return
             if why := refusal():
@@ -51,7 +51,7 @@ class Leaving:
                 self._since = now
         # A node that does not train waits as well, so that the other nodes hear that it leaves before it is gone.
         elif self._name not in epoch.members and now - self._since > HEARD_S:
-            self.over = True
+            self.has_left = True
             self._answer("", epoch)
         elif now - self._since > _GIVE_UP_S:
             self._since = float("inf")

@@ -119,10 +119,10 @@ class Link:
     def _prove(self, key: str, opens: bool) -> None:
         """Exchange proofs: each end shows that it knows the key."""
         own, other = _ENDS if opens else reversed(_ENDS)
-        drawn = proof.draw()
+        drawn = proof.random_word()
         self.write(drawn.encode())
         theirs = self._exactly(proof.WORD).decode("latin-1")
         listeners, openers = (theirs, drawn) if opens else (drawn, theirs)
-        self.write(proof.of(key, own, listeners, openers).encode())
-        if not proof.holds(self._exactly(proof.LENGTH).decode("latin-1"), key, other, listeners, openers):
+        self.write(proof.make_proof(key, own, listeners, openers).encode())
+        if not proof.is_valid(self._exactly(proof.LENGTH).decode("latin-1"), key, other, listeners, openers):
             raise LinkLost("it does not know the key")

@@ -87,7 +87,7 @@ def close(listening: socket.socket) -> None:
     listening.close()
 
 
-def this_end(address: str, port: int) -> str:
+def local_address(address: str, port: int) -> str:
     """This machine's own address on the route to `address`; nothing is sent."""
     with socket.socket(_family(address), socket.SOCK_DGRAM) as way:
         way.connect((address, port or 1))
@@ -98,7 +98,7 @@ def own_address(endpoint: str) -> dict[str, str]:
     """This node's address on the route to `endpoint`, as a field of its file in nodes/; empty if still unknown."""
     host, _, port = endpoint.rpartition(":")
     with suppress(OSError, ValueError):
-        return {"address": this_end(str(ip_address(host.strip("[]"))), int(port))}
+        return {"address": local_address(str(ip_address(host.strip("[]"))), int(port))}
     return {}
 
 

@@ -43,8 +43,8 @@ class View:
     epoch, and the code with which its ranks have ended the run. `leaves`: it was asked to leave the run. `done`: its
     ranks of that epoch have ended well. `share`: where it listens to share files before that epoch. `failed`: its ranks
     have failed. `life`: an id of its agent's process. `ranks`: how many it has. `over`: it has ended for good, in a run
-    that needs all its nodes. `stands`: whether all its ranks are asleep, and one of them waits for others (a constant
-    of mend.py).
+    that needs all its nodes. `stands`: the state of its ranks: they move, or are asleep, or one of those waits (a
+    constant of end_stuck_rank.py).
     """
 
     answered: float = -1e9
@@ -66,12 +66,12 @@ class View:
     failed: bool = False
     over: bool = False
 
-    def lives(self, now: float) -> bool:
+    def is_alive(self, now: float) -> bool:
         """Whether the node counts as present."""
         return not self.gone and now - self.answered < SILENT_S
 
 
-def cut_off(
+def find_cut_off(
     left_out: Sequence[str],
     members: Sequence[str],
     own: str,
@@ -117,7 +117,7 @@ class Leader:
 
     def next(self, epoch: Epoch, views: Mapping[str, View], now: float) -> tuple[str, ...] | None:
         """The members of the next epoch; None while the current one should continue, or too few could take part."""
-        alive = {name for name in self.planned if views[name].lives(now)}
+        alive = {name for name in self.planned if views[name].is_alive(now)}
         if epoch.over is not None:
             return None
         if not epoch.number:  # the first epoch is the whole plan
@@ -175,7 +175,7 @@ class Leader:
         """Whether a host outside the next epoch cannot train: its ranks need a member, it waits, or it has ended."""
         if view.number == epoch.number and {*members} & {*epoch.members}:
             return True
-        if view.lives(now):
+        if view.is_alive(now):
             return view.after is not None
         return now - max(view.answered, self.began) > ENDED_S
 
@@ -219,7 +219,7 @@ def refusal_to_leave(
     """Why a node must not leave the run; empty if it may. `able`: all nodes that may train, hosts and spares."""
     if name not in able:
         return "it is the arbiter, whose vote is needed so that a host may be lost"
-    left = {each for each, view in views.items() if each != name and view.lives(now) and not view.leaves}
+    left = {each for each, view in views.items() if each != name and view.is_alive(now) and not view.leaves}
     trainers, votes = len(left.intersection(able)), len(left.intersection(voters))
     if trainers < least:
         return f"{trainers} of {len(able)} nodes would be left, but --min-nodes is {least}"

@@ -22,12 +22,12 @@ from muster.files import replace as write
 from muster.reserve import write_surely
 
 from ..files.neighbour_copies import NeighbourCopies, Source
-from ..hang.mend import MOVES, STILL, joined
+from ..hang.end_stuck_rank import ASLEEP, MOVING, state_together
 from ..notes import Journal
 from ..variables import FIRST_FILE, event_file_of, number
 from . import meeting, peers
 from .leave import Leaving
-from .members import ASK_S, ENDS_S, HEARD_S, Epoch, Leader, View, cut_off, may_repeat, refusal_to_leave
+from .members import ASK_S, ENDS_S, HEARD_S, Epoch, Leader, View, find_cut_off, may_repeat, refusal_to_leave
 from .newcomers import Newcomers
 from .register_without_vote import Registered, SpareRegister, fields_of, view_of
 
@@ -50,7 +50,7 @@ _DOUBT_S = _SURE_S + HEARD_S
 _UNLIMITED_RESTARTS = "1000000"
 
 
-def show(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
+def write_epoch(folder: Path, epoch: Mapping[str, Any], before: str) -> str:
     """Write the file EPOCH if its text is no longer `before`; returns the text that it has now.
 
     This works on a full disk as well, because torchrun waits for it.
@@ -77,7 +77,7 @@ class Group:
         script: bool = False,
     ) -> None:
         self._restarts, self._stops = restarts, False
-        self.stands = MOVES
+        self.ranks_state = MOVING
         self.name, self._folder, self._journal = name, folder, Journal(outcome)
         self._leaving = Leaving(outcome, name)
         nodes: dict[str, list[Any]] = plan["nodes"]
@@ -130,7 +130,7 @@ class Group:
         return Register(self.name, where, self._key, journal)
 
     @property
-    def arbitrates(self) -> bool:
+    def is_arbiter(self) -> bool:
         """Whether this node is the arbiter, which votes and does not train."""
         return self.name == self._arbiter
 
@@ -144,19 +144,19 @@ class Group:
         """Whether the ranks may begin again although no node was lost."""
         return may_repeat(self._epoch.repeats, self._restarts)
 
-    def others_stuck(self) -> str:
-        """The state of all ranks of the other training nodes (mend.py). A node without an answer counts as moving."""
+    def others_state(self) -> str:
+        """The state of all ranks of the other training nodes (end_stuck_rank.py); moving if one does not answer."""
         now, epoch, views = time.monotonic(), self._epoch, self._views
         others = [views.get(name, View()) for name in epoch.members if name != self.name]
-        trains = [view.lives(now) and view.after is None and view.number == epoch.number for view in others]
+        trains = [view.is_alive(now) and view.after is None and view.number == epoch.number for view in others]
         if self.name not in epoch.members or not all(trains):
-            return MOVES
-        return joined(view.stands for view in others) if others else STILL
+            return MOVING
+        return state_together(view.stands for view in others) if others else ASLEEP
 
-    def trouble(self) -> str:
+    def reason_to_end(self) -> str:
         """Why this node must end its ranks and itself; empty as long as it need not."""
         now, others = time.monotonic(), [view for name, view in self._views.items() if name != self.name]
-        seen = {self.name, *(name for name, view in self._views.items() if view.lives(now))}
+        seen = {self.name, *(name for name, view in self._views.items() if view.is_alive(now))}
         present, voters = len(seen - {self._arbiter}), len(seen.intersection(self._voters))
         gone = all(view.gone for view in others)
         votes = voters > len(self._voters) // 2
@@ -169,30 +169,30 @@ class Group:
             but = f"--min-nodes is {self.least}" if votes else "more than half of them must agree, without the spares"
             shown = f"{present} of {len(self._views)}" if votes else f"{voters} of {len(self._voters)}"
             return f"{self.name} has seen only {shown} nodes for {patience:.0f} s, but {but}: it stops training"
-        if self.arbitrates:
+        if self.is_arbiter:
             return ""
         # Before torchrun's first note, no ranks run that could be behind; torchrun may take long to start.
         behind = self._epoch.number > says.get("number", 0) and says.get("after", 0) is None
         self._stuck_since = min(self._stuck_since, now) if behind else float("inf")
         if now - self._stuck_since > _STUCK_S:
             return f"the ranks of {self.name} have not ended for {_STUCK_S:.0f} s, and the nodes continue without them"
-        deaf = any(view.number > self._epoch.number for view in others if view.lives(now))
+        deaf = any(view.number > self._epoch.number for view in others if view.is_alive(now))
         self._deaf_since = min(self._deaf_since, now) if deaf else float("inf")
         patience = ENDS_S if runs else _STUCK_S
         if now - self._deaf_since > patience:
             return f"{self.name} has not heard for {patience:.0f} s in which epoch the other nodes train"
         return ""
 
-    def waits(self) -> bool:
+    def is_waiting(self) -> bool:
         """Whether torchrun's process waits for an epoch."""
         return self._says().get("after") is not None
 
     @property
     def has_left(self) -> bool:
         """Whether this node was asked to leave, and the other nodes keep training without it."""
-        return self._leaving.over
+        return self._leaving.has_left
 
-    def left(self, names: Sequence[str]) -> list[str]:
+    def leavers(self, names: Sequence[str]) -> list[str]:
         """Which of these nodes were asked to leave."""
         return [name for name in names if self._view_of(name).leaves]
 
@@ -200,11 +200,11 @@ class Group:
         """What a node last reported; an empty view if this node has not heard from it yet."""
         return self._views.get(name, View())
 
-    def ask(self) -> None:
+    def note_stop_request(self) -> None:
         """Note that this node was asked to stop the run; the end of its ranks is then no reason to begin again."""
         self._stops = True
 
-    def leave(self, code: int) -> None:
+    def end_run(self, code: int) -> None:
         """The ranks have ended the run with this code. Returns once a majority knows, or after a while."""
         end = time.monotonic() + _LEAVE_S
         number = self._says().get("number", 0)
@@ -232,14 +232,14 @@ class Group:
         self._left_out = time.monotonic(), tuple(name for name in gone if not self._view_of(name).leaves)
         return replace(epoch, before=before)
 
-    def apart(self) -> list[tuple[str, tuple[str, ...]]]:
+    def cut_off_nodes(self) -> list[tuple[str, tuple[str, ...]]]:
         """The living nodes that the last `news` left out, each with the members that cannot reach it; only once."""
         news_at, left_out = self._left_out
         if not left_out or time.monotonic() - news_at < _DOUBT_S:
             return []
         self._left_out = news_at, ()
         views = {name: self._view_of(name) for name in (*left_out, *self._trained)}
-        return cut_off(left_out, self._trained, self.name, views, news_at, news_at + _SURE_S)
+        return find_cut_off(left_out, self._trained, self.name, views, news_at, news_at + _SURE_S)
 
     def _answer(self, question: Mapping[str, Any]) -> Mapping[str, Any]:
         self._meet(question)
@@ -270,16 +270,16 @@ class Group:
 
     def _about(self) -> dict[str, Any]:
         now = time.monotonic()
-        sees = [each for each, view in self._views.items() if each != self.name and view.lives(now)]
+        sees = [each for each, view in self._views.items() if each != self.name and view.is_alive(now)]
         says = {"after": None, "number": 0, "store": "", **self._says()}
         # Until this node knows the current epoch, it cannot report that it waits for a newer one.
         if says["after"] is not None:
             says["after"] = max(says["after"], self._floor) if self._floor >= 0 else None
-        saved = self._copies.saved if self._copies else newest(self._folder / "checkpoints")
+        saved = self._copies.saved if self._copies else newest_checkpoint_time(self._folder / "checkpoints")
         more: dict[str, Any] = {"files": self._copies.where} if self._copies else {}
         more |= {"epoch": fields_of(self._epoch), "ended": self._spare_register.ended if self._spare_register else None}
-        more |= {"leaves": self._leaving.asked, "joined": self._newcomers.addresses()}
-        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.stands, **more}
+        more |= {"leaves": self._leaving.is_leaving, "joined": self._newcomers.addresses()}
+        return {**says, "sees": sees, "saved": saved, "stops": self._stops, "stands": self.ranks_state, **more}
 
     def _running(self) -> int:
         """The epoch whose ranks run on this node; 0 while none run."""
@@ -326,7 +326,7 @@ class Group:
                 self._epoch = epoch
             self._leaving.look(self._refusal, self._epoch, time.monotonic())
             self._show()
-            if self._register.leads:
+            if self._register.is_leader:
                 self._lead()
 
     def _refusal(self) -> str:
@@ -367,7 +367,7 @@ class Group:
         }
         lost = [name for name in epoch.before if name not in epoch.members]
         shown |= {"stayed": self.name in epoch.before, "lost": lost}
-        self._shown = show(self._journal.folder, shown, self._shown)
+        self._shown = write_epoch(self._journal.folder, shown, self._shown)
 
     def _says(self) -> dict[str, Any]:
         return self._journal.newest("says")
@@ -381,7 +381,7 @@ def pause_s(nodes: int, answered: bool = True) -> float:
     return min(ASK_S, _ASK_S * max(1.0, nodes / _MANY)) if answered else _ASK_S
 
 
-def newest(checkpoints: Path) -> float:
+def newest_checkpoint_time(checkpoints: Path) -> float:
     """When the newest checkpoint in this folder was completed; 0 if there is none."""
     with suppress(OSError):
         return max((path.stat().st_mtime for path in checkpoints.glob("step-*/manifest.json")), default=0.0)
@@ -418,7 +418,7 @@ def variables(plan: Mapping[str, Any], name: str, per_node: int = 1) -> dict[str
     }
 
 
-def plan(environment: MutableMapping[str, str]) -> dict[str, Any] | None:
+def take_plan(environment: MutableMapping[str, str]) -> dict[str, Any] | None:
     """The plan of this node's group, taken out of the environment so that no other process gets the key."""
     text = environment.pop(GROUP, "")
     return dict(json.loads(text)) if text else None

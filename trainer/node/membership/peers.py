@@ -1,7 +1,7 @@
 """How the nodes of a run ask each other questions and answer them, also before the ranks start and after they end.
 
-For example, on_end.py asks how a node has ended, and waits.py asks whether it has its place in the queue. Question and
-answer are one line of JSON each. Both prove that they come from the same run (proof.py). Standard library only.
+For example, on_end.py asks how a node has ended; waiting_node.py asks whether it has its place in the queue. Question
+and answer are one line of JSON each. Both prove that they come from the same run (proof.py). Standard library only.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def ask(
     try:
         with socket.create_connection((address, port), _WAIT_S) as connection:
             theirs = _read(connection, _WAIT_S).get("word", "")
-            ours, text = proof.draw(), json.dumps(dict(question or {}))
-            _write(connection, {"word": ours, "text": text, "proof": proof.of(key, "ask", theirs, ours, text)})
+            ours, text = proof.random_word(), json.dumps(dict(question or {}))
+            _write(connection, {"word": ours, "text": text, "proof": proof.make_proof(key, "ask", theirs, ours, text)})
             reply = _read(connection, wait_s)
             return _proved(reply, key, "answer", theirs, ours)
     except ConnectionRefusedError:
@@ -70,7 +70,7 @@ def ask_all(
 
 
 def _reply(connection: socket.socket, key: str, answer: Answer) -> None:
-    ours = proof.draw()
+    ours = proof.random_word()
     connection.settimeout(_WAIT_S)
     _write(connection, {"word": ours})
     asked = _read(connection, _WAIT_S)
@@ -78,7 +78,7 @@ def _reply(connection: socket.socket, key: str, answer: Answer) -> None:
     question = _proved(asked, key, "ask", ours, theirs)
     if question is not None:
         text = json.dumps(dict(answer(question)))
-        _write(connection, {"text": text, "proof": proof.of(key, "answer", ours, theirs, text)})
+        _write(connection, {"text": text, "proof": proof.make_proof(key, "answer", ours, theirs, text)})
 
 
 def _proved(
@@ -86,7 +86,7 @@ def _proved(
 ) -> dict[str, Any] | None:
     """The content of a message if its sender knows the key, else None. Raises ValueError."""
     text = message.get("text")
-    if not isinstance(text, str) or not proof.holds(message.get("proof"), key, role, listeners, openers, text):
+    if not isinstance(text, str) or not proof.is_valid(message.get("proof"), key, role, listeners, openers, text):
         return None
     return _object(text)
 

@@ -14,17 +14,17 @@ import secrets
 WORD, LENGTH = 32, 64
 
 
-def draw() -> str:
+def random_word() -> str:
     """A random word."""
     return secrets.token_hex(WORD // 2)
 
 
-def of(key: str, role: str, listeners: object, openers: object, text: str = "") -> str:
+def make_proof(key: str, role: str, listeners: object, openers: object, text: str = "") -> str:
     """The proof of the end with this role. `listeners`, `openers`: the words of the listening and the opening end."""
     return hmac.digest(key.encode(), json.dumps([role, listeners, openers, text]).encode(), "sha256").hex()
 
 
-def holds(proof: object, key: str, role: str, listeners: object, openers: object, text: str = "") -> bool:
+def is_valid(proof: object, key: str, role: str, listeners: object, openers: object, text: str = "") -> bool:
     """Whether the other end's proof, which may be any value, is the right one."""
-    right = of(key, role, listeners, openers, text)
+    right = make_proof(key, role, listeners, openers, text)
     return isinstance(proof, str) and hmac.compare_digest(proof.encode(errors="replace"), right.encode())

@@ -208,7 +208,7 @@ class Register:
         return bool(self._replica.isReady())
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this node believes that it is the leader."""
         return bool(self._replica.getStatus()["state"] == _LEADER)
 

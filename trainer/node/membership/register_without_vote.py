@@ -31,7 +31,7 @@ class Registered(Protocol):
         """Whether this node knows enough to take part."""
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this node decides for the other nodes."""
 
     def form(self, number: int, members: tuple[str, ...]) -> None:
@@ -70,7 +70,7 @@ class SpareRegister(Registered):
         return True
 
     @property
-    def leads(self) -> bool:
+    def is_leader(self) -> bool:
         """Return False: a spare never leads."""
         return False
 

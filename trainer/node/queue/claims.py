@@ -210,7 +210,7 @@ class Claims:
             self.beat()
 
 
-def own(environment: MutableMapping[str, str]) -> Claims | None:
+def own_claim(environment: MutableMapping[str, str]) -> Claims | None:
     """This node's own claim; None if the host gave it no claim. Raises NoClaim."""
     text = environment.pop(TEXT, "")
     if not text:

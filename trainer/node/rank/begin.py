@@ -6,10 +6,10 @@ import os
 import sys
 from types import ModuleType
 
-from . import end_note, hooks, together
+from . import end_note, hooks, world_notes
 from .place import Place
 from .raised import UncaughtErrors
-from .steps.doors import patches
+from .steps.torch_hooks import patches
 from .steps.watcher import Watcher
 
 
@@ -20,9 +20,9 @@ def watch() -> None:
     child = "--multiprocessing-fork" in sys.orig_argv
     first = not child and place.claim(f"first-{place.local}")
     raised = UncaughtErrors()
-    together.ends.append(end_note.End(place.outcome, place.life, raised))
+    world_notes.ends.append(end_note.End(place.outcome, place.life, raised))
     many: dict[str, list[hooks.Patch]] = {"torch._dynamo.trace_rules": [_leave_out]}
-    for some in (together.patches(), patches(Watcher(place, first, raised))):
+    for some in (world_notes.patches(), patches(Watcher(place, first, raised))):
         for name, patch in some.items():
             many.setdefault(name, []).append(patch)
     hooks.patch_on_load(many)

@@ -1,8 +1,8 @@
 """Hide a run's secrets in what its ranks print: each value becomes `***`, also in base64, however the stream is cut.
 
 A script may print its settings, and a library may print a URL with a password or an `Authorization: Basic` header. So a
-value is searched for in the text as letters.py reads it, and in base64. Short values are not hidden, because they would
-hide other words. Standard library only.
+value is searched for in the text as readings.py reads it, and in base64. Short values are not hidden: they would hide
+other words. Standard library only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 from urllib.parse import quote, quote_plus
 
-from .letters import Reading, colours, condensed, is_plain, readings
+from .readings import Reading, colours, condensed, is_plain, readings
 
 LEAST = 8  # bytes
 SHOWN = b"***"

@@ -24,7 +24,7 @@ _TORCHRUN_MODULE = ".launch.torchrun"  # the process that starts a node's ranks;
 _ANCESTORS, _WORDS_MOST, _WORD_MOST = 8, 40, 4000
 
 
-def given() -> str:
+def run_meeting() -> str:
     """Where the run's nodes meet, as `host:port`. Called when a process starts, before a script changes variables."""
     return _meeting("PET_MASTER_") or _meeting("MASTER_")
 
@@ -34,7 +34,7 @@ def of_launch(config: Any) -> dict[str, Any]:
     # A node whose rank is not 0 waits for the node with rank 0, even if it was told of one node only (--nnodes=1).
     least = max(int(config.min_nodes), 1 + int(config.rdzv_configs.get("rank") or 0))
     sizes = [least, max(least, int(config.max_nodes)), int(config.nproc_per_node)]
-    return {"launch": sizes, "meets": str(config.rdzv_endpoint), **whose()}
+    return {"launch": sizes, "meets": str(config.rdzv_endpoint), **code_at_work()}
 
 
 def of_join(init_method: str | None, world_size: int, rank: int, store: Any, began: str) -> dict[str, Any]:
@@ -48,14 +48,14 @@ def of_join(init_method: str | None, world_size: int, rank: int, store: Any, beg
     # If a rank meets where its torchrun has met, torchrun's own note is enough. Elsewhere, no store serves the rank.
     if client and meets == began:
         is_own = rank == -1 or os.environ.get("RANK") in (None, str(rank))
-        return {} if is_own else {"taken": rank, "meets": meets, **whose()}
+        return {} if is_own else {"taken": rank, "meets": meets, **code_at_work()}
     return {
         "joins": world_size if world_size > 0 else int(os.environ.get("WORLD_SIZE", "0")),
         # The rank uses the run's own variables, so it waits for the ranks of the other nodes.
         "as_run": world_size < 0 and os.environ.get("RANK") == str(slot(os.environ)["rank"]),
         "client": client,
         "meets": meets,
-        **whose(),
+        **code_at_work(),
     }
 
 
@@ -71,7 +71,7 @@ def _store_of(store: Any) -> str:
     return f"{host}:{store.port}" if host else str(getattr(store, "path", "") or type(store).__name__)
 
 
-def whose() -> dict[str, Any]:
+def code_at_work() -> dict[str, Any]:
     """Which code is at work here: the line of the script, and the commands that led to it."""
     return {"at": _place(), **command_of(os.getpid())}
 

@@ -24,14 +24,14 @@ _PIECE = 4 << 20
 Look = Callable[[float], str]
 
 
-def look_of(kind: str, address: str, port: int, about: str, log: Path) -> Look:
+def readiness_check(kind: str, address: str, port: int, about: str, log: Path) -> Look:
     """Return a function that checks whether the program is ready; it returns why not, or an empty text.
 
     The function's argument is when the program began (unix seconds). `kind`: `port`, `url`, `file`, `line`, or empty:
     then it is ready as soon as it runs. `about`: the URL's path, the file or the line. `log`: the program's output.
     """
     looks: dict[str, Look] = {
-        "port": lambda began: port_answers(address, port),
+        "port": lambda began: why_no_answer(address, port),
         "url": lambda began: _url_answers(address, port, about),
         "file": lambda began: _file_is_there(about, began),
         "line": _line_of(log, about),
@@ -39,7 +39,7 @@ def look_of(kind: str, address: str, port: int, about: str, log: Path) -> Look:
     return looks.get(kind, lambda began: "")
 
 
-def port_answers(address: str, port: int) -> str:
+def why_no_answer(address: str, port: int) -> str:
     """Why no connection to a port of this node is possible, or an empty text."""
     try:
         _connect(address, port).close()
@@ -48,7 +48,7 @@ def port_answers(address: str, port: int) -> str:
     return ""
 
 
-def where(listens: Sequence[tuple[str, int]]) -> str:
+def listening_words(listens: Sequence[tuple[str, int]]) -> str:
     """Where a program that is not ready listens, as an addition to the reason."""
     shown = ", ".join(endpoint(own, at) for own, at in listens[:_SHOWN])
     return f"; its program listens on {shown or 'no port'}"

@@ -20,7 +20,7 @@ from muster.checkpoint.manifest import STATE, manifest_or_none
 from muster.checkpoint.snapshot import Snapshot
 from muster.errors import TrainError
 
-from ..saving_lock import alone
+from ..saving_lock import locked
 
 # torchrun kills a rank 30 s after its SIGTERM.
 _SECONDS, _POLL_SECONDS = 20.0, 0.003
@@ -76,7 +76,7 @@ class Rescue:
             with suppress(TrainError):  # the writer's thread has already reported it
                 if self._writer:
                     self._writer.wait()
-            with alone(self._run_folder) as held:
+            with locked(self._run_folder) as held:
                 if held and self._newest() < created:
                     self._report(self._write(step, created, take))
         finally:

@@ -26,7 +26,7 @@ from torch.distributed.tensor.parallel import ParallelStyle, parallelize_module
 from muster import exchange
 from muster.errors import Refused, TrainError
 
-from ...node.ending.peer_errors import lost_peer
+from ...node.ending.peer_errors import error_reports_lost_peer
 from .outline import fill, give_memory, whole_values
 
 LIMIT = 1e-5
@@ -92,7 +92,7 @@ def _agree(store: Store, attempt: Callable[[], object]) -> None:
     except Refused as refusal:
         fault = refusal.message  # a fault of this plan
     except Exception as error:
-        if lost_peer(error):
+        if error_reports_lost_peer(error):
             raise
         words = error.message if isinstance(error, TrainError) else f"{type(error).__name__}: {error}"
         fault = f"could not be checked in fp32 on the CPU: {words.strip().splitlines()[0]}"

@@ -13,7 +13,6 @@ from lab.ports import free_port
 from muster.errors import DONE, FAILED
 from trainer.node.hang import links
 from trainer.node.roles import ready
-from trainer.node.roles.part import Part
 from trainer.node.roles.plan import (
     AS_PLANNED,
     BROKE,
@@ -31,6 +30,7 @@ from trainer.node.roles.plan import (
     read,
     view_of,
 )
+from trainer.node.roles.role_node import RoleNode
 
 
 def role(name, *nodes, at=None, ends=False, after=()):
@@ -118,7 +118,7 @@ def test_the_role_that_stops_next_learns_immediately_that_the_last_one_has_ended
     (tmp_path / "logs").mkdir()
     roles = tuple(role(name, at={name: Node("127.0.0.1", free_port())}, ends=name == "c") for name in "abc")
     plan = Plan(roles, "k" * 32)
-    parts = first, second, last = [Part(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
+    parts = first, second, last = [RoleNode(plan, name, rank, tmp_path) for rank, name in enumerate("abc")]
     broken = threading.Thread(target=first.settle, args=(None, FAILED, False), daemon=True)
     broken.start()
     heard = [part._others for part in parts]
@@ -212,7 +212,7 @@ def served():
 
 
 def look(kind, tmp_path, port=0, about=""):
-    return ready.look_of(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
+    return ready.readiness_check(kind, "127.0.0.1", port, about, tmp_path / "rank-0.log")
 
 
 def test_a_role_without_a_readiness_check_is_ready_once_it_runs(tmp_path):
@@ -308,8 +308,8 @@ def test_endless_output_is_read_in_pieces(tmp_path):
 
 
 def test_a_program_that_is_not_ready_is_reported_with_where_it_listens():
-    assert ready.where([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
-    assert ready.where([]) == "; its program listens on no port"
+    assert ready.listening_words([("10.9.0.9", 8000), ("::", 9)]) == "; its program listens on 10.9.0.9:8000, [::]:9"
+    assert ready.listening_words([]) == "; its program listens on no port"
 
 
 def test_the_addresses_where_this_session_listens_are_found():

@@ -12,19 +12,19 @@ from trainer.node.ending import training_alone
 
 @pytest.mark.torch
 def test_this_torch_has_every_name_that_is_patched():
-    assert torch_names.moved() == []
+    assert torch_names.missing_names() == []
 
 
 @pytest.mark.torch
 def test_a_name_that_moved_is_reported_with_what_is_lost(monkeypatch):
     for gone in ("torch.distributed:_gone", "torch._gone:name"):
         monkeypatch.setitem(torch_names.NAMES, gone, "speed")
-    assert torch_names.moved() == ["torch.distributed:_gone (speed)", "torch._gone:name (speed)"]
+    assert torch_names.missing_names() == ["torch.distributed:_gone (speed)", "torch._gone:name (speed)"]
 
 
 def test_ranks_of_a_plain_torchrun_are_not_observed():
-    assert "PYTHONPATH" in training_alone.observed({})
-    assert training_alone.observed({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
+    assert "PYTHONPATH" in training_alone.with_watcher({})
+    assert training_alone.with_watcher({torch_names.PLAIN: "1"}) == {torch_names.PLAIN: "1"}
 
 
 HOME = Path(__file__).parents[4]

@@ -117,12 +117,12 @@ class Losses:
         if not pending or pending["roots"][0][0].device.type != "cuda":
             return
         flat = [root for pair in pending["roots"] for root in pair if root is not None]
-        pending["here"], pending["come"] = brought(torch, flat)
+        pending["here"], pending["come"] = copy_from_gpu(torch, flat)
 
     def settle(self, torch: Any) -> None:
         """Read the copied values, if they can be read without waiting."""
         pending = self._pending
-        if not pending or heard(torch):
+        if not pending or would_be_noticed(torch):
             return
         if "come" in pending:
             if torch.cuda.is_current_stream_capturing() or not pending["come"].query():
@@ -137,12 +137,12 @@ class Losses:
         self.points.append({"step": pending["step"], "loss": loss, **pending["lr"]})
 
     @property
-    def waits(self) -> bool:
+    def is_pending(self) -> bool:
         """Whether a value is still to be read."""
         return self._pending is not None
 
 
-def brought(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
+def copy_from_gpu(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
     """Copy scalars from a GPU without waiting: returns the CPU tensor, and the event after which it has the numbers."""
     device = scalars[0].device
     with torch.cuda.device(device):
@@ -154,7 +154,7 @@ def brought(torch: Any, scalars: list[Any]) -> tuple[Any, Any]:
     return here, come
 
 
-def heard(torch: Any) -> bool:
+def would_be_noticed(torch: Any) -> bool:
     """Whether the script would notice operations on tensors here: by its own dispatch mode, or by a profiler."""
     return bool(torch._C._len_torch_dispatch_stack() or torch.autograd._profiler_enabled())
 
@@ -172,7 +172,7 @@ def _unreadable(torch: Any, many: tuple[Any, ...], plain: bool) -> str:
             return "backward starts from a tensor that is not a single real number"
         if root.device.type not in ("cpu", "cuda"):
             return f"Muster does not read a loss on {root.device.type}, because that would wait for the device"
-    if heard(torch):
+    if would_be_noticed(torch):
         return "the script runs under a torch dispatch mode or profiler, which would notice that Muster reads the loss"
     if any(root.device.type == "cuda" for root in many) and torch.cuda.is_current_stream_capturing():
         return "a CUDA graph replays the steps"

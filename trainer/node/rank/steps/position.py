@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..place import Before
-from .losses import brought, heard
+from .losses import copy_from_gpu, would_be_noticed
 from .steps import Steps
 
 # The names that scripts give the step number in a checkpoint.
@@ -32,7 +32,7 @@ class Position:
         self._pending: tuple[int, Any, Any] | None = None
 
     @property
-    def known(self) -> bool:
+    def is_known(self) -> bool:
         """Whether the optimizer's step number is known, and trusted so far."""
         return not self.off and self.offset is not None
 
@@ -58,7 +58,7 @@ class Position:
         waits = self.offset is None or (steps.count < 2 and (before or offset))
         if waits and not (last or self.off or steps.several):
             return None
-        known = self.known and not steps.several and (not before or (earlier.own and bool(offset)))
+        known = self.is_known and not steps.several and (not before or (earlier.own and bool(offset)))
         step = offset if known else before
         if not known and not offset and 0 < self._saved <= before:
             known, step = True, self._saved
@@ -69,14 +69,14 @@ class Position:
             event["empty"] = True
         return step, event if before or step else {}
 
-    def look(self, torch: Any, optimizer: Any, count: int) -> None:
+    def observe(self, torch: Any, optimizer: Any, count: int) -> None:
         """Read the optimizer's step number at step `count` of this start. On a GPU, it is copied, and read later."""
         if self.off or self._optimizer not in (0, id(optimizer)):
             self.off = True
             return
         self._optimizer = id(optimizer)
         try:
-            if heard(torch):
+            if would_be_noticed(torch):
                 return
             if self._pending:
                 self._settle(torch)
@@ -95,7 +95,7 @@ class Position:
         elif number.device.type != "cuda":
             self.off = True
         elif not torch.cuda.is_current_stream_capturing():
-            self._pending = count, *brought(torch, [number.detach()])
+            self._pending = count, *copy_from_gpu(torch, [number.detach()])
 
     def _settle(self, torch: Any) -> None:
         if self._pending and not torch.cuda.is_current_stream_capturing():

@@ -30,7 +30,7 @@ class Done(NamedTuple):
 
 
 class Steps:
-    """The counters that doors.py updates, at a microsecond each. `done` is replaced whole, as another thread reads it.
+    """The counters that torch_hooks.py updates, a microsecond each. `done` is replaced whole: another thread reads it.
 
     `doing`: what the script is doing: `data`, `backward`, or empty for all else. `off`: nothing is counted.
     `several`: more than one optimizer has stepped. From the time `due` on, `backward` asks the watcher whether to look

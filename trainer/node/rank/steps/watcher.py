@@ -1,7 +1,7 @@
 """The watcher of a process: once the process computes a gradient, it counts as its rank, and its steps are reported.
 
-A separate thread writes what doors.py sees into the run folder. The script's own thread only counts and copies; it
-writes no file, so that a slow disk delays no step. If two processes train as one rank, the first one is reported. A
+A separate thread writes what torch_hooks.py sees into the run folder. The script's own thread only counts and copies,
+and writes no file, so that a slow disk delays no step. If two processes train as one rank, the first one is reported. A
 forked process begins with a new watcher.
 """
 
@@ -22,7 +22,7 @@ from ..looks import SECONDS as LOOK_SECONDS
 from ..looks import Looks
 from ..place import Before, Place, append, in_run, note
 from ..raised import UncaughtErrors
-from . import waits
+from . import backward_wait
 from .losses import Losses
 from .position import Position
 from .recorder import Recorder
@@ -53,7 +53,7 @@ class Watcher:
             self._look(f"{place.local}.stacks")
 
     def _fresh(self) -> None:
-        self.steps.__init__()  # type: ignore[misc]  # not a new object, since doors.py has references to this one
+        self.steps.__init__()  # type: ignore[misc]  # not a new object, since torch_hooks.py has references to this one
         self.steps.off = not self._place.run
         self.losses = Losses()
         self.trains = self._armed = self._ends = False
@@ -65,8 +65,8 @@ class Watcher:
         self.handles_states = 0  # how many of the script's calls are now reading or setting an optimizer's state
         self._told_at, self._usual_wait = 0.0, _NO_WAIT
         self._started: dict[str, Any] | None = None
-        self._wait: waits.Wait | None = None
-        self._waits: list[waits.Wait] = []
+        self._wait: backward_wait.Wait | None = None
+        self._waits: list[backward_wait.Wait] = []
         self._unseen: dict[str, str] = {}
         self._unseen_told: set[str] = set()
         self._metrics_bytes = -1
@@ -93,7 +93,7 @@ class Watcher:
         self.steps.off = True
         self.unseen("all", f"the watcher failed: {type(fault).__name__}: {fault}")
 
-    # doors.py calls these methods on the script's thread.
+    # torch_hooks.py calls these methods on the script's thread.
 
     def backward_begins(self, tensors: Any, plain: bool, now: float) -> None:
         """`backward` begins from `tensors`. `plain`: without gradients or inputs as arguments."""
@@ -104,7 +104,7 @@ class Watcher:
             self._armed = now >= steps.closer_at or steps.count < FIRST_STEPS
             if self._armed:
                 steps.closer_at = now + _CLOSER_SECONDS
-            self._wait = waits.of(torch)
+            self._wait = backward_wait.new_wait(torch)
             steps.attended = self._armed or self._wait is not None
         elif steps.backwards - steps.at_step > _MOST_PARTS:  # no optimizer of torch steps: stop keeping things
             self.losses.unscaled(True)
@@ -113,7 +113,7 @@ class Watcher:
             self._wait.begin(tensors)
         if self._armed and self._place.rank == 0:
             self.losses.root(torch, tensors, plain)
-        elif self.losses.waits:
+        elif self.losses.is_pending:
             self.losses.settle(torch)
         steps.due = 0.0 if steps.attended else float("inf")
 
@@ -144,7 +144,7 @@ class Watcher:
         if self._wait or self._waits:
             self._take_waits()
         first = steps.stepped(optimizer)
-        self.position.look(sys.modules["torch"], optimizer, steps.count)
+        self.position.observe(sys.modules["torch"], optimizer, steps.count)
         if self._armed and self._place.rank == 0:
             self.losses.stepped(sys.modules["torch"], optimizer, steps.count, first)
         self._close(first)
@@ -153,14 +153,14 @@ class Watcher:
         """Close this step: the next `backward` belongs to another one."""
         self._armed = self.steps.attended = False
         self.steps.at_step = self.steps.backwards
-        if self.losses.waits or not first:
+        if self.losses.is_pending or not first:
             self.steps.due = 0.0
 
     def _take_waits(self) -> None:
         if self._wait and self._wait.known:
             self._waits = [*self._waits[-FIRST_STEPS:], self._wait]
         self._wait = None
-        while self._waits and self._waits[0].come():
+        while self._waits and self._waits[0].is_readable():
             self.steps.waits += 1
             self.steps.wait += self._waits.pop(0).seconds()
 
@@ -276,7 +276,7 @@ class Watcher:
         if not done or not last or done.step <= last.step:
             return
         times = between(last, done, self._usual_wait)
-        agrees = self.position.known and not self.steps.several and self.position.offset == self._before
+        agrees = self.position.is_known and not self.steps.several and self.position.offset == self._before
         more = {**({"own": True} if agrees else {}), **({"skipped": self.steps.skipped} if self.steps.skipped else {})}
         self._place.event("step", step=self._before + done.step, count=done.step - last.step, **times, **more)
         self._last_report, self._usual_wait = done, times.get("wait_ms")

@@ -14,7 +14,7 @@ from lab.ports import free_port
 from muster.errors import DONE, STOPPED, Refused, TrainError
 from muster.reserve import JOURNAL, note
 from trainer.node.agent import node
-from trainer.node.agent.agent import after_stop, torchrun_command, torchrun_environment
+from trainer.node.agent.agent import observe_stop, torchrun_command, torchrun_environment
 from trainer.node.agent.diary import Diary
 from trainer.node.agent.limit import Limit
 from trainer.node.ending.rank_lives import Life
@@ -158,7 +158,7 @@ def test_a_node_without_a_route_to_the_first_node_says_so(monkeypatch):
     def no_way(*_):
         raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
-    monkeypatch.setattr(meeting, "this_end", no_way)
+    monkeypatch.setattr(meeting, "local_address", no_way)
     with pytest.raises(TrainError, match=r"worker-1 has no route to 10.0.0.1: Network is unreachable"):
         torchrun_environment({"PET_RDZV_ENDPOINT": "10.0.0.1:1", "PET_NNODES": "2"}, "worker-1")
 
@@ -196,8 +196,8 @@ def test_a_rank_that_fails_at_a_stop_is_blamed_only_if_its_peer_ended_well(tmp_p
     note(tmp_path, local_rank=1, code=first, t=10.0)
     note(tmp_path, local_rank=0, code=1, t=10.2)
     diary = Diary(None, "n1", tmp_path)
-    diary.keep(lambda local_rank: "" if local_rank else "OSError: no room\n")
-    assert after_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
+    diary.record_news(lambda local_rank: "" if local_rank else "OSError: no room\n")
+    assert observe_stop(SimpleNamespace(diary=diary, asked_at=5.0, grace=20.0)).errors == errors
 
 
 @pytest.mark.torch

@@ -25,7 +25,7 @@ class Agent(threading.Thread):
         waiting.until(pipe.exists, "the pipe")
 
     def run(self):
-        self.found = handover.take(DUE, self.pipe)
+        self.found = handover.receive_secrets(DUE, self.pipe)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def said(values):
 
 
 def test_secrets_of_several_lines_arrive_and_leave_no_file(agent, tmp_path):
-    assert handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN
+    assert handover.send_secrets(said(VALUES), 5, agent.pipe) == handover.TAKEN
     agent.join(5)
     assert agent.found == VALUES
     assert list(tmp_path.iterdir()) == []
@@ -46,7 +46,7 @@ def test_secrets_of_several_lines_arrive_and_leave_no_file(agent, tmp_path):
 
 def test_secrets_larger_than_a_pipes_buffer_arrive(agent):
     much = {"KEY": "x" * 120_000, "TOKEN": "y" * 120_000}
-    assert handover.give(said(much), 5, agent.pipe) == handover.TAKEN
+    assert handover.send_secrets(said(much), 5, agent.pipe) == handover.TAKEN
     agent.join(5)
     assert agent.found == much
 
@@ -55,10 +55,12 @@ def test_secrets_larger_than_a_pipes_buffer_arrive(agent):
 def test_incomplete_or_wrong_secrets_are_not_taken_and_the_agent_keeps_waiting(agent, wrong, monkeypatch):
     with monkeypatch.context() as impatient:  # only here: correct secrets may take as long as a busy machine needs
         impatient.setattr(handover, "_TAKING_SECONDS", 0.1)
-        assert handover.give(wrong, 5, agent.pipe) == handover.NOT_TAKEN
+        assert handover.send_secrets(wrong, 5, agent.pipe) == handover.NOT_TAKEN
     assert agent.found is None
     # A caller that gives before the agent has read all of the wrong secrets is told so, and gives again.
-    waiting.until(lambda: handover.give(said(VALUES), 5, agent.pipe) == handover.TAKEN, "what is right to be taken")
+    waiting.until(
+        lambda: handover.send_secrets(said(VALUES), 5, agent.pipe) == handover.TAKEN, "what is right to be taken"
+    )
 
 
 def test_without_a_waiting_agent_nothing_is_written(tmp_path):
@@ -67,13 +69,13 @@ def test_without_a_waiting_agent_nothing_is_written(tmp_path):
     link.symlink_to(plain)
     os.mkfifo(left)
     for path in (absent, plain, link, left):
-        assert handover.give(said(VALUES), 0, path) == handover.NOBODY_WAITS
+        assert handover.send_secrets(said(VALUES), 0, path) == handover.NO_RECEIVER
     assert plain.read_bytes() == b""
     assert not absent.exists()
 
 
 def test_a_run_without_secrets_does_not_wait(tmp_path):
-    assert handover.take({}, tmp_path / "pipe") == {}
+    assert handover.receive_secrets({}, tmp_path / "pipe") == {}
 
 
 WAITS = """
@@ -87,7 +89,7 @@ def read(*arguments):
     return original(*arguments)
 
 reads, original, handover._read, handover._QUIET_SECONDS = [], handover._read, read, 0.1
-handover.take({"MUSTER_SECRET_NAMES": "KEY", "MUSTER_RUN_ID": "r1"}, pathlib.Path(sys.argv[1]))
+handover.receive_secrets({"MUSTER_SECRET_NAMES": "KEY", "MUSTER_RUN_ID": "r1"}, pathlib.Path(sys.argv[1]))
 """
 
 
@@ -99,7 +101,7 @@ def test_an_agent_that_waits_says_so_once_and_what_to_do(tmp_path):
             waits.stdout.readline() == "waits for its secrets (KEY): muster attach --hosts ... --run r1 provides them\n"
         )
         waiting.until(waited_on.exists, "ten looks at the pipe")
-        assert handover.give(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
+        assert handover.send_secrets(said({"KEY": "v"}), 5, pipe) == handover.TAKEN
         assert waits.stdout.read() == "has its secrets\n"
 
 
@@ -107,7 +109,10 @@ def test_an_agent_asked_to_stop_while_it_waits_ends_as_stopped(tmp_path):
     environment = {**os.environ, **DUE, "MUSTER_RUN_DIR": str(tmp_path), "MUSTER_NODE": "a", "PYTHONPATH": os.getcwd()}
     code = "import pathlib; from trainer.node.agent import agent, handover;"
     code += f"pipe = pathlib.Path({str(tmp_path / 'pipe')!r});"
-    code += "take = handover.take; handover.take = lambda e: take(e, pipe); raise SystemExit(agent.main())"
+    code += (
+        "take = handover.receive_secrets; handover.receive_secrets = lambda e: take(e, pipe);"
+        " raise SystemExit(agent.main())"
+    )
     with subprocess.Popen([sys.executable, "-c", code], env=environment) as waits:
         waiting.until((tmp_path / "pipe").exists, "the pipe")
         waits.send_signal(2)

@@ -26,7 +26,7 @@ def addresses(monkeypatch):
     """Host names as a site's DNS resolves them, and this host's own address on a connection."""
     known = {"n1": "10.0.0.1", "n2": "10.0.0.2", "self": "127.0.1.1"}
     monkeypatch.setattr(slurm.meeting, "resolve", lambda host, patience: known[host])
-    monkeypatch.setattr(slurm.meeting, "this_end", lambda address, port: "10.0.0.9")
+    monkeypatch.setattr(slurm.meeting, "local_address", lambda address, port: "10.0.0.9")
 
 
 def given(**more):
@@ -43,13 +43,13 @@ def given(**more):
     ],
 )
 def test_a_list_of_hosts_is_read_in_its_order(text, names):
-    assert slurm.hosts(text) == names
+    assert slurm.read_host_list(text) == names
 
 
 @pytest.mark.parametrize("text", ["", "n[1-", "n[a-b]", "n[1-999999]", "a[1-300]b[1-300]", "a b", "$(id)"])
 def test_text_that_is_no_list_of_hosts_is_refused(text):
     with pytest.raises(Refused):
-        slurm.hosts(text)
+        slurm.read_host_list(text)
 
 
 def test_rank_0_is_on_the_first_host_of_the_step_and_all_nodes_meet_there():

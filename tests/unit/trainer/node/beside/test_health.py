@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from trainer.node.beside import health
-from trainer.node.ending import reached
+from trainer.node.ending import reached_step
 
 HOME = Path(__file__).resolve().parents[5]
 START = 1_000_000.0
@@ -64,7 +64,7 @@ def test_a_line_cut_off_by_a_kill_is_skipped(folder):
 
 
 def test_a_long_file_is_read_from_its_end(folder, monkeypatch):
-    monkeypatch.setattr(reached, "_TAIL_BYTES", 4096)
+    monkeypatch.setattr(reached_step, "_TAIL_BYTES", 4096)
     for second in range(200):
         say(folder, START + second)
     assert (folder / "ranks/rank-1.jsonl").stat().st_size > 2 * 4096

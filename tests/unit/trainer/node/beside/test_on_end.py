@@ -98,10 +98,10 @@ def notes(folder):
 def test_the_end_of_a_killed_node_is_reported(tmp_path):
     hold = (
         f"import time; from trainer.node.membership import alive\nfrom pathlib import Path\n"
-        f"with alive.presence(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
+        f"with alive.hold_lock(Path({str(tmp_path)!r}), 'a', 'r1-1'): time.sleep(600)"
     )
     node = subprocess.Popen([sys.executable, "-c", hold], env={**os.environ, "PYTHONPATH": str(HOME)})
-    waiting.until(lambda: alive.look(tmp_path, "a", "r1-1")[0], "the node")
+    waiting.until(lambda: alive.read_lock(tmp_path, "a", "r1-1")[0], "the node")
     watching = witness(tmp_path, f'echo "$MUSTER_END $MUSTER_EXIT_CODE $MUSTER_RUN_ID" >{tmp_path}/told; exit 3')
     time.sleep(0.5)
     assert watching.poll() is None, "it waits as long as the node lives"
@@ -113,9 +113,9 @@ def test_the_end_of_a_killed_node_is_reported(tmp_path):
 
 
 def test_an_earlier_start_of_the_run_is_not_this_one(tmp_path):
-    with alive.presence(tmp_path, "a", "r1-1") as leave:
+    with alive.hold_lock(tmp_path, "a", "r1-1") as leave:
         leave(0)
-    assert alive.look(tmp_path, "a", "r1-2") == (None, None)
+    assert alive.read_lock(tmp_path, "a", "r1-2") == (None, None)
 
 
 def test_a_command_that_hangs_is_killed_with_all_that_it_started(tmp_path, monkeypatch):

@@ -315,7 +315,7 @@ def test_a_large_data_set_in_the_project_hides_no_metrics_file(work, monkeypatch
 def test_the_last_numbers_are_read_when_the_run_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     (tmp_path / "work").mkdir()
-    with telemetry.beside(tmp_path, "a", packages=False):
+    with telemetry.run_telemetry(tmp_path, "a", packages=False):
         shutil.copy(EVENTS, tmp_path / "work")
     assert len(told(tmp_path)[f"work/{EVENTS.name}"]["train/loss"]) == 8
 
@@ -335,7 +335,7 @@ def test_the_state_of_a_long_training_is_read_from_its_end(work, monkeypatch):
     history = [{"epoch": step / 10, "loss": 1.0, "step": step} for step in range(200)]
     history.insert(199, {"eval_loss": 2.0, "step": 198})
     history.insert(0, {"eval_loss": 3.0, "eval_f1": [0.5, 0.7], "eval_of": {"a": 1}, "step": 0})
-    assert dict(scalars.of_trainer_state(json.dumps({"log_history": history}))["eval_loss"]) == {0: 3.0, 198: 2.0}
+    assert dict(scalars.read_trainer_state(json.dumps({"log_history": history}))["eval_loss"]) == {0: 3.0, 198: 2.0}
     state = {"best_metric": None, "log_history": history, "stateful_callbacks": {"a": {"args": {"step": 5}}}}
     (work / "trainer_state.json").write_text(json.dumps(state, indent=2))  # as the Trainer writes it
     (tags,) = read(work.parent).values()

@@ -159,7 +159,7 @@ def test_telemetry_lines_are_written_as_the_control_side_reads_them(fake, tmp_pa
     monkeypatch.setenv("MUSTER_SECRET_NAMES", "MUSTER_TOKEN")
     monkeypatch.setenv("MUSTER_TOKEN", "hunter2")
     lines = tmp_path / "telemetry/a.jsonl"
-    with telemetry.beside(tmp_path, "a", packages=True):
+    with telemetry.run_telemetry(tmp_path, "a", packages=True):
         waiting.until(lambda: lines.exists() and lines.read_text().count("\n"), "a line", 30)
     event = events.of_telemetry(json.loads(lines.read_text().splitlines()[0]), 0.0)
     assert event["node"] == "a"
@@ -190,7 +190,7 @@ def test_telemetry_does_not_outlive_a_killed_agent(tmp_path, monkeypatch):
     monkeypatch.setenv("MUSTER_RUN_DIR", str(tmp_path))
     agent = os.fork()
     if not agent:
-        with telemetry.beside(tmp_path, "a", packages=False):
+        with telemetry.run_telemetry(tmp_path, "a", packages=False):
             time.sleep(60)
         os._exit(0)
     waiting.until(lambda: running(tmp_path), "the process", 20)
@@ -202,7 +202,7 @@ def test_telemetry_does_not_outlive_a_killed_agent(tmp_path, monkeypatch):
 def test_a_short_run_has_a_few_lines_and_a_week_not_too_many():
     def lines(seconds):
         count, now = 0, 0.0
-        while (now := now + telemetry.pause(now)) <= seconds:
+        while (now := now + telemetry.pause_s(now)) <= seconds:
             count += 1
         return count
 
@@ -216,7 +216,7 @@ def test_no_telemetry_runs_where_it_is_switched_off_or_impossible(tmp_path, monk
     monkeypatch.setenv("MUSTER_OBSERVE", "0" if reason == "switched off" else "1")
     if reason == "no such Python":
         monkeypatch.setattr("sys.executable", str(tmp_path / "python"))
-    with telemetry.beside(None if reason == "no run folder" else tmp_path, "a", packages=False):
+    with telemetry.run_telemetry(None if reason == "no run folder" else tmp_path, "a", packages=False):
         assert not running(tmp_path)
 
 

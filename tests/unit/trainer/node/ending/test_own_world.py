@@ -7,12 +7,12 @@ import time
 
 import pytest
 
-from trainer.node.ending.own_world import blame, is_astray, is_local, launch_of, waits
+from trainer.node.ending.own_world import culprit_line, is_local, lacks_run_variables, launch_of, waited_s
 
 
 def said(tmp_path, script, *command, shell=("run.sh",), **note):
     (tmp_path / "run.sh").write_text(script)
-    return blame({"launch": [1, 1, 2], "command": [*command], "shell": [str(tmp_path), *shell], **note}, ())
+    return culprit_line({"launch": [1, 1, 2], "command": [*command], "shell": [str(tmp_path), *shell], **note}, ())
 
 
 PYTHON = "/usr/bin/python3"
@@ -80,7 +80,7 @@ def test_a_shell_that_became_its_last_command_is_found_from_the_runs_command(tmp
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.sh").write_text("set -e\nexec torchrun --standalone train.py")
     note = {"launch": [2, 2, 1], "command": [PYTHON, "/opt/bin/torchrun", "--standalone", "train.py"], "shell": []}
-    assert blame(note, ["launcher.py", "bash", "run.sh"])[0] == "run.sh:2: exec torchrun --standalone train.py"
+    assert culprit_line(note, ["launcher.py", "bash", "run.sh"])[0] == "run.sh:2: exec torchrun --standalone train.py"
 
 
 def test_variables_that_a_script_sets_or_takes_away_are_named(tmp_path):
@@ -94,8 +94,8 @@ def test_variables_that_a_script_sets_or_takes_away_are_named(tmp_path):
 
 
 def test_a_note_that_a_script_has_written_itself_breaks_nothing(tmp_path):
-    assert blame({"command": [1, None], "shell": ["nowhere", "\0"]}, ()) == ("", "")
-    assert blame({"launch": [], "command": "torchrun"}, ()) == ("", "")
+    assert culprit_line({"command": [1, None], "shell": ["nowhere", "\0"]}, ()) == ("", "")
+    assert culprit_line({"launch": [], "command": "torchrun"}, ()) == ("", "")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:29500", "localhost:29500", "localhost:0", "[::1]:5", "gpu-a:0"])
@@ -118,7 +118,7 @@ def waiting():
 
         def ask(*noted, **note):
             start = {"t": time.time() - 50, "pid": process.pid, "given": "10.0.0.1:29500", **note}
-            return waits(start, noted, time.time())
+            return waited_s(start, noted, time.time())
 
         yield ask
         process.kill()
@@ -180,4 +180,4 @@ def test_a_launcher_that_has_started_its_ranks_no_longer_waits_for_nodes(waiting
 )
 def test_a_python_without_the_runs_variables_or_another_machines_address_is_astray(words, variables, astray):
     """A process whose variables cannot be read may have all of them."""
-    assert is_astray(words, variables) == astray
+    assert lacks_run_variables(words, variables) == astray

@@ -2,7 +2,12 @@
 
 import pytest
 
-from trainer.node.ending.peer_errors import LostPeerError, lost_a_peer, lost_peer, speaks_of_peers
+from trainer.node.ending.peer_errors import (
+    LostPeerError,
+    error_reports_lost_peer,
+    line_reports_lost_peer,
+    mentions_lost_peer,
+)
 
 GLOO = "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.3]:4242"
 VICTIMS = [
@@ -30,21 +35,21 @@ CAUSES = [
 
 @pytest.mark.parametrize("error", VICTIMS)
 def test_torchs_own_message_about_a_lost_peer_marks_a_victim(error):
-    assert lost_a_peer(error)
+    assert line_reports_lost_peer(error)
 
 
 @pytest.mark.parametrize("error", CAUSES)
 def test_every_other_error_is_a_cause(error):
-    assert not lost_a_peer(error)
+    assert not line_reports_lost_peer(error)
 
 
 def test_an_exception_is_judged_by_its_type_and_message_and_ours_counts_as_a_lost_peer():
-    assert lost_peer(RuntimeError(GLOO))
-    assert lost_peer(LostPeerError("rank 1 did not come"))
-    assert not lost_peer(ValueError(GLOO))
-    assert not lost_peer(RuntimeError("shape mismatch"))
+    assert error_reports_lost_peer(RuntimeError(GLOO))
+    assert error_reports_lost_peer(LostPeerError("rank 1 did not come"))
+    assert not error_reports_lost_peer(ValueError(GLOO))
+    assert not error_reports_lost_peer(RuntimeError("shape mismatch"))
 
 
 def test_a_line_without_an_exception_type_may_speak_of_peers():
-    assert speaks_of_peers(f"what happened:\n  what():  {GLOO}")
-    assert not speaks_of_peers("nothing of it\n")
+    assert mentions_lost_peer(f"what happened:\n  what():  {GLOO}")
+    assert not mentions_lost_peer("nothing of it\n")

@@ -181,7 +181,7 @@ def test_the_end_note_of_a_rank_that_ended_with_0_says_which_process_below_faile
         assert [life.code for life in Ends(tmp_path).read()] == [None], "a crash has a reason, and nothing else"
     (tmp_path / "journal.jsonl").write_text(f"{json.dumps(begin)}\n{json.dumps(end)}\n")
     diary = Diary(tmp_path / "run", "n1", tmp_path)
-    diary.keep(lambda local_rank: "")
+    diary.record_news(lambda local_rank: "")
     (told,) = told_ends(tmp_path)
     assert (told["how"], told["error"]) == (how, error)
 
@@ -191,15 +191,15 @@ def test_the_agent_reports_ranks_whose_torchrun_was_killed_by_a_signal(tmp_path)
     rows = [{"local_rank": 0, **place}, {"local_rank": 1, **place, "rank": 2}, {"local_rank": 1, "t": 101.0, "code": 0}]
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
-    diary.keep(lambda local_rank: "")
-    diary.tell_torchrun(-11, lambda local_rank: "")
+    diary.record_news(lambda local_rank: "")
+    diary.report_torchrun_end(-11, lambda local_rank: "")
     ended = told_ends(tmp_path)
     assert [(event["rank"], event["code"]) for event in ended] == [(1, -11), (2, 0)]
     assert ended[0]["how"] == "lost its torchrun, which was killed by SIGSEGV"
 
 
 def test_a_torchrun_killed_before_any_rank_began_is_reported_in_its_nodes_log(tmp_path, capsys):
-    Diary(tmp_path / "run", "n1", tmp_path).tell_torchrun(-11, lambda local_rank: "")
+    Diary(tmp_path / "run", "n1", tmp_path).report_torchrun_end(-11, lambda local_rank: "")
     assert capsys.readouterr().err == "n1 lost its torchrun, which was killed by SIGSEGV, before any rank started\n"
 
 
@@ -219,9 +219,9 @@ def test_a_rank_that_ends_by_the_signal_of_a_stop_is_not_reported_as_killed(tmp_
     (tmp_path / "journal.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     if asked:
-        diary.tell_asked(20.0)
-        diary.cut = cut
-    diary.keep(lambda local_rank: "")
+        diary.report_stop_request(20.0)
+        diary.killed_by_stop = cut
+    diary.record_news(lambda local_rank: "")
     (told,) = told_ends(tmp_path)
     assert told["how"].startswith(how)
     assert told["cause"] == cause
@@ -234,8 +234,8 @@ def test_a_rank_that_torchrun_ends_is_reported_if_it_had_already_lost_a_peer(tmp
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     lost = "RuntimeError: [gloo/transport/tcp/pair.cc:537] Read error [10.0.0.2]:1: Connection reset by peer."
     words = ["Traceback (most recent call last):\n" + lost, "step 7\n"]
-    diary.keep(words.__getitem__)
-    diary.tell_torchrun(1, words.__getitem__)
+    diary.record_news(words.__getitem__)
+    diary.report_torchrun_end(1, words.__getitem__)
     (told,) = told_ends(tmp_path)
     assert (told["rank"], told["code"], told["victim"]) == (0, 1, True)
     assert "Connection reset" in told["error"]
@@ -247,7 +247,7 @@ def test_the_last_lines_of_a_rank_killed_from_outside_do_not_hide_the_kill(tmp_p
     (tmp_path / "journal.jsonl").write_text(f"{json.dumps(place)}\n{json.dumps({**place, 'code': -9})}\n")
     diary = Diary(tmp_path / "run", "n1", tmp_path)
     diary._memory = SimpleNamespace(killed=lambda: oom, of_host=lambda: False)
-    diary.keep(lambda local_rank: "loading shard 7\n")
+    diary.record_news(lambda local_rank: "loading shard 7\n")
     (failure,) = diary.failures
     assert failure.last_words.words == shown
 
@@ -261,7 +261,7 @@ def test_events_show_no_secret_that_a_rank_has_written_into_names_and_notes(tmp_
     (tmp_path / "journal.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     diary = Diary(tmp_path / "run", "n1", tmp_path, hidden=[key])
     diary.event("stuck", 0, file=f"key_{key}.py", collectives=[["0", 1, "f_sk_4711_sesame_open"]])
-    diary.keep(lambda local_rank: "")
+    diary.record_news(lambda local_rank: "")
     text = (tmp_path / "run/ranks/rank-0.jsonl").read_text()
     assert '"file": "key_***.py"' in text
     assert '["0", 1, "f_***"]' in text

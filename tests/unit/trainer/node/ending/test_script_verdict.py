@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from trainer.node.ending.rank_lives import Life
-from trainer.node.ending.script_verdict import LastWords, listen, own_library, why_failed
+from trainer.node.ending.script_verdict import LastWords, own_library, read_last_words, why_failed
 from trainer.node.launch import bare
 
 SCRIPT = """
@@ -53,7 +53,7 @@ def test_the_rank_that_failed_is_named_with_its_code_and_last_lines(way, is_foll
 
 def heard(*lines, code=1, rank=0):
     """Return the last words that the agent finds in these lines when `rank` ended with `code`."""
-    return listen("\n".join(lines) + "\n", Life(rank, rank, 0, 2, 500, 1.0, 2.0, code))
+    return read_last_words("\n".join(lines) + "\n", Life(rank, rank, 0, 2, 500, 1.0, 2.0, code))
 
 
 def traceback(error, prefix=""):
@@ -158,7 +158,7 @@ def test_of_two_ranks_on_a_node_each_is_judged_by_its_own_words():
 def test_the_last_words_are_the_errors_though_another_rank_keeps_printing(launcher):
     console = [*traceback(["ValueError: bad sample 7"], "[rank1]: "), *(f"rank 0: step {at}" for at in range(30))]
     life = Life(1, 1, 0, 2, 500, 1.0, 2.0, 1)
-    said = listen("\n".join(console) + "\n", life, launcher)
+    said = read_last_words("\n".join(console) + "\n", life, launcher)
     assert (said.words[-1], len(said.words)) == ("[rank1]: ValueError: bad sample 7", 3)
 
 

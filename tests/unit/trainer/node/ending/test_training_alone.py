@@ -13,9 +13,9 @@ import pytest
 from tests.unit.trainer.node.ending.test_rank_lives import node
 from trainer.node.ending import own_world, training_alone
 from trainer.node.ending.rank_lives import Life
-from trainer.node.ending.training_alone import trained_alone
+from trainer.node.ending.training_alone import why_trained_alone
 from trainer.node.notes import Journal
-from trainer.node.rank import together, worlds
+from trainer.node.rank import world_notes, worlds
 
 STEP = """
 import torch
@@ -98,11 +98,11 @@ def noted(folder, *notes):
 
 def test_a_group_that_is_whole_on_one_of_several_hosts_trained_alone(tmp_path):
     noted(tmp_path, {"rank": 0, "size": 4, "member": 0}, {"rank": 1, "size": 4, "member": 1})
-    assert trained_alone(tmp_path, lives(0, 1), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, 1), 2) == ""
     every = [{"rank": 0, "size": 4, "member": member} for member in range(4)]
     noted(tmp_path, *every)
-    assert "on this host" in trained_alone(tmp_path, lives(0, 1), 2)
-    assert trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
+    assert "on this host" in why_trained_alone(tmp_path, lives(0, 1), 2)
+    assert why_trained_alone(tmp_path, lives(0, 1, 2, 3), 1) == ""
 
 
 def member(number, size, store, **more):
@@ -112,42 +112,42 @@ def member(number, size, store, **more):
 def test_a_group_of_one_host_does_no_harm_if_another_group_has_all_hosts(tmp_path):
     local = [member(number, 2, "127.0.0.1:1") for number in range(2)]
     noted(tmp_path, *local, {"rank": 0, "stepped": True})
-    assert "on this host" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "on this host" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, *local, member(0, 2, "10.0.0.1:2"), {"rank": 0, "stepped": True, "sent": True})
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
 def test_a_group_of_one_rank_is_a_fault_only_if_it_trains_or_a_launcher_made_it(tmp_path):
     noted(tmp_path, member(0, 1, "HashStore"))
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
     noted(tmp_path, member(0, 1, "HashStore"), {"rank": 0, "stepped": True})
-    assert "largest process group had 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group had 1 rank" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "launch": [1, 1, 1]}, member(0, 1, "127.0.0.1:1"))
-    assert "largest process group had 1 rank" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "largest process group had 1 rank" in why_trained_alone(tmp_path, lives(0, world=2), 2)
 
 
 def test_a_process_without_the_runs_variables_trains_alone_unless_a_group_formed(tmp_path):
     noted(tmp_path, {"rank": 0, "unseen": True, "command": ["python", "train.py"]})
-    assert "none of the run's variables" in trained_alone(tmp_path, lives(0, world=2), 2)
+    assert "none of the run's variables" in why_trained_alone(tmp_path, lives(0, world=2), 2)
     noted(tmp_path, {"rank": 0, "unseen": True}, member(0, 2, "10.0.0.1:2"))
-    assert trained_alone(tmp_path, lives(0, world=2), 2) == ""
+    assert why_trained_alone(tmp_path, lives(0, world=2), 2) == ""
 
 
 def test_a_group_of_an_earlier_attempt_proves_nothing(tmp_path):
     noted(tmp_path, {"rank": 0, "attempt": 0, "size": 4, "member": 0}, {"rank": 0, "attempt": 1, "stepped": True})
-    assert "no process group" in trained_alone(tmp_path, lives(0, attempt=1), 4)
+    assert "no process group" in why_trained_alone(tmp_path, lives(0, attempt=1), 4)
 
 
 def test_if_it_is_unknown_how_ranks_trained_nothing_is_reported(tmp_path):
-    assert trained_alone(tmp_path, lives(0), 4) == ""
+    assert why_trained_alone(tmp_path, lives(0), 4) == ""
     noted(tmp_path, {"rank": 0, "stepped": True, "otherwise": True})
-    assert trained_alone(tmp_path, lives(0), 4) == ""
+    assert why_trained_alone(tmp_path, lives(0), 4) == ""
     for odd in (b"torn {", b"\xff\xfe"):
         (tmp_path / "journal.jsonl").write_bytes(odd)
-        assert trained_alone(tmp_path, lives(0), 4) == ""
+        assert why_trained_alone(tmp_path, lives(0), 4) == ""
     (tmp_path / "journal.jsonl").unlink()
     os.mkfifo(tmp_path / "journal.jsonl")
-    assert trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
+    assert why_trained_alone(tmp_path, lives(0), 4) == "", "a script may have put a pipe there: nobody waits for it"
 
 
 @pytest.fixture
@@ -174,7 +174,7 @@ def lasting(rank, **more):
 
 
 def test_ranks_that_keep_training_alone_are_reported_once_while_they_do(tmp_path, told):
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     assert told(watch, {"rank": 0, "stepped": True}, {"rank": 1, "stepped": True}) == []  # a group may still form
     news = told(watch, lasting(0), lasting(1))
     assert [rank for rank, _, _ in news] == [0, 1]
@@ -185,7 +185,7 @@ def test_ranks_that_keep_training_alone_are_reported_once_while_they_do(tmp_path
 
 def test_ranks_started_at_the_scripts_own_address_wait_in_vain_even_on_one_host(tmp_path, told):
     """As in PyTorch's tutorial: mp.spawn, and os.environ["MASTER_PORT"] = "12355". Under torchrun, no rank listens."""
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     note = {"rank": 0, "joins": 2, "client": True, "meets": "localhost:12355", "given": "127.0.0.1:29500"}
     note |= {"at": "train.py:51", "pid": os.getpid(), "t": time.time() - 10}
     ((rank, why, hint),) = told(watch, note, of=lives_now(0, world=1))
@@ -195,10 +195,10 @@ def test_ranks_started_at_the_scripts_own_address_wait_in_vain_even_on_one_host(
     assert watch.final is None
     told(watch, {**note, "t": time.time() - 60}, of=lives_now(0, world=1))
     assert watch.final
-    assert told(training_alone.Watch(tmp_path), {**note, "client": False}, of=lives_now(0, world=1)) == []
+    assert told(training_alone.AloneWatch(tmp_path), {**note, "client": False}, of=lives_now(0, world=1)) == []
     assert (
         told(
-            training_alone.Watch(tmp_path),
+            training_alone.AloneWatch(tmp_path),
             note,
             member(0, 2, "localhost:12355", t=time.time()),
             of=lives_now(0, world=1),
@@ -239,19 +239,20 @@ def test_a_rank_that_joins_as_its_local_rank_is_reported_but_a_reordered_rank_is
     assert worlds.of_join(None, 2, 1, None, began) == {}
     note = {"rank": 1, "pid": pid, "given": began, "t": time.time() - 10, **worlds.of_join(None, 2, 0, None, began)}
     of = [replace(each, rank=1) for each in lives_now(0, world=2)]
-    ((_, why, hint),) = told(training_alone.Watch(tmp_path), note, of=of)
+    ((_, why, hint),) = told(training_alone.AloneWatch(tmp_path), note, of=of)
     assert "it joins as rank 0, which is its LOCAL_RANK, and so does a rank of another node" in why
     assert "without an address, a rank or a world size" in hint
-    assert told(training_alone.Watch(tmp_path), {**note, "taken": 3}, of=of) == []
+    assert told(training_alone.AloneWatch(tmp_path), {**note, "taken": 3}, of=of) == []
     assert (
-        told(training_alone.Watch(tmp_path), note, {"rank": 1, "size": 2, "member": 1, "t": time.time()}, of=of) == []
+        told(training_alone.AloneWatch(tmp_path), note, {"rank": 1, "size": 2, "member": 1, "t": time.time()}, of=of)
+        == []
     )
 
 
 def test_a_watch_looks_once_a_second_unless_a_rank_has_ended(tmp_path, monkeypatch):
     clock = [100.0]
     monkeypatch.setattr(training_alone.time, "monotonic", lambda: clock[0])
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     assert watch.look(lives_now(0, 1)) == []
     noted(tmp_path, lasting(0), lasting(1))
     clock[0] += 0.9
@@ -278,7 +279,7 @@ def launch():
 
 
 def test_a_launcher_that_waits_in_vain_is_reported_soon_and_is_hopeless_later(tmp_path, told, launch):
-    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    watch, of = training_alone.AloneWatch(tmp_path), lives_now(0, world=2)
     assert told(watch, launch(2, 1.0), of=of) == []
     ((rank, why, hint),) = told(watch, launch(2, 10.0), of=of)
     assert (rank, why.startswith("`torchrun --standalone train.py`: it meets at localhost:0")) == (0, True)
@@ -298,12 +299,12 @@ def test_a_second_node_that_looks_for_the_first_at_its_own_address_is_reported(t
     monkeypatch.setenv("PET_NODE_RANK", "1")
     config, *_ = config_from_args(parse_args(["--nnodes=1", "--rdzv_endpoint=localhost:5972", "train.py"]))
     note = {**launch(1, 10.0), "given": "10.0.0.1:29500", **worlds.of_launch(config)}
-    ((_, why, _),) = told(training_alone.Watch(tmp_path), note, of=lives_now(0, world=2))
+    ((_, why, _),) = told(training_alone.AloneWatch(tmp_path), note, of=lives_now(0, world=2))
     assert "it meets at localhost:5972, but the run's nodes meet at 10.0.0.1:29500" in why
 
 
 def test_a_helper_without_the_runs_variables_is_not_reported_but_a_launcher_is(tmp_path, told):
-    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    watch, of = training_alone.AloneWatch(tmp_path), lives_now(0, world=2)
     helper = {"rank": 0, "unseen": True, "t": time.time() - 60, "command": ["python", "prepare.py"]}
     assert told(watch, helper, of=of) == []
     ((_, why, _),) = told(watch, helper, {**helper, "pid": 7, "command": ["python", "/bin/torchrun", "a.py"]}, of=of)
@@ -312,16 +313,16 @@ def test_a_helper_without_the_runs_variables_is_not_reported_but_a_launcher_is(t
 
 def test_ranks_that_ended_well_in_their_own_world_are_final_immediately(tmp_path, told, launch):
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1") for number in range(2)), {"rank": 0, "stepped": True}]
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     assert told(watch, *world, of=lives(0, world=2)) == []
     assert "on this host" in watch.final.why
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     told(watch, *world, member(0, 4, "10.0.0.1:2"), of=lives(0, world=2))
     assert watch.final is None
 
 
 def test_ranks_that_step_in_a_launchers_own_world_are_reported_within_seconds(tmp_path, told, launch):
-    watch, of = training_alone.Watch(tmp_path), lives_now(0, world=2)
+    watch, of = training_alone.AloneWatch(tmp_path), lives_now(0, world=2)
     world = [launch(1, 20.0), *(member(number, 2, "localhost:1", t=time.time() - 15) for number in range(2))]
     assert told(watch, *world, of=of) == []  # it may only evaluate
     assert told(watch, *world, {"rank": 0, "stepped": True, "t": time.time()}, of=of) == []
@@ -331,7 +332,7 @@ def test_ranks_that_step_in_a_launchers_own_world_are_reported_within_seconds(tm
 
 
 def test_a_group_that_forms_late_is_reported_too(tmp_path, told):
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     assert told(watch, lasting(0))
     joined = [lasting(0), {"rank": 0, "size": 4, "member": 0}]
     assert told(watch, *joined) == [(0, "", "")]
@@ -339,19 +340,19 @@ def test_a_group_that_forms_late_is_reported_too(tmp_path, told):
 
 
 def test_a_group_that_is_too_small_joins_nobody(tmp_path, told):
-    ((rank, why, _),) = told(training_alone.Watch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
+    ((rank, why, _),) = told(training_alone.AloneWatch(tmp_path), lasting(0), {"rank": 0, "size": 1, "member": 0})
     assert rank == 0
     assert "largest process group had 1 rank" in why
 
 
 def test_ranks_that_train_or_may_train_together_or_apart_on_purpose_are_not_reported(tmp_path, told):
-    watch = training_alone.Watch(tmp_path)
+    watch = training_alone.AloneWatch(tmp_path)
     assert told(watch, lasting(0), {"rank": 0, "size": 4, "member": 0}) == []  # it may send something later
     assert told(watch, lasting(0, otherwise=True)) == []
     assert told(watch, lasting(0), of=lives_now(0, world=1)) == []
     assert told(watch, lasting(0), of=lives(0, 1)) == []  # they have ended: the verdict reports it
     assert told(watch, lasting(0), of=lives_now(0, attempt=1)) == []  # the note is from an earlier start
-    assert told(training_alone.Watch(tmp_path, separate=True), lasting(0)) == []
+    assert told(training_alone.AloneWatch(tmp_path, separate=True), lasting(0)) == []
 
 
 @pytest.mark.parametrize(
@@ -364,9 +365,9 @@ def test_ranks_that_train_or_may_train_together_or_apart_on_purpose_are_not_repo
     ],
 )
 def test_the_hint_fits_the_framework_while_it_trains_and_at_the_end(tmp_path, told, loaded, words):
-    ((_, _, hint),) = told(training_alone.Watch(tmp_path), lasting(0, loaded=loaded))
+    ((_, _, hint),) = told(training_alone.AloneWatch(tmp_path), lasting(0, loaded=loaded))
     assert words in hint
-    assert words in training_alone.how_to_join(tmp_path, lives(0, 1))
+    assert words in training_alone.join_hint(tmp_path, lives(0, 1))
     assert "--separate" in hint
 
 
@@ -375,7 +376,7 @@ def steps_of(folder):
 
 
 class Optimizer(types.ModuleType):
-    """A torch.optim.optimizer with only the name that `together` uses."""
+    """A torch.optim.optimizer with only the name that `world_notes` uses."""
 
     def register_optimizer_step_post_hook(self, hook):
         self.step = hook
@@ -386,8 +387,8 @@ def test_a_rank_notes_that_it_still_steps_and_which_framework_trains_it(tmp_path
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setitem(sys.modules, "pytorch_lightning", types.ModuleType("pytorch_lightning"))
     clock, torch = [100.0], Optimizer("torch.optim.optimizer")
-    monkeypatch.setattr(together.time, "monotonic", lambda: clock[0])
-    together._steps(torch)
+    monkeypatch.setattr(world_notes.time, "monotonic", lambda: clock[0])
+    world_notes._steps(torch)
     for clock[0] in (100.0, 105.0, 119.0):
         torch.step()
     assert [(note.get("lasting"), note["loaded"]) for note in steps_of(tmp_path)] == [(None, ["pytorch_lightning"])]

@@ -33,5 +33,5 @@ def test_secrets_that_are_files_are_written_for_this_user_alone_and_are_no_varia
 
 def test_all_secrets_are_masked_including_those_of_local_processes():
     environment = {"MUSTER_SECRETS_PRESENT": "A,GONE", "A": "value-of-a"}
-    assert handover.values(environment, {"KEY": "value-of-key"}) == ["value-of-key", "value-of-a"]
-    assert handover.names(environment) == {"A", "GONE"}
+    assert handover.secret_values(environment, {"KEY": "value-of-key"}) == ["value-of-key", "value-of-a"]
+    assert handover.secret_names(environment) == {"A", "GONE"}

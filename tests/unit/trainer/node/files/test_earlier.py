@@ -32,31 +32,31 @@ def kept(folder):
 
 def test_files_from_before_this_start_are_copied_and_new_ones_are_not(run):
     folder, began = run
-    assert earlier.put_aside(folder, began) == {"files": 2, "bytes": 12, "place": "earlier/1"}
+    assert earlier.keep_earlier_files(folder, began) == {"files": 2, "bytes": 12, "place": "earlier/1"}
     assert kept(folder) == {"1/work/ckpt/last.pt": "step 900", "1/home/best.pt": "best"}
     assert (folder / "work/ckpt/last.pt").read_text() == "step 900"
 
 
 def test_nodes_that_share_the_folder_copy_it_once_and_each_later_start_has_a_number(run):
     folder, began = run
-    earlier.put_aside(folder, began)
-    assert earlier.put_aside(folder, began) == {}
-    assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/2"
+    earlier.keep_earlier_files(folder, began)
+    assert earlier.keep_earlier_files(folder, began) == {}
+    assert earlier.keep_earlier_files(folder, time.time() + 60)["place"] == "earlier/2"
 
 
 def test_a_copy_that_the_user_has_removed_prevents_no_later_copy(run):
     folder, began = run
     for wait in (0, 60):
-        earlier.put_aside(folder, began + 2 * wait)
+        earlier.keep_earlier_files(folder, began + 2 * wait)
     shutil.rmtree(folder / "earlier/1")
-    assert earlier.put_aside(folder, time.time() + 60)["place"] == "earlier/3"
+    assert earlier.keep_earlier_files(folder, time.time() + 60)["place"] == "earlier/3"
     assert kept(folder)["3/work/ckpt/last.pt"] == "step 900"
 
 
 def test_a_disk_with_too_little_space_is_left_to_the_script_and_this_is_reported(run, monkeypatch):
     folder, began = run
     monkeypatch.setattr(shutil, "disk_usage", lambda path: namedtuple("Usage", "free")(20))
-    about = earlier.put_aside(folder, began)
+    about = earlier.keep_earlier_files(folder, began)
     assert (about["files"], about["place"], about["message"]) == (2, "", "the disk has too little space")
     assert kept(folder) == {}
 
@@ -71,14 +71,14 @@ def test_a_file_that_is_overwritten_during_the_copy_is_not_kept(run, monkeypatch
             source.write_text("step 1")
 
     monkeypatch.setattr(shutil, "copy2", late)
-    about = earlier.put_aside(folder, began)
+    about = earlier.keep_earlier_files(folder, began)
     assert (about["files"], about["message"]) == (1, "1 of them were overwritten in the meantime")
     assert kept(folder) == {"1/home/best.pt": "best"}
 
 
 def test_a_folder_without_files_of_the_script_has_nothing_to_keep(tmp_path):
     (tmp_path / "work").mkdir()
-    assert earlier.put_aside(tmp_path, time.time()) == {}
+    assert earlier.keep_earlier_files(tmp_path, time.time()) == {}
     assert not (tmp_path / "earlier").exists()
 
 
@@ -86,7 +86,7 @@ def test_a_link_is_kept_as_a_link_and_leads_nowhere(run):
     folder, began = run
     os.symlink("/etc/passwd", folder / "work/link")
     os.utime(folder / "work/link", (began - 9, began - 9), follow_symlinks=False)
-    earlier.put_aside(folder, began)
+    earlier.keep_earlier_files(folder, began)
     assert os.readlink(folder / "earlier/1/work/link") == "/etc/passwd"
 
 
@@ -101,14 +101,14 @@ def test_a_disk_that_fills_during_the_copy_gets_its_space_back(run, monkeypatch)
 
     monkeypatch.setattr(shutil, "copy2", full)
     with pytest.raises(OSError, match="No space left"):
-        earlier.put_aside(folder, began)
+        earlier.keep_earlier_files(folder, began)
     assert kept(folder) == {}
 
 
 def test_a_hanging_disk_does_not_delay_the_end_of_a_node(run, monkeypatch):
     folder, _ = run
     hangs, over = threading.Event(), threading.Event()
-    monkeypatch.setattr(earlier, "put_aside", lambda *where: (hangs.set(), over.wait(), {})[-1])
+    monkeypatch.setattr(earlier, "keep_earlier_files", lambda *where: (hangs.set(), over.wait(), {})[-1])
     monkeypatch.setattr(earlier, "_FINISH_SECONDS", 0.1)
     note(folder, anew=True)
     looks = earlier.Earlier(folder, folder, lambda about: None)

@@ -150,7 +150,7 @@ def test_a_checkpoint_that_is_written_ten_times_a_second_is_copied_too(pair):
 def test_no_copy_is_put_in_place_once_the_next_start_has_chosen_its_files(pair):
     other, own = pair
     other.write("last.pt", "step 1")
-    with work.alone(own.folder):  # as the nodes do while they share files
+    with work.locked(own.folder):  # as the nodes do while they share files
         own.follow(other)
         until(lambda: (own.folder / ".copies").exists(), "the copy to arrive aside")
         own.runs = 2

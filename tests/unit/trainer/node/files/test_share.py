@@ -112,7 +112,7 @@ def test_files_of_rank_0_reach_all_nodes_and_each_nodes_own_files_stay(nodes):
     assert [(folder / "work/ckpt/last.pt").read_text() for folder in nodes.folders] == ["step 2", "its own", "step 2"]
     assert not (third / "home/state.json").exists()
     assert events(third) == [("n2", "n0", 1, 6), ("n2", "n0", 1, 6)]
-    assert work.written(third).files == 1
+    assert work.count_written(third).files == 1
 
 
 def test_nothing_to_share_changes_nothing(nodes):
@@ -143,9 +143,9 @@ def test_a_stranger_gets_nothing_and_stops_nobody(nodes):
 _DOOR = """
 import resource, sys
 from pathlib import Path
-from trainer.node.files.share import Door
+from trainer.node.files.share import FileServer
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]),) * 2)
-print(Door("127.0.0.1", sys.argv[2], Path(".")).where, flush=True)
+print(FileServer("127.0.0.1", sys.argv[2], Path(".")).where, flush=True)
 for _ in sys.stdin:
     print(open("/dev/null").name, flush=True)
 """
@@ -223,7 +223,7 @@ def test_a_file_that_was_written_while_it_was_sent_is_reported_as_the_cause(tmp_
     with tarfile.open(fileobj=sent, mode="w") as tar:
         about = tarfile.TarInfo("work/last.pt")
         about.size = 3
-        tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in Door's answer in this case
+        tar.addfile(about, io.BytesIO(b"xxx"))  # the last name is missing, as in FileServer's answer in this case
     sent.seek(0)
     with pytest.raises(LinkLost, match="of 1 files of n0 is missing, or was written in the meantime"):
         share.receive(sent, "n0", {"work/last.pt": 3}, tmp_path)
@@ -288,9 +288,9 @@ def test_more_files_than_the_limit_are_not_shared_and_this_is_reported(nodes, mo
 
 def test_the_ranks_do_not_get_the_key():
     environment = {share.KEY: KEY, "MUSTER_RUN_DIR": "/run", "PET_NPROC_PER_NODE": "4"}
-    assert share.claim(environment)
+    assert share.take_sharing(environment)
     assert share.KEY not in environment
-    assert share.claim({"MUSTER_RUN_DIR": "/run"}) is None
+    assert share.take_sharing({"MUSTER_RUN_DIR": "/run"}) is None
 
 
 def test_a_node_talks_to_nobody_who_does_not_prove_the_key():

@@ -31,7 +31,7 @@ def test_sent_files_are_in_the_work_folder(run, sent):
     assert work.prepare(run, sent) == []
     assert (run / "work/pkg/model.py").read_text() == "model 1"
     assert (run / "work/latest").readlink().name == "train.py"
-    assert work.written(run) == work.FileTotals(0, 0)
+    assert work.count_written(run) == work.FileTotals(0, 0)
 
 
 def test_long_names_arrive_whole_whatever_their_beginning_and_letters(run, sent):
@@ -52,7 +52,7 @@ def test_a_later_start_replaces_what_was_sent_and_keeps_what_the_script_wrote(ru
     assert work.prepare(run, sent) == []
     assert (run / "work/train.py").read_text() == "version 2"
     assert (run / "work/outputs/ckpt.pt").read_text() == "weights"
-    assert work.written(run) == work.FileTotals(1, 7, "work")
+    assert work.count_written(run) == work.FileTotals(1, 7, "work")
 
 
 def test_a_file_that_was_sent_and_changed_by_the_script_stays_and_is_named(run, sent):
@@ -150,7 +150,7 @@ def test_new_code_arrives_however_many_files_an_earlier_start_brought(run, sent)
     for number in range(430):  # the reader of the list counts these as 100,000 files
         (sent / f"{'[' * 240}{number}").touch()
     work.prepare(run, sent)
-    assert work.written(run) == work.FileTotals(0, 0)
+    assert work.count_written(run) == work.FileTotals(0, 0)
     (sent / "train.py").write_text("version 2")
     assert work.prepare(run, sent) == []
     assert (run / "work/train.py").read_text() == "version 2"
@@ -177,10 +177,10 @@ def test_the_total_counts_the_home_and_leaves_out_replaceable_files(run, sent):
     download(run)
     (run / "home/results.txt").write_text("123")
     place = "home/.cache/huggingface/hub/models--a--b"
-    assert work.written(run) == work.FileTotals(1, 3, "home", 140, place)
+    assert work.count_written(run) == work.FileTotals(1, 3, "home", 140, place)
     (run / "keep/data/out").mkdir(parents=True)
     (run / "keep/data/out/train.py").write_text("12")
-    assert work.written(run) == work.FileTotals(2, 5, "", 140, place)
+    assert work.count_written(run) == work.FileTotals(2, 5, "", 140, place)
 
 
 def test_downloads_after_a_stop_do_not_count_as_saved_by_the_script(run, sent):
@@ -198,7 +198,7 @@ def test_a_result_counts_and_goes_to_the_other_hosts_wherever_it_is(run, sent, p
     download(run)
     (run / place).mkdir(parents=True, exist_ok=True)
     (run / place / "model_000030.pt").write_text("weights")
-    left = work.written(run)
+    left = work.count_written(run)
     assert (left.files, left.bytes) == (1, 7)
     assert [path for path, entry in work.listing(run).files.items() if not entry.origin] == [f"{place}/model_000030.pt"]
     assert not work.listing(run).links
@@ -209,7 +209,7 @@ def test_a_sent_file_reaches_the_script_whatever_its_folder_is_called(run, sent)
     (sent / ".config/train.yaml").write_text("lr: 1")
     work.prepare(run, sent)
     assert (run / "work/.config/train.yaml").read_text() == "lr: 1"
-    assert work.written(run) == work.FileTotals(0, 0)
+    assert work.count_written(run) == work.FileTotals(0, 0)
 
 
 def test_the_manifest_stamps_files_that_are_as_they_were_sent(run, sent):
@@ -277,7 +277,7 @@ def test_a_copy_is_replaced_by_a_newer_one_unless_the_script_has_changed_it(run,
         (run / "work/changed.pt").write_text("mine, since")
     assert (run / "work/changed.pt").read_text() == "mine, since"
     assert json.loads((run / "copies.json").read_text()) == {"work/last.pt": [6, 1000, "a"]}
-    assert work.written(run).files == 1, "the copy is kept on the host that wrote it"
+    assert work.count_written(run).files == 1, "the copy is kept on the host that wrote it"
 
 
 @pytest.mark.parametrize("manifest", ["", "[]", '{"work/log.txt": 3}', '{"work/log.txt": [4]}', '{"../x": [0, 0]}'])

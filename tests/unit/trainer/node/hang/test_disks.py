@@ -40,7 +40,7 @@ def test_a_rank_in_a_call_that_no_signal_ends_is_reported_as_waiting_for_a_disk(
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [(rank, about["doing"]) for rank, about in told] == [(0, "disk")]
     assert told[0][1]["disk"]
-    assert not still.stuck([life])[0].asleep, "no signal would end it"
+    assert not still.stuck_ranks([life])[0].asleep, "no signal would end it"
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_rank_in_a_frozen_cgroup_is_reported_as_frozen_and_waits_for_no_disk(f
     still, told = stuck_ranks.StuckRanks(tmp_path, None), []
     until(lambda: told.extend(still.look([life])) or told, "the news")
     assert [(rank, about["doing"]) for rank, about in told] == [(0, "frozen")]
-    assert not still.stuck([life])[0].asleep, "no signal would end it"
+    assert not still.stuck_ranks([life])[0].asleep, "no signal would end it"
 
 
 def test_a_rank_that_only_sleeps_waits_for_no_disk():

@@ -16,17 +16,19 @@ def text(st: str = "01", tx: int = 100, tr: str = "01", retries: int = 0, probes
 
 
 def test_a_connection_is_unanswered_once_the_kernel_has_retransmitted_for_seconds() -> None:
-    assert links.busy([text(retries=1)]) == []
-    (found,) = links.busy([text(retries=5)])
+    assert links.busy_connections([text(retries=1)]) == []
+    (found,) = links.busy_connections([text(retries=5)])
     assert (found.own, found.peer, found.unanswered) == ("192.168.64.2", "192.168.64.3", True)
-    assert links.busy([text(st="02", retries=3)])[0].unanswered, "a call that nobody answers"
-    assert links.busy([text(tr="04", probes=4)])[0].unanswered, "the host's own firewall drops what it sends"
+    assert links.busy_connections([text(st="02", retries=3)])[0].unanswered, "a call that nobody answers"
+    assert links.busy_connections([text(tr="04", probes=4)])[0].unanswered, (
+        "the host's own firewall drops what it sends"
+    )
 
 
 def test_a_full_queue_is_crowded_and_a_peer_that_does_not_read_is_neither() -> None:
-    (found,) = links.busy([text(tx=1 << 20)])
+    (found,) = links.busy_connections([text(tx=1 << 20)])
     assert (found.unanswered, found.waiting_bytes) == (False, 1 << 20)
-    assert links.busy([text(tx=1 << 20, tr="04", retries=9)]) == [], "it acknowledges, and has no room"
+    assert links.busy_connections([text(tx=1 << 20, tr="04", retries=9)]) == [], "it acknowledges, and has no room"
 
 
 def test_an_ipv6_address_is_read_and_rubbish_is_skipped() -> None:
@@ -35,7 +37,7 @@ def test_an_ipv6_address_is_read_and_rubbish_is_skipped() -> None:
         .replace("0340A8C0", "0000000000000000FFFF00000340A8C0")
         .replace("0240A8C0", "000080FE00000000000000000100000A")
     )
-    (found,) = links.busy([six, "rubbish", HEAD + "  1: x y z\n"])
+    (found,) = links.busy_connections([six, "rubbish", HEAD + "  1: x y z\n"])
     assert (found.own, found.peer) == ("fe80::a00:1", "192.168.64.3")
 
 
@@ -62,4 +64,4 @@ def test_all_machines_are_called_once_while_a_link_fails() -> None:
 
 
 def test_a_machine_that_refuses_a_connection_counts_as_answering() -> None:
-    assert links.answers("127.0.0.1")
+    assert links.is_reachable("127.0.0.1")

@@ -46,7 +46,7 @@ def rank(tmp_path):
         process.wait()
 
 
-def looks_of(path, enough=stacks.stuck):
+def looks_of(path, enough=stacks.are_same):
     return until(lambda: enough(found := stacks.read(path)) and found, "looks")
 
 
@@ -59,7 +59,7 @@ def at_time(monkeypatch, now):
 def test_a_rank_that_sleeps_is_named_with_its_line(rank, tmp_path):
     # On a busy machine the watcher may be late, and the look is then faulthandler's, which has no time.
     path = rank("def read():\n    time.sleep(60)\nread()\n")
-    looks = looks_of(path, lambda found: stacks.stuck(found) if found and not found[-1].locked else None)
+    looks = looks_of(path, lambda found: stacks.are_same(found) if found and not found[-1].locked else None)
     doing = stacks.doing(looks[-1])
     assert (doing.what, doing.own) == ("script", stacks.Frame(str(tmp_path / "train.py"), 8, "read"))
     assert len(looks) == 3
@@ -144,7 +144,7 @@ def test_calls_below_the_watcher_tell_what_a_watched_function_waits_for(below, w
         f"""Look {{"t": 9.5, "pid": 7, "step": 12, "main": "0x01"}}
 Thread 0x01 (most recent call first):
   File "/x/site-packages/{below}", line 1275 in wait
-  File "/x/trainer/node/rank/steps/doors.py", line 97 in following
+  File "/x/trainer/node/rank/steps/torch_hooks.py", line 97 in following
   File "/home/me/train.py", line 28 in <module>
 """
     )
@@ -154,8 +154,8 @@ Thread 0x01 (most recent call first):
 
 def test_a_step_between_two_looks_is_progress():
     later = COLLECTIVE.replace('"step": 12', '"step": 13')
-    assert stacks.stuck(stacks.parse(COLLECTIVE * 3))
-    assert not stacks.stuck(stacks.parse(COLLECTIVE * 2 + later))
+    assert stacks.are_same(stacks.parse(COLLECTIVE * 3))
+    assert not stacks.are_same(stacks.parse(COLLECTIVE * 2 + later))
 
 
 def test_the_steps_of_earlier_starts_are_counted_separately(tmp_path):
@@ -178,10 +178,10 @@ def test_only_looks_of_a_living_process_of_this_start_count(tmp_path):
 
 def test_a_rank_counts_as_moving_until_a_step_takes_far_longer_than_those_before():
     looks = [stacks.Look((), t=100.0 + 2 * count, step=14 * count, since_s=0.1) for count in range(1, 5)]
-    assert stuck_ranks.moves(looks, began=90.0, now=112.0)
-    assert not stuck_ranks.moves(looks, began=90.0, now=114.0)
-    assert stuck_ranks.moves([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
-    assert not stuck_ranks.moves([], began=80.0, now=112.0)
+    assert stuck_ranks.is_moving(looks, began=90.0, now=112.0)
+    assert not stuck_ranks.is_moving(looks, began=90.0, now=114.0)
+    assert stuck_ranks.is_moving([], began=90.0, now=112.0), "before its first step nobody knows how long one takes"
+    assert not stuck_ranks.is_moving([], began=80.0, now=112.0)
 
 
 @pytest.mark.parametrize("held", [2, 3])
@@ -211,7 +211,7 @@ def test_a_rank_that_a_debugger_holds_is_reported_with_the_debugger(tmp_path, mo
         told = [*still.look([life]), *still.look([life])]
         assert [about["doing"] for _, about in told] == ["traced"]
         assert told[0][1]["tracer"].endswith(f", pid {holds.pid}")
-        assert not still.stuck([life])[0].asleep  # so nobody ends it
+        assert not still.stuck_ranks([life])[0].asleep  # so nobody ends it
         holds.communicate("\n")
     until(lambda: not stuck_ranks._busy([rank.pid])[rank.pid].tracer, "its end")
     # A debugger that ends without detaching leaves the process stopped by SIGSTOP.

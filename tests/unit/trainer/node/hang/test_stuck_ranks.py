@@ -46,7 +46,7 @@ def test_a_rank_that_moves_again_is_seen_although_the_clock_was_set_back(rank):
     rank.clock -= 3600
     rank.stopped = False
     assert rank.looks(1) == [None]
-    assert not rank.watch.stuck([rank.life]), "nobody ends it for what was true an hour later"
+    assert not rank.watch.stuck_ranks([rank.life]), "nobody ends it for what was true an hour later"
 
 
 def test_a_rank_that_hangs_while_the_clock_is_set_back_is_seen_within_a_minute(rank):

@@ -105,12 +105,12 @@ def test_a_place_is_read_from_its_variables_and_needs_all_of_them():
     ],
 )  # fmt: skip
 def test_a_command_gets_its_place_where_it_asks_for_it_and_runs_in_this_python(typed, made):
-    assert launcher.filled(typed.split(), PLACE) == made
+    assert launcher.fill_in(typed.split(), PLACE) == made
 
 
 def test_an_ipv6_address_is_in_brackets_if_a_port_follows():
     place = Place(0, 2, 1, "fd00::1", 5)
-    assert launcher.filled(["x", "tcp://{master}:{port}"], place) == ["x", "tcp://[fd00::1]:5"]
+    assert launcher.fill_in(["x", "tcp://{master}:{port}"], place) == ["x", "tcp://[fd00::1]:5"]
 
 
 def test_a_single_rank_of_accelerate_is_no_group_and_several_on_cpus_get_a_warning(capsys):

@@ -15,7 +15,7 @@ HOME = Path(__file__).resolve().parents[5]
 TORCHRUN = """
 import os, subprocess, sys
 from trainer.node.launch import rank_pipe
-_, second = rank_pipe.claim(os.environ)
+_, second = rank_pipe.take_pipes(os.environ)
 assert rank_pipe.PIPES not in os.environ
 subprocess.run([sys.executable, "-c", "print('step 1')"], stdout=second, check=True)
 held = "import os; print([name for name in os.listdir('/proc/self/fd') if int(name) > 2])"
@@ -34,7 +34,7 @@ def pipes():
 
 def test_a_rank_prints_into_the_pipe_of_its_place_and_no_other_program_inherits_it(pipes):
     writing = [each for _, each in pipes]
-    given = {**os.environ, **rank_pipe.given(writing)}
+    given = {**os.environ, **rank_pipe.pipe_variables(writing)}
     line = [sys.executable, "-c", TORCHRUN]
     done = subprocess.run(line, env=given, pass_fds=writing, cwd=HOME, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "2", "the folder that is listed has a descriptor, and nothing else"
@@ -46,17 +46,17 @@ def test_a_rank_prints_into_the_pipe_of_its_place_and_no_other_program_inherits_
 
 
 def test_a_process_that_has_inherited_no_pipes_has_none():
-    for given in ({}, rank_pipe.given([])):
-        assert rank_pipe.claim(given) == []
+    for given in ({}, rank_pipe.pipe_variables([])):
+        assert rank_pipe.take_pipes(given) == []
 
 
 def test_a_ranks_pipe_blocks_even_if_the_life_before_made_it_non_blocking(pipes):
     """asyncio makes its output non-blocking: a print of the rank's next life would fail on a full pipe."""
     writing = [each for _, each in pipes]
     os.set_blocking(writing[1], False)
-    assert rank_pipe.of_rank(writing, 1) == writing[1]
+    assert rank_pipe.pipe_of_rank(writing, 1) == writing[1]
     assert os.get_blocking(writing[1])
-    assert rank_pipe.of_rank(writing, 2) is None, "it prints where torchrun does"
+    assert rank_pipe.pipe_of_rank(writing, 2) is None, "it prints where torchrun does"
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_GETPIPE_SZ"), reason="Linux has it")

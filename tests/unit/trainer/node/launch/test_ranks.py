@@ -11,7 +11,7 @@ from lab import waiting
 from muster.stop import UNASKED
 from trainer.node.ending import rank_lives
 from trainer.node.ending.culprit import Failure, first_to_fail
-from trainer.node.ending.judge_below import Judged
+from trainer.node.ending.judge_below import JudgedRank
 from trainer.node.ending.script_verdict import LastWords
 
 pytestmark = pytest.mark.torch
@@ -30,7 +30,7 @@ def both(tmp_path, monkeypatch):
             own = {"RANK": str(local), "WORLD_SIZE": "2", "TORCHELASTIC_RESTART_COUNT": "0"}
             process = SimpleNamespace(pid=10 + local, poll=lambda code=code: code)
             life = {"MUSTER_LIFE": f"{local}-0-1"} if given else {}
-            of_node._processes[local] = Judged(process, {**given, **life})
+            of_node._processes[local] = JudgedRank(process, {**given, **life})
             of_node._error_files[local] = ""
             of_node.running.add(local)
             rank_lives.note_begin(local, 10 + local, own)

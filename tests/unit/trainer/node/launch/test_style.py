@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.launch.style import that_sets, variables, without_accelerator
+from trainer.node.launch.style import cpu_variables, style_that_sets, variables
 
 RANK = {
     "RANK": "5",
@@ -53,7 +53,7 @@ def test_a_rank_of_a_real_job_keeps_its_id_and_hosts_and_others_get_the_meeting_
     ("variable", "style"), [("SLURM_PROCID", "slurm"), ("PMI_RANK", "mpi"), ("RANK", ""), ("SLURM_CONF", "")]
 )
 def test_the_style_that_sets_a_variable_is_known(variable, style):
-    assert that_sets(variable) == style
+    assert style_that_sets(variable) == style
 
 
 def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_set_another():
@@ -62,7 +62,7 @@ def test_a_rank_learns_the_number_of_nodes_unless_the_user_has_set_another():
 
 
 def test_accelerate_is_told_to_use_cpus_unless_the_user_or_a_gpu_decides_otherwise(tmp_path):
-    assert without_accelerator({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
-    assert without_accelerator({"ACCELERATE_USE_CPU": "false"}, tmp_path) == {}
+    assert cpu_variables({}, tmp_path) == {"ACCELERATE_USE_CPU": "true"}
+    assert cpu_variables({"ACCELERATE_USE_CPU": "false"}, tmp_path) == {}
     (tmp_path / "nvidiactl").touch()
-    assert without_accelerator({}, tmp_path) == {}
+    assert cpu_variables({}, tmp_path) == {}

@@ -10,9 +10,9 @@ from lab.ports import free_port
 from lab.waiting import until
 from muster.files import read_object
 from muster.reserve import note
-from trainer.node.hang import mend
+from trainer.node.hang import end_stuck_rank
 from trainer.node.membership import all_nodes
-from trainer.node.membership.all_nodes import Roll
+from trainer.node.membership.all_nodes import AllNodesState
 from trainer.node.membership.min_nodes import EPOCH
 from trainer.node.membership.register_without_vote import view_of
 
@@ -21,7 +21,7 @@ class Nodes:
     """Three nodes with 1, 4 and 2 ranks, as the first node hears them; time passes only when the test says so."""
 
     def __init__(self):
-        self.roll, self.now = Roll(3, restarts=1), 100.0
+        self.roll, self.now = AllNodesState(3, restarts=1), 100.0
 
     def say(self, place, after, number=0, life="a", **more):
         about = {"life": life, "ranks": (1, 4, 2)[place], "after": after, "number": number, **more}
@@ -129,19 +129,19 @@ def test_a_node_that_has_ended_for_good_ends_the_run_for_all(nodes):
 
 def test_all_nodes_are_stuck_only_if_all_train_and_say_so(nodes):
     nodes.all_say(0)
-    for place, stands in enumerate((mend.MOVES, mend.STILL, mend.WAITS)):
+    for place, stands in enumerate((end_stuck_rank.MOVING, end_stuck_rank.ASLEEP, end_stuck_rank.WAITING)):
         nodes.say(place, None, 1, stands=stands)
-    assert nodes.roll.answer(0, nodes.now)["stands"] == mend.WAITS, "its own do not count"
-    assert nodes.roll.answer(1, nodes.now)["stands"] == mend.MOVES
-    nodes.say(2, 1, 1, stands=mend.WAITS)
-    assert nodes.roll.answer(0, nodes.now)["stands"] == mend.MOVES
+    assert nodes.roll.answer(0, nodes.now)["stands"] == end_stuck_rank.WAITING, "its own do not count"
+    assert nodes.roll.answer(1, nodes.now)["stands"] == end_stuck_rank.MOVING
+    nodes.say(2, 1, 1, stands=end_stuck_rank.WAITING)
+    assert nodes.roll.answer(0, nodes.now)["stands"] == end_stuck_rank.MOVING
 
 
 @pytest.fixture
 def two(tmp_path):
     """Two nodes that ask each other, and each one's folder with what its torchrun says and what the node learns."""
     port = free_port()
-    made = [all_nodes.Everybody(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
+    made = [all_nodes.AllNodesMember(place, 2, "127.0.0.1", port, "key", restarts=1) for place in range(2)]
     folders = [tmp_path / str(place) for place in range(2)]
     for each, folder in zip(made, folders, strict=True):
         folder.mkdir()
@@ -164,8 +164,8 @@ def test_two_agents_exchange_what_their_torchruns_say(two):
     say(folders[0], None, 1, store="127.0.0.1 77")
     until(lambda: read_object(folders[1] / EPOCH).get("store") == "127.0.0.1 77", "the store")
     say(folders[1], None, 1)
-    first.stands = mend.WAITS
-    until(lambda: second.others_stuck() == mend.WAITS, "word of the other's ranks")
+    first.ranks_state = end_stuck_rank.WAITING
+    until(lambda: second.others_state() == end_stuck_rank.WAITING, "word of the other's ranks")
     say(folders[1], None, 1, over=True)
     second.close()
     until(lambda: read_object(folders[0] / EPOCH)["over"] is True, "the last word")

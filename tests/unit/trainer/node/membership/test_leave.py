@@ -31,42 +31,45 @@ def may():
 def test_nobody_leaves_unasked(tmp_path):
     leaving = Leaving(tmp_path, "b")
     leaving.look(may, ALL, 1.0)
-    assert (leaving.asked, leaving.over, answer(tmp_path)) == (False, False, None)
+    assert (leaving.is_leaving, leaving.has_left, answer(tmp_path)) == (False, False, None)
 
 
 def test_a_node_has_left_once_the_others_train_without_it(asked, tmp_path):
     asked.look(may, ALL, 1.0)
     asked.look(may, ALL, 3.0)
-    assert (asked.asked, asked.over, answer(tmp_path)) == (True, False, None)
+    assert (asked.is_leaving, asked.has_left, answer(tmp_path)) == (True, False, None)
     asked.look(may, REST, 3.1)
-    assert asked.over
+    assert asked.has_left
     assert answer(tmp_path) == {"why": "", "members": ["a", "c"]}
 
 
 def test_a_node_that_trains_nothing_leaves_once_the_others_have_heard_of_it(asked, tmp_path):
     asked.look(may, REST, 1.0)
     asked.look(may, REST, 1.1)
-    assert not asked.over
+    assert not asked.has_left
     asked.look(may, REST, 2.0)
-    assert asked.over
+    assert asked.has_left
 
 
 def test_a_leave_that_would_leave_too_few_nodes_is_refused(asked, tmp_path):
     asked.look(lambda: "too few", ALL, 1.0)
-    assert (asked.asked, answer(tmp_path)) == (False, {"why": "too few", "members": ["a", "b", "c"], "needed": True})
+    assert (asked.is_leaving, answer(tmp_path)) == (
+        False,
+        {"why": "too few", "members": ["a", "b", "c"], "needed": True},
+    )
 
 
 def test_a_node_stays_if_the_others_do_not_agree_and_may_be_asked_again(asked, tmp_path):
     asked.look(may, ALL, 1.0)
     asked.look(may, ALL, 17.0)
-    assert not asked.asked
+    assert not asked.is_leaving
     assert "did not agree" in answer(tmp_path)["why"]
     assert "needed" not in answer(tmp_path)
     asked.look(may, ALL, 17.5)
-    assert not asked.asked, "its own answer is no request"
+    assert not asked.is_leaving, "its own answer is no request"
     note(tmp_path, leave=True)
     asked.look(may, ALL, 18.0)
-    assert asked.asked
+    assert asked.is_leaving
 
 
 def test_on_a_host_without_a_node_the_request_says_so(monkeypatch, tmp_path):
@@ -100,7 +103,7 @@ def test_a_request_that_no_agent_answers_is_taken_back(here, monkeypatch, capsys
     assert "did not answer" in capsys.readouterr().err
     leaving = Leaving(here, "b")
     leaving.look(may, ALL, 1.0)
-    assert not leaving.asked
+    assert not leaving.is_leaving
 
 
 def test_a_node_that_has_left_answers_no_further_request(asked, tmp_path):
@@ -108,5 +111,5 @@ def test_a_node_that_has_left_answers_no_further_request(asked, tmp_path):
         asked.look(may, epoch, now)
     note(tmp_path, leave=True)
     asked.look(lambda: "too few", REST, 30.0)
-    assert asked.over
+    assert asked.has_left
     assert answer(tmp_path)["why"] == ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from trainer.node.membership.members import ENDED_S, SILENT_S, Epoch, Leader, View, cut_off, refusal_to_leave
+from trainer.node.membership.members import ENDED_S, SILENT_S, Epoch, Leader, View, find_cut_off, refusal_to_leave
 
 NAMES = ("a", "b", "c")
 ALL = frozenset(NAMES)
@@ -233,4 +233,4 @@ def test_a_spare_that_waits_may_leave():
 )
 def test_a_node_that_was_left_out_is_cut_off_if_some_reach_it_and_some_do_not(changed, said):
     seen = views(102.0, **changed)
-    assert cut_off(["c"], ["a", "b"], "a", seen, 101.0, 101.5) == said
+    assert find_cut_off(["c"], ["a", "b"], "a", seen, 101.0, 101.5) == said

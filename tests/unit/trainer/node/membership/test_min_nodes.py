@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from muster.reserve import note
-from trainer.node.hang.mend import MOVES, STILL, WAITS
+from trainer.node.hang.end_stuck_rank import ASLEEP, MOVING, WAITING
 from trainer.node.membership import peers
 from trainer.node.membership.leave import Leaving
 from trainer.node.membership.members import ENDED_S, ENDS_S, HEARD_S, SILENT_S, Epoch, View
@@ -19,7 +19,7 @@ def member(name, floor=0):
     """A node's part in a group, without its sockets."""
     made = Group.__new__(Group)
     made.name, made._floor, made._last_news, made._trained, made._epoch = name, floor, 0, (), Epoch()
-    made._spare_register, made._copies, made._stops, made.stands = None, None, False, MOVES
+    made._spare_register, made._copies, made._stops, made.ranks_state = None, None, False, MOVING
     made._newcomers = Newcomers(Path("/nowhere"), ALL, {})
     made._left_out = (0.0, ())
     made._leaving, made._views = Leaving(Path(), name), {each: View() for each in ALL}
@@ -62,11 +62,11 @@ def test_a_node_that_does_not_hear_of_the_epoch_in_which_the_others_train_ends_i
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ALL)
     node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
-    assert node.trouble() == ""
+    assert node.reason_to_end() == ""
     node._views["b"] = View(answered=time.monotonic(), number=4)
-    assert node.trouble() == "", "it may hear of it in a moment"
+    assert node.reason_to_end() == "", "it may hear of it in a moment"
     node._deaf_since -= _STUCK_S
-    assert "not heard" in node.trouble()
+    assert "not heard" in node.reason_to_end()
 
 
 def test_a_left_out_node_that_still_answers_is_reported_as_cut_off_from_those_it_misses():
@@ -76,13 +76,13 @@ def test_a_left_out_node_that_still_answers_is_reported_as_cut_off_from_those_it
     node._epoch = Epoch(2, ("a", "b"), ALL)
     node._views = {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic())}
     assert node.news().members == ("a", "b")
-    assert node.apart() == [], "it may have been lost just now"
+    assert node.cut_off_nodes() == [], "it may have been lost just now"
     node._left_out = (time.monotonic() - _DOUBT_S, node._left_out[1])
-    assert node.apart() == [("c", ("b",))]
-    assert node.apart() == [], "once"
+    assert node.cut_off_nodes() == [("c", ("b",))]
+    assert node.cut_off_nodes() == [], "once"
     node._left_out = (time.monotonic() + 1.0 - 2.0, ("c",))
     node._views["c"] = View(time.monotonic() - 5.0)
-    assert node.apart() == [], "it has not answered since: it is lost"
+    assert node.cut_off_nodes() == [], "it has not answered since: it is lost"
 
 
 def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
@@ -93,11 +93,11 @@ def test_a_host_and_a_spare_are_no_majority_and_end_themselves(tmp_path):
     node._epoch = Epoch(3, ("a", "c", "d"))
     node._views = {each: View(answered=time.monotonic(), number=3) for each in (*ALL, "d")}
     for lost in ("b", "c"):
-        assert node.trouble() == ""
+        assert node.reason_to_end() == ""
         node._views[lost] = View(gone=True)
-    assert node.trouble() == "", "they may be back in a moment"
+    assert node.reason_to_end() == "", "they may be back in a moment"
     node._alone_since -= _ALONE_S
-    assert "has seen only 1 of 3 nodes" in node.trouble()
+    assert "has seen only 1 of 3 nodes" in node.reason_to_end()
 
 
 def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(tmp_path):
@@ -108,9 +108,9 @@ def test_with_an_arbiter_a_node_without_a_majority_ends_before_others_may_train(
     node._epoch = Epoch(3, ("a",), ("a", "b"))
     node._views = {each: View() for each in ALL}
     note(tmp_path, says={"after": None, "number": 3, "store": ""})
-    assert node.trouble() == ""
+    assert node.reason_to_end() == ""
     node._alone_since -= (ENDS_S + ENDED_S) / 2
-    assert "has seen only 1 of 3" in node.trouble()
+    assert "has seen only 1 of 3" in node.reason_to_end()
 
 
 def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
@@ -120,13 +120,13 @@ def test_a_node_that_comes_back_may_take_long_to_begin(tmp_path):
     node._alone_since = node._stuck_since = node._deaf_since = float("inf")
     node._epoch = Epoch(3, ("b", "c"))
     node._views = {each: View(answered=time.monotonic(), number=3) for each in ALL}
-    node.trouble()
+    node.reason_to_end()
     node._stuck_since -= 2 * _STUCK_S
-    assert node.trouble() == "", "torchrun has not said anything yet"
+    assert node.reason_to_end() == "", "torchrun has not said anything yet"
     note(tmp_path, says={"after": None, "number": 2, "store": ""})
-    node.trouble()
+    node.reason_to_end()
     node._stuck_since -= 2 * _STUCK_S
-    assert "have not ended" in node.trouble()
+    assert "have not ended" in node.reason_to_end()
 
 
 def test_a_node_that_left_is_reported_as_left_and_not_as_cut_off():
@@ -135,9 +135,9 @@ def test_a_node_that_left_is_reported_as_left_and_not_as_cut_off():
     node.news()
     node._epoch = Epoch(2, ("a", "b"), ALL)
     node._views |= {"b": View(time.monotonic(), sees=frozenset("a")), "c": View(time.monotonic() + 9.0, leaves=True)}
-    assert node.left(node.news().before) == ["c"]
+    assert node.leavers(node.news().before) == ["c"]
     node._left_out = (time.monotonic() - _DOUBT_S, node._left_out[1])
-    assert node.apart() == []
+    assert node.cut_off_nodes() == []
 
 
 def test_the_other_nodes_are_stuck_only_if_each_training_one_says_so_of_this_epoch():
@@ -145,24 +145,24 @@ def test_the_other_nodes_are_stuck_only_if_each_training_one_says_so_of_this_epo
     node._epoch = Epoch(3, ALL)
 
     def stand(**of_c):
-        node._views = {"b": View(now, number=3, stands=STILL), "c": View(**{"answered": now, "number": 3, **of_c})}
-        return node.others_stuck()
+        node._views = {"b": View(now, number=3, stands=ASLEEP), "c": View(**{"answered": now, "number": 3, **of_c})}
+        return node.others_state()
 
-    assert stand(stands=WAITS) == WAITS
-    assert stand(stands=STILL) == STILL
+    assert stand(stands=WAITING) == WAITING
+    assert stand(stands=ASLEEP) == ASLEEP
     moving = (
         {},
-        {"stands": MOVES},
+        {"stands": MOVING},
         {"stands": "odd"},
         {"number": 2},
         {"after": 3},
         {"answered": now - 5.0},
         {"gone": True},
     )
-    assert {stand(**{"stands": WAITS, **odd}) for odd in moving[1:]} == {MOVES}
-    assert stand() == MOVES, "it has said nothing of it"
+    assert {stand(**{"stands": WAITING, **odd}) for odd in moving[1:]} == {MOVING}
+    assert stand() == MOVING, "it has said nothing of it"
     node._epoch = Epoch(4, ("b", "c"))
-    assert stand(stands=WAITS, number=4) == MOVES, "this node does not train"
+    assert stand(stands=WAITING, number=4) == MOVING, "this node does not train"
 
 
 def test_the_ranks_may_begin_again_until_the_register_has_counted_all_restarts():

@@ -43,11 +43,11 @@ def test_an_echo_of_a_nodes_own_bytes_is_no_proof(echo):
 
 @pytest.mark.parametrize("odd", [None, 1, [], "", "\ud800", "0" * proof.LENGTH])
 def test_no_odd_value_passes_for_a_proof(odd):
-    assert not proof.holds(odd, "key", "answers", "a", "b")
+    assert not proof.is_valid(odd, "key", "answers", "a", "b")
 
 
 def test_a_proof_holds_only_for_its_key_role_words_and_text():
     right = ("key", "ask", "a", "b", "text")
-    assert proof.holds(proof.of(*right), *right)
+    assert proof.is_valid(proof.make_proof(*right), *right)
     for place in range(len(right)):
-        assert not proof.holds(proof.of(*right), *right[:place], "other", *right[place + 1 :])
+        assert not proof.is_valid(proof.make_proof(*right), *right[:place], "other", *right[place + 1 :])

@@ -67,22 +67,22 @@ def test_a_majority_holds_an_epoch_and_strangers_neither_read_it_nor_flood_a_nod
     nodes = [register.Register(name, where, "key", tmp_path / name) for name in "ab"]  # c is lost
     stranger = register.Register("c", where, "another key", tmp_path / "c")
     try:
-        until(lambda: any(node.leads for node in nodes), "a leader")
+        until(lambda: any(node.is_leader for node in nodes), "a leader")
         with socket.create_connection(("127.0.0.1", int(where["a"].rpartition(":")[2]))) as flood, suppress(OSError):
             flood.settimeout(5)
             flood.sendall((1 << 30).to_bytes(4, "little"))
             for _ in range(64):  # 64 MiB of a message that was announced as 1 GiB: the node hangs up long before
                 flood.sendall(bytes(1 << 20))
             raise AssertionError("the flood was taken")
-        next(node for node in nodes if node.leads).form(1, ("a", "b"))
+        next(node for node in nodes if node.is_leader).form(1, ("a", "b"))
         until(lambda: all(node.epoch.members == ("a", "b") for node in nodes), "both to hold it")
         for number in (1, 3):  # neither the current epoch again nor one that does not follow it
-            next(node for node in nodes if node.leads).form(number, ("a",))
-        next(node for node in nodes if node.leads).end(1, 0)
+            next(node for node in nodes if node.is_leader).form(number, ("a",))
+        next(node for node in nodes if node.is_leader).end(1, 0)
         until(lambda: all(node.epoch.over == 0 for node in nodes), "the end")
         assert [node.epoch.number for node in nodes] == [1, 1]
         assert stranger.epoch.number == 0
-        assert not stranger.leads
+        assert not stranger.is_leader
     finally:
         for node in (*nodes, stranger):
             node.close()
@@ -100,8 +100,8 @@ def test_a_node_with_a_full_disk_hears_of_each_epoch_and_votes_again_once_it_has
         store(self, meta)
 
     def form(number, *names):
-        until(lambda: any(nodes[name].leads for name in names), "a leader")
-        next(nodes[name] for name in names if nodes[name].leads).form(number, tuple(names))
+        until(lambda: any(nodes[name].is_leader for name in names), "a leader")
+        next(nodes[name] for name in names if nodes[name].is_leader).form(number, tuple(names))
         until(lambda: all(nodes[name].epoch.number == number for name in names), f"epoch {number}")
 
     try:

@@ -67,12 +67,12 @@ def test_an_exit_without_an_exception_leaves_no_note(tmp_path: Path) -> None:
 
 def test_a_ranks_printed_error_comes_before_its_note_and_a_lost_peer_stays_one() -> None:
     heard = script_verdict.LastWords(("...",), "KeyError: 'label'")
-    assert script_verdict.or_noted(heard, "ValueError: noted") == heard
-    assert script_verdict.or_noted(script_verdict.LastWords(), "ValueError: noted") == script_verdict.LastWords(
+    assert script_verdict.with_noted_error(heard, "ValueError: noted") == heard
+    assert script_verdict.with_noted_error(script_verdict.LastWords(), "ValueError: noted") == script_verdict.LastWords(
         (), "ValueError: noted"
     )
     lost = "RuntimeError: [pair.cc:534] Connection closed by peer [10.0.0.1]:4242"
-    assert script_verdict.or_noted(script_verdict.LastWords(), lost).victim
+    assert script_verdict.with_noted_error(script_verdict.LastWords(), lost).victim
 
 
 def test_an_exit_code_without_an_exception_is_reported_as_such() -> None:

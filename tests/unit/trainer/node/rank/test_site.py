@@ -12,8 +12,8 @@ from trainer.node.ending import training_alone
 
 def test_without_observation_a_scripts_environment_stays_as_it_was():
     own = {"MUSTER_OBSERVE": "0", "PYTHONPATH": "/mine"}
-    assert training_alone.observed(own) == own
-    assert "/mine:" in training_alone.observed({"PYTHONPATH": "/mine"})["PYTHONPATH"]
+    assert training_alone.with_watcher(own) == own
+    assert "/mine:" in training_alone.with_watcher({"PYTHONPATH": "/mine"})["PYTHONPATH"]
 
 
 def test_a_python_of_any_age_can_read_sitecustomize():
@@ -33,7 +33,7 @@ def test_a_folder_that_cannot_be_written_leaves_the_script_alone(tmp_path):
     assert (process.stdout, process.stderr) == ("mine\n", "")
 
 
-# Imports each module that doors.py hooks. An error of ours, which a script never notices, ends this program.
+# Imports each module that torch_hooks.py hooks. An error of ours, which a script never notices, ends this program.
 DOORS = """
 import sys
 

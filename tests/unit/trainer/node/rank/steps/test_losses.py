@@ -14,7 +14,7 @@ pytestmark = pytest.mark.torch
 
 
 class Script:
-    """Steps of a script with one weight, as doors.py reports them. `read`: the losses that were read from them."""
+    """Steps of a script with one weight, as torch_hooks.py reports them. `read`: the losses read from them."""
 
     def __init__(self):
         self.losses, self.step = Losses(), 0
@@ -58,10 +58,10 @@ def test_each_step_has_the_loss_that_backward_began_from_and_its_rate(script):
     for value in (3.0, 2.0):
         script.backward(loss_of(optimizer, value))
         script.stepped(optimizer)
-        assert script.losses.waits
+        assert script.losses.is_pending
         optimizer.zero_grad()
     assert script.read == [3.0, 2.0]
-    assert not script.losses.waits
+    assert not script.losses.is_pending
     assert script.losses.points == [{"step": 1, "loss": 3.0, "lr": 0.5}, {"step": 2, "loss": 2.0, "lr": 0.5}]
     assert (script.losses.seen, script.losses.failures, script.losses.why_not) == (2, 0, "")
 
@@ -223,7 +223,7 @@ def test_no_loss_is_read_while_the_script_would_notice_it(script, hears):
     script.stepped(optimizer)
     with Mode() if hears == "mode" else torch.autograd.profiler.profile():
         assert script.read == []
-        assert script.losses.waits
+        assert script.losses.is_pending
     assert script.read == [1.0]
 
 
@@ -262,10 +262,10 @@ def test_a_gpus_loss_is_read_once_it_has_arrived_and_not_while_a_graph_is_captur
     several._optimizers[id(optimizer)] = lambda: optimizer
     several.stepped(gpu, optimizer, 4, True)
     several.settle(gpu)
-    assert several.waits
+    assert several.is_pending
     gpu.come = gpu.capturing = True
     several.settle(gpu)
-    assert several.waits
+    assert several.is_pending
     gpu.capturing = False
     several.settle(gpu)
     assert several.points == [{"step": 4, "loss": 4.0, "lr": 0.5}]

@@ -76,19 +76,19 @@ def looked(*numbers, torch=None, optimizer=None):
     position, torch, optimizer = Position(), torch or Torch(), optimizer or Adam(0)
     for count, number in enumerate(numbers, 1):
         optimizer.state["weight"]["step"] = number
-        position.look(torch, optimizer, count)
+        position.observe(torch, optimizer, count)
     return position
 
 
 @pytest.mark.parametrize("kind", [int, float, Tensor])
 def test_an_optimizer_that_was_loaded_tells_the_step_at_which_it_continues(kind):
-    assert [looked(kind(41), kind(42)).offset, looked(kind(41), kind(42)).known] == [40, True]
+    assert [looked(kind(41), kind(42)).offset, looked(kind(41), kind(42)).is_known] == [40, True]
     assert looked(kind(1)).offset == 0
 
 
 @pytest.mark.parametrize("numbers", [(41, 44), (41, 41), (0,), (41, 42, 1)])
 def test_a_number_that_does_not_grow_with_the_steps_is_not_believed(numbers):
-    assert not looked(*numbers).known
+    assert not looked(*numbers).is_known
 
 
 @pytest.mark.parametrize("number", ["41", None, Tensor(41, count=2), Tensor(41, "xla"), Sharded(41)])
@@ -98,20 +98,20 @@ def test_a_count_that_is_no_plain_number_is_not_used(number):
 
 def test_an_optimizer_without_a_state_tells_nothing():
     position = Position()
-    position.look(Torch(), SimpleNamespace(state={}), 1)
-    assert (position.known, position.off) == (False, True)
+    position.observe(Torch(), SimpleNamespace(state={}), 1)
+    assert (position.is_known, position.off) == (False, True)
 
 
 def test_with_two_optimizers_neither_count_is_believed():
     position, both = Position(), [Adam(41), Adam(42)]
     for count, optimizer in enumerate(both, 1):
-        position.look(Torch(), optimizer, count)
-    assert not position.known
+        position.observe(Torch(), optimizer, count)
+    assert not position.is_known
 
 
 def test_a_state_that_cannot_be_read_costs_the_script_nothing():
     position = Position()
-    position.look(Torch(), SimpleNamespace(), 1)
+    position.observe(Torch(), SimpleNamespace(), 1)
     assert position.off
 
 
@@ -126,24 +126,24 @@ def test_a_gpus_number_is_read_once_it_has_arrived():
     position, number = Position(), Tensor(41, "cuda")
     for count in (1, 2):
         optimizer.state["weight"]["step"] = number
-        position.look(torch, optimizer, count)
+        position.observe(torch, optimizer, count)
         number = Tensor(77, "cuda")  # later steps raise the count; the copied value stays
     assert position.offset is None
     torch.come = True
-    position.look(torch, optimizer, 3)
-    assert (position.offset, position.known) == (40, True)
+    position.observe(torch, optimizer, 3)
+    assert (position.offset, position.is_known) == (40, True)
 
 
 def test_nothing_is_copied_or_read_while_a_graph_is_captured():
     torch, optimizer = Torch(), Adam(Tensor(41, "cuda"))
     torch.capturing = torch.come = True
     position = Position()
-    position.look(torch, optimizer, 1)
+    position.observe(torch, optimizer, 1)
     torch.capturing = False
-    position.look(torch, optimizer, 1)
+    position.observe(torch, optimizer, 1)
     torch.capturing = True
-    position.look(torch, optimizer, 2)
+    position.observe(torch, optimizer, 2)
     assert (position.offset, position.off) == (None, False)
     torch.capturing = False
-    position.look(torch, optimizer, 3)
+    position.observe(torch, optimizer, 3)
     assert position.offset == 40

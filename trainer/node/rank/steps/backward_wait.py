@@ -67,7 +67,7 @@ class Wait:
         else:
             self._seconds += now - self._computed
 
-    def come(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether the time can be read without waiting for the device."""
         return not self._events or bool(self._events[-1][1].query())
 
@@ -76,7 +76,7 @@ class Wait:
         return self._seconds + sum(float(before.elapsed_time(after)) for before, after in self._events) / 1e3
 
 
-def of(torch: Any) -> Wait | None:
+def new_wait(torch: Any) -> Wait | None:
     """A new Wait; None if there is no other rank to wait for, or if the engine is not torch's usual one."""
     distributed = sys.modules.get("torch.distributed")
     if not distributed or not distributed.is_available() or not distributed.is_initialized():

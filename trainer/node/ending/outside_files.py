@@ -35,7 +35,7 @@ _LOOK_S, _NAMED = 3.0, 3
 
 
 @dataclass(frozen=True)
-class Outside:
+class OutsideFiles:
     """Files in one place: the paths of the largest, how many there are, and their bytes."""
 
     paths: list[str]
@@ -43,7 +43,9 @@ class Outside:
     bytes: int
 
 
-def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = caches.FOLDER) -> Iterator[Outside]:
+def find(
+    since: float, run_folder: Path, root: Path = Path("/"), shared: Path = caches.FOLDER
+) -> Iterator[OutsideFiles]:
     """Yield what was written after `since`: on the container's own disk, among the downloads, and next to `work/`."""
     places = {root: _SYSTEM, **({shared: ""} if shared.is_mount() else {}), run_folder: _MUSTER_FILES}
     for top, ours in places.items():
@@ -56,7 +58,7 @@ def look(since: float, run_folder: Path, root: Path = Path("/"), shared: Path = 
         ]
         if new:
             largest = [path for _, path in sorted(new, reverse=True)[:_NAMED]]
-            yield Outside(largest, len(new), sum(size for size, _ in new))
+            yield OutsideFiles(largest, len(new), sum(size for size, _ in new))
 
 
 def _files(top: Path, ours: re.Pattern[str]) -> Iterator[tuple[Path, os.stat_result]]:

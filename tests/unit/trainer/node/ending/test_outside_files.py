@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainer.node.ending import outside
+from trainer.node.ending import outside_files
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def written(tmp_path):
         for path in paths:
             (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / path).write_bytes(content)
-        return next(outside.look(time.time() - 3600, tmp_path / "run", tmp_path, tmp_path / "none"), None)
+        return next(outside_files.find(time.time() - 3600, tmp_path / "run", tmp_path, tmp_path / "none"), None)
 
     return look
 
@@ -33,7 +33,7 @@ def test_the_largest_files_are_named_and_all_are_counted(written, tmp_path):
 
 def test_files_from_before_the_start_are_not_the_scripts(tmp_path):
     (tmp_path / "of_the_image.pt").write_text("x")
-    assert not list(outside.look(time.time() + 60, tmp_path, tmp_path, tmp_path / "none"))
+    assert not list(outside_files.find(time.time() + 60, tmp_path, tmp_path, tmp_path / "none"))
 
 
 def test_files_next_to_the_scripts_folder_are_named_and_musters_own_are_not(tmp_path):
@@ -42,7 +42,7 @@ def test_files_next_to_the_scripts_folder_are_named_and_musters_own_are_not(tmp_
     for path in ("work/a", "home/a", "logs/rank-0.log", "sent.json", "metrics-b.jsonl", ".sent.lock", "out/best.pt"):
         (run / path).parent.mkdir(parents=True, exist_ok=True)
         (run / path).write_text("x")
-    assert [place.paths for place in outside.look(0, run, root, tmp_path / "none")] == [[f"{run}/out/best.pt"]]
+    assert [place.paths for place in outside_files.find(0, run, root, tmp_path / "none")] == [[f"{run}/out/best.pt"]]
 
 
 def test_temporary_files_and_a_hubs_downloads_are_no_results(written):

@@ -32,7 +32,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _MOST_BYTES, _MOST_FILES = 1 << 20, 200
 
 
-def comes_too_late(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
+def needs_new_python(words: Sequence[str], folder: Path, path: Sequence[str] = ()) -> bool:
     """Whether a fork comes too late for `python WORDS` in `folder`.
 
     `words`: a script and its arguments, or -m, a module and its arguments. `path`: more folders from which it imports

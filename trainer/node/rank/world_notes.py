@@ -31,7 +31,7 @@ _FRAMEWORKS = ("lightning", "pytorch_lightning", "lightning_fabric", "accelerate
 
 def patches() -> dict[str, hooks.Patch]:
     """The patch for each module, by the module's name, which is applied once the module has been loaded."""
-    _given[:] = [worlds.given(), worlds.meeting_of(None, None)]
+    _given[:] = [worlds.run_meeting(), worlds.meeting_of(None, None)]
     return {_DISTRIBUTED: _groups, "torch.optim.optimizer": _steps, "torch.distributed.launcher.api": _launches}
 
 
@@ -72,7 +72,7 @@ def _groups(module: ModuleType) -> None:
         size, member = module.get_world_size(), module.get_rank()
         if (size, member, meets) not in noted:
             noted.add((size, member, meets))
-            _note(size=size, member=member, store=meets, **worlds.whose())
+            _note(size=size, member=member, store=meets, **worlds.code_at_work())
 
     hooks.wrap(module, "init_process_group", begins, formed)
     hooks.wrap(module, "destroy_process_group", _note_sent)

@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from trainer.node.rank.steps import doors
+from trainer.node.rank.steps import torch_hooks
 from trainer.node.rank.steps.steps import Steps
 
 
@@ -31,7 +31,7 @@ def patched(name, **functions):
     module.torch = SimpleNamespace(
         _C=SimpleNamespace(DisableTorchFunction=nullcontext), is_grad_enabled=lambda: module.__dict__.get("grad", True)
     )
-    doors.patches(watcher)[name](module)
+    torch_hooks.patches(watcher)[name](module)
     return module, watcher
 
 
@@ -153,7 +153,7 @@ def test_a_step_that_torch_takes_only_to_create_optimizer_state_does_not_count(o
     names |= {"get_state_dict": lambda: None, "set_optimizer_state_dict": lambda: None}
     states = ModuleType("states")
     states.__dict__.update(names)
-    doors.patches(watcher)["torch.distributed.checkpoint.state_dict"](states)
+    torch_hooks.patches(watcher)["torch.distributed.checkpoint.state_dict"](states)
     states.get_optimizer_state_dict()
     states.get_state_dict()
     assert (watcher.steps.count, watcher.heard, watcher.handles_states) == (0, [], 0)

@@ -3,23 +3,23 @@
 import pytest
 
 from trainer.node.ending.rank_lives import Life
-from trainer.node.hang import mend
+from trainer.node.hang import end_stuck_rank
 from trainer.node.hang.stuck_ranks import Stuck
 
 
 class Clock:
     """A clock that the test moves, with a look every two seconds."""
 
-    def __init__(self, monkeypatch, mender):
-        self.now, self.mender = 100.0, mender
-        monkeypatch.setattr(mend.time, "monotonic", lambda: self.now)
+    def __init__(self, monkeypatch, ender):
+        self.now, self.ender = 100.0, ender
+        monkeypatch.setattr(end_stuck_rank.time, "monotonic", lambda: self.now)
 
     def ended(self, seconds, standing, lives=None):
         """Return the ranks that are ended within this many seconds."""
         for _ in range(int(seconds / 2)):
             self.now += 2.0
             ranks = standing(self.now) if callable(standing) else standing
-            if found := self.mender.look(lives or [each.life for each in ranks], ranks):
+            if found := self.ender.look(lives or [each.life for each in ranks], ranks):
                 return [each.life.rank for each in found]
         return []
 
@@ -34,7 +34,7 @@ def standing(rank, doing, asleep=True, steps=30, wakes=0, attempt=0):
 
 @pytest.fixture
 def clock(monkeypatch):
-    return Clock(monkeypatch, mend.Mender(restarts=1))
+    return Clock(monkeypatch, end_stuck_rank.StuckRankEnder(restarts=1))
 
 
 WAITS = standing(0, "backward")
@@ -81,36 +81,36 @@ def test_a_pause_that_ends_counts_for_nothing_later(clock):
 
 def test_with_several_nodes_a_rank_is_ended_only_once_all_nodes_report_being_stuck(monkeypatch):
     others = Group()
-    clock = Clock(monkeypatch, mend.Mender(1, others))
+    clock = Clock(monkeypatch, end_stuck_rank.StuckRankEnder(1, others))
     alone = [standing(1, "script")]
     assert clock.ended(300, alone) == [], "nobody has said what the other node's ranks do"
-    assert others.stands == mend.STILL, "the other node must learn it"
-    others.others = mend.STILL
+    assert others.ranks_state == end_stuck_rank.ASLEEP, "the other node must learn it"
+    others.others = end_stuck_rank.ASLEEP
     assert clock.ended(300, alone) == [], "nobody waits"
-    others.others = mend.WAITS
+    others.others = end_stuck_rank.WAITING
     assert clock.ended(40, alone) == [1]
     assert clock.ended(2, [], lives=[life(1)]) == []
-    assert others.stands == mend.MOVES
+    assert others.ranks_state == end_stuck_rank.MOVING
 
 
-@pytest.mark.parametrize("part", [mend.MOVES, "", "anything"])
+@pytest.mark.parametrize("part", [end_stuck_rank.MOVING, "", "anything"])
 def test_a_node_that_moves_or_reports_something_odd_means_no_hang(part):
-    assert mend.joined([mend.STILL, mend.WAITS]) == mend.WAITS
-    assert mend.joined([mend.STILL, mend.WAITS, part]) == mend.MOVES
+    assert end_stuck_rank.state_together([end_stuck_rank.ASLEEP, end_stuck_rank.WAITING]) == end_stuck_rank.WAITING
+    assert end_stuck_rank.state_together([end_stuck_rank.ASLEEP, end_stuck_rank.WAITING, part]) == end_stuck_rank.MOVING
 
 
 class Group:
     """Plays the other nodes: reports the state that the test sets for them, and keeps what this node reports."""
 
-    def __init__(self, others=mend.MOVES, may_begin_again=True):
-        self.stands, self.others, self.may_begin_again = "", others, may_begin_again
+    def __init__(self, others=end_stuck_rank.MOVING, may_begin_again=True):
+        self.ranks_state, self.others, self.may_begin_again = "", others, may_begin_again
 
-    def others_stuck(self):
+    def others_state(self):
         return self.others
 
 
 def grouped(monkeypatch, group):
-    return Clock(monkeypatch, mend.Mender(1, group, counts=True))
+    return Clock(monkeypatch, end_stuck_rank.StuckRankEnder(1, group, counts=True))
 
 
 def test_if_nodes_continue_without_each_other_a_stopped_rank_is_ended_sooner(monkeypatch):
@@ -123,14 +123,14 @@ def test_if_nodes_continue_without_each_other_a_locked_rank_is_ended_once_all_ar
     group, alone = Group(), [standing(1, "lock")]
     clock = grouped(monkeypatch, group)
     assert clock.ended(300, alone) == []
-    assert group.stands == mend.STILL, "the others must learn it"
-    group.others = mend.STILL
+    assert group.ranks_state == end_stuck_rank.ASLEEP, "the others must learn it"
+    group.others = end_stuck_rank.ASLEEP
     assert clock.ended(300, alone) == [], "nobody waits"
-    group.others = mend.WAITS
+    group.others = end_stuck_rank.WAITING
     assert clock.ended(20, alone) == []
     assert clock.ended(20, alone) == [1]
 
 
 def test_if_nodes_continue_without_each_other_no_rank_is_ended_without_a_restart_left(monkeypatch):
-    clock = grouped(monkeypatch, Group(mend.WAITS, may_begin_again=False))
+    clock = grouped(monkeypatch, Group(end_stuck_rank.WAITING, may_begin_again=False))
     assert clock.ended(300, [standing(1, "lock"), standing(0, "stopped")]) == []

@@ -28,46 +28,46 @@ WAIT_SECONDS = 30.0
 # A person who stops a rank for a moment usually resumes it within this time.
 STOPPED_SECONDS = 8.0
 # The state of a set of ranks: at least one moves; all are asleep; all are asleep, and one of them waits for others.
-MOVES, STILL, WAITS = "moves", "still", "waits"
+MOVING, ASLEEP, WAITING = "moves", "still", "waits"
 _WAIT_FOR_OTHERS = ("collective", "backward")
 # A rank that waits for its DataLoader checks every 5 s whether the workers live.
 _WAKES = {"data": 12}
 _MOST_WAKES = 1
 
 
-class Others(Protocol):
+class OtherNodes(Protocol):
     """The other nodes, as this node knows them (min_nodes.py, all_nodes.py)."""
 
-    stands: str
+    ranks_state: str
     """What is true of this node's ranks: the others are told."""
 
     @property
     def may_begin_again(self) -> bool:
         """Whether the ranks may begin again although no node was lost."""
 
-    def others_stuck(self) -> str:
+    def others_state(self) -> str:
         """The state of all ranks of the other nodes that train."""
 
 
-class Mender:
+class StuckRankEnder:
     """Finds the ranks of a node that are to be ended. `restarts`: how many it may make; `others`: None if it is alone.
 
     `counts`: the nodes may continue without each other (--min-nodes), and count the restarts together.
     """
 
-    def __init__(self, restarts: int, others: Others | None = None, counts: bool = False) -> None:
+    def __init__(self, restarts: int, others: OtherNodes | None = None, counts: bool = False) -> None:
         self._restarts, self._nodes, self._counts = restarts, others, counts
         self._since: dict[int, tuple[float, int]] = {}
 
     def look(self, lives: Sequence[Life], stuck: Sequence[Stuck]) -> list[Stuck]:
         """The ranks to end now. Also reports the state of this node's ranks to the other nodes."""
         living = [life for life in lives if life.code is None]
-        own = of_node(living, stuck)
+        own = state_of_node(living, stuck)
         if self._nodes:
-            self._nodes.stands = own
+            self._nodes.ranks_state = own
         now = time.monotonic()
-        others = self._nodes.others_stuck() if self._nodes else STILL
-        missing = [each for each in stuck if self._may_end(each, joined([own, others]))]
+        others = self._nodes.others_state() if self._nodes else ASLEEP
+        missing = [each for each in stuck if self._may_end(each, state_together([own, others]))]
         self._since = {each.life.pid: self._asleep_since(each, now) for each in missing}
         return [each for each in missing if now - self._since[each.life.pid][0] >= self._limit(each)]
 
@@ -80,30 +80,30 @@ class Mender:
         slept = rank.wakes - wakes <= _WAKES.get(rank.about["doing"], _MOST_WAKES)
         return (since, wakes) if slept else (now, rank.wakes)
 
-    def _may_end(self, rank: Stuck, everybody: str) -> bool:
+    def _may_end(self, rank: Stuck, together: str) -> bool:
         if self._nodes and not self._nodes.may_begin_again:
             return False
         if self._counts and _is_stopped(rank):
             return rank.asleep
         own = rank.about["doing"] not in _WAIT_FOR_OTHERS
-        return own and everybody == WAITS and rank.steps > 0 and rank.life.attempt < self._restarts
+        return own and together == WAITING and rank.steps > 0 and rank.life.attempt < self._restarts
 
 
 def _is_stopped(rank: Stuck) -> bool:
     return bool(rank.about["doing"] == "stopped")
 
 
-def of_node(living: Sequence[Life], stuck: Sequence[Stuck]) -> str:
+def state_of_node(living: Sequence[Life], stuck: Sequence[Stuck]) -> str:
     """The state of a node's ranks."""
     asleep = [each for each in stuck if each.asleep]
     if not living or len(asleep) < len(living):
-        return MOVES
-    return WAITS if any(each.about["doing"] in _WAIT_FOR_OTHERS for each in asleep) else STILL
+        return MOVING
+    return WAITING if any(each.about["doing"] in _WAIT_FOR_OTHERS for each in asleep) else ASLEEP
 
 
-def joined(parts: Iterable[str]) -> str:
+def state_together(parts: Iterable[str]) -> str:
     """The state of all ranks together, from the states of their parts."""
     of = set(parts)
-    if not of or not of <= {STILL, WAITS}:
-        return MOVES
-    return WAITS if WAITS in of else STILL
+    if not of or not of <= {ASLEEP, WAITING}:
+        return MOVING
+    return WAITING if WAITING in of else ASLEEP

@@ -13,7 +13,7 @@ from muster.files import is_number, object_of
 _TAIL_BYTES = 256 << 10
 
 
-def step(run_folder: Path | None, node: str, since: float) -> int:
+def slowest_step(run_folder: Path | None, node: str, since: float) -> int:
     """The step of the node's slowest rank, of those that have reported one `since` that time; 0 if none has."""
     files = (run_folder / "ranks").glob("rank-*.jsonl") if run_folder else ()
     return min(filter(None, (_last(path, node, since) for path in files)), default=0)
@@ -21,7 +21,7 @@ def step(run_folder: Path | None, node: str, since: float) -> int:
 
 def _last(path: Path, node: str, since: float) -> int:
     """The last step in a rank's file; 0 for a file of another node, or of an earlier start."""
-    event = next((each for each in newest(path, b'"step"') if each.get("kind") == "step"), {})
+    event = next((each for each in newest_events(path, b'"step"') if each.get("kind") == "step"), {})
     t, reached = event.get("t"), event.get("step")
     # The script may write to this file too, so the values are checked.
     if is_number(t) and isinstance(reached, int) and event.get("node") == node and t >= since:
@@ -29,7 +29,7 @@ def _last(path: Path, node: str, since: float) -> int:
     return 0
 
 
-def newest(path: Path, text: bytes = b"") -> Iterator[dict[str, Any]]:
+def newest_events(path: Path, text: bytes = b"") -> Iterator[dict[str, Any]]:
     """The events at the end of a rank's file whose lines contain `text`, the last one first."""
     with suppress(OSError), path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _TAIL_BYTES))

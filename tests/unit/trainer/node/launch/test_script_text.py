@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from trainer.node.launch import early
+from trainer.node.launch import script_text
 
 YES = {
     "sets": "import os\nos.environ['OMP_NUM_THREADS'] = '2'\nimport torch\n",
@@ -71,34 +71,34 @@ def folder(tmp_path):
 @pytest.mark.parametrize("name", YES)
 def test_a_script_that_sets_torchs_variables_first_is_recognised(folder, name):
     (folder / "train.py").write_text(YES[name])
-    assert early.comes_too_late(["train.py", "--lr", "1"], folder)
+    assert script_text.needs_new_python(["train.py", "--lr", "1"], folder)
 
 
 @pytest.mark.parametrize("name", NO)
 def test_all_other_scripts_are_forked(folder, name):
     (folder / "train.py").write_text(NO[name])
-    assert not early.comes_too_late(["train.py"], folder)
+    assert not script_text.needs_new_python(["train.py"], folder)
 
 
 @pytest.mark.parametrize(
     ("module", "answer"), [("pack", True), ("pack.inner", True), ("pack.plain", False), ("model", False), ("no", False)]
 )
 def test_a_module_started_with_m_is_looked_at_with_its_packages(folder, module, answer):
-    assert early.comes_too_late(["-m", module], folder) == answer
+    assert script_text.needs_new_python(["-m", module], folder) == answer
 
 
 def test_a_folder_of_pythonpath_is_looked_at(folder):
     (folder / "src").mkdir()
     (folder / "src/first.py").write_text("import os\nos.environ['OMP_NUM_THREADS'] = '2'\n")
     (folder / "train.py").write_text("import first\nimport torch\n")
-    assert not early.comes_too_late(["train.py"], folder)
-    assert early.comes_too_late(["train.py"], folder, ["", "src"])
+    assert not script_text.needs_new_python(["train.py"], folder)
+    assert script_text.needs_new_python(["train.py"], folder, ["", "src"])
 
 
 def test_an_env_file_without_such_a_variable_needs_no_python_of_its_own(folder):
     (folder / ".env").write_text("HF_TOKEN=x\nWANDB_KEY=y\n")
     (folder / "train.py").write_text(YES["dotenv"])
-    assert not early.comes_too_late(["train.py"], folder)
+    assert not script_text.needs_new_python(["train.py"], folder)
 
 
 @pytest.mark.parametrize(
@@ -108,20 +108,20 @@ def test_an_env_file_without_such_a_variable_needs_no_python_of_its_own(folder):
 )
 def test_a_script_that_cannot_be_read_gets_a_python_of_its_own(folder, text):
     (folder / "train.py").write_bytes(text)
-    assert early.comes_too_late(["train.py"], folder)
+    assert script_text.needs_new_python(["train.py"], folder)
 
 
 def test_no_pipe_blocks_the_look_and_no_import_cycle_is_endless(folder):
     os.mkfifo(folder / "pipe.py")
-    assert early.comes_too_late(["pipe.py"], folder)
-    assert early.comes_too_late(["none.py"], folder)
+    assert script_text.needs_new_python(["pipe.py"], folder)
+    assert script_text.needs_new_python(["none.py"], folder)
     (folder / "a.py").write_text("import b\n")
     (folder / "b.py").write_text("import a, loop\n")
     (folder / "loop.py").symlink_to("loop.py")
-    assert not early.comes_too_late(["a.py"], folder)
+    assert not script_text.needs_new_python(["a.py"], folder)
     for number in range(300):
         (folder / f"m{number}.py").write_text(f"import m{number + 1}\n")
-    assert early.comes_too_late(["m0.py"], folder)
+    assert script_text.needs_new_python(["m0.py"], folder)
 
 
 def test_a_look_is_short(folder):
@@ -130,6 +130,6 @@ def test_a_look_is_short(folder):
     spent = []
     for _ in range(20):
         begun = time.process_time()
-        early.comes_too_late(["train.py"], folder)
+        script_text.needs_new_python(["train.py"], folder)
         spent.append(time.process_time() - begun)
     assert min(spent) < 0.002

@@ -25,7 +25,7 @@ from ...verdict import Verdict, done, publish
 from ..ending.rank_lives import Life
 from ..hang import links
 from ..membership import meeting, peers
-from ..queue.waits import Ends
+from ..queue.waiting_node import Ends
 from . import ready
 from .plan import AS_PLANNED, BROKE, ENDED, READY, RUNS, WAITS, Plan, View, read, view_of
 
@@ -39,7 +39,7 @@ _TELL_S = {ENDED: 3.0, BROKE: 20.0}
 _AT_ONCE = 32
 
 
-class Part:
+class RoleNode:
     """A node's part, from `begin` to `settle`. Threads of peers.py call `_answer`."""
 
     def __init__(self, plan: Plan, node: str, first_rank: int, run_folder: Path) -> None:
@@ -52,7 +52,7 @@ class Part:
         kind, port, about = self.role.ready
         # The port that has to answer: one that `ready` specifies, or else the role's own port.
         self._port = port or self._own.service
-        self._ready = ready.look_of(kind, self._own.address, self._port, about, log)
+        self._ready = ready.readiness_check(kind, self._own.address, self._port, about, log)
         # How the run ended; empty while it has not ended.
         self.over = ""
         unheard = View(seen=time.monotonic() + plan.within)
@@ -89,7 +89,7 @@ class Part:
             self._end(ENDED)
             raise Ends(done(self._first, self.node, 0))
         for port in {self._own.service, self._port} - {0}:
-            if not ready.port_answers(self._own.address, port):
+            if not ready.why_no_answer(self._own.address, port):
                 what = f"port {port} is taken: something answers there already"
                 raise Refused(what, "give the role another port, or end the program that uses it")
         self._tell(RUNS)
@@ -111,7 +111,7 @@ class Part:
         # forever.
         if self._phase != RUNS or time.monotonic() < self._since + self.role.within or not (self._why_not or died):
             return ""
-        where = ready.where(links.listening(life.pid)) if self._port else ""
+        where = ready.listening_words(links.listening(life.pid)) if self._port else ""
         why = f"it was started {life.attempt + 1} times, and {died}" if died else f"{self._why_not}{where}"
         return f"{self.who} is not ready after {self.role.within:g} s: {why}"
 
@@ -213,7 +213,7 @@ def variables(environment: Mapping[str, str], node: str) -> dict[str, str]:
     return read(environment[PLAN]).variables(node) if PLAN in environment else {}
 
 
-def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> Part | None:
+def join(environment: MutableMapping[str, str], node: str, run_folder: Path | None, first_rank: int) -> RoleNode | None:
     """Create this node's part if the run has roles. This removes the plan from the environment.
 
     Raises Refused if the node cannot listen.
@@ -224,4 +224,4 @@ def join(environment: MutableMapping[str, str], node: str, run_folder: Path | No
     plan = read(text)
     # A secret that only the run's programs know: with the key itself they could impersonate its agents.
     environment[SECRET] = hmac.digest(plan.key.encode(), b"programs of the roles", "sha256").hex()
-    return Part(plan, node, first_rank, run_folder)
+    return RoleNode(plan, node, first_rank, run_folder)

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, MutableMapping
 from contextlib import suppress
 
-NAME, DONE = "MUSTER_OVERLAY", b"done\n"
+SOCKET_VARIABLE, DONE = "MUSTER_OVERLAY", b"done\n"
 
 
 class NoOverlay(Exception):
@@ -23,7 +23,7 @@ def hold(environ: MutableMapping[str, str], lost: Callable[[], None]) -> Callabl
     Returns a function that tells the overlay that the node will not come back, so that the overlay does not wait for
     it. Raises NoOverlay.
     """
-    name = environ.pop(NAME, "")
+    name = environ.pop(SOCKET_VARIABLE, "")
     if not name:
         return lambda: None
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from trainer.node.rank.steps import waits
+from trainer.node.rank.steps import backward_wait
 
 WAITED = 0.05
 
@@ -57,7 +57,7 @@ class Gpu:
 def test_backwards_own_work_does_not_count_as_waiting(several):
     import torch
 
-    wait = waits.Wait(torch)
+    wait = backward_wait.Wait(torch)
     weight = torch.ones(2, requires_grad=True)
     weight.register_hook(lambda _: time.sleep(WAITED))  # work in the middle
     loss = (weight * 2).sum()
@@ -69,7 +69,7 @@ def test_backwards_own_work_does_not_count_as_waiting(several):
     wait.end()
     assert wait.known
     assert 2 * WAITED <= wait.seconds() < 3 * WAITED
-    assert wait.come()
+    assert wait.is_readable()
 
 
 @pytest.mark.torch
@@ -77,7 +77,7 @@ def test_backwards_own_work_does_not_count_as_waiting(several):
 def test_the_wait_is_unknown_if_backward_does_not_begin_from_a_loss(root):
     import torch
 
-    wait = waits.Wait(torch)
+    wait = backward_wait.Wait(torch)
     wait.begin(torch.ones(1) if root == "no gradient" else root)
     wait.end()
     assert not wait.known
@@ -85,21 +85,21 @@ def test_the_wait_is_unknown_if_backward_does_not_begin_from_a_loss(root):
 
 def test_on_a_gpu_the_wait_is_measured_by_events_once_all_have_passed():
     gpu = Gpu()
-    wait = waits.Wait(gpu)
+    wait = backward_wait.Wait(gpu)
     for _ in range(2):
         wait.begin(gpu.Tensor())
         gpu.backward(works=4.0, waits=6.0)
         wait.end()
     assert not gpu.hooks, "nothing is left on the script's tensor"
-    assert not wait.come()
+    assert not wait.is_readable()
     gpu.passed = True
-    assert wait.come()
+    assert wait.is_readable()
     assert (wait.known, wait.seconds()) == (True, 0.012)
 
 
 def test_a_graph_that_is_captured_is_not_measured():
     gpu = Gpu(capturing=True)
-    wait = waits.Wait(gpu)
+    wait = backward_wait.Wait(gpu)
     wait.begin(gpu.Tensor())
     gpu.backward()
     wait.end()
@@ -119,9 +119,9 @@ def test_only_a_rank_with_peers_and_torchs_usual_engine_is_measured(
     monkeypatch.setitem(sys.modules, "torch.distributed", distributed)
     engine = SimpleNamespace(compiled_autograd_enabled=compiled)
     monkeypatch.setitem(sys.modules, "torch._dynamo.compiled_autograd", engine)
-    assert (waits.of(Gpu()) is not None) == measured
+    assert (backward_wait.new_wait(Gpu()) is not None) == measured
 
 
 def test_a_script_without_process_groups_waits_for_nobody(monkeypatch):
     monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
-    assert waits.of(Gpu()) is None
+    assert backward_wait.new_wait(Gpu()) is None

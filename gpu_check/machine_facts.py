@@ -1,4 +1,4 @@
-"""`python -m gpu_check.look`: print this machine's GPUs and this Python's packages, as JSON.
+"""`python -m gpu_check.machine_facts`: print this machine's GPUs and this Python's packages, as JSON.
 
 It runs as a separate process, so that the runner itself never imports torch and never holds a GPU.
 """
