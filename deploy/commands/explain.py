@@ -219,8 +219,8 @@ def _own_run(folder: Path, console: Console) -> OwnRun | None:
 
     if not (folder / "record.json").is_file():
         return None
-    outcome = attach.settle(folder)
-    if not outcome and attach.lives(folder):
+    outcome = attach.record_end(folder)
+    if not outcome and attach.is_running_here(folder):
         console.note(f"{folder.name} still runs; what its ranks do: muster why {FLAG.run} {folder.name}")
     return OwnRun(folder.name, outcome, record.story_of(folder))
 

@@ -125,7 +125,7 @@ def resume(options: Options, console: Console) -> int:
     Without RUN it takes the newest. Script and options are those of the
     run's record in runs/.
     """
-    from ..run import onward
+    from ..run import resume_options
     from ..run.files import record
     from . import where
 
@@ -137,8 +137,8 @@ def resume(options: Options, console: Console) -> int:
     if own.get("backend") == record.HOSTS:
         known = where.filled(replace(options, run=run_dir.name), console, file_first=False)
         again = replace(again, hosts=known.hosts, cluster=known.cluster)
-        return deploy.work(over(onward.options(own, len(load_cluster(again).hosts)), again), console)
-    return up.work(over(onward.options(own, 0), _taken(again, "up")), console)
+        return deploy.work(over(resume_options.options(own, len(load_cluster(again).hosts)), again), console)
+    return up.work(over(resume_options.options(own, 0), _taken(again, "up")), console)
 
 
 def _taken(options: Options, task: str) -> Options:

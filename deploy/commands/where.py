@@ -61,15 +61,15 @@ def refuse_slurm(run: Known, hint: str = "") -> NoReturn:
     )
 
 
-def to_stop(options: Options, console: Console, going_on: Callable[[], Collection[str]]) -> Path | Known | Options:
-    """The run to stop: without --run, the only run whose end is not known. `going_on`: the running ones here.
+def to_stop(options: Options, console: Console, live_runs: Callable[[], Collection[str]]) -> Path | Known | Options:
+    """The run to stop: without --run, the only run whose end is not known. `live_runs`: the running ones here.
 
     Raises UsageError if there are several: a run may have ended without any command here seeing it, so Muster would
     have to guess.
     """
     if not (options.run or names_hosts(options)):
         elsewhere = (path.name for backend in (record.HOSTS, record.SLURM) for path in record.without_end(backend))
-        names = [*sorted(going_on()), *elsewhere]
+        names = [*sorted(live_runs()), *elsewhere]
         if len(names) > 1:
             words = f"which run? of {listed(names)} no end is known here"
             raise UsageError(words, f"name the run: {FLAG.run} {names[0]}")

@@ -312,7 +312,7 @@ def engine_words(signs: Signs, rank: int | None) -> str:
 def _trains_since(state: State, node: str, signs: Signs) -> int | None:
     """The node's only rank, if it has made a step since the engine fell silent: else its container may be stopped."""
     rank = state.ranks.only_rank(node)
-    if rank is None or rank in state.ranks.still or rank in state.ranks.ends or state.verdicts:
+    if rank is None or rank in state.ranks.stuck or rank in state.ranks.ends or state.verdicts:
         return None
     view = state.ranks.views.get(rank)
     return rank if view and view.stepped > time.time() - signs.engine_s + AFTER_S else None

@@ -17,7 +17,7 @@ from ..run.files import locks
 from ..run.files.folders import cache_folder, user_name
 from ..send.folder.content import WORKSPACE
 from ..send.packages import commands
-from ..send.packages.here import Here
+from ..send.packages.local_runner import LocalRunner
 from ..send.packages.places import HERE, DockerPlace, Place, ProcessPlace
 from ..send.packages.requirements import Requirements
 from . import machine, script
@@ -48,7 +48,7 @@ def in_processes(needs: Requirements, run_dir: Path, console: Console) -> Packag
 def in_containers(needs: Requirements, run_dir: Path, console: Console) -> Packages | None:
     """Install what a script needs, for containers of the image, which must exist."""
     source = ("--mount", f"type=bind,source={script.sent(run_dir).resolve()},target={WORKSPACE},readonly")
-    place = DockerPlace(HERE, Here(), IMAGE, user_name(), machine.container_user(), mounts=source)
+    place = DockerPlace(HERE, LocalRunner(), IMAGE, user_name(), machine.container_user(), mounts=source)
     folder = locks.own_folder(cache_folder() / "packages")
     volume = _bring(place, needs, folder, console, script.sent(run_dir))
     return Packages(volume, commands.variables(place.look().variables, {})) if volume else None

@@ -15,7 +15,7 @@ from ..job import values as values
 from ..run.files import folders, own_files
 from ..send.folder import folder_look
 from ..send.folder.content import WORKSPACE
-from ..send.folder.credentials import Choice
+from ..send.folder.credentials import SendChoice
 from ..send.image import commands
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
@@ -41,7 +41,7 @@ def refuse_arguments(arguments: Sequence[str], here: Path) -> None:
         raise UsageError(message, hint)
 
 
-def bring(folder: Path, run_dir: Path, choice: Choice) -> None:
+def bring(folder: Path, run_dir: Path, choice: SendChoice) -> None:
     """Copy what a deploy would send into the run folder, from where the agent uses it (contract.md)."""
     # Unpack next to the folder of all runs, where no container can create a link, and then move the whole folder. If
     # the runs are on their own disk, unpack in their folder: a container of `muster up` sees only its own run.

@@ -20,7 +20,7 @@ from ..send.packages import install, project_file, requirements, settings
 from ..send.packages.base import Base, Foreseeing, Foreseen
 from ..send.packages.exchange import ToolFailed
 from ..send.packages.install import Each, Installed
-from ..send.packages.places import Place, ProcessPlace, at_once
+from ..send.packages.places import Place, ProcessPlace, on_all_places
 from ..send.packages.requirements import Requirements
 from ..send.packages.resolve import BESIDE_NONE
 from ..send.packages.settings import Settings
@@ -52,7 +52,7 @@ def bring(
     torch: str = "",
     resolved: Callable[[Base], object] = lambda base: None,
     foreseen: Foreseeing | None = None,
-    each: Each = at_once,
+    each: Each = on_all_places,
 ) -> Installed:
     """Install the packages at every place and print what was done. `source`: the folder that is sent.
 

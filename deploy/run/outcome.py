@@ -369,7 +369,7 @@ def _beyond_repair(state: State, now: float) -> Result | None:
     if finding and finding.cause == Cause.DISK_SILENT and now - state.case.found_at >= state.wait_lost_s:
         hint = f"on {finding.node}: findmnt; its container ends once that disk, or its server, answers"
         return _end_by(finding, hint, state)
-    if finding is None or not state.script or not living.keys() <= state.ranks.still.keys():
+    if finding is None or not state.script or not living.keys() <= state.ranks.stuck.keys():
         return None
     if finding.rank not in state.ranks.ends or now - state.case.found_at < ENDED_AFTER_S:
         return None

@@ -107,7 +107,7 @@ def _pods(
     )
 
 
-def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
+def _of_roles(run: str, acted: Sequence[roles.PlannedRole], nodes: int, gpus: int) -> tuple[pods.Group, ...]:
     """Return the pods of each role. `nodes`: those of a script in addition to the roles (0: there is no script).
 
     `gpus`: the number of GPUs for a role that does not set it.
@@ -115,11 +115,11 @@ def _of_roles(run: str, acted: Sequence[roles.Acted], nodes: int, gpus: int) -> 
     acted = roles.with_ports(acted, iter(_FREE_PORTS))
     given = {MAIN: nodes} if nodes else {}
     acted = [replace(each, role=replace(each.role, nodes=given.get(each.role.name, each.role.nodes))) for each in acted]
-    groups, where = list[pods.Group](), list[roles.Where]()
+    groups, where = list[pods.Group](), list[roles.NodeAddress]()
     for each in acted:
         role, own_gpus = each.role, gpus if each.role.gpus < 0 else each.role.gpus
         where += [
-            roles.Where(node, pods.pod_name(run, role.name, index), _ROLES_PORT, own_gpus)
+            roles.NodeAddress(node, pods.pod_name(run, role.name, index), _ROLES_PORT, own_gpus)
             for index, node in enumerate(each.nodes)
         ]
         own = {environment.MAX_RESTARTS_NAME: str(each.restarts)}

@@ -18,7 +18,7 @@ from ..job.load import read_run
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, record, resumable
-from ..run.files.resumable import Asked
+from ..run.files.resumable import WantedRun
 from .login import Login, Unknown
 from .plan import JobRequest
 
@@ -69,7 +69,7 @@ def find(run: str, newest: bool = True) -> Known | None:
     )
 
 
-def to_resume(wanted: str, names: Asked) -> Known:
+def to_resume(wanted: str, names: WantedRun) -> Known:
     """Return the run to resume: `wanted` is an id, or `latest` for the newest run on Slurm that matches `names`.
 
     `names`: what the command asks to run. Raises UsageError.

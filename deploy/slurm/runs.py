@@ -19,7 +19,7 @@ from ..report.console import Console
 from ..report.interrupts import CONTINUES, Interrupts
 from ..report.page import run as page
 from ..report.script_lines import shown_ranks
-from ..run.files import ends, folders, record
+from ..run.files import folders, record, recorded_ends
 from ..run.progress import State
 from ..run.state import times
 from . import follow, job_end, words
@@ -39,7 +39,7 @@ _OWN_STATES = {
 def attach(known: Known, rank: str, console: Console) -> int:
     """Follow the run to its end, or show how it ended; return its exit code."""
     ranks = shown_ranks(rank)
-    if ends.end_of(known.run_dir):
+    if recorded_ends.end_of(known.run_dir):
         return ending.show_again(known.run_dir, console, command_of("fetch", run=known.run))
     with Interrupts(console, "looking for the run", CONTINUES) as interrupts, Login(known.login, known.shared) as login:
         number = number_of(known, login, console)

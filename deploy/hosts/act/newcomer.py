@@ -24,7 +24,7 @@ from ...job.options import Options
 from ...report.console import Console
 from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST
 from ...run.files import record as record_of_run
-from ...send.folder.credentials import choice_of
+from ...send.folder.credentials import send_choice_of
 from ...send.folder.folder_look import FolderLook
 from ...send.image.model import tag_of
 from .. import nodes, which_run
@@ -128,7 +128,7 @@ def _request(run: RunId, options: Options, hosts: ReachedHosts, template: Templa
     job = replace(hosts.cluster.job, min_nodes=str(template.plan["least"]))
     cluster, script = replace(hosts.cluster, job=job), script_words(options)
     folder = folder_to_send(options, cluster)
-    choice = choice_of(cluster)
+    choice = send_choice_of(cluster)
     code = FolderLook(folder, choice) if folder else None
     base = deploy_push.base_of(options, hosts, console, not script)
     needs = packages.asked(cluster, code, console) if script else None

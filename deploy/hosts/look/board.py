@@ -23,7 +23,7 @@ from ...report.board.runs import MOST_RUNS, Row, row_elsewhere
 from ...report.console import Console
 from ...report.recorder import Recorder
 from ...run.files import folders, locks, record
-from ...run.files.ends import UNFINISHED
+from ...run.files.recorded_ends import UNFINISHED
 from ..start import observe
 from . import attach, status
 

@@ -27,7 +27,7 @@ from ...job.together import needs_engine
 from ...report import packages as packages_shown
 from ...report.console import Console
 from ...run.environment import DATA
-from ...send.ahead import Ahead
+from ...send.background import BackgroundTask
 from ...send.image import official
 from ...send.packages.base import Base, Foreseeing
 from ...send.packages.places import DockerPlace
@@ -128,7 +128,7 @@ def begin(hosts: Shipment) -> Making | None:
         places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))
     path = f"torch-{torch}-{build}.txt"
     needs = Requirements(path, "torch", ((path, _packages(torch, hosts.job)),))
-    foreseen = Ahead(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
+    foreseen = BackgroundTask(lambda: packages_shown.foresee(places, needs, _NO_FOLDER, build, None))
     return Making(lacking, places, needs, build, foreseen)
 
 
@@ -146,7 +146,7 @@ def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseein
     def resolve_next(coming: Base) -> None:
         needs, folder = hosts.requirements, hosts.folder
         if needs and folder:
-            ahead.append(Ahead(lambda: packages_shown.foresee((), needs, folder, build, coming)))
+            ahead.append(BackgroundTask(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
     made = packages_shown.bring(making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen)
 

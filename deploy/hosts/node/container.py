@@ -25,7 +25,7 @@ from ...job.options import Job, Options
 from ...job.script import PER_NODE
 from ...job.values import VISIBLE, Mount
 from ...run import environment
-from ...run.roles import Acted
+from ...run.roles import PlannedRole
 from ...send.folder.content import WORKSPACE
 from .docker_run import DockerRun
 
@@ -82,7 +82,7 @@ class Work:
     overlay: str = ""
     resumed: tuple[str, str] = ("", "")
     bare: bool = False
-    roles: tuple[Acted, ...] = ()
+    roles: tuple[PlannedRole, ...] = ()
     role: str = ""
     places: Mapping[str, int] = field(default_factory=dict, hash=False)
 

@@ -45,7 +45,7 @@ from ...run.lost_host import patience_s
 from ...run.start import Start, asked_ends, start_run
 from ...run.state.times import CLOCKS_DIFFER_S
 from ...send.folder import repository
-from ...send.folder.credentials import choice_of
+from ...send.folder.credentials import send_choice_of
 from ...send.folder.folder_look import FolderLook, looks_at_data
 from ...send.image.model import tag_of
 from ...send.image.push import Pushed
@@ -99,7 +99,7 @@ class _OnHosts(Start[NewRun]):
         options, self._command = read_command(options)
         for note in self._command.notes:
             console.note(note)
-        if before and (other := resumable.other_than(before, self._command.words, options.folder)):
+        if before and (other := resumable.describe_other_script(before, self._command.words, options.folder)):
             console.warn(other)
         cluster, self._ranks = load_cluster(options), shown_ranks(options.rank)
         refuse_pairs("deploy", options, cluster.job)
@@ -118,7 +118,7 @@ class _OnHosts(Start[NewRun]):
             with roles.named(acted.role.name):
                 folder_to_send(replace(options, script=shlex.join(acted.words)), cluster)
         cluster = overlay_plan.asked(cluster, work.token)
-        choice = choice_of(cluster)
+        choice = send_choice_of(cluster)
         look, self._data = FolderLook(folder, choice) if folder else None, looks_at_data(cluster.job.data, choice)
         targets = (*(mount.target for mount in cluster.mounts), *(data.target for data in cluster.job.data))
         deploy_push.look_through(look, work.script, console, targets)

@@ -25,10 +25,10 @@ from ...job.cluster import Cluster
 from ...job.inventory import hosts_of_flag, typed_hosts
 from ...job.load import known_cluster, read_run, trainer_words
 from ...job.options import FLAG, Job, Options
-from ...run import onward
+from ...run import resume_options
 from ...run.files import record, resumable
 from ...run.outcome import Result
-from ...send.folder.credentials import Choice
+from ...send.folder.credentials import SendChoice
 from .. import which_run
 
 
@@ -90,7 +90,7 @@ def _latest_recorded(options: Options) -> Path:
     script, arguments = options.script, trainer_words(options)
     if not (script or arguments):
         script, arguments = job.script, trainer_words(replace(options, args=job.args))
-    wanted = resumable.Asked(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
+    wanted = resumable.WantedRun(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
         resumable.refuse_none(wanted, record.on(record.HOSTS))
@@ -147,14 +147,14 @@ def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
     return shlex.join(words_of(where)), resume_fields(options)["again"]
 
 
-def sent(run_dir: Path, job: Job) -> tuple[Path, Choice] | None:
+def sent(run_dir: Path, job: Job) -> tuple[Path, SendChoice] | None:
     """The folder sent with a run's script, from this user's record, and the choice of files that were asked for."""
     own = record.own(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
     given = read_again(own.get("again", ""))
     folder = Path(given.folder) if given.folder else job.folder or Path()
-    return folder, Choice(frozenset({*job.include, *given.include}))
+    return folder, SendChoice(frozenset({*job.include, *given.include}))
 
 
 def with_resume_hint(
@@ -174,7 +174,7 @@ def with_resume_hint(
     reachable = [host for host in hosts if host not in lost]
     without = reachable and (copied or hosts[:1] == reachable[:1])
     left = reachable if without else hosts
-    more = onward.options(own, len(left))
+    more = resume_options.options(own, len(left))
     where = Options(cluster=own["cluster"]) if own.get("cluster") and not lost else Options(",".join(left))
     command = command_of("deploy", replace(where, resume=run_dir.name), more)
     result = replace(result, hosts_left=tuple(left) if lost else ())

@@ -37,11 +37,11 @@ UNSEEN_NAMES = {
 }
 
 
-def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, going_on: bool = False) -> str:
+def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = None, is_live: bool = False) -> str:
     """The page for a run folder. Missing, partial or torn files raise nothing: the page lists them.
 
     `own`: what this machine itself recorded about the run; the commands on the page come only from this. `reader`: the
-    board's, which makes the page again while the run continues. `going_on`: the run's nodes still write.
+    board's, which makes the page again while the run continues. `is_live`: the run's nodes still write.
     """
     run = load(run_dir, own, reader)
     end = head.summary(run)
@@ -52,8 +52,8 @@ def build(run_dir: Path, own: Fields | None = None, reader: RunReader | None = N
         LIVE if reader else (),
         live=reader is not None,
         end=end,
-        **head.state_of(end.verdict, going_on),
-        going_on=going_on,
+        **head.state_of(end.verdict, is_live),
+        is_live=is_live,
         figures=head.figures(run, end),
         facts_of_run=head.facts(run, end),
         commands=head.commands(run, end),

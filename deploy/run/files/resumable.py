@@ -28,7 +28,7 @@ _MOST_NAMED = 3
 
 
 @dataclass(frozen=True)
-class Asked:
+class WantedRun:
     """What a command specifies in addition to the run that it resumes; an empty field is not specified.
 
     `script`: the parsed words of the script. `folder`: the script's folder. `arguments`: options of Muster's own
@@ -82,7 +82,7 @@ def command_of(run_dir: Path) -> str:
     return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
-def newest(backend: str, wanted: Asked) -> Path | None:
+def newest(backend: str, wanted: WantedRun) -> Path | None:
     """The run on that backend that was started last, among those that this user recorded and the command may mean."""
     return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
 
@@ -96,7 +96,7 @@ def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
     )
 
 
-def refuse_none(wanted: Asked, others: Collection[Path]) -> NoReturn:
+def refuse_none(wanted: WantedRun, others: Collection[Path]) -> NoReturn:
     """Raise UsageError because `latest` matches no run; the user could resume the `others` by their ids."""
     scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
     instead = f"; or continue with {described(scripts)}" if scripts else ""
@@ -135,7 +135,7 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
     )
 
 
-def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
+def describe_other_script(run_dir: Path, words: Sequence[str], folder: str) -> str:
     """What differs if a run continues with another script, or with one from another folder; empty: nothing."""
     known = record.own(run_dir)
     if not known.get("script") or not words:
@@ -152,14 +152,14 @@ def other_than(run_dir: Path, words: Sequence[str], folder: str) -> str:
 
 def refuse_other(run_dir: Path, words: Sequence[str], folder: str) -> None:
     """Raise UsageError if --run names a run of another script: the files of both would be mixed."""
-    if other := other_than(run_dir, words, folder):
+    if other := describe_other_script(run_dir, words, folder):
         raise UsageError(
             f"{FLAG.run} {run_dir.name}: a run of this name exists already: {other.partition(';')[0]}",
             f"choose another name; or, on purpose, instead of {FLAG.run}: {FLAG.resume} {run_dir.name}",
         )
 
 
-def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
+def choose(resume: str, wanted: WantedRun, bare: bool = False) -> Choice:
     """What to run for RESUME on this machine: empty, `latest`, a run of this checkout, or the path of a checkpoint.
 
     A run of a script continues with what it wrote, and needs no checkpoint. `bare`: the user typed the script to run as
@@ -197,7 +197,7 @@ def choose(resume: str, wanted: Asked, bare: bool = False) -> Choice:
     return Choice(path, words, known.get("workers"), start, of_script, bare and of_script)
 
 
-def _newest_here(wanted: Asked) -> Path:
+def _newest_here(wanted: WantedRun) -> Path:
     """The newest run of this machine that the command may mean, and that has a script or a checkpoint."""
     here = [
         path for path in record.run_dirs(folders.RUNS) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)

@@ -94,7 +94,7 @@ class Alone:
 
 
 @dataclass(frozen=True)
-class Still:
+class StuckRank:
     """A rank that is stuck: since when, when its agent reported it, and what the rank is doing."""
 
     since: float
@@ -124,7 +124,7 @@ class Ranks:
     left: set[int] = field(default_factory=set)
     # What the agents report about ranks that are stuck, have ended, or are held back.
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
-    still: dict[int, Still] = field(default_factory=dict)
+    stuck: dict[int, StuckRank] = field(default_factory=dict)
     links: dict[int, LinksOf] = field(default_factory=dict)
     throttled: dict[int, Throttled] = field(default_factory=dict)
     alone: dict[int, Alone] = field(default_factory=dict)
@@ -155,13 +155,13 @@ class Ranks:
     given: float = 0.0
     longest_silence: float = 0.0
 
-    def placed(self, event: Event) -> Event:
+    def renumbered(self, event: Event) -> Event:
         """The event, with the right number for a command that starts its ranks; its records move to a new number."""
         if moved := self.launchers.meet(event):
             for known in (*self._by_rank(), *self._of_this_start()):
                 of_moved = {now: known.pop(before) for before, now in moved.items() if before in known}
                 known.update(of_moved)
-        return self.launchers.placed(event)
+        return self.launchers.renumbered(event)
 
     def take_world(self, event: Event) -> bool:
         """Record the number of ranks from an event. False for a late event from a rank that no longer exists."""
@@ -250,7 +250,7 @@ class Ranks:
         return self.began, self.began_at, self.starts, self.lives, self.throttled
 
     def _of_this_start(self) -> tuple[dict[int, Any], ...]:
-        return self.ends, self.called, self.still, self.links, self.paces, self.alone
+        return self.ends, self.called, self.stuck, self.links, self.paces, self.alone
 
     def _forget_others(self) -> None:
         """Remove the ranks that no longer exist."""
@@ -277,7 +277,7 @@ class Ranks:
         rank, self.waiting = event["rank"], ""
         self.starts[rank] += 1
         self.lives[rank] += self.script  # the ranks of Muster's own trainer themselves report that all have restarted
-        if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.still:
+        if self.starts[rank] > 1 and self.starts[rank] == max(self.starts.values()) and rank in self.ends | self.stuck:
             self._settle()
         for known in (*self._of_this_start(), self.throttled):
             known.pop(rank, None)
@@ -334,21 +334,21 @@ class Ranks:
             return
         self.ends[rank] = end_of(event, t)
         self.called[rank] = calls(event.get("collectives", ()))
-        self.still.pop(rank, None)
+        self.stuck.pop(rank, None)
         self.links.pop(rank, None)
 
     def _on_left(self, event: Event, t: float) -> None:
         self.left.add(event["rank"])
 
     def _on_stuck(self, event: Event, t: float) -> None:
-        doing, before = hang.read(event), self.still.get(event["rank"])
+        doing, before = hang.read(event), self.stuck.get(event["rank"])
         if before and before.doing.doing in ("stopped", "traced", "frozen") and doing.doing == "unseen":
             return  # a stopped rank answers no look, so nothing shows that it runs again
-        self.still[event["rank"]] = Still(t - doing.since_s, t, doing)
+        self.stuck[event["rank"]] = StuckRank(t - doing.since_s, t, doing)
         self.called[event["rank"]] = doing.collectives
 
     def _on_moves(self, event: Event, t: float) -> None:
-        self.still.pop(event["rank"], None)
+        self.stuck.pop(event["rank"], None)
 
     def _on_links(self, event: Event, t: float) -> None:
         # Nodes on one machine have the same address, and no link between them.

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ...core.errors import DeployError
 from ...core.fields import array, default, document, record, text
 from ...core.program import typed
-from ..ahead import Ahead
+from ..background import BackgroundTask
 from ..remember import remember as write
 from . import store
 from .inside.tools import FROM_BASE, NEED, normal
@@ -110,7 +110,7 @@ class Foreseen(NamedTuple):
 
 
 # None: nothing could be foreseen.
-Foreseeing = Ahead[Foreseen | None]
+Foreseeing = BackgroundTask[Foreseen | None]
 
 
 def of_lock(plain: Base, lock: store.Lock) -> Base:

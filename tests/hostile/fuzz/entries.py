@@ -43,7 +43,7 @@ from deploy.report import tables
 from deploy.report import text as lines
 from deploy.report.page import run as page
 from deploy.run import events, outcome
-from deploy.run.files import ends, record
+from deploy.run.files import record, recorded_ends
 from deploy.run.follower import Follower
 from deploy.run.progress import State
 from deploy.send.folder import folder_push
@@ -410,7 +410,7 @@ def records(text):
     run_dir = _fresh("r1")
     for name in ("record.json", "outcome.json"):
         (run_dir / name).write_text(text, errors="replace")
-    runs = ends.listing(_FOLDER, ())
+    runs = recorded_ends.listing(_FOLDER, ())
     tables.folder_rows(runs)
     for row in runs:
         _json(row.__dict__)

@@ -29,7 +29,7 @@ from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS
 from deploy.preflight.verdict import GROUPS
 from deploy.report.console import Console
-from deploy.send.ahead import Ahead
+from deploy.send.background import BackgroundTask
 from tests.sources import nodes
 
 HOME = Path(__file__).resolve().parents[3]
@@ -183,7 +183,7 @@ def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_the
     def work(port):
         keep_typed({"203.0.113.7": f"203.0.113.7:{port}"})
         of_thread = on_each({"203.0.113.7": "203.0.113.7"}, command).all()
-        commands[port] = [*of_thread.values(), Ahead(lambda: command("203.0.113.7")).result(30)]
+        commands[port] = [*of_thread.values(), BackgroundTask(lambda: command("203.0.113.7")).result(30)]
 
     threads = [threading.Thread(target=work, args=(port,)) for port in (41, 42)]
     for thread in threads:

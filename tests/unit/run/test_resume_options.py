@@ -1,8 +1,7 @@
 """The options for a run's next start on the remaining hosts."""
 
 import pytest
-
-from deploy.run.onward import options
+from deploy.run.resume_options import options
 
 
 @pytest.mark.parametrize(
