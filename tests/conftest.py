@@ -200,5 +200,5 @@ def nobody_has_typed(monkeypatch):
 @pytest.fixture
 def allowed():
     """Every folder may have what it asks for, in this process: for tests that are about something else."""
-    with consent.asking(consent.Door(Console, allow=True)):
+    with consent.asking(consent.ConsentGate(Console, allow=True)):
         yield

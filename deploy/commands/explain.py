@@ -19,8 +19,8 @@ from ..causes.table import DOCS, READ, ROWS
 from ..causes.table import lines_of as lines_of_row
 from ..core.budget import Budget
 from ..core.errors import DONE, FAILED, DeployError, UsageError
-from ..core.near import near
 from ..core.printable import visible
+from ..core.suggest import near_match
 from ..core.text import amount, listed, several
 from ..explain import sources
 from ..explain.cause import Explanation, judge
@@ -267,7 +267,7 @@ def _places(what: str) -> tuple[Sequence[Path | None], str]:
     try:
         folder = record.find(what)
     except UsageError:
-        cause = near(what, ROWS)
+        cause = near_match(what, ROWS)
         hint = f"did you mean `muster explain {cause}`?" if cause else _HINT
         raise UsageError(f"{what}: no such file, folder, run or cause", hint) from None
     return _in_folder(folder, what)

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..hosts.start import push as deploy_push
-from ..job.again import read_again, words_again
 from ..job.cluster import Cluster
 from ..job.load import (
     environment_of,
@@ -20,6 +19,7 @@ from ..job.load import (
     value_of,
     with_roles_of_file,
 )
+from ..job.option_words import read_again, words_again
 from ..job.options import FLAG, Job, Options
 from ..job.script import once_a_node, read, split_words
 from ..job.secrets import refuse_open_secrets

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from ..core.errors import DETACHED, DONE, FAILED, REFUSED, STOPPED, USAGE, UsageError
 from ..job import secrets
-from ..job.again import command_of, over
 from ..job.load import folder_to_send, load_cluster
+from ..job.option_words import command_of, overridden_by
 from ..job.options import FLAG, Options, flag_of, options_of
 from ..job.together import refuse_pairs
 from .command import command
@@ -135,10 +135,10 @@ def resume(options: Options, console: Console) -> int:
     if own.get("backend") == record.SLURM:
         return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)
     if own.get("backend") == record.HOSTS:
-        known = where.filled(replace(options, run=run_dir.name), console, file_first=False)
+        known = where.with_recorded_hosts(replace(options, run=run_dir.name), console, file_first=False)
         again = replace(again, hosts=known.hosts, cluster=known.cluster)
-        return deploy.work(over(resume_options.options(own, len(load_cluster(again).hosts)), again), console)
-    return up.work(over(resume_options.options(own, 0), _taken(again, "up")), console)
+        return deploy.work(overridden_by(resume_options.options(own, len(load_cluster(again).hosts)), again), console)
+    return up.work(overridden_by(resume_options.options(own, 0), _taken(again, "up")), console)
 
 
 def _taken(options: Options, task: str) -> Options:

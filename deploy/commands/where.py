@@ -34,9 +34,9 @@ def run_of(options: Options, console: Console, copy: bool = False) -> Path | Kno
     """
     if copy and ended_here(options, options.rank):
         return _folder(options)
-    if elsewhere := here(options) or on_slurm(options):
+    if elsewhere := run_on_this_machine(options) or on_slurm(options):
         _refuse_of_hosts(options, elsewhere)
-    return elsewhere or filled(options, console)
+    return elsewhere or with_recorded_hosts(options, console)
 
 
 def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
@@ -46,7 +46,7 @@ def _refuse_of_hosts(options: Options, run: Path | Known) -> None:
         raise UsageError(f"{flag_of(strange)}: {what}", f"leave out {flag_of(strange)}")
 
 
-def beside(options: Options, console: Console, copy: bool = False) -> Path | Options:
+def run_not_on_slurm(options: Options, console: Console, copy: bool = False) -> Path | Options:
     """Like `run_of`, for a command that does not support Slurm. Raises UsageError for a run on Slurm."""
     run = run_of(options, console, copy)
     return refuse_slurm(run) if isinstance(run, Known) else run
@@ -82,7 +82,7 @@ def names_hosts(options: Options) -> bool:
     return bool(options.hosts or options.cluster or Path("cluster.toml").is_file())
 
 
-def here(options: Options) -> Path | None:
+def run_on_this_machine(options: Options) -> Path | None:
     """The run on this machine that a command applies to: the named run, or else the latest of all.
 
     None if hosts are typed, if no run is named and there is a cluster.toml, or if the run is not on this machine.
@@ -102,7 +102,7 @@ def on_slurm(options: Options) -> Known | None:
     return known.find(options.run, newest=not Path("cluster.toml").is_file())
 
 
-def filled(options: Options, console: Console, file_first: bool = True) -> Options:
+def with_recorded_hosts(options: Options, console: Console, file_first: bool = True) -> Options:
     """The options with the run's id in place of `latest` and, if no hosts are named, the hosts from the run's record.
 
     `file_first`: this folder's cluster.toml counts as naming the hosts. Without --run, the run is the newest that was

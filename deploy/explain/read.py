@@ -23,25 +23,25 @@ from .signs.table import LAST_ERROR, NO_FAMILY, NOT_REACHED, REASON, RENDEZVOUS_
 from .victims import wait_of
 from .words import (
     ANY_CLASS,
-    BADLY,
-    BY_THE_WAY,
-    ELSEWHERE,
+    BAD_END,
     ERROR,
     EXCEPTION,
     FRAME,
+    GOOD_END,
     IN_A_THREAD,
     INNER,
     LONGEST,
     LOUD,
-    NOT,
+    MAIN_EXCEPTION,
+    NEGATION,
     QUIET,
-    TO_THE_POINT,
+    REFERS_ELSEWHERE,
+    SIDE_ISSUE,
     TRACEBACK,
-    WELL,
     WORD,
     WORDS,
     WRAPPERS,
-    compiled,
+    compile_limited,
     facts,
 )
 
@@ -57,8 +57,8 @@ _DIGITS = re.compile(rb"[0-9][0-9a-fA-Fx]*")
 _PROGRESS = re.compile(rb"(?:loss|[Ss]tep|[Ee]poch|[Ii]ter(?:ation)?s?)['\" ]{0,3}[\]:=( ][\s\[(]{0,3}\d")
 _LAST_LINES = 100
 _LOSS = re.compile(rb"(?i)\bloss['\"]?[ \t]{0,3}[:=]?[ \t]{0,3}[-+]?(nan\b|inf\b|\d)")
-_RANK_NUMBER = compiled(r"rank (\d{1,6})")
-_WORLD = compiled(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
+_RANK_NUMBER = compile_limited(r"rank (\d{1,6})")
+_WORLD = compile_limited(r"(?i)\b(?:world[_ ]size['\"]?(?: is)?[=: ]{1,3}|starting with )(\d{1,5})\b(?! of)")
 
 
 def read(
@@ -220,17 +220,17 @@ class _Reader:
         if self._reported(part, line):
             return
         self._count(part)
-        if WELL.search(part.text) and not BADLY.search(part.text) and not NOT.search(part.text):
+        if GOOD_END.search(part.text) and not BAD_END.search(part.text) and not NEGATION.search(part.text):
             seen.well = number
-        elif BADLY.search(part.text):
+        elif BAD_END.search(part.text):
             seen.badly = number
         sign = (sign_of if len(part.whole) <= REMEMBERED else sign_of.__wrapped__)(part.whole)
         exception = EXCEPTION.match(part.text) or self._after_frames(part, lines, index)
         error = f"{exception[1]}: {self._words_of(exception, lines, index)}".strip() if exception else ""
         error = error[:_LONGEST_ERROR]
-        if BY_THE_WAY.search(part.text):
+        if SIDE_ISSUE.search(part.text):
             self._note(self._aside, part.rank, number)
-        elif TO_THE_POINT.search(part.text):
+        elif MAIN_EXCEPTION.search(part.text):
             self._aside.pop(part.rank, None)
         if IN_A_THREAD.match(part.text):
             self._note(self._threads, part.rank, number)
@@ -247,7 +247,7 @@ class _Reader:
         seen.traced = seen.traced or bool(FRAME.search(part.whole))
         if sign is None and (not error or WRAPPERS.search(exception[1] if exception else "")):
             return
-        if sign is None and ELSEWHERE.search(error):
+        if sign is None and REFERS_ELSEWHERE.search(error):
             return
         if sign is not None and sign.weight == Weight.VICTIM:
             seen.victims += 1

@@ -24,8 +24,8 @@ from ..core.names import NodeName
 from ..core.results import HostsFailed, named
 from ..door.session import Session, open_again
 from ..host import commands
-from ..job.again import command_of
 from ..job.inventory import Host, typed_hosts
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..run.backend import Backend
 from ..run.events import Event

@@ -36,7 +36,7 @@ class FolderIdentity:
     inode: int
 
 
-def place_of(folder: Path) -> FolderIdentity:
+def identity_of(folder: Path) -> FolderIdentity:
     """The identity of an existing folder. Raises OSError."""
     real = os.path.realpath(folder)
     facts = os.stat(real)

@@ -183,7 +183,7 @@ def _fault(table: Table, job: Job) -> UsageError | None:
     try:
         for name, rule in rules_of("deploy"):
             if name in given and (others := given.intersection(rule.when.split("|"))):
-                table.refuse(f"not with {min(others)}: {rule.why}", rule.instead or "keep one of them", name)
+                table.refuse(f"not with {min(others)}: {rule.why}", rule.hint or "keep one of them", name)
         if job.roles and (job.script or job.args):
             table.refuse("there are roles too", "a script is one role: keep either")
         for key in KEYS.values():

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import UsageError
-from ..core.near import near_path, refuse_no_path
+from ..core.suggest import near_path, refuse_no_path
 from . import consent, values
-from .again import command_of
+from .option_words import command_of
 from .options import FLAG, Job, Options, flag_of
 from .values import Secret
 

@@ -17,7 +17,7 @@ from ..core.errors import DETACHED, DONE, DeployError
 from ..core.facts import NodeState
 from ..core.names import RunId
 from ..engine import client
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..report import ending, tables
 from ..report.console import Console
 from ..report.interrupts import CONTINUES, Detached, Interrupts

@@ -19,7 +19,7 @@ from ..core.facts import EngineFacts, NodeState
 from ..core.names import run_ids
 from ..core.text import in_seconds
 from ..engine import client
-from ..job.again import grace_s
+from ..job.option_words import grace_s
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.backend import Backend

@@ -9,7 +9,7 @@ from ..core.errors import DONE, DeployError, UsageError
 from ..core.names import asked, run_id
 from ..core.text import amount, several
 from ..engine import client
-from ..job.again import command_of
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, locks, record

@@ -22,7 +22,6 @@ from ..core.names import RunId, run_ids
 from ..engine import client
 from ..job import consent, script_file, secrets
 from ..job import script as typed
-from ..job.again import words_again
 from ..job.allowed import stranger
 from ..job.cluster import Cluster
 from ..job.consent import Wish
@@ -40,6 +39,7 @@ from ..job.load import (
     value_of,
     with_roles_of_file,
 )
+from ..job.option_words import words_again
 from ..job.options import FLAG, Job, Options
 from ..job.together import refuse_pairs
 from ..job.values import Gpus, visible_gpus

@@ -13,7 +13,7 @@ from ..causes.end_causes import Cause
 from ..core.errors import DeployError, UsageError
 from ..explain import libraries
 from ..explain.signs.table import shows
-from ..job.again import command_of, read_again
+from ..job.option_words import command_of, read_again
 from ..job.options import FLAG, ROWS, flag_of
 from ..run.files import record, recorded_ends
 from ..run.files.folders import display_path

@@ -12,10 +12,10 @@ from ..core.errors import DONE
 from ..job.load import (
     environment_of,
     gpus_of_each_node,
-    no_twins,
     read_run,
     read_text,
     read_what_runs,
+    refuse_duplicate_targets,
     value_of,
     with_roles_of_file,
 )
@@ -101,7 +101,7 @@ def _pods(
         main,
         variables={name: value for name, value in own.items() if name not in of_one},
         secrets=pods.secrets_of(options.secret),
-        mounts=no_twins(value_of(options, "mount")),
+        mounts=refuse_duplicate_targets(value_of(options, "mount")),
         claim=pods.object_of(FLAG.shared, options.shared) if options.shared else "",
         sent=words[:1] == (environment.SCRIPT,),
     )

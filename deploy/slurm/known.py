@@ -12,9 +12,9 @@ from pathlib import Path
 from ..core.errors import DeployError, UsageError
 from ..core.names import RunId, asked_run
 from ..host.jobs import AWAY
-from ..job.again import command_of
 from ..job.inventory import Host, hosts_of_flag
 from ..job.load import read_run
+from ..job.option_words import command_of
 from ..job.options import FLAG
 from ..report.console import Console
 from ..run.files import folders, record, resumable

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from ..core.errors import UsageError
 from ..core.names import RunId
-from ..job.again import command_of
 from ..job.load import value_of
+from ..job.option_words import command_of
 from ..job.options import FLAG, Options
 from ..run import sbatch_options
 from ..run.environment import RUN_DIR, RUN_ID

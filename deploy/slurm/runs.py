@@ -12,7 +12,7 @@ from ..core.results import all_faults
 from ..core.text import in_seconds, last_line
 from ..host import commands, jobs, last_words
 from ..host.files import gather
-from ..job.again import command_of, stop_wait_s
+from ..job.option_words import command_of, stop_wait_s
 from ..job.options import FLAG, Options
 from ..report import ending
 from ..report.console import Console

@@ -15,8 +15,8 @@ from ...door.session import Session, on_all, open_all
 from ...host import audit, commands
 from ...host import lock as host_lock
 from ...host.reached import as_typed
-from ...job.again import command_of
 from ...job.load import known_cluster
+from ...job.option_words import command_of
 from ...job.options import FLAG, Options
 from ...report.console import Console
 from .. import nodes

@@ -17,9 +17,9 @@ from ...door.session import Session, among, open_all
 from ...host import audit, lock, run_user
 from ...host.facts import Container
 from ...host.reached import ReachedHosts
-from ...job.again import command_of
 from ...job.inventory import Host
 from ...job.load import environment_of, folder_to_send, load_cluster, script_words, value_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report.console import Console
 from ...run.environment import CODE_DIGEST, MASTER_PORT, PACKAGES, SCRIPT, SENT_DIGEST

@@ -14,8 +14,8 @@ from typing import Any
 
 from ...core.errors import DeployError
 from ...core.names import RunId
-from ...job.again import command_of
 from ...job.load import known_cluster, value_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report import tables
 from ...report.board import server

@@ -14,7 +14,7 @@ from ...door.session import Session, on_all
 from ...host import last_words
 from ...host.facts import Container
 from ...host.status import HostRun
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...report.console import Console
 from ...report.text import fault_text
 from ...run import outcome

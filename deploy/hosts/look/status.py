@@ -14,9 +14,9 @@ from ...core.results import Results, all_faults
 from ...door.session import Session, on_all, open_all
 from ...host.gpus import Gpus
 from ...host.status import HostStatus
-from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report import tables
 from ...report.console import Console

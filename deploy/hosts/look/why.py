@@ -18,8 +18,8 @@ from ...core.text import in_seconds, last_line
 from ...door.session import Session, among, on_all, open_all
 from ...host.facts import Container
 from ...host.reached import as_typed
-from ...job.again import command_of
 from ...job.load import known_cluster, read_run
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...report.console import Console
 from ...run.files import folders, record, recorded_ends

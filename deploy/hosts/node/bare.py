@@ -15,13 +15,13 @@ from typing import NamedTuple
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, several
 from ...door.session import Session, on_all
-from ...engine import bringing
+from ...engine import install_bare
 from ...host import audit
 from ...host.facts import HostFacts
 from ...host.reached import ReachedHosts
-from ...job.again import command_of
 from ...job.cluster import Cluster
 from ...job.inventory import typed_hosts
+from ...job.option_words import command_of
 from ...job.options import FLAG, Job
 from ...job.together import needs_engine
 from ...report import packages as packages_shown
@@ -122,7 +122,7 @@ def begin(hosts: Shipment) -> Making | None:
         if fact.room is not None and fact.room < need:
             raise DeployError(
                 f"{name}: {amount(fact.room)} are free where {base} would be: it needs {amount(need)}",
-                bringing.OTHER_DISK.format(name),
+                install_bare.OTHER_DISK.format(name),
             )
         who = (fact.user, (fact.uid, fact.gid))
         places.append(DockerPlace(name, session, PYTHON, *who, where=session.host.destination, bare=True))

@@ -19,8 +19,8 @@ from ...core.names import NODE_PROGRAMS, NodeName, node_of
 from ...host import commands
 from ...host.facts import HostFacts, Route
 from ...host.gpus import GpuUse
-from ...job.again import command_of, words_of
 from ...job.inventory import Host
+from ...job.option_words import command_of, words_of
 from ...job.options import Job, Options
 from ...job.script import PER_NODE
 from ...job.values import VISIBLE, Mount

@@ -20,10 +20,10 @@ from ...core.program import script_option
 from ...host import commands
 from ...host.reached import ReachedHosts
 from ...job import script as typed
-from ...job.again import command_of, read_again, words_again, words_of
 from ...job.cluster import Cluster
 from ...job.inventory import hosts_of_flag, typed_hosts
 from ...job.load import known_cluster, read_run, trainer_words
+from ...job.option_words import command_of, read_again, words_again, words_of
 from ...job.options import FLAG, Job, Options
 from ...run import resume_options
 from ...run.files import record, resumable

@@ -16,7 +16,7 @@ from ...causes.end_causes import Cause
 from ...causes.table import READ
 from ...core import text as words
 from ...core.errors import BadAnswer
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import Options
 from ...job.script import as_given, as_typed, last_words
 from ...run import events as run_events

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ...core import text as words
 from ...core.errors import DeployError
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...run.files import code, own_files, record, timeline
 from ...run.state.story import Happening
 from . import files, head, machines, render, scalars, steps

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ...core.errors import UsageError
 from ...core.names import run_ids
-from ...job import again
+from ...job import option_words
 from ...job import script as typed
 from ...job.options import FLAG
 from ..environment import recipe_name, script_name
@@ -115,7 +115,9 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
     near = [known[name] for name in names]
     meant = f"did you mean {described(near, flag)}? " if near else ""
     newest = f"the newest here: {described(here[::-1], flag)}; " if here and not near else ""
-    listed = f"`muster runs` lists those of this folder; `{again.command_of('runs', hosts='a,b')}` those on hosts"
+    listed = (
+        f"`muster runs` lists those of this folder; `{option_words.command_of('runs', hosts='a,b')}` those on hosts"
+    )
     raise UsageError(f"{flag} {wanted}: no such run", f"{meant}{newest}{listed}")
 
 
@@ -126,9 +128,10 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
     if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
         return
     hosts = ",".join(known.get("hosts", ()))
-    command = {HOSTS: again.command_of("deploy", hosts=hosts), SLURM: again.command_of("deploy", slurm=hosts)}.get(
-        backend, "muster up"
-    )
+    command = {
+        HOSTS: option_words.command_of("deploy", hosts=hosts),
+        SLURM: option_words.command_of("deploy", slurm=hosts),
+    }.get(backend, "muster up")
     raise UsageError(
         f"{FLAG.resume} {run_dir.name}: its files are on {hosts if backend in (HOSTS, SLURM) else 'this machine'}",
         f"{command} {FLAG.resume} {run_dir.name}",

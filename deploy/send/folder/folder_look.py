@@ -14,8 +14,8 @@ from pathlib import Path
 from ...core import plain_file
 from ...core.errors import DeployError, UsageError
 from ...core.text import amount, listed
-from ...job.again import include_of
 from ...job.load import refuse_no_folder
+from ...job.option_words import include_of
 from ...job.values import Data
 from ...run.files.folders import cache_folder
 from ..background import BackgroundTask

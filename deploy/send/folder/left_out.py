@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 from ...core import plain_file
 from ...core.errors import UsageError
-from ...core.near import near_file
+from ...core.suggest import near_file
 from ...core.text import parents
-from ...job.again import include_of
+from ...job.option_words import include_of
 from . import credentials
 from .content import Entry, unreadable
 from .credentials import SendChoice

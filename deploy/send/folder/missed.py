@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 
 from ...core import plain_file, toml_text
 from ...core.errors import DeployError, UsageError
-from ...core.near import near_file
+from ...core.suggest import near_file
 from ...explain import libraries
-from ...job.again import include_of
+from ...job.option_words import include_of
 from ...job.secrets import read_env_file
 from . import content, credentials, folder_look, left_out, named_paths, selection
 from .credentials import SendChoice

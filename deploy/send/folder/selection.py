@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from ...core.errors import UsageError
 from ...core.text import listed
-from ...job.again import include_of
+from ...job.option_words import include_of
 from . import credentials, folder_walk, ignore_rules
 from .content import paths_below
 from .folder_walk import Clock, Walk

@@ -25,7 +25,7 @@ from ...causes import docker_faults
 from ...core.errors import DeployError
 from ...core.fields import array, default, flag, record, text, whole
 from ...core.results import Results
-from ...job.again import command_of
+from ...job.option_words import command_of
 from ...job.options import FLAG
 from ...run.files.folders import cache_folder
 from ..background import BackgroundTask

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from ...core import plain_file
 from ...core.errors import UsageError
-from ...core.near import near_path
+from ...core.suggest import near_path
 from ...core.text import amount
 from ...job.consent import Wish
 from ..folder import credentials

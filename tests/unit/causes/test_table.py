@@ -23,7 +23,7 @@ from deploy.core.errors import UsageError
 from deploy.core.program import host_fields, keep_typed
 from deploy.door import faults
 from deploy.door.session import on_each
-from deploy.job.again import command_of
+from deploy.job.option_words import command_of
 from deploy.local import preflight
 from deploy.preflight import confidence
 from deploy.preflight.answers import WORDS

@@ -32,7 +32,7 @@ def started(runs, name, backend, t, **more):
 
 
 def asked(options):
-    options = where.filled(options, Console())
+    options = where.with_recorded_hosts(options, Console())
     return options.hosts, options.run
 
 
@@ -58,11 +58,11 @@ def test_of_several_runs_on_the_hosts_the_newest_of_this_folder_is_meant(runs):
 
 def test_a_command_that_knows_this_machine_asks_hosts_only_for_their_runs(runs):
     started(runs, "r1", record.HOSTS, 1.0, hosts=["a"])
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r1", "r2")] == [None] * 4
     here = started(runs, "r2", "processes", 2.0)
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
-    assert where.here(Options(run="r1")) is None
-    assert where.here(Options(hosts="a", run="r2")) is None
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r2")] == [here] * 3
+    assert where.run_on_this_machine(Options(run="r1")) is None
+    assert where.run_on_this_machine(Options(hosts="a", run="r2")) is None
 
 
 @pytest.mark.parametrize("words", [("--wait-lost", "1h"), ("--secret", "HOME")])
@@ -76,7 +76,7 @@ def test_what_only_a_run_on_hosts_has_is_refused_for_another(runs, words, backen
 def test_a_run_that_lies_here_is_this_machine_s_beside_a_cluster_file_if_it_is_named(runs):
     here = started(runs, "r1", "processes", 1.0)
     (runs.parent / "cluster.toml").touch()
-    assert [where.here(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
+    assert [where.run_on_this_machine(Options(run=run)) for run in ("", "latest", "r1")] == [None, None, here]
 
 
 def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deployed(runs, capsys):
@@ -89,7 +89,7 @@ def test_status_without_hosts_is_that_of_this_machine_s_run_until_one_is_deploye
     run(["status", "--run", "r1"])
     assert capsys.readouterr().out.split()[:2] == ["r1", "unfinished"]
     started(runs, "r3", record.HOSTS, 3.0, hosts=["a"])
-    assert where.here(Options()) is None
+    assert where.run_on_this_machine(Options()) is None
 
 
 def test_a_run_that_is_not_here_is_named_and_not_its_missing_hosts(runs):

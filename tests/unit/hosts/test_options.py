@@ -11,7 +11,6 @@ from deploy.core.errors import UsageError
 from deploy.hosts.start import deploy
 from deploy.hosts.start.resume import resume_fields
 from deploy.job import secrets
-from deploy.job.again import grace_s
 from deploy.job.load import (
     environment_of,
     fill_from_file,
@@ -20,6 +19,7 @@ from deploy.job.load import (
     read_command,
     script_words,
 )
+from deploy.job.option_words import grace_s
 from deploy.job.options import Options
 from deploy.job.secrets import refuse_open_secrets, secrets_of
 from deploy.job.values import Mount

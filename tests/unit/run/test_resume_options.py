@@ -1,6 +1,7 @@
 """The options for a run's next start on the remaining hosts."""
 
 import pytest
+
 from deploy.run.resume_options import options
 
 

@@ -73,7 +73,7 @@ def read_again(again: str) -> Options:
     return Options(**given)
 
 
-def over(again: str, options: Options) -> Options:
+def overridden_by(again: str, options: Options) -> Options:
     """The options in a record's `again`; those that the user types now replace them."""
     return replace(read_again(again), **{name: value for name, value in vars(options).items() if value})
 
