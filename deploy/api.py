@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from .core.errors import DETACHED, DONE, FAILED, STOPPED, DeployError, Refused, UsageError
-from .core.names import RunId, asked_run
+from .core.names import RunId, check_run_id
 from .core.text import in_seconds
 from .hosts.act import delete, stop
 from .hosts.look import attach, fetch, logs, status
@@ -119,7 +119,7 @@ class Cluster:
 
     def run(self, name: str) -> Run:
         """Get a run on these hosts by its id. Raises UsageError for a name that no run can have."""
-        if not (run := asked_run("run", name)):
+        if not (run := check_run_id("run", name)):
             raise UsageError("no run is named", "Cluster.runs() lists them")
         return Run(self, run)
 

@@ -105,7 +105,7 @@ class Command(click.Command):
         if "" in places:  # an unset shell variable, as for options below: `down a ""` would apply to all runs of a host
             raise UsageError(f"{self.name} '': this word is empty", "give it a value, or leave it out")
         pairs = typos.options_of(places, self._bare, given)
-        command_line.PLACES.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
+        command_line.READ_AS_HOSTS.update(pairs.get("hosts", "").split(",") if "run" in self._bare else ())
         if "" in pairs:
             raise click.NoSuchOption(pairs[""], ctx=ctx)
         return [*(word for name, text in pairs.items() for word in (table.flag_of(name), text)), *own], left

@@ -239,7 +239,7 @@ def _at_its_line(explanation: Explanation, files: Mapping[str, str], budget: Bud
 
 def _script_of(folder: Path) -> str:
     """A run's script, with its arguments; empty if torchrun does not start it."""
-    known = record.own(folder)
+    known = record.own_fields(folder)
     words = [str(word) for word in known.get("arguments", ())]
     if known.get("script") and words and (words[0] == "-m" or not words[0].startswith("-")):
         return shlex.join(as_given(words, known.get("bare") is True))

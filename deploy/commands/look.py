@@ -58,7 +58,7 @@ def gpus(options: Options, console: Console) -> int:
     asked = where.run_not_on_slurm(options, console)
     if isinstance(asked, Options) and where.names_hosts(asked):
         return hosts_status.gpus(asked, console)
-    return hosts_status.show_gpus({"this machine": local_gpus.look()}, console)
+    return hosts_status.show_gpus({"this machine": local_gpus.list_gpus()}, console)
 
 
 @command(

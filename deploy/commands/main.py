@@ -112,7 +112,7 @@ def run(typed: Sequence[str]) -> int:
         refused = fault
     finally:
         command_line.BEFORE.clear()  # these are about this command line only
-        command_line.PLACES.clear()
+        command_line.READ_AS_HOSTS.clear()
     from ..report.console import Console
 
     Console().error(refused)

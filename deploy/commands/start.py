@@ -53,7 +53,7 @@ def deploy(options: Options, console: Console) -> int:
         return on_slurm.deploy(options, console)
     cluster = load_cluster(options)
     # First of all, because the hint of any later error may repeat the command line.
-    secrets.refuse_open_secrets(options, secrets.telling(cluster.job.secrets, secrets.secrets_of(cluster)))
+    secrets.refuse_open_secrets(options, secrets.values_to_hide(cluster.job.secrets, secrets.secrets_of(cluster)))
     return hosts_deploy.deploy(options, console)
 
 
@@ -130,7 +130,7 @@ def resume(options: Options, console: Console) -> int:
     from . import where
 
     run_dir = record.find(options.run or "latest")
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     again = replace(options, run="", resume=run_dir.name)
     if own.get("backend") == record.SLURM:
         return deploy.work(_taken(replace(again, slurm="".join(own.get("hosts", ())[:1])), "deploy"), console)

@@ -2,7 +2,7 @@
 
 Typed hosts come first, then a named run, then this folder's cluster.toml, then the newest run. Where a run is comes
 from this user's record of it (runs/ID/record.json). Hosts are taken only from a record with this user's seal
-(record.own).
+(record.own_fields).
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def with_recorded_hosts(options: Options, console: Console, file_first: bool = T
         return options
     if not run_dir.is_dir():
         resumable.refuse_unknown(options.run, flag=FLAG.run)
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     if own.get("backend") != record.HOSTS or not own.get("hosts"):
         return options
     hosts, cluster = ",".join(own["hosts"]), own.get("cluster", "")

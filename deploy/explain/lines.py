@@ -73,7 +73,7 @@ class LogLine:
     rank: str = ""
 
 
-def undress(line: str) -> LogLine:
+def split_line(line: str) -> LogLine:
     """Split a line into text and prefixes, and remove its colours; only LONGEST characters of it are read."""
     return (_undressed if len(line) <= REMEMBERED else _undressed.__wrapped__)(line)
 
@@ -102,7 +102,7 @@ def prefix_of(text: str) -> re.Pattern[str] | None:
     return compile_limited(re.sub(r"\d+", r"\\d+", re.escape(words)) + " ?")
 
 
-def without(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
+def without_prefix(part: LogLine, prefixes: Iterable[re.Pattern[str]]) -> LogLine:
     """The line without a prefix: the first of these that it has is removed."""
     for prefix in prefixes:
         match = prefix.match(part.text)

@@ -14,7 +14,7 @@ from functools import lru_cache
 from ..core.budget import Budget
 from .blame import sign_by_words
 from .launchers import Report, ended
-from .lines import REMEMBERED, LogLine, prefix_of, time_of, undress, without
+from .lines import REMEMBERED, LogLine, prefix_of, split_line, time_of, without_prefix
 from .reading import Hit, Line, Reading
 from .refine import refined
 from .signs.kinds import Sign, Weight
@@ -204,11 +204,11 @@ class _Reader:
 
     def _plain(self, raw: bytes) -> LogLine:
         """A line without colours and prefixes, including a prefix that an earlier traceback in this stream showed."""
-        part = undress(raw[:LONGEST].decode(errors="replace"))
+        part = split_line(raw[:LONGEST].decode(errors="replace"))
         prefix = prefix_of(part.text) if len(self._prefixes) < _MOST_PREFIXES else None
         if prefix is not None:
             self._prefixes.setdefault(prefix.pattern, prefix)
-        return without(part, self._prefixes.values()) if self._prefixes else part
+        return without_prefix(part, self._prefixes.values()) if self._prefixes else part
 
     def _waits(self, raw: bytes) -> bool:
         """Whether the line says in which collective a rank waits: such lines are read for every rank."""
@@ -351,7 +351,7 @@ class _Reader:
             if time is None:
                 time = time_of(text)
             if not frame and 'File "' in text:
-                part = undress(text)
+                part = split_line(text)
                 file = FRAME.search(part.text)
                 frame = file[1] if file and part.rank in ("", rank) else ""
             if time is not None and frame:
@@ -387,7 +387,7 @@ class _Reader:
             if b":" not in lines[index] and seen.last is not None and seen.last.number > start + index:
                 continue  # a line without a colon has no time, and the last line is noted already
             state = lines[index].rstrip(b"\r").rpartition(b"\r")[2]  # the last state of a progress bar
-            part = undress(state[-LONGEST:].decode(errors="replace"))
+            part = split_line(state[-LONGEST:].decode(errors="replace"))
             if not part.whole.strip():
                 continue
             if seen.last is None or seen.last.number < start + index + 1:
@@ -405,5 +405,5 @@ class _Reader:
             self.reading.nan = None
             if len(shown) > 1 and all(value[:1] in b"nNiI" for _, value in shown[-2:]):
                 index = shown[-1][0]
-                part = undress(lines[index][:LONGEST].decode(errors="replace"))
+                part = split_line(lines[index][:LONGEST].decode(errors="replace"))
                 self.reading.nan = self._line(part, start + index + 1)

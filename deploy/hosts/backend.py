@@ -229,9 +229,9 @@ class HostsBackend(Backend):
         if node.state == "exited" and node.code == FAILED and any(map(may_be_lost, _others(host, signs))):
             # The node may have failed because of the host that is silent now.
             return replace(node, state="running", code=None)
-        stood_s = time.monotonic() - self._moved
+        no_step_s = time.monotonic() - self._moved
         has_ended = any(name != host for name in ended)
-        misses = Misses(stood_s, has_ended, named=node.node == lost, reports=self.run.script)
+        misses = Misses(no_step_s, has_ended, is_waited_for=node.node == lost, has_reports=self.run.script)
         if is_lost(own, _others(host, signs), misses, state.wait_lost_s):
             return replace(node, state="lost")
         return node

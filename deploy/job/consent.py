@@ -118,7 +118,7 @@ class ConsentGate:
         new = [wish for wish in wishes if wish.key not in passed]
         if not new:
             return
-        console, before = self.asker(), allowed.allowed(place)
+        console, before = self.asker(), allowed.allowed_wishes(place)
         added = [wish for wish in new if wish.key not in before]
         asked = bool(added) and not self.allow
         if asked:
@@ -169,7 +169,7 @@ def require(folder: Path, wishes: Sequence[Wish], source: str, free: Sequence[Wi
         _GATE.get().require(folder, wishes, source, free)
 
 
-def once(path: Path, read: Callable[[Path], T]) -> T:
+def read_once(path: Path, read: Callable[[Path], T]) -> T:
     """The result of `read` for a file, read once in a command: it uses exactly what the user was asked about."""
     gate = _GATE.get()
     if gate is _CLOSED_GATE:
@@ -216,7 +216,7 @@ def _tell(console: Asker, wishes: Sequence[Wish], begin: str) -> None:
 
 
 def _keep(console: Asker, place: FolderIdentity, keys: set[str]) -> None:
-    if why := allowed.keep(place, keys):
+    if why := allowed.save_answers(place, keys):
         console.warn(f"your answer holds for this command alone: {why}")
     else:
         console.note(f"your answer is in {allowed.file_of(place)}: delete it to take it back")

@@ -160,7 +160,7 @@ class TorchrunWords(argparse.ArgumentParser):
         self._fail(message)
 
 
-def argparse_dest(name: str) -> str:
+def dest_of(name: str) -> str:
     """The name of the attribute in which argparse stores an option."""
     return name.lstrip("-").replace("-", "_")
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core.errors import UsageError
-from ..core.names import asked_run
+from ..core.names import check_run_id
 from ..core.program import COMMAND
 from ..core.suggest import near_match, refuse_no_path
 from . import script, script_file, secrets
@@ -273,7 +273,7 @@ def gpus_of_each_node(options: Options) -> int:
 
 def read_run(text: str) -> str:
     """The run's id in --run; empty text stays empty. Raises UsageError."""
-    return asked_run(FLAG.run, text)
+    return check_run_id(FLAG.run, text)
 
 
 def refuse_no_rank(text: str) -> None:

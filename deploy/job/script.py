@@ -22,7 +22,7 @@ from ..core.errors import UsageError
 from ..core.program import BEFORE, COMMAND, script_option
 from ..core.suggest import near_match, near_program
 from . import launchers, values
-from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, argparse_dest, underscored
+from .launchers import MEETING, REFUSED, REFUSED_FLAGS, TorchrunWords, dest_of, underscored
 from .options import EACH_EXAMPLE, FLAG, Options
 from .secrets import is_likely
 
@@ -365,9 +365,7 @@ def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand
         again = shlex.join([*launcher.split(), *right, *typed])
         refuse(what, f"{why}; {hint}".removesuffix("; "), typed_again(again, option))
 
-    refused = {
-        name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, argparse_dest(name), None)
-    }
+    refused = {name: why for name, why in {**REFUSED, **REFUSED_FLAGS}.items() if getattr(asked, dest_of(name), None)}
     if names := ", ".join(refused):
         refuse(f"{launcher} {names}", "; ".join(dict.fromkeys(refused.values())), f"leave out {names}")
     if not script:
@@ -382,7 +380,7 @@ def _torchrun_command(words: Words, launcher: str, option: str) -> ScriptCommand
         at = 2 if script[0].startswith("-") else 1
         script = (*script[:at], _LOCAL_RANK, *script[at:])
     unused = ["--standalone"] if asked.standalone else []
-    unused += [name for name in MEETING if getattr(asked, argparse_dest(name)) is not None]
+    unused += [name for name in MEETING if getattr(asked, dest_of(name)) is not None]
     notes = (f"{launcher} {', '.join(unused)}: not used; Muster chooses where the nodes meet",) if unused else ()
     if between := re.fullmatch(r"([0-9]{1,4}):([0-9]{1,4})", asked.nnodes or ""):
         why = "the run has a node on each host; with how few it continues is an option of Muster's"

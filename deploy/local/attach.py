@@ -111,7 +111,7 @@ def live_runs() -> frozenset[str]:
 
 def is_over(run_dir: Path, drivers: Sequence[processes.Process] = ()) -> bool:
     """Whether neither a node of the run nor the command that drives it lives. `drivers`: those already known."""
-    return not any(map(processes.runs, drivers)) and not processes.drivers(run_dir) and not _has_nodes(run_dir)
+    return not any(map(processes.is_running, drivers)) and not processes.drivers(run_dir) and not _has_nodes(run_dir)
 
 
 def is_running_here(run_dir: Path) -> bool:
@@ -160,7 +160,7 @@ def _end_of(run_dir: Path) -> dict[str, Any]:
     if end := record_end(run_dir):
         return end
     run = run_dir.name
-    if not record.own(run_dir):
+    if not record.own_fields(run_dir):
         remove = command_of("down", run=run, delete=True)
         raise DeployError(f"{run}: no command of yours has started it", f"`muster up` starts one; remove it: {remove}")
     raise DeployError(
@@ -214,7 +214,7 @@ class _Asking:
         for number in (signal.SIGTERM, signal.SIGINT)[self._asked : count]:
             self._asked += 1
             drivers = processes.drivers(self._run_dir)
-            processes.tell(drivers, number)
+            processes.send_signal(drivers, number)
             if not drivers:
                 _backend(self._run_dir).end(self._run_dir, lambda _: None, at_once=count > 1)
 

@@ -22,7 +22,7 @@ from ..core.names import RunId, run_ids
 from ..engine import client
 from ..job import consent, script_file, secrets
 from ..job import script as typed
-from ..job.allowed import stranger
+from ..job.allowed import other_owner
 from ..job.cluster import Cluster
 from ..job.consent import Wish
 from ..job.load import (
@@ -115,11 +115,11 @@ class _OnThisMachine(Start[backends.LocalBackend]):
             look = folder_look.look_at(folder, self._sending)
             folder_look.refuse_unsent(look, folder, script_file.file_of(script_words))
             folder_notes.tell(look, console)
-            self._needs = packages_shown.asked(options.requirements, self._folder, look, console)
+            self._needs = packages_shown.read_requirements(options.requirements, self._folder, look, console)
         self.code = repository.look(self._folder, self._sending, look) if self._folder else None
         nodes = 1 + asked.workers
         self._named = visible_gpus({**os.environ, **asked.own.own})
-        self._gpus = local_gpus.count(asked.gpus, self._named) if self._folder else 0
+        self._gpus = local_gpus.count_gpus(asked.gpus, self._named) if self._folder else 0
         plan.check_ranks(asked.own.asked, self._gpus, nodes)
         self._choice, self._engine = choose_backend(options.backend, self._gpus, nodes)
         self._kind = backends.BACKENDS[self._choice.name]
@@ -136,7 +136,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
         self._uuids: tuple[str, ...] = ()
         if self._gpus and here:
             what = options.run or environment.script_name(asked.choice.arguments)
-            own = local_gpus.take(asked.gpus, what, self._named)
+            own = local_gpus.claim_gpus(asked.gpus, what, self._named)
             self._held.callback(own.release)
             if asked.gpus != "auto" or self._named is not None:
                 self._console.note(f"GPU {', '.join(str(gpu.index) for gpu in own.gpus)}")
@@ -229,7 +229,7 @@ class _OnThisMachine(Start[backends.LocalBackend]):
     def _bring(self, folder: Path, run_dir: Path) -> environment.Script:
         """Copy the script's folder into the run's folder, and install its packages."""
         kind, asked = self._kind, self._asked
-        script.bring(folder, run_dir, self._sending)
+        script.copy_to_run(folder, run_dir, self._sending)
         own = kind.script(asked.own, run_dir, self._gpus, 1 + asked.workers)
         own = own if self._options.no_cache else kind.with_caches(own)
         for target, source in () if kind.in_containers else own.data.items():
@@ -336,7 +336,7 @@ def choose_backend(wanted: str, gpus: int = 0, nodes: int = 1) -> tuple[plan.Bac
 def _refuse_strangers(code: Sequence[Path]) -> None:
     """Raise UsageError if code of another user would run as this user, who has not allowed it."""
     for folder in code:
-        if owner := stranger(folder):
+        if owner := other_owner(folder):
             words = f"of {owner}, whose folder this is, runs on this machine as you, and can do what you can"
             consent.require(folder, [Wish("script", words)], "muster up")
 
@@ -348,11 +348,11 @@ def _read(options: Options) -> tuple[Options, _Request]:
     options, command = read_command(options)
     choice = _choice(options, command)
     if choice.run_dir and not options.backend:  # the files that it wrote fit the backend it ran on
-        options = replace(options, backend=record.own(choice.run_dir).get("backend", ""))
+        options = replace(options, backend=record.own_fields(choice.run_dir).get("backend", ""))
     if choice.run_dir and choice.script and not options.script and not options.folder:
         options = replace(options, folder=resumable.folder_of(choice.run_dir))
     if choice.run_dir and choice.script and not options.role:
-        options = replace(options, role=tuple(record.own(choice.run_dir).get("roles") or ()))
+        options = replace(options, role=tuple(record.own_fields(choice.run_dir).get("roles") or ()))
     planned = roles.read(options, ())
     # The run to continue is known now: its record tells whether there is a script.
     options = replace(options, resume="", script=shlex.join(choice.arguments) * choice.script)

@@ -115,7 +115,7 @@ def _hint(
 ) -> str:
     """The hint for a failed run: how to supply the file, module, library or variable that it lacked, or a fix."""
     words, run, open_end, facts = result.message, run_dir.name, result.cause in _OPEN_CAUSES, record.facts(run_dir)
-    again: str = record.own(run_dir).get("again", "")
+    again: str = record.own_fields(run_dir).get("again", "")
     if (rejected := _REJECTED.search(words)) and rejected[1] in _MUSTER_FLAGS:
         return _join_hints(f"if {rejected[1]} is for Muster, it comes before the script", result)
     if library := libraries.missing(words):

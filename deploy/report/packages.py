@@ -27,7 +27,7 @@ from ..send.packages.settings import Settings
 from .console import Console
 
 
-def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
+def read_requirements(wanted: str, folder: Path, look: Look, console: Console) -> Requirements | None:
     """Read the folder's requirements and print which they are. `wanted`: value of --requirements. Raises UsageError."""
     sent = folder_look.requirement_paths(look)
     path, by_itself = requirements.find(folder, wanted, sent)
@@ -44,7 +44,7 @@ def asked(wanted: str, folder: Path, look: Look, console: Console) -> Requiremen
     return needs
 
 
-def bring(
+def install_packages(
     places: Sequence[Place],
     needs: Requirements,
     console: Console,
@@ -66,7 +66,7 @@ def bring(
     try:
         with console.waiting("packages") as say:
             about = (needs, own, lambda place, words: say(f"{place}: {words}"), source)
-            installed = install.bring(places, install.PackageRequest(*about, resolved, foreseen, each))
+            installed = install.install_packages(places, install.PackageRequest(*about, resolved, foreseen, each))
     except DeployError as fault:
         if own.left:
             console.warn(left)

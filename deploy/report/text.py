@@ -14,7 +14,7 @@ from ..job.options import FLAG
 from ..run.environment import DEFAULT_RECIPE
 from ..run.events import gpu_use
 from ..run.inquest.slow import WorkTimes
-from ..run.outcome import Result, downloads, untold
+from ..run.outcome import Result, downloads, unreported_nodes
 from ..run.progress import State
 from ..run.state.ranks import RankView
 
@@ -182,7 +182,7 @@ def left_line(state: State, folder: str, fetch: str) -> str:
     remains = state.nodes.remains
     left = {node: (event["files"], event["bytes"]) for node, event in remains.items() if event["files"]}
     # On hosts, each node has its own files; on this machine, all nodes share a folder.
-    unsaid = untold(state) if fetch else []
+    unsaid = unreported_nodes(state) if fetch else []
     more = _stays(downloads(state)) if fetch else ""
     if not left:
         none = remains and not unsaid

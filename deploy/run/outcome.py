@@ -205,7 +205,7 @@ def conclude(state: State, now: float) -> Result:
     return concluded(final(state), state.case.finding)
 
 
-def untold(state: State) -> list[str]:
+def unreported_nodes(state: State) -> list[str]:
     """The nodes that have not reported what a script left there: a node reports it when it ends, unless killed."""
     return [name for name in state.names if name not in state.nodes.remains]
 
@@ -219,7 +219,7 @@ def downloads(state: State) -> dict[str, tuple[int, str]]:
 def may_have_written(state: State) -> bool:
     """Whether a script left files, or may have left files on a node that has not reported it."""
     written = any(event["files"] for event in state.nodes.remains.values())
-    return written or bool(state.script and state.ranks.began and untold(state))
+    return written or bool(state.script and state.ranks.began and unreported_nodes(state))
 
 
 def may_continue(state: State) -> bool:

@@ -60,7 +60,7 @@ class Login:
     def bring(self, lines: str) -> Path:
         needs = Requirements("needs.txt", "torch", (("needs.txt", lines.encode()),))
         asked = install.PackageRequest(needs, self._settings, lambda *_: None, self._own, each=each)
-        made = install.bring([self.place], asked, self._own)
+        made = install.install_packages([self.place], asked, self._own)
         return next((self.root / "volumes" / made.environments["host"] / "data").glob("lib/python*/site-packages"))
 
     def sizes(self) -> list[int]:

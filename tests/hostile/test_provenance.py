@@ -66,9 +66,9 @@ CHANGES = {
 def test_a_record_that_others_changed_is_not_resumed(runs, changed):
     run_dir, other = started(runs, 1.7e9, ["--steps", "7"]), started(runs, 1.6e9, ["--steps", "8"])
     assert resumable.choose("latest", WantedRun()).arguments == ("--steps", "7")
-    assert record.own(run_dir)
+    assert record.own_fields(run_dir)
     CHANGES[changed](run_dir, other)
-    assert record.own(run_dir) == {}
+    assert record.own_fields(run_dir) == {}
     with pytest.raises(UsageError, match="this machine has not recorded"):
         resumable.choose(str(run_dir), WantedRun())
     assert resumable.choose("latest", WantedRun()).arguments == ("--steps", "8")
@@ -101,7 +101,7 @@ def test_a_run_works_without_a_seal_if_no_key_can_be_stored(runs, tmp_path, monk
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     run_dir = started(runs, 1.7e9, ["--steps", "7"])
     assert record.facts(run_dir)["arguments"] == ["--steps", "7"]
-    assert record.own(run_dir) == {}
+    assert record.own_fields(run_dir) == {}
 
 
 def test_a_fetched_folder_is_never_run_from(hostile):
@@ -136,8 +136,8 @@ def test_a_command_from_a_label_is_shown_and_not_executed(hostile):
     assert done.code == 75, done.output
     run_dir = rig.runs / "R"
     assert record.facts(run_dir)["arguments"] == command.split()
-    assert "arguments" not in record.own(run_dir)
-    assert record.own(run_dir)["hosts"] == ["evil"]
+    assert "arguments" not in record.own_fields(run_dir)
+    assert record.own_fields(run_dir)["hosts"] == ["evil"]
     page = (run_dir / "report.html").read_text()
     assert "Run again" not in page
     assert "evil.py" not in done.err

@@ -147,7 +147,7 @@ def bring(tmp_path, address, tool):
         if coming:
             ahead = (places, asked, None, own) if coming is NOW else ((), asked, coming, own)
             asked = replace(asked, foreseen=BackgroundTask(lambda: install.foresee(*ahead)))
-        return install.bring(places, asked, own)
+        return install.install_packages(places, asked, own)
 
     return bring
 

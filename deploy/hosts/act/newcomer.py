@@ -50,7 +50,7 @@ _BUSY = ("gpu-busy", "gpu-claimed", "memory-low")
 
 def join(run: RunId, host: Host, console: Console, dry_run: bool) -> None:
     """Start a node of the run on this host. Raises UsageError or DeployError, and then leaves nothing of it there."""
-    known = record_of_run.own(record_of_run.path_of(run))
+    known = record_of_run.own_fields(record_of_run.path_of(run))
     if not known.get("hosts"):
         hint = "run it on the machine where `muster deploy` was typed"
         raise UsageError(f"{host.name} is new to {run}, and no record of that run is here", hint)

@@ -103,7 +103,7 @@ def end_of(run: str, runs: Mapping[str, Sequence[HostRun]], now: float) -> Ended
     """
     hosts = [host for host, on_host in runs.items() if any(each.run == run and each.changed for each in on_host)]
     folder = record.path_of(RunId(run))
-    here = recorded_ends.end_of(folder) if record.own(folder).get("backend") == record.HOSTS else {}
+    here = recorded_ends.end_of(folder) if record.own_fields(folder).get("backend") == record.HOSTS else {}
     verdict, t = here.get("verdict"), here.get("t")
     known = verdict and t is not None
     if not hosts and not known:

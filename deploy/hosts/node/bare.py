@@ -148,7 +148,9 @@ def bring(hosts: Shipment, console: Console, making: Making | None) -> Foreseein
         if needs and folder:
             ahead.append(BackgroundTask(lambda: packages_shown.foresee((), needs, folder, build, coming)))
 
-    made = packages_shown.bring(making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen)
+    made = packages_shown.install_packages(
+        making.places, making.needs, console, _NO_FOLDER, build, resolve_next, making.foreseen
+    )
 
     def name_it(session: Session) -> None:
         session.run(("docker", "image", "add", base, made.environments[session.name]))

@@ -95,7 +95,7 @@ class _OnHosts(Start[NewRun]):
         options, self._continues = resume.run_to_continue(read_what_runs(fill_from_file(self._options)))
         before = record.path_of(self._continues) if self._continues else None
         if before and not options.role:
-            options = replace(options, role=tuple(record.own(before).get("roles") or ()))
+            options = replace(options, role=tuple(record.own_fields(before).get("roles") or ()))
         options, self._command = read_command(options)
         for note in self._command.notes:
             console.note(note)
@@ -266,7 +266,7 @@ def _dry_run(request: DeployRequest, console: Console) -> None:
 def _work(options: Options, cluster: Cluster) -> Work:
     """The work, without its image and run id, which are chosen later. Raises UsageError for wrong options."""
     hidden = secrets_of(cluster)
-    refuse_open_secrets(options, secret_settings.telling(cluster.job.secrets, hidden))
+    refuse_open_secrets(options, secret_settings.values_to_hide(cluster.job.secrets, hidden))
     script = script_words(options)
     arguments = () if script else trainer_words(options)
     variables = environment_of(options)

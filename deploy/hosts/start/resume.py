@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from ...causes.end_causes import Cause
 from ...core.errors import DeployError, UsageError
-from ...core.names import RunId, asked, run_id
+from ...core.names import RunId, check_typed, run_id
 from ...core.program import script_option
 from ...host import commands
 from ...host.reached import ReachedHosts
@@ -42,7 +42,7 @@ def run_to_continue(options: Options) -> tuple[Options, RunId | None]:
     run_dir = _run_dir_named(options)
     if run_dir is None:
         return options, None
-    own, run = record.own(run_dir), RunId(run_dir.name)
+    own, run = record.own_fields(run_dir), RunId(run_dir.name)
     if not (options.resume or own.get("script")):
         return options, None  # a new start refuses --run with the name of a run that exists
     continued = replace(options, resume="", run="")
@@ -68,14 +68,14 @@ def _run_dir_named(options: Options) -> Path | None:
     if options.resume == "latest":
         return _latest_recorded(options)
     if options.resume:
-        run_dir = record.path_of(asked(FLAG.resume, options.resume, run_id))
+        run_dir = record.path_of(check_typed(FLAG.resume, options.resume, run_id))
         resumable.refuse_elsewhere(run_dir, record.HOSTS)
         return run_dir
     run = read_run(options.run)
     if not run or not options.script:
         return None
     run_dir = record.path_of(RunId(run))
-    if record.own(run_dir).get("backend") == record.HOSTS:
+    if record.own_fields(run_dir).get("backend") == record.HOSTS:
         words = typed.read(options.script, Path(options.folder or ".")).words
         resumable.refuse_other(run_dir, words, options.folder)
     return run_dir
@@ -93,7 +93,7 @@ def _latest_recorded(options: Options) -> Path:
     wanted = resumable.WantedRun(typed.read(script, Path(options.folder or ".")).words, options.folder, arguments)
     run_dir = resumable.newest(record.HOSTS, wanted)
     if run_dir is None:
-        resumable.refuse_none(wanted, record.on(record.HOSTS))
+        resumable.refuse_none(wanted, record.runs_on(record.HOSTS))
     return run_dir
 
 
@@ -103,7 +103,7 @@ def next_start(run: RunId, hosts: ReachedHosts, resumes: bool, warn: Callable[[s
     Raises DeployError if the run is still running, UsageError if --resume is given and no host has a file of the run.
     """
     refuse_going(run, hosts)
-    own = record.own(record.folder_of(run))
+    own = record.own_fields(record.folder_of(run))
     if not any(run in fact.runs for fact in hosts.facts.values()):
         if resumes:
             _refuse_fileless(run, own, hosts)
@@ -149,7 +149,7 @@ def known_ahead(options: Options, cluster: Cluster) -> tuple[str, str]:
 
 def sent(run_dir: Path, job: Job) -> tuple[Path, SendChoice] | None:
     """The folder sent with a run's script, from this user's record, and the choice of files that were asked for."""
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     if not own.get("script") or not own.get("starts"):
         return None
     given = read_again(own.get("again", ""))
@@ -164,7 +164,7 @@ def with_resume_hint(
 
     `copied`: a host other than the first also has the checkpoints.
     """
-    own = record.own(run_dir)
+    own = record.own_fields(run_dir)
     hosts = [str(host) for host in own.get("hosts", ())]
     script = record.facts(run_dir).get("script")
     # The trainer's own hint shows MUSTER_RESUME_COMMAND, which does not know which hosts have been lost since.

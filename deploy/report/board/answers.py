@@ -156,7 +156,7 @@ def _html(markup: str, scripts: Sequence[str] = ()) -> Reply:
 
 def _made(reader: RunReader, seen: Signature, is_live: bool) -> _Page:
     began, run_dir = time.thread_time(), reader.folder
-    answer = _html(run.build(run_dir, record.own(run_dir), reader, is_live), run.LIVE)
+    answer = _html(run.build(run_dir, record.own_fields(run_dir), reader, is_live), run.LIVE)
     rest = 0.0 if reader.quick else max(_EVERY_S, (time.thread_time() - began) / MOST_SHARE)
     return _Page(seen, is_live, answer, time.monotonic() + rest)
 

@@ -199,7 +199,7 @@ def write(run_dir: Path) -> Path:
     """Build report.html from the run folder; returns its path. Raises DeployError if it cannot be written."""
     path = run_dir / "report.html"
     try:
-        own_files.write(run_dir, path.name, build(run_dir, record.own(run_dir)).encode())
+        own_files.write(run_dir, path.name, build(run_dir, record.own_fields(run_dir)).encode())
     except OSError as fault:
         what = f"{path}: cannot be written: {fault.strerror}"
         raise DeployError(what, f"then: {command_of('report', more=run_dir.name)}") from fault

@@ -39,7 +39,9 @@ def end_of(run_dir: Path) -> dict[str, Any]:
     """
     fields = _OUTCOME(record.read_json(run_dir / "outcome.json"), "")
     return {
-        name: value for name, value in fields.items() if value is not None and (name != "hint" or record.own(run_dir))
+        name: value
+        for name, value in fields.items()
+        if value is not None and (name != "hint" or record.own_fields(run_dir))
     }
 
 

@@ -41,7 +41,7 @@ class WantedRun:
 
     def matches(self, run_dir: Path) -> bool:
         """Whether a run, as this user recorded it, is a run of what the command specifies."""
-        known = record.own(run_dir)
+        known = record.own_fields(run_dir)
         if self.script:
             return _runs_script(known, self.script) and _from_folder(known, sent_from(self.folder, run_dir.parent))
         if self.arguments:
@@ -64,7 +64,7 @@ def sent_from(folder: str, runs: Path) -> str:
 
 def folder_of(run_dir: Path) -> str:
     """The folder of a recorded script, as the user could type it here; empty: the current folder, or not recorded."""
-    if not (place := record.own(run_dir).get("sent_from")):
+    if not (place := record.own_fields(run_dir).get("sent_from")):
         return ""
     folder = (run_dir.parent.parent / place).resolve()
     return "" if folder == Path.cwd().resolve() else os.path.relpath(folder)
@@ -78,18 +78,18 @@ def name_of(words: Sequence[str]) -> str:
 
 def command_of(run_dir: Path) -> str:
     """The recorded command of a script, as `--script` takes it."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     return shlex.join(typed.as_given(known.get("arguments", ()), bool(known.get("bare"))))
 
 
 def newest(backend: str, wanted: WantedRun) -> Path | None:
     """The run on that backend that was started last, among those that this user recorded and the command may mean."""
-    return max(filter(wanted.matches, record.on(backend)), key=record.started, default=None)
+    return max(filter(wanted.matches, record.runs_on(backend)), key=record.started, default=None)
 
 
 def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
     """The first few runs as options to type, each with its script."""
-    scripts = {path.name: record.own(path) for path in run_dirs[:_MOST_NAMED]}
+    scripts = {path.name: record.own_fields(path) for path in run_dirs[:_MOST_NAMED]}
     return ", ".join(
         f"{flag} {name}" + (f" ({name_of(known.get('arguments', ()))})" if known.get("script") else "")
         for name, known in scripts.items()
@@ -98,7 +98,9 @@ def described(run_dirs: Sequence[Path], flag: str = FLAG.resume) -> str:
 
 def refuse_none(wanted: WantedRun, others: Collection[Path]) -> NoReturn:
     """Raise UsageError because `latest` matches no run; the user could resume the `others` by their ids."""
-    scripts = sorted((path for path in others if record.own(path).get("script")), key=record.started, reverse=True)
+    scripts = sorted(
+        (path for path in others if record.own_fields(path).get("script")), key=record.started, reverse=True
+    )
     instead = f"; or continue with {described(scripts)}" if scripts else ""
     raise UsageError(
         f"{FLAG.resume} latest: no run{wanted.named()} that can be resumed is recorded in {folders.RUNS}",
@@ -123,7 +125,7 @@ def refuse_unknown(wanted: str, elsewhere: Collection[str] = (), flag: str = FLA
 
 def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
     """Raise UsageError if the run's files are not on the backend `here` (empty: on any backend of this machine)."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     backend = known.get("backend")
     if backend is None or backend == here or not (here or backend in (HOSTS, SLURM)):
         return
@@ -140,7 +142,7 @@ def refuse_elsewhere(run_dir: Path, here: str = "") -> None:
 
 def describe_other_script(run_dir: Path, words: Sequence[str], folder: str) -> str:
     """What differs if a run continues with another script, or with one from another folder; empty: nothing."""
-    known = record.own(run_dir)
+    known = record.own_fields(run_dir)
     if not known.get("script") or not words:
         return ""
     before = name_of(known.get("arguments", ()))
@@ -183,7 +185,7 @@ def choose(resume: str, wanted: WantedRun, bare: bool = False) -> Choice:
         return Choice(None, (*arguments, "--resume", str(path)))
     record.refuse_newer(path)
     refuse_elsewhere(path)
-    known = record.own(path)
+    known = record.own_fields(path)
     of_script, start = bool(known.get("script")), len(known.get("starts", ())) + 1
     if script and not of_script:
         raise UsageError(f"{path.name}: not the run of a script", f"leave out {FLAG.script}")
@@ -205,11 +207,11 @@ def _newest_here(wanted: WantedRun) -> Path:
     here = [
         path for path in record.run_dirs(folders.RUNS) if record.backend_of(record.facts(path)) not in (HOSTS, SLURM)
     ]
-    resumable = [path for path in here if record.own(path).get("script") or record.has_checkpoint(path)]
+    resumable = [path for path in here if record.own_fields(path).get("script") or record.has_checkpoint(path)]
     meant = [path for path in resumable if wanted.matches(path)]
     if not meant:
         refuse_none(wanted, resumable)
-    return max([path for path in meant if "arguments" in record.own(path)] or meant, key=record.started)
+    return max([path for path in meant if "arguments" in record.own_fields(path)] or meant, key=record.started)
 
 
 def _runs_script(known: Mapping[str, Any], script: Sequence[str]) -> bool:

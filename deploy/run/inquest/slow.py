@@ -15,7 +15,7 @@ from statistics import median
 from ...causes.end_causes import Cause
 from ...core.text import ranks_in_words
 from ..state.evidence import Evidence
-from ..state.ranks import Pace, Throttled
+from ..state.ranks import Pace, ThrottledRank
 from .causes import Finding
 
 # A rank is marked as slow if it works _MARKED times as long as the others, and at least _LEAST_SLOW_MS longer.
@@ -122,7 +122,7 @@ def _throttled(evidence: Evidence) -> list[Finding]:
     ]
 
 
-def _limit(held: Throttled) -> str:
+def _limit(held: ThrottledRank) -> str:
     return f"its limit of {held.cpus:g} CPUs held it back in {held.percent:.0f} % of the kernel's periods"
 
 

@@ -57,7 +57,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class LinksOf:
+class RankLinks:
     """The connections of a rank, as pairs of addresses: `unanswered` by the other end, or `crowded`: much unsent data.
 
     `silent` and `answering`: the other machine did not answer, or answered, a call that is tried while a link fails.
@@ -72,7 +72,7 @@ class LinksOf:
 
 
 @dataclass(frozen=True)
-class Throttled:
+class ThrottledRank:
     """A CPU limit of `cpus` processors holds a rank back in `percent` of the kernel's periods, since `t`."""
 
     t: float
@@ -81,7 +81,7 @@ class Throttled:
 
 
 @dataclass(frozen=True)
-class Alone:
+class LoneRank:
     """A rank that trains alone, as its agent reported at `t`: `why` nothing joins it to the others, and a `hint`.
 
     `waits`: it does not train, but waits for others where none of them comes.
@@ -125,9 +125,9 @@ class Ranks:
     # What the agents report about ranks that are stuck, have ended, or are held back.
     called: dict[int, tuple[Call, ...]] = field(default_factory=dict)
     stuck: dict[int, StuckRank] = field(default_factory=dict)
-    links: dict[int, LinksOf] = field(default_factory=dict)
-    throttled: dict[int, Throttled] = field(default_factory=dict)
-    alone: dict[int, Alone] = field(default_factory=dict)
+    links: dict[int, RankLinks] = field(default_factory=dict)
+    throttled: dict[int, ThrottledRank] = field(default_factory=dict)
+    alone: dict[int, LoneRank] = field(default_factory=dict)
     paces: dict[int, deque[Pace]] = field(default_factory=lambda: defaultdict(lambda: deque(maxlen=_PACES)))
     # Digests of the weights, by step and rank; whether all ranks of this start have had the same weights at some step.
     digests: dict[int, dict[int, str]] = field(default_factory=dict)
@@ -358,15 +358,15 @@ class Ranks:
         )
         before = self.links.get(event["rank"])
         since = before.t if before and before.unanswered and unanswered else t
-        self.links[event["rank"]] = LinksOf(since, event["node"], unanswered, crowded, *called)
+        self.links[event["rank"]] = RankLinks(since, event["node"], unanswered, crowded, *called)
 
     def _on_throttled(self, event: Event, t: float) -> None:
-        self.throttled[event["rank"]] = Throttled(t, event["percent"], event["cpus"])
+        self.throttled[event["rank"]] = ThrottledRank(t, event["percent"], event["cpus"])
         if not event["percent"]:
             del self.throttled[event["rank"]]
 
     def _on_alone(self, event: Event, t: float) -> None:
-        self.alone[event["rank"]] = Alone(t, event["why"], event.get("hint", ""), event.get("waits", False))
+        self.alone[event["rank"]] = LoneRank(t, event["why"], event.get("hint", ""), event.get("waits", False))
         if not event["why"]:
             del self.alone[event["rank"]]
 

@@ -100,4 +100,6 @@ def send_choice_of(cluster: Cluster) -> SendChoice:
         with suppress(UsageError):
             known |= secrets_of(cluster, {secret.name})
     sources = {secret.name: secret.file for secret in job.secrets if secret.file}
-    return SendChoice(frozenset(job.include), sources, secrets.telling(job.secrets, known), job.folder_limit or MOST)
+    return SendChoice(
+        frozenset(job.include), sources, secrets.values_to_hide(job.secrets, known), job.folder_limit or MOST
+    )

@@ -93,7 +93,7 @@ class Installed:
     empty: tuple[str, ...] = ()
 
 
-def bring(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
+def install_packages(places: Sequence[Place], asked: PackageRequest, folder: Path | None = None) -> Installed:
     """Install the requested packages at every place.
 
     Raises DeployError with the tool's own words; packages that were there before stay.

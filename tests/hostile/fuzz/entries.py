@@ -291,7 +291,7 @@ def folders(text):
 @entry(samples.HELD)
 def shown(text):
     """One image on a host."""
-    push_plan.stands_on(samples.BASE, push_plan.parse_image(text))
+    push_plan.is_based_on(samples.BASE, push_plan.parse_image(text))
 
 
 @entry(samples.JOB, samples.RECORDED_JOB)
@@ -416,7 +416,7 @@ def records(text):
         _json(row.__dict__)
     resume.with_resume_hint(outcome.Result("stopped", "x"), run_dir, True)
     record.facts(run_dir)
-    record.own(run_dir)
+    record.own_fields(run_dir)
     with mock.patch.object(record.folders, "RUNS", _FOLDER):
         record.folder_of(names.run_id("r1"))
 

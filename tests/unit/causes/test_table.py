@@ -20,7 +20,7 @@ from deploy.causes.row import Row
 from deploy.causes.table import ROWS, SECTIONS, row_of
 from deploy.commands.explain import tell
 from deploy.core.errors import UsageError
-from deploy.core.program import host_fields, keep_typed
+from deploy.core.program import host_fields, remember_typed
 from deploy.door import faults
 from deploy.door.session import on_each
 from deploy.job.option_words import command_of
@@ -152,7 +152,7 @@ def test_each_row_is_named_by_what_finds_it() -> None:
 
 def test_what_is_to_be_typed_names_hosts_as_their_user_does():
     """`deploy -H me@gpu-a:2222` ended with `muster bootstrap --hosts gpu-a`: another user on another port."""
-    keep_typed({"gpu-a": "me@gpu-a:2222"})
+    remember_typed({"gpu-a": "me@gpu-a:2222"})
     row = row_of("docker-missing")
     assert row.hint("gpu-a") == find("docker-missing", "gpu-a", "x").fix == "muster bootstrap --hosts me@gpu-a:2222"
     both = find("docker-missing", ("gpu-a", "gpu-b"), "x")
@@ -168,7 +168,7 @@ def test_what_is_to_be_typed_names_hosts_as_their_user_does():
     [("a", "a"), ("me@a", "me@a"), ("a:2", "ssh://a:2"), ("[::1]:2", "ssh://[::1]:2"), ("me@fe80::1", "me@fe80::1")],
 )
 def test_a_host_with_a_port_is_a_url_for_ssh(typed, taken):
-    keep_typed({"a": typed})
+    remember_typed({"a": typed})
     assert host_fields("a")["ssh"] == taken
 
 
@@ -181,7 +181,7 @@ def test_two_clusters_at_once_that_have_a_host_of_one_name_are_each_named_as_the
         return command_of("down", hosts=name)
 
     def work(port):
-        keep_typed({"203.0.113.7": f"203.0.113.7:{port}"})
+        remember_typed({"203.0.113.7": f"203.0.113.7:{port}"})
         of_thread = on_each({"203.0.113.7": "203.0.113.7"}, command).all()
         commands[port] = [*of_thread.values(), BackgroundTask(lambda: command("203.0.113.7")).result(30)]
 

@@ -218,6 +218,6 @@ def test_a_mistyped_run_that_is_taken_for_a_host_is_answered_as_both(runs, capsy
     assert "a run is meant" not in capsys.readouterr().err
     assert run(["preflight", "mispelt.invalid"]) != DONE
     assert "a run is meant" not in capsys.readouterr().err
-    monkeypatch.setattr(faults, "PLACES", {"gpu-a"})
+    monkeypatch.setattr(faults, "READ_AS_HOSTS", {"gpu-a"})
     there = faults.Where("gpu-a", "10.0.0.1", 22, "me", "gpu-a")
     assert "a run is meant" not in faults.fault("refused", there).hint, "a name that resolves is a host's"

@@ -363,7 +363,7 @@ def test_a_setting_of_an_env_file_may_be_an_argument_too_but_a_token_may_not(tmp
     (tmp_path / ".env").write_text("MODEL=llama-7b-chat\nHF_TOKEN=hf_sesame_4711\nDB=postgres://me:word@db/x\n")
     options = asked(env_file=(str(tmp_path / ".env"),))
     cluster = load_cluster(options)
-    telling = secrets.telling(cluster.job.secrets, secrets_of(cluster))
+    telling = secrets.values_to_hide(cluster.job.secrets, secrets_of(cluster))
     assert set(telling) == {"HF_TOKEN", "DB"}
     refuse_open_secrets(asked(script="train.py --model llama-7b-chat"), telling)
     with pytest.raises(UsageError, match="HF_TOKEN"):
